@@ -25,7 +25,7 @@ import msgspec
 from interlock.engine.audit import audit
 from interlock.engine.clock import StoreClock
 from interlock.engine.committer import Committer, GroupCommit
-from interlock.engine.pages import every_entry
+from interlock.engine.loader import every_entry
 from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import StoreUnavailable

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import apsw
 
-from interlock.store.sqlite import opening
+from interlock.store.sqlite import database
 
 SECTOR = 512
 _SETTING = re.compile(r"PRAGMA (\w+) = ")
@@ -197,10 +197,10 @@ def _in_words_of_sqlite3() -> Iterator[None]:
 @contextmanager
 def stores_on(disk: ForgetfulDisk, pragmas: Mapping[str, str]) -> Iterator[None]:
     """For as long as this lasts, every SQLite store of this process that is opened is on this disk."""
-    usual = vars(opening)["sqlite3"]
-    vars(opening)["sqlite3"] = Driver(disk, pragmas)
+    usual = vars(database)["sqlite3"]
+    vars(database)["sqlite3"] = Driver(disk, pragmas)
     try:
         yield
     finally:
-        vars(opening)["sqlite3"] = usual
+        vars(database)["sqlite3"] = usual
         disk.unregister()

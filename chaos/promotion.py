@@ -22,8 +22,7 @@ from chaos.counters import audited, clients_of, examine, keep_counting, patientl
 from chaos.databases import POSTGRES, opened
 from chaos.kill_server import Seen
 from chaos.verdict import Setup, Verdict, judging
-from interlock.testing.server_process import ServerFailed, running
-from interlock.testing.servers import PostgresServer
+from interlock.testing.servers import PostgresServer, ServerFailed, running
 
 NAME = "promotion"
 STORES = (POSTGRES,)

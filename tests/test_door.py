@@ -13,7 +13,7 @@ import pytest
 from interlock import FlakyError, Interlock, JobSpec, task
 from interlock.errors import BadStoreUrl, InvalidArguments, NotJson, ResultNotReady
 from interlock.testing import in_memory
-from interlock.wire.filter_words import BadFilter
+from interlock.wire.filter_language import BadFilter
 
 
 @task(name="door.double")

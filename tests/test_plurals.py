@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interlock.plurals import counted
+from interlock.text import counted
 
 
 @pytest.mark.parametrize(

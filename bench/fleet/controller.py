@@ -18,11 +18,10 @@ import msgspec
 from bench.fleet.hosting import hosted
 from bench.report import Line, Section
 from bench.rounds import Figure, Pace
-from interlock.systems.fleet.coverage import Verdict
-from interlock.systems.fleet.drive import Drive, Driver, Hands
-from interlock.systems.fleet.line import Access, over_grpc
+from interlock.systems.fleet.agent_client import Access, over_grpc
+from interlock.systems.fleet.driver import Drive, Driver, Hands
 from interlock.systems.fleet.outcome import WorkloadResult
-from interlock.systems.fleet.spec import WorkloadSpec
+from interlock.systems.fleet.spec import Verdict, WorkloadSpec
 
 FEW, MANY = 5, 50
 SECONDS, RATE = 10.0, 100.0

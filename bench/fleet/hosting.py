@@ -12,7 +12,7 @@ from pathlib import Path
 
 from interlock.agent.server import serving
 from interlock.agent.settings import AgentSettings
-from interlock.worker.logs import make_log
+from interlock.worker.telemetry import make_log
 
 ROOT = Path(__file__).parents[2]
 EACH = 10

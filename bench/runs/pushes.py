@@ -28,10 +28,9 @@ from interlock.server.settings import ServerSettings
 from interlock.server.sockets import Listener, serve
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.waiters import waker
-from interlock.systems.runs.edges import Edges
-from interlock.systems.runs.secrets import Secret
-from interlock.systems.runs.triggers.rules import Evaluation, Rule, TriggerSettings
-from interlock.systems.runs.triggers.signatures import github_signature
+from interlock.systems.runs.settings import Edges
+from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
+from interlock.systems.runs.webhook_security import Secret, github_signature
 from interlock.wire.runner import ClaimRequest
 
 PUSH, JOB = "push → first job", "job submitted → given"

@@ -17,7 +17,7 @@ from interlock.testing.servers import postgres_server, redis_server
 NAME = "interlock"
 _PROGRAM = """
 import asyncio, sys
-from interlock.server.garbage import collect_seldom
+from interlock.server.sockets import collect_seldom
 from interlock.server.sockets import serve
 from interlock.server.logs import Log
 from interlock.server.settings import ServerSettings

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.engine.audit import Audit, audit
-from interlock.engine.pages import every_record
+from interlock.engine.loader import every_record
 from interlock.lifecycles import attempt, job
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.job import JOB

@@ -31,7 +31,7 @@ def _unfenced() -> None:
     from interlock.systems.orchestrator import runner_messages  # noqa: PLC0415
     from interlock.systems.orchestrator.aggregate import JobAggregate  # noqa: PLC0415
     from interlock.systems.orchestrator.tokens import Token  # noqa: PLC0415
-    from interlock.verify.mutants import Mutant, in_place  # noqa: PLC0415
+    from interlock.verify.mutation import Mutant, in_place  # noqa: PLC0415
 
     def newest(draft: JobAggregate, _: Token) -> Any:
         return next((one for one in reversed(draft.body.attempts) if one.lease is not None), None)

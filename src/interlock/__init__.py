@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from interlock.systems.runs.planning.flow import Flow, flow
     from interlock.wire.jobs import JobSpec, JobView, RetryRule
     from interlock.worker.context import Context, TaskCancelled
-    from interlock.worker.simulation_context import SimulationContext
-    from interlock.worker.simulations import Simulation, simulation
+    from interlock.worker.simulations import Simulation, SimulationContext, simulation
     from interlock.worker.tasks import Registry, Task, task
 
 _HOMES = {
@@ -54,7 +53,7 @@ _HOMES = {
     "Registry": "interlock.worker.tasks",
     "RetryRule": "interlock.wire.jobs",
     "Simulation": "interlock.worker.simulations",
-    "SimulationContext": "interlock.worker.simulation_context",
+    "SimulationContext": "interlock.worker.simulations",
     "Task": "interlock.worker.tasks",
     "TaskCancelled": "interlock.worker.context",
     "Role": "interlock.systems.access.principals",

@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
-from interlock.client_records import RecordsClient
-from interlock.client_runs import RunsClient
-from interlock.client_simulations import SimulationsClient
+from interlock.client_resources import RecordsClient, RunsClient, SimulationsClient
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle
-from interlock.remote.addresses import is_server
+from interlock.remote import is_server
 from interlock.remote.downloads import saved
 from interlock.remote.interfaces import JobsApi
 from interlock.remote.search import find
@@ -36,10 +34,8 @@ from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, Orchestrat
 from interlock.systems.runtime import Runtime
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
-from interlock.wire.jobs import JobSpec, JobView
-from interlock.wire.trees import NODES, TreeView
-from interlock.worker.codec import decoder_of
-from interlock.worker.submissions import Work, spec_of, with_json
+from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
+from interlock.worker.codec import Work, decoder_of, spec_of, with_json
 
 if TYPE_CHECKING:
     from interlock.remote.services import RemoteOrchestrator

@@ -83,7 +83,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from interlock.suggestions import nearest
+from interlock.text import nearest
 
 
 class InterlockError(Exception):

@@ -15,10 +15,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from interlock import client
-from interlock.client_records import RecordsClient, Views
-from interlock.client_runs import Evaluation, RunsClient
-from interlock.client_simulations import SimulationsClient
-from interlock.client_simulations import Work as Stepped
+from interlock.client_resources import Evaluation, RecordsClient, RunsClient, SimulationsClient, Views
+from interlock.client_resources import Work as Stepped
 from interlock.errors import StoreUnavailable
 from interlock.machine import Event
 from interlock.remote.interfaces import Which
@@ -26,12 +24,11 @@ from interlock.store.records import Entry, Query
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.artifacts import ArtifactView
-from interlock.wire.jobs import JobSpec, JobView
+from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
 from interlock.wire.records import RecordExplanation, StoredRecord
 from interlock.wire.runs import RunView, Source
 from interlock.wire.simulations import SimulationSpec, SimulationView
-from interlock.wire.trees import NODES, TreeView
-from interlock.worker.submissions import Work
+from interlock.worker.codec import Work
 
 T = TypeVar("T")
 

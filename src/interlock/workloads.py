@@ -17,15 +17,13 @@ from pathlib import Path
 import msgspec
 
 from interlock.errors import InterlockError
-from interlock.systems.fleet.coverage import Verdict
-from interlock.systems.fleet.drive import Drive, Driver, Hands
-from interlock.systems.fleet.files import files_of
-from interlock.systems.fleet.line import CA, CERT, KEY, TOKEN, Access, over_grpc
-from interlock.systems.fleet.lines import Lines, Reference
-from interlock.systems.fleet.live import LEVEL, Live, line_of
-from interlock.systems.fleet.outcome import WorkloadResult, in_short
-from interlock.systems.fleet.spec import DRIVE_S, NEVER_AGAIN, QUEUE, TASK, WorkloadSpec, checked
-from interlock.wire.fleet.errors import WorkloadFailed
+from interlock.systems.fleet.agent_client import CA, CERT, KEY, TOKEN, Access, over_grpc
+from interlock.systems.fleet.driver import Drive, Driver, Hands
+from interlock.systems.fleet.member import Lines, Reference
+from interlock.systems.fleet.outcome import LEVEL, Live, WorkloadResult, in_short, line_of
+from interlock.systems.fleet.report import files_of
+from interlock.systems.fleet.spec import DRIVE_S, NEVER_AGAIN, QUEUE, TASK, Verdict, WorkloadSpec, checked
+from interlock.wire.workloads import WorkloadFailed
 from interlock.worker.context import Context, TaskCancelled
 from interlock.worker.tasks import task
 

@@ -6,15 +6,14 @@ import asyncio
 import io
 from typing import Any
 
-from interlock.agent.clocks import Clocks
-from interlock.agent.desk import Desk
-from interlock.agent.family import Hear, Line
-from interlock.agent.kinds import offered_kinds
+from interlock.agent.execution import Hear, Line
+from interlock.agent.port import offered_kinds
+from interlock.agent.protocol import Order, Sample, Started
 from interlock.agent.settings import AgentSettings
+from interlock.agent.state import Clocks, Desk
 from interlock.agent.validation import Asked
-from interlock.agent.words import Order, Sample, Started
 from interlock.lifecycles.durations import DEFAULTS, Durations
-from interlock.worker.logs import make_log
+from interlock.worker.telemetry import make_log
 
 
 class TestFamily:

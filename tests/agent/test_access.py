@@ -18,7 +18,7 @@ from tests.agent.conftest import OFTEN, Connect
 from tests.agent.controller import Controller
 from tests.waiting import PROGRAM_S
 
-from interlock.agent.problems import PROBLEM
+from interlock.agent.server import PROBLEM
 from interlock.agent.settings import AgentSettings
 from interlock.errors import InvalidSettings
 from interlock.testing.agent_process import AgentProcess, running_agent

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.agent.kinds import load_kind, offered_kinds
+from interlock.agent.port import load_kind, offered_kinds
 from interlock.agent.validation import Asked, Checked, look_at
 from interlock.errors import CannotLoad, InvalidWorkload
 from interlock.lifecycles.durations import DEFAULTS
@@ -92,7 +92,7 @@ def test_a_spec_that_is_no_json_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "home", ["nowhere:Nothing", "interlock.agent.kinds:Nothing", "json:loads", "nonsense"]
+    "home", ["nowhere:Nothing", "interlock.agent.port:Nothing", "json:loads", "nonsense"]
 )
 def test_what_is_no_workload_is_told(home: str) -> None:
     with pytest.raises(CannotLoad) as refused:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.effort import pick
 
-from interlock.agent.counters import LONGEST_NS, Counting
-from interlock.agent.messages import encoded
+from interlock.agent.load import LONGEST_NS, Counting
+from interlock.agent.server import encoded
 
 
 def test_many_threads_lose_nothing_while_samples_are_taken() -> None:

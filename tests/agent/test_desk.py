@@ -13,10 +13,10 @@ import pytest
 from tests.agent.household import Household
 from tests.effort import pick
 
-from interlock.agent.outbox import Message, Outbox
+from interlock.agent.state import Message, Outbox
 from interlock.errors import InvalidWorkload, TransitionRefused
 from interlock.lifecycles.workload import ABORTING, FAILED, IDLE, READY, RUNNING, Status
-from interlock.testing.virtual_time import VirtualTime
+from interlock.testing.clocks import VirtualTime
 
 
 @pytest.fixture

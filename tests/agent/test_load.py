@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 import pytest
 
-from interlock.agent.lanes import CUT_OFF
-from interlock.agent.load import PacedLoad
+from interlock.agent.load import CUT_OFF, PacedLoad
 from interlock.agent.port import Operation
-from interlock.agent.words import Order
-from interlock.testing.virtual_time import VirtualTime
+from interlock.agent.protocol import Order
+from interlock.testing.clocks import VirtualTime
 
 MS = 1_000_000
 

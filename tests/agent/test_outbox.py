@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from interlock.agent.outbox import Outbox
-from interlock.agent.words import Sample
+from interlock.agent.protocol import Sample
+from interlock.agent.state import Outbox
 from interlock.lifecycles.workload import SendStatus, Status
-from interlock.testing.virtual_time import VirtualTime
+from interlock.testing.clocks import VirtualTime
 
 READY = SendStatus(Status.READY)
 DONE = SendStatus(Status.COMPLETED, completed=True)

@@ -16,8 +16,8 @@ from grpc import aio
 from tests.agent.controller import Controller
 from tests.waiting import PROGRAM_S
 
-from interlock.agent import peers
-from interlock.agent.peers import Peers
+from interlock.agent import server
+from interlock.agent.server import Peers
 from interlock.agent.settings import AgentSettings
 from interlock.errors import InvalidSettings
 from interlock.testing.agent_process import running_agent
@@ -168,16 +168,16 @@ def test_only_a_living_connection_has_an_owner(
         f"   2: 0100007F:C350 0100007F:1BFF {state} 00000000:00000000 00:00000000 00000000     {uid}"
         f"        0 {inode} 1 0000000000000000 20 0 0 10 -1\n"
     )
-    monkeypatch.setattr(peers, "TABLES", (table,))
+    monkeypatch.setattr(server, "TABLES", (table,))
     assert Peers("127.0.0.1", 7_167).uid_of("ipv4:127.0.0.1:50000") == owner
 
 
 def test_where_connections_cannot_be_looked_up_a_token_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "TABLES", (tmp_path / "none",))
+    monkeypatch.setattr(server, "TABLES", (tmp_path / "none",))
     with pytest.raises(InvalidSettings, match="cannot tell") as refused:
-        peers.check_table()
+        server.check_table()
     assert "--token-file" in refused.value.todo
 
 

@@ -17,7 +17,7 @@ from tests.agent.own import Nap
 from tests.agent.test_access import certify
 from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
-from interlock.cli import being_agent
+from interlock.cli import agent_process
 from interlock.cli.main import main
 from interlock.testing import watchdog
 from interlock.testing.agent_process import running_agent
@@ -84,7 +84,7 @@ def test_a_workload_that_is_none_is_told(refused: Refused) -> None:
 def test_without_its_libraries_it_says_what_to_install(
     refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(being_agent, "NEEDED", ("grpc", "not_there_at_all", "google.not_there"))
+    monkeypatch.setattr(agent_process, "NEEDED", ("grpc", "not_there_at_all", "google.not_there"))
     told = refused()
     assert "not_there_at_all, google.not_there" in told
     assert "pip install 'interlock[fleet]'" in told

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.durations import parse_duration
 from interlock.cli.main import main
+from interlock.cli.options import parse_duration
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Change, Commit, Note, StepLine
 from interlock.store.sqlite import SqliteStore, queries

@@ -20,9 +20,9 @@ import pytest
 from tests.programs import Program
 from tests.waiting import PATIENCE_S, until_so
 
+from interlock.cli.dev_processes import Source
 from interlock.cli.main import main
-from interlock.cli.reloading import Source
-from interlock.worker.executors.kin import descendants
+from interlock.processes.groups import descendants
 
 TASKS = """
 from interlock.worker.tasks import task

@@ -9,9 +9,9 @@ import pytest
 from interlock.cli import project
 from interlock.errors import InvalidSettings
 from interlock.systems.orchestrator.vault import SecretScope
-from interlock.systems.runs.edges import Edges
-from interlock.systems.runs.secrets import Secret, new_signing_key
-from interlock.systems.runs.triggers.rules import Evaluation
+from interlock.systems.runs.settings import Edges
+from interlock.systems.runs.trigger_events import Evaluation
+from interlock.systems.runs.webhook_security import Secret, new_signing_key
 
 WHOLE = """
 public_url = "https://ci.example.org"

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from tests.cli.shop import Ask, Shop
 from tests.cli.test_looking_at_jobs import column, on_a_terminal
 
-from interlock.cli.job_trees import lines_of, twigs_of
+from interlock.cli.job_watch import lines_of, twigs_of
+from interlock.wire.jobs import TreeNode
 from interlock.wire.runner import Complete, Succeeded
-from interlock.wire.trees import TreeNode
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -27,8 +27,8 @@ from interlock.store.records import Query
 from interlock.store.sqlite import SqliteStore
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.fleet.aggregate import CONTROLLER_LOST
 from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec
+from interlock.systems.fleet.workloads import CONTROLLER_LOST
 from interlock.testing import watchdog
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.jobs import JobSpec

@@ -11,12 +11,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from interlock.cli.following import News
-from interlock.cli.live import LiveTable
-from interlock.cli.run_graphs import coloured, drawn
-from interlock.cli.run_live import LiveGraph
-from interlock.cli.run_watching import changes_between
-from interlock.cli.steps import StepShown
+from interlock.cli.journal import News, StepShown
+from interlock.cli.live import LiveGraph, LiveTable
+from interlock.cli.run_actions import changes_between
+from interlock.cli.run_views import coloured, drawn
 from interlock.wire.jobs import FailureView, JobView
 from interlock.wire.runs import RunJobView, RunView
 

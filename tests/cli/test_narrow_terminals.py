@@ -9,7 +9,7 @@ from rich.console import Console
 from tests.cli.shop import Shop
 from tests.cli.test_looking_at_jobs import on_a_terminal
 
-from interlock.cli.printing import Sheet
+from interlock.cli.output import Sheet
 from interlock.cli.tables import print_table
 
 WIDTHS = (60, 80, 100)

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.shop import Ask, Shop
 
 from interlock.cli.project import Project, WorkerSection
-from interlock.cli.working import Asked, settings_for
+from interlock.cli.worker_processes import WorkerOptions, settings_for
 from interlock.errors import InvalidArguments, InvalidSettings
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.wire.jobs import RetryRule
@@ -84,10 +84,10 @@ def test_a_task_in_a_process_gets_no_more_memory_than_its_limit(program: Ask, sh
 
 def test_the_command_line_goes_before_the_project_file_in_limits_of_memory() -> None:
     here = Project(url="memory:", settings=DEFAULT_SETTINGS, worker=WorkerSection(memory_limit_mb=100))
-    assert settings_for(here, Asked()).memory_limit_bytes == 100 * 1024 * 1024
-    assert settings_for(here, Asked(memory_limit_mb=5)).memory_limit_bytes == 5 * 1024 * 1024
+    assert settings_for(here, WorkerOptions()).memory_limit_bytes == 100 * 1024 * 1024
+    assert settings_for(here, WorkerOptions(memory_limit_mb=5)).memory_limit_bytes == 5 * 1024 * 1024
     with pytest.raises(InvalidSettings, match="memory_limit_bytes is 0 and must be at least 1"):
-        settings_for(here, Asked(memory_limit_mb=0))
+        settings_for(here, WorkerOptions(memory_limit_mb=0))
 
 
 @pytest.mark.parametrize("limit", [0, -1, "1G"])

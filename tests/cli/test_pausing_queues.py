@@ -10,7 +10,7 @@ from tests.cli.shop import Ask, Shop
 from tests.server.running import running
 
 from interlock.cli import project
-from interlock.cli.supervising import Depth
+from interlock.cli.worker_processes import Depth
 
 
 def test_a_queue_is_paused_listed_explained_and_resumed(ask: Ask, shop: Shop) -> None:

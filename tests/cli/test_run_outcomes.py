@@ -11,7 +11,7 @@ from tests.cli.shop import Ask, Shop
 from tests.waiting import PATIENCE_S
 
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.quarantine.strikes import Lost
+from interlock.systems.quarantine import Lost
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Succeeded
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, Source
 

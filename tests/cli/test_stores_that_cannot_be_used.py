@@ -10,10 +10,9 @@ from contextlib import closing
 import pytest
 from tests.cli.shop import Ask, Shop
 
-from interlock.cli import following
-from interlock.cli.connecting import Embedded
-from interlock.cli.following import Following
-from interlock.cli.steps import StepShown, steps_in
+from interlock.cli import journal
+from interlock.cli.connection import Embedded
+from interlock.cli.journal import JobFollower, StepShown, steps_in
 from interlock.errors import StoreUnavailable
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
@@ -66,7 +65,7 @@ def test_a_file_that_is_no_database_is_told(ask: Ask, shop: Shop) -> None:
 async def test_whoever_follows_jobs_misses_nothing_and_hears_nothing_twice_when_the_store_comes_and_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(following, "POLL_S", 0.001)
+    monkeypatch.setattr(journal, "POLL_S", 0.001)
     memory = MemoryStore(CATALOGUE)
     worker = EmbeddedOrchestrator("memory:", store=lambda: memory)
     await worker.connect()
@@ -80,7 +79,7 @@ async def test_whoever_follows_jobs_misses_nothing_and_hears_nothing_twice_when_
     told = asyncio.Event()
 
     async def follow() -> None:
-        async for news in Following(watcher, ids, in_trouble=troubles.append).news():
+        async for news in JobFollower(watcher, ids, in_trouble=troubles.append).news():
             steps.extend(news.steps)
             told.set()
 
@@ -96,7 +95,7 @@ async def test_whoever_follows_jobs_misses_nothing_and_hears_nothing_twice_when_
 
     assert troubles
     for job_id in ids:
-        journal = steps_in(await jobs.history(job_id))
-        assert [step for step in steps if step.job_id == job_id] == [step for step in journal if step.moves]
+        shown = steps_in(await jobs.history(job_id))
+        assert [step for step in steps if step.job_id == job_id] == [step for step in shown if step.moves]
     await watcher.disconnect()
     await worker.disconnect()

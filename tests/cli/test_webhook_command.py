@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 import pytest
 
 from interlock.cli.main import main
-from interlock.systems.runs.secrets import signing_keys
-from interlock.systems.runs.triggers.signatures import check_standard
+from interlock.systems.runs.webhook_security import check_standard, signing_keys
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from tests.cli.shop import Ask, Shop
 from tests.waiting import PROGRAM_S
 
 from interlock.cli.project import Project, WorkerSection
-from interlock.cli.working import Asked, settings_for
+from interlock.cli.worker_processes import WorkerOptions, settings_for
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 
 
@@ -131,11 +131,11 @@ def test_the_module_and_the_queues_may_come_from_the_project_file(ask: Ask, prog
 def test_the_command_line_goes_before_the_project_file() -> None:
     said = WorkerSection(name="till", queues=("mail",), slots=3, log_level="debug", executor="process")
     here = Project(url="memory:", settings=DEFAULT_SETTINGS, worker=said)
-    settings = settings_for(here, Asked(queues=("ci",), prefetch=0, executor="thread"))
+    settings = settings_for(here, WorkerOptions(queues=("ci",), prefetch=0, executor="thread"))
     assert (settings.name, settings.queues, settings.concurrency) == ("till", ("ci",), 3)
     assert (settings.log_level, settings.prefetch) == ("debug", 0)
-    assert settings_for(here, Asked(slots=7, name="other")).concurrency == 7
-    assert (settings.executor, settings_for(here, Asked()).executor) == ("thread", "process")
+    assert settings_for(here, WorkerOptions(slots=7, name="other")).concurrency == 7
+    assert (settings.executor, settings_for(here, WorkerOptions()).executor) == ("thread", "process")
 
 
 @pytest.mark.parametrize(

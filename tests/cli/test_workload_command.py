@@ -18,7 +18,7 @@ from tests.systems.fleet.fleets import fleet, gated, moves, states
 from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
 from interlock.cli.workload_screen import Screen, sparkline
-from interlock.systems.fleet.live import AgentLive, Live, line_of, read_line
+from interlock.systems.fleet.outcome import AgentLive, Live, line_of, read_line
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.workloads import Latencies
 

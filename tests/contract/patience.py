@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.waiting import PATIENCE_S
 
 from interlock.store.postgres import PostgresStore, connections
-from interlock.testing.store_contract.catalogue import CATALOGUE
+from interlock.testing.store_contract.builders import CATALOGUE
 
 PATIENT_BEGIN = connections.BEGIN.replace(f"'{connections.IDLE_IN_TRANSACTION_S}s'", f"'{PATIENCE_S:.0f}s'")
 """Transactions that the server ends later when nothing happens in them.

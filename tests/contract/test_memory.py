@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interlock.testing.store_contract import StoreOpener, Traits, suite_for
-from interlock.testing.store_contract.memory import MemoryOpener
+from interlock.testing.store_contract.fixtures import MemoryOpener
 
 globals().update(suite_for(Traits()))
 

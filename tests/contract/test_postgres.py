@@ -18,7 +18,7 @@ from interlock.testing.store_contract import (
     Traits,
     suite_for,
 )
-from interlock.testing.store_contract.opener import MakeStore
+from interlock.testing.store_contract.suite import MakeStore
 
 globals().update(suite_for(Traits(shared=True, processes=True, persistent=True, sql=True)))
 

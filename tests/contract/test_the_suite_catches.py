@@ -32,7 +32,7 @@ from interlock.store.records import (
     one_by_one,
 )
 from interlock.testing.store_contract import Traits, suite_for
-from interlock.testing.store_contract.memory import MemoryOpener
+from interlock.testing.store_contract.fixtures import MemoryOpener
 
 SUITE = suite_for(Traits())
 

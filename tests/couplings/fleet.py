@@ -11,8 +11,8 @@ from tests.couplings.world import PATIENCE_S, World, delivers, must
 
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
-from interlock.systems.fleet.drive import Drive, Driver, Hands
-from interlock.systems.fleet.merged import Report
+from interlock.systems.fleet.driver import Drive, Driver, Hands
+from interlock.systems.fleet.results import Report
 from interlock.systems.fleet.spec import WorkloadSpec, checked
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.workloads import WorkloadFact

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from interlock.cli.edge_sections import policy_of
 from interlock.cli.project import ProjectFile, read_file
+from interlock.cli.project_ci import policy_of
 from interlock.systems.orchestrator.body import Provenance
 from interlock.systems.orchestrator.vault import Asker, Vault
-from interlock.systems.runs.reporting.port import Report, Word
-from interlock.systems.runs.reporting.reporters.webhook import notice_of
+from interlock.systems.runs.reporting.report import Report, Word
+from interlock.systems.runs.reporting.webhook import notice_of
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import RunJobView, RunView, Source
 

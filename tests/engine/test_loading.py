@@ -11,7 +11,7 @@ from interlock.engine.loader import MOST, GroupLoad
 from interlock.errors import StoreUnavailable
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Change, Commit, Key, Record
-from interlock.testing.store_contract.catalogue import CATALOGUE, PARCEL
+from interlock.testing.store_contract.builders import CATALOGUE, PARCEL
 
 
 class Asked(MemoryStore):

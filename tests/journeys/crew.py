@@ -34,7 +34,7 @@ from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.testing.freeze import freeze
+from interlock.testing.process_control import freeze
 from interlock.testing.servers import PostgresServer, RedisServer
 from interlock.wire.jobs import JobView
 

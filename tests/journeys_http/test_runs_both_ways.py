@@ -10,7 +10,7 @@ from tests.journeys_http.serving import Served
 from tests.waiting import PROGRAM_S, until
 
 from interlock import Flow, Interlock, flow, sync
-from interlock.client_runs import RunHandle
+from interlock.client_resources import RunHandle
 from interlock.errors import ResultNotReady, UnknownRun
 from interlock.wire.runs import Plan, PlannedJob, Source
 

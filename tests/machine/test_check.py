@@ -43,7 +43,7 @@ from interlock.machine import (
     state,
     walk,
 )
-from interlock.plurals import counted
+from interlock.text import counted
 
 
 def codes(broken: AnyTable) -> list[str]:

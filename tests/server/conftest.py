@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from tests.server.running import FOR_EVER_S, Running, running
 
-from interlock.server import event_streams, long_poll, record_gauges
+from interlock.server import event_streams, long_poll, metrics
 from interlock.server.api import runner
 
 
@@ -28,7 +28,7 @@ async def client(server: Running) -> httpx2.AsyncClient:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no server in this process give up on a count or a reader because the machine stands still."""
-    monkeypatch.setattr(record_gauges, "PATIENCE_S", FOR_EVER_S)
+    monkeypatch.setattr(metrics, "PATIENCE_S", FOR_EVER_S)
     monkeypatch.setattr(event_streams, "PATIENCE_S", FOR_EVER_S)
 
 

@@ -10,11 +10,8 @@ from tests.server.runners import Runner
 
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
-from interlock.systems.fleet.coverage import Policy, Verdict, covered
-from interlock.systems.fleet.live import LEVEL, Live, line_of
-from interlock.systems.fleet.outcome import WorkloadResult
-from interlock.systems.fleet.spec import TASK
-from interlock.systems.fleet.thresholds import judged
+from interlock.systems.fleet.outcome import LEVEL, Live, WorkloadResult, line_of
+from interlock.systems.fleet.spec import TASK, Policy, Verdict, covered, judged
 from interlock.wire.workloads import Latencies, SecondView
 
 

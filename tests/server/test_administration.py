@@ -11,13 +11,12 @@ from tests.server.running import Running, any_port, running
 from tests.server.test_sessions import signed_in
 from tests.waiting import until
 
-from interlock.server.api import administration
+from interlock.server.api.server import STATUS_FOR_S
 from interlock.systems.access.principals import Role
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.runs.edges import Edges
-from interlock.systems.runs.reporting.settings import ReportingSettings, WebhookReporting
-from interlock.systems.runs.secrets import Secret
-from interlock.systems.runs.triggers.rules import Hook, TriggerSettings
+from interlock.systems.runs.settings import Edges, ReportingSettings, WebhookReporting
+from interlock.systems.runs.trigger_events import Hook, TriggerSettings
+from interlock.systems.runs.webhook_security import Secret
 
 
 async def test_a_server_tells_how_it_is_with_the_last_error_of_each_loop(
@@ -50,7 +49,7 @@ async def test_the_store_is_described_with_its_size_and_what_is_kept_for_how_lon
         await server.submit()
         again = (await client.get("/api/server/store")).json()
         assert again["records"]["job"] == {"PENDING": 1}  # an answer serves for a while, since it counts
-        assert administration.STATUS_FOR_S <= 60
+        assert STATUS_FOR_S <= 60
 
 
 async def test_webhooks_are_shown_without_their_secrets_and_with_deliveries_that_fail() -> None:

@@ -9,7 +9,6 @@ import pytest
 from tests.server.runners import Runner
 from tests.server.running import Running, any_port, running
 
-from interlock.server.api import alike
 from interlock.systems.access.principals import Role
 
 
@@ -54,12 +53,12 @@ async def test_only_so_many_are_looked_at_and_the_answer_says_so(
     client: httpx2.AsyncClient, server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [await fail(server, f"boom {number}") for number in range(5)]
-    monkeypatch.setattr(alike, "MOST", 3)
-    monkeypatch.setattr(alike, "PAGE", 2)
+    monkeypatch.setattr(jobs, "MOST", 3)
+    monkeypatch.setattr(jobs, "PAGE", 2)
     told = await of(client, jobs[0])
     assert (told["looked_at"], told["more"]) == (3, True)
     assert told["number"] == 4  # the three, and the job itself, which is older
-    monkeypatch.setattr(alike, "MOST_BYTES", 1)
+    monkeypatch.setattr(jobs, "MOST_BYTES", 1)
     assert (await of(client, jobs[-1]))["looked_at"] == 2
 
 

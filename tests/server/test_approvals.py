@@ -20,9 +20,9 @@ from tests.worker.git_server import git_server
 from interlock.systems.access.principals import Role
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.vault import SecretPolicy, SecretScope
-from interlock.systems.runs.edges import Edges
-from interlock.systems.runs.planning.planners import WorkflowPlanner
-from interlock.systems.runs.triggers.rules import Evaluation, Rule, TriggerSettings
+from interlock.systems.runs.planning.workflow import WorkflowPlanner
+from interlock.systems.runs.settings import Edges
+from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
 from interlock.wire.runner import ClaimRequest
 
 CI = """

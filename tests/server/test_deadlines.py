@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from interlock.server.deadlines import Deadlines
-from interlock.testing.virtual_time import VirtualTime
+from interlock.server.limits import Deadlines
+from interlock.testing.clocks import VirtualTime
 
 
 async def test_what_takes_too_long_is_ended_in_time_and_the_rest_goes_on() -> None:

@@ -16,8 +16,7 @@ from tests.server.running import ANY_PORT, Running, any_port, running
 from tests.waiting import PATIENCE_S, until
 
 from interlock.server import event_streams
-from interlock.server.event_streams import Broadcast
-from interlock.server.journal_reader import Following
+from interlock.server.event_streams import Broadcast, JournalReader
 from interlock.store.records import Feed
 from interlock.systems.access.principals import Role
 from interlock.systems.figures.figures import ENTRIES, Figures
@@ -237,7 +236,7 @@ async def test_whoever_has_missed_much_is_sent_it_in_pieces(
     monkeypatch.setattr(event_streams, "PIECE", 3)
     cursor = await server.parts.store.latest()
     ids = [await server.submit() for _ in range(10)]
-    lonely = Broadcast(server.parts.store, Following(server.parts.store))
+    lonely = Broadcast(server.parts.store, JournalReader(server.parts.store))
     stream = event_streams.Stream(lonely, event_streams.Wanted(kinds=frozenset({"job"})), cursor)
     pieces = [await stream.next() for _ in range(4)]
     assert [piece.count(b"event: entry") for piece in pieces] == [3, 3, 3, 1]

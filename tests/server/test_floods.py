@@ -22,8 +22,8 @@ from tests.waiting import until
 
 from interlock.server import limits
 from interlock.systems.access.principals import Principal, Role
-from interlock.systems.runs.planning.planners import WorkflowPlanner
-from interlock.systems.runs.triggers.signatures import github_signature
+from interlock.systems.runs.planning.workflow import WorkflowPlanner
+from interlock.systems.runs.webhook_security import github_signature
 
 CROWD = pick(100, 1_000)
 """How many requests the server answers at once; by default 1,000."""

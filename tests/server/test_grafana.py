@@ -26,9 +26,9 @@ from tests.worker.conftest import Start, board, echo, registry, start
 from interlock.lifecycles import MACHINES
 from interlock.lifecycles.process import initialized
 from interlock.server.grafana import dashboard
-from interlock.server.record_gauges import Census
+from interlock.server.metrics import RecordGauges
 from interlock.wire import metrics as table
-from interlock.worker.metrics import Metrics
+from interlock.worker.telemetry import Metrics
 
 __all__ = ["board", "echo", "registry", "start"]
 
@@ -127,7 +127,7 @@ def lost(sent: Any, kept: Any, place: str = "") -> list[str]:
 
 async def test_a_server_answers_every_query_about_it(server: Running, client: httpx2.AsyncClient) -> None:
     seconds = itertools.count(step=60)
-    server.parts.census = Census(server.parts.store, monotonic=lambda: float(next(seconds)))
+    server.parts.census = RecordGauges(server.parts.store, monotonic=lambda: float(next(seconds)))
     scrapes = []
     for turn in range(2):
         await a_day(server, client, turn)

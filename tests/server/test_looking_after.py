@@ -17,7 +17,7 @@ from interlock.engine.outbox import MESSAGE, outgoing, sent, take_all
 from interlock.engine.retention import Retention
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
-from interlock.server.journal_reader import Following
+from interlock.server.event_streams import JournalReader
 from interlock.server.logs import Log, libraries_logging
 from interlock.server.metrics import Metrics
 from interlock.store.catalogue import catalogue_of
@@ -217,7 +217,7 @@ def test_after_a_gap_nothing_is_made_up() -> None:
 
 
 async def test_whoever_does_not_want_to_be_told_any_more_is_not(server: Running) -> None:
-    following = Following(server.parts.store)
+    following = JournalReader(server.parts.store)
     await following.start()
     heard: list[int] = []
     remove = following.add(lambda entries, _: heard.append(len(entries)))

@@ -17,12 +17,12 @@ from tests.waiting import PATIENCE_S, until
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
 from interlock.server import overview
-from interlock.server.trends import LEAST_FAILURES, LEAST_GROWTH
+from interlock.server.overview import LEAST_FAILURES, LEAST_GROWTH
 from interlock.store.records import Page, Query
 from interlock.systems.access.principals import Role
 from interlock.systems.figures import figures
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.quarantine.strikes import Lost, QuarantineSettings
+from interlock.systems.quarantine import Lost, QuarantineSettings
 from interlock.wire.jobs import RetryRule
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Heartbeat, Succeeded
 from interlock.wire.workers import WorkerBeat, WorkerSpec

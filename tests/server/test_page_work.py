@@ -14,7 +14,7 @@ from interlock.server import overview
 from interlock.server.api import jobs as api_jobs
 from interlock.server.api import machines, visibility
 from interlock.server.app import every_route
-from interlock.store.sqlite import opening
+from interlock.store.sqlite import database
 from interlock.systems.access.principals import Role
 from interlock.systems.figures import figures
 from interlock.wire import filters
@@ -68,8 +68,8 @@ class Work:
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     """Count the work of every connection that is opened from now on."""
-    counted, connect = Work(), opening.connect
-    for module in (opening, *_users_of(connect)):
+    counted, connect = Work(), database.connect
+    for module in (database, *_users_of(connect)):
         monkeypatch.setattr(module, "connect", lambda path: counted.watch(connect(path)))
     monkeypatch.setattr(overview, "FRESH_S", 0.0)
     monkeypatch.setattr(figures, "FRESH_S", 0.0)

@@ -9,7 +9,7 @@ import pytest
 from tests.server.running import Running, running
 
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.quarantine.strikes import Lost, QuarantineSettings
+from interlock.systems.quarantine import Lost, QuarantineSettings
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from tests.waiting import PATIENCE_S, until
 from interlock.server import parts as parts_module
 from interlock.server.settings import Rate
 from interlock.store.records import Query
+from interlock.systems.access.authentication import LIFETIME, SESSION
 from interlock.systems.access.principals import Role
-from interlock.systems.access.sessions import LIFETIME, SESSION
 
 
 def plain(server: Running) -> str:

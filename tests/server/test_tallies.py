@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from interlock.server.tallies import Tally, Timing
+from interlock.server.metrics import Tally, Timing
 from interlock.wire.metrics import Metric
 
 MOVES = Metric("moves_total", "counter", "Moves.", ("machine", "to"))

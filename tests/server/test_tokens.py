@@ -10,7 +10,7 @@ import pytest
 from tests.server.running import Running, any_port, running
 
 from interlock.systems.access.principals import Role
-from interlock.systems.access.secret import read_secret
+from interlock.systems.access.tokens import read_secret
 
 
 @pytest.fixture

@@ -13,15 +13,14 @@ from tests.waiting import PATIENCE_S, until
 from interlock.engine.clock import StoreClock
 from interlock.errors import StoreUnavailable
 from interlock.server import long_poll
-from interlock.server.coalescer import Coalescer
-from interlock.server.long_poll import LongPoll
+from interlock.server.long_poll import Coalescer, LongPoll
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.idempotent_claims import ClaimOver
+from interlock.systems.orchestrator.grants import ClaimOver
 from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.runtime import Runtime
-from interlock.testing.virtual_time import VirtualTime
+from interlock.testing.clocks import VirtualTime
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Grant
 

@@ -16,11 +16,10 @@ from tests.systems.runs.triggers.deliveries import FORK, HERE, pull_request, pus
 
 from interlock.server.settings import Rate
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.runs.edges import Edges
-from interlock.systems.runs.planning.planners import WorkflowPlanner
-from interlock.systems.runs.secrets import Secret
-from interlock.systems.runs.triggers.rules import Evaluation, Hook, Rule, TriggerSettings
-from interlock.systems.runs.triggers.signatures import github_signature, standard_headers
+from interlock.systems.runs.planning.workflow import WorkflowPlanner
+from interlock.systems.runs.settings import Edges
+from interlock.systems.runs.trigger_events import Evaluation, Hook, Rule, TriggerSettings
+from interlock.systems.runs.webhook_security import Secret, github_signature, standard_headers
 from interlock.wire.runs import Plan, PlannedJob, RunFilter, RunSpec, Source
 
 NEW, OLD = Secret(b"the new secret of github"), Secret(b"the old secret of github")

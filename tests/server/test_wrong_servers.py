@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from interlock.errors import InterlockError, StoreUnavailable
-from interlock.remote.answers import Ready
-from interlock.remote.http_client import ApiClient
+from interlock.remote.http_client import ApiClient, Ready
 
 
 async def asked(head: str, body: str) -> tuple[InterlockError, str]:

@@ -34,10 +34,10 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.testing.at_work import QUICK
 from interlock.testing.binaries import environment, postgres_programs
 from interlock.testing.servers import PostgresServer, RedisServer
-from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import DEFAULT
+from interlock.worker.telemetry import make_log
 
 STORES = Path(__file__).parents[1] / "fixtures" / "stores"
 RESTORED = sorted(path.name.removesuffix(".txt") for path in STORES.glob("*.txt"))

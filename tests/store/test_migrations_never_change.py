@@ -15,7 +15,7 @@ import pytest
 from interlock.store.migrations import Migration
 from interlock.store.postgres.schema import MIGRATIONS as POSTGRES
 from interlock.store.redis.scripts import MIGRATIONS as REDIS
-from interlock.store.sqlite.opening import MIGRATIONS as SQLITE
+from interlock.store.sqlite.database import MIGRATIONS as SQLITE
 
 LANDED = """
 postgres 0001 tables 0174a58a7b08320b

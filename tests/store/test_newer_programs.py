@@ -16,7 +16,7 @@ from interlock.store.contract import Store
 from interlock.store.migrations import Migration
 from interlock.store.postgres import PostgresStore, schema
 from interlock.store.redis import RedisStore, scripts
-from interlock.store.sqlite import SqliteStore, opening
+from interlock.store.sqlite import SqliteStore, database
 from interlock.testing.servers import PostgresServer, RedisServer
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import creation, look, made
@@ -51,7 +51,7 @@ async def place(
 
         if request.param == "sqlite":
             table = "CREATE TABLE later (a);\n"
-            yield Place(lambda: opened(SqliteStore, str(tmp_path / "a.db")), opening, table, table)
+            yield Place(lambda: opened(SqliteStore, str(tmp_path / "a.db")), database, table, table)
         elif request.param == "postgres":
             url = postgres.new_database()
             table = "CREATE TABLE interlock.later (a integer);\n"

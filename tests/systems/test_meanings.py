@@ -7,8 +7,7 @@ from enum import StrEnum
 import pytest
 
 from interlock.machine import Deadline, Machine, blueprint_of, command, end, ignore, on, state, timer
-from interlock.systems.catalogue import JOURNALLED
-from interlock.systems.meanings import NAMED, Meaning, meanings_of
+from interlock.systems.catalogue import JOURNALLED, NAMED, Meaning, meanings_of
 
 EVERY = dict(JOURNALLED)
 

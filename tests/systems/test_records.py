@@ -15,7 +15,7 @@ from tests.clocks import move_server, move_sqlite
 from tests.waiting import PATIENCE_S
 
 from interlock import Interlock, kind, sync
-from interlock.client_records import RecordsClient
+from interlock.client_resources import RecordsClient
 from interlock.engine.clock import StoreClock
 from interlock.engine.retention import Retention
 from interlock.errors import (

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from interlock.engine.write_once import WriteOnce
+from interlock.engine.aggregate import WriteOnce
 from interlock.errors import TransitionRefused
 from interlock.machine import Moved
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Commit, Committed, Illegal, Note, Record, StepLine
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.attachments import ARTIFACT, CHILDREN, LOG, RESULT
-from interlock.systems.orchestrator.trees.body import TREE
+from interlock.systems.orchestrator.body import TREE
 from interlock.systems.runs.plans import PLAN
 
 KEPT_BESIDE_A_JOB = ("open", "keep", "kept", "discard", "discarded")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.waiting import PATIENCE_S
 
-from interlock.testing import freeze
+from interlock.testing import process_control
 
 WRITER = """
 import sqlite3, sys
@@ -53,13 +53,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_who_holds_the_lock_is_not_left_stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freeze, "_LOCK_S", 0.1)
-    monkeypatch.setattr(freeze, "_TRIES", 3)
+    monkeypatch.setattr(process_control, "_LOCK_S", 0.1)
+    monkeypatch.setattr(process_control, "_TRIES", 3)
     with writer(path) as process:
         tell(process, "BEGIN IMMEDIATE")
 
-        with pytest.raises(freeze.NeverOutsideAWrite, match=str(process.pid)):
-            freeze.freeze(process.pid, f"sqlite:///{path}")
+        with pytest.raises(process_control.NeverOutsideAWrite, match=str(process.pid)):
+            process_control.freeze(process.pid, f"sqlite:///{path}")
 
         tell(process, "ROLLBACK")  # so it is running
 
@@ -68,9 +68,9 @@ def test_who_is_between_two_writes_is_stopped_and_others_can_write(path: Path) -
     with writer(path) as process:
         tell(process, "INSERT INTO thing VALUES ('one')")
 
-        freeze.freeze(process.pid, f"sqlite:///{path}")
+        process_control.freeze(process.pid, f"sqlite:///{path}")
 
-        assert freeze.is_frozen(process.pid)
+        assert process_control.is_frozen(process.pid)
         with closing(sqlite3.connect(path, timeout=PATIENCE_S)) as other, other:
             other.execute("INSERT INTO thing VALUES ('two')")
         process.send_signal(signal.SIGCONT)
@@ -81,9 +81,9 @@ def test_of_a_server_nothing_is_asked(path: Path) -> None:
     with writer(path) as process:
         tell(process, "BEGIN IMMEDIATE")
 
-        freeze.freeze(process.pid, "postgresql://nowhere/nothing")
+        process_control.freeze(process.pid, "postgresql://nowhere/nothing")
 
-        assert freeze.is_frozen(process.pid)
+        assert process_control.is_frozen(process.pid)
 
 
 def test_who_is_gone_cannot_be_stopped(path: Path) -> None:
@@ -91,6 +91,6 @@ def test_who_is_gone_cannot_be_stopped(path: Path) -> None:
         pass
 
     with pytest.raises(ProcessLookupError):
-        freeze.freeze(process.pid, f"sqlite:///{path}")
+        process_control.freeze(process.pid, f"sqlite:///{path}")
     with pytest.raises(FileNotFoundError):
-        freeze.is_frozen(process.pid)
+        process_control.is_frozen(process.pid)

@@ -15,7 +15,7 @@ from interlock.errors import JobFailed, ResultNotReady
 from interlock.store.records import Entry
 from interlock.systems.catalogue import JOURNALLED
 from interlock.testing import Fault, InMemory, Plan, in_memory, in_memory_sync
-from interlock.testing.virtual_time import HANDLER_S, TURNS, NothingComes, VirtualTime
+from interlock.testing.clocks import HANDLER_S, TURNS, NothingComes, VirtualTime
 
 desk = Registry()
 HOUR_S = 3_600.0

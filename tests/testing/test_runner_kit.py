@@ -14,10 +14,8 @@ import pytest
 from tests.effort import pick
 from tests.waiting import PROGRAM_S
 
-from interlock.testing.runner_kit.check import Check, Verdict, check, named
-from interlock.testing.runner_kit.desk import UNDER_WAY_S, Desk, Pace
-from interlock.testing.runner_kit.http import Asked
-from interlock.testing.runner_kit.scenarios import SCENARIOS
+from interlock.testing.runner_kit import SCENARIOS, Check, Verdict, check, named
+from interlock.testing.runner_server import UNDER_WAY_S, Asked, Desk, Pace
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "runner.py"

@@ -18,8 +18,8 @@ import pytest
 from tests.waiting import PATIENCE_S, until_so
 
 from interlock.testing import binaries, watchdog
-from interlock.testing import guard as guard_module
-from interlock.testing.guard import Guard
+from interlock.testing import process_control as guard_module
+from interlock.testing.process_control import Guard
 from interlock.testing.servers import (
     MissingServer,
     PostgresServer,

@@ -62,26 +62,26 @@ BETWEEN_PACKAGES = {
     "machine/table.py": "from interlock import lifecycles",
     "machine/machine.py": "import interlock.cli",
     "lifecycles/__init__.py": "def late():\n    import interlock.cli",
-    "agent/desk.py": "from interlock import systems",
+    "agent/state.py": "from interlock import systems",
     "processes/groups.py": "import interlock.worker",
 }
 INSIDE_THE_KERNEL = {
     "machine/events.py": "from interlock.machine import table",
     "machine/check.py": "from interlock.machine import machine",
-    "machine/machine.py": "from interlock.machine import journal",
+    "machine/machine.py": "from interlock.machine import blueprint",
     "machine/blueprint.py": "from interlock.machine import draw",
     "machine/compare.py": "from interlock.machine import couplings",
 }
 FROM_THE_SYSTEM = {
     "machine/events.py": "import time",
-    "machine/journal.py": "from uuid import uuid4",
+    "machine/decision.py": "from uuid import uuid4",
     "machine/cells.py": "import random",
     "machine/table.py": "import secrets",
     "machine/couplings.py": "import socket",
-    "machine/decision.py": "import asyncio",
+    "machine/draw/__init__.py": "import asyncio",
     "machine/compare.py": "import threading",
-    "machine/export.py": "import subprocess",
-    "machine/blueprint.py": "import os.path",
+    "machine/blueprint.py": "import subprocess",
+    "machine/check.py": "import os.path",
     "lifecycles/__init__.py": "import time",
 }
 

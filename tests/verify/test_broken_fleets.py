@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from interlock import workloads
-from interlock.agent.desk import Desk, Present
-from interlock.systems.fleet import drive
-from interlock.systems.fleet.drive import Drive
-from interlock.systems.fleet.merged import Merged, Report
-from interlock.systems.fleet.start import choose_start
+from interlock.agent.state import Desk, Present
+from interlock.systems.fleet import driver
+from interlock.systems.fleet.clocks import choose_start
+from interlock.systems.fleet.driver import Drive
+from interlock.systems.fleet.results import Merged, Report
 from interlock.verify.worlds import judge_fleet
-from interlock.verify.worlds.casts import controllers
+from interlock.verify.worlds.actors import controllers
 from interlock.verify.worlds.episode import play
-from interlock.verify.worlds.mixes import faults_named
+from interlock.verify.worlds.faults import faults_named
 from interlock.verify.worlds.worlds import world_named
 
 
@@ -107,7 +107,7 @@ def test_a_controller_that_believes_the_clocks_of_agents_is_noticed(monkeypatch:
             start.told_ns[agent] += number * 10_000_000
         return start
 
-    monkeypatch.setattr(drive, "choose_start", trusting)
+    monkeypatch.setattr(driver, "choose_start", trusting)
     assert is_noticed(judge_fleet.TOGETHER, "none")
 
 
@@ -127,8 +127,8 @@ def test_a_drive_that_does_not_notice_that_its_agents_are_over_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The bound that is judged by is imported when a fleet is first played: it must not be the broken one.
-    monkeypatch.setattr(controllers, "SLACK_S", drive.SLACK_S)
-    monkeypatch.setattr(drive, "SLACK_S", 10_000.0)
+    monkeypatch.setattr(controllers, "SLACK_S", driver.SLACK_S)
+    monkeypatch.setattr(driver, "SLACK_S", 10_000.0)
     monkeypatch.setattr(Drive, "_noticed", nothing)
     assert is_noticed(judge_fleet.ENDS, "none")
 
@@ -141,7 +141,7 @@ def test_a_drive_that_says_that_nothing_was_started_although_agents_have_begun_i
     async def lie(self: Drive) -> None:
         await begin(self)
         await asyncio.sleep(self.spec.lead_s + 1.0)
-        raise drive.too_few(self.spec, "nobody knows why", 1)
+        raise driver.too_few(self.spec, "nobody knows why", 1)
 
     monkeypatch.setattr(Drive, "_begin", lie)
     assert is_noticed(judge_fleet.TRUTH, "none", first=3)

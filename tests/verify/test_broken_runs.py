@@ -17,15 +17,12 @@ from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.orchestrator.submission import release
 from interlock.systems.runs import body as letters
 from interlock.systems.runs import preparation
-from interlock.systems.runs.aggregate import RunAggregate
-from interlock.systems.runs.facts import RunFacts
-from interlock.systems.runs.orders import Order, follow
-from interlock.verify.environments import model_of
-from interlock.verify.environments.reduced import REDUCED
-from interlock.verify.jobs import decisions
-from interlock.verify.jobs.plan import JobPlan
+from interlock.systems.runs.aggregate import RunAggregate, RunFacts
+from interlock.systems.runs.reconciler import Order, follow
+from interlock.verify.environments import REDUCED, model_of
 from interlock.verify.model_checker import check
-from interlock.verify.runs.plan import RunPlan
+from interlock.verify.models import job_decisions
+from interlock.verify.models.plan import JobPlan, RunPlan
 
 WORDS_TWICE = RunPlan(
     name="words-twice",
@@ -92,7 +89,7 @@ def test_an_order_to_stop_that_makes_the_job_and_lets_runners_have_it(
         else:
             follow(order, job)
 
-    monkeypatch.setattr(decisions, "follow", forgetful)
+    monkeypatch.setattr(job_decisions, "follow", forgetful)
     assert first_broken_claim("mutant-run-is-stopped") == "whatever a stopped run has left is being stopped"
 
 

@@ -8,23 +8,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.systems.orchestrator.trees import submission
-from interlock.systems.orchestrator.trees.reconciler import Trees
-from interlock.systems.orchestrator.trees.slots import TreeSlots
-from interlock.systems.quarantine.quarantine import Quarantine
-from interlock.systems.simulations import reconciler, worded
+from interlock.systems.orchestrator import trees
+from interlock.systems.orchestrator.tree_slots import TreeSlots
+from interlock.systems.orchestrator.trees import Trees
+from interlock.systems.quarantine import Quarantine
+from interlock.systems.simulations import reconciler
 from interlock.systems.simulations.aggregate import SimulationAggregate
-from interlock.systems.simulations.reconciler import SimulationReconciler
-from interlock.systems.simulations.worded import Speaker
+from interlock.systems.simulations.reconciler import SimulationReconciler, Speaker
 from interlock.systems.supervisor import workers
 from interlock.systems.supervisor.workers import Workers
-from interlock.verify.jobs.judge import DONE_ONCE
-from interlock.verify.worlds import judge_simulations, judge_trees, judge_workers
+from interlock.verify.models.job_judge import DONE_ONCE
+from interlock.verify.worlds import judge, judge_simulations, judge_workers
 from interlock.verify.worlds.episode import SETTLES, play
-from interlock.verify.worlds.mixes import faults_named
+from interlock.verify.worlds.faults import faults_named
 from interlock.verify.worlds.worlds import world_named
 from interlock.worker import child_jobs
-from interlock.worker.orders import OrderHandler
+from interlock.worker.components import OrderHandler
 
 
 def claim_broken(
@@ -52,25 +51,25 @@ async def nothing(*_: Any, **__: Any) -> Any:
 def test_a_tree_that_lets_everybody_in_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TreeSlots, "room", lambda *_: 99)
     monkeypatch.setattr(TreeSlots, "someone_waits", lambda *_: False)
-    assert claim_broken("forest", "none") == judge_trees.QUOTA
+    assert claim_broken("forest", "none") == judge.QUOTA
 
 
 def test_a_handler_that_does_not_wait_for_its_children_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_jobs, "_all_ended", lambda children: children)
-    assert claim_broken("forest", "none") == judge_trees.FOUND
+    assert claim_broken("forest", "none") == judge.FOUND
 
 
 @pytest.mark.long
 def test_children_that_are_not_stopped_with_their_parent_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trees, "stop_children", nothing)
-    assert claim_broken("forest", "none", hours=2.0) == judge_trees.STOPPED
+    assert claim_broken("forest", "none", hours=2.0) == judge.STOPPED
 
 
 def test_a_parent_that_takes_its_children_for_ended_too_soon_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(child_jobs.Child, "ended", True)
-    assert claim_broken("forest", "none") == judge_trees.WAITED
+    assert claim_broken("forest", "none") == judge.WAITED
 
 
 def test_children_that_are_not_found_again_by_their_name_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +83,8 @@ def test_children_that_are_not_found_again_by_their_name_are_noticed(monkeypatch
 
 
 def test_children_of_parents_that_have_ended_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "depth_below", lambda *_: 1)
-    assert claim_broken("forest", "none", first=2) == judge_trees.BORN
+    monkeypatch.setattr(trees, "depth_below", lambda *_: 1)
+    assert claim_broken("forest", "none", first=2) == judge.BORN
 
 
 @pytest.mark.long
@@ -99,7 +98,7 @@ def test_trees_that_nobody_tends_are_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.long
 def test_a_simulation_that_hears_whoever_speaks_of_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    hear = worded.hear
+    hear = reconciler.hear
 
     def unfenced(draft: SimulationAggregate, speaker: Speaker, *rest: Any) -> Any:
         pulse = draft.pulse
@@ -115,12 +114,12 @@ def test_a_simulation_that_hears_whoever_speaks_of_it_is_noticed(monkeypatch: py
 def test_a_simulation_that_goes_on_after_a_step_that_was_not_saved_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    orders_of = worded.orders_of
+    orders_of = reconciler.orders_of
 
     def hasty(draft: SimulationAggregate, *rest: Any) -> Any:
         return msgspec.structs.replace(orders_of(draft, *rest), step=draft.pulse.step)
 
-    monkeypatch.setattr(worded, "orders_of", hasty)
+    monkeypatch.setattr(reconciler, "orders_of", hasty)
     assert claim_broken("lab", "deaths", hours=2.0, first=2) == judge_simulations.GOES_ON
 
 

@@ -9,9 +9,19 @@ from typing import Any
 
 import pytest
 
-from interlock.verify.claims import AIDED, Claim, Mode, always, eventually, look_with, sometimes
-from interlock.verify.model_checker import broken_at_the_end, check, retell
-from interlock.verify.seen import Seen
+from interlock.verify.model_checker import (
+    AIDED,
+    Claim,
+    Mode,
+    Seen,
+    always,
+    broken_at_the_end,
+    check,
+    eventually,
+    look_with,
+    retell,
+    sometimes,
+)
 
 
 @dataclass

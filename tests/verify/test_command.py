@@ -10,9 +10,9 @@ from tests.effort import pick
 
 from interlock.cli.main import main
 from interlock.store.memory import MemoryStore
-from interlock.verify import exploration
+from interlock.verify import environments
 from interlock.verify.environments import plan_named
-from interlock.verify.mutants import all_mutants
+from interlock.verify.mutation import all_mutants
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -68,7 +68,7 @@ def test_another_count_of_states_is_a_finding(run: Run, monkeypatch: pytest.Monk
     import msgspec
 
     miscounted = msgspec.structs.replace(plan_named("first-job"), states=7)
-    assert not exploration.explore(miscounted).ok
+    assert not environments.explore(miscounted).ok
 
 
 def test_an_environment_that_does_not_exist_is_refused(run: Run) -> None:
@@ -101,7 +101,7 @@ def test_environments_side_by_side_give_what_they_give_one_by_one() -> None:
     names = pick(("first-job", "given-back"), ("first-job", "race", "given-back"))
     plans = [plan_named(name) for name in names]
     watched: dict[str, int] = {}
-    found = exploration.explore_side_by_side(
+    found = environments.explore_side_by_side(
         plans, watch=lambda name, states, _: watched.__setitem__(name, states)
     )
     states = {one.environment: one.report.states for one in found}

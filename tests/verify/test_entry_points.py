@@ -13,13 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 import interlock.systems
-from interlock.systems.orchestrator import completions, grants, submission
-from interlock.verify.environments import model_of
-from interlock.verify.environments.reduced import REDUCED
-from interlock.verify.jobs import decisions, judge
-from interlock.verify.jobs.plan import Plan
-from interlock.verify.jobs.world import JobWorld
+from interlock.systems.orchestrator import grants, runner_messages, submission
+from interlock.verify.environments import REDUCED, model_of
 from interlock.verify.model_checker import check
+from interlock.verify.models import job_decisions, job_judge
+from interlock.verify.models.job_world import JobWorld
+from interlock.verify.models.plan import Plan
 
 SYSTEMS = Path(next(iter(interlock.systems.__path__)))
 AGGREGATES = {"JobAggregate", "RunAggregate"}
@@ -101,7 +100,7 @@ def test_every_decider_of_production_is_explored_or_named_with_who_tries_it() ->
 
 def test_the_checker_explores_the_ways_of_batches() -> None:
     called = explored(ALONE)
-    ways = (grants._offer_together, completions.decide_completions, submission.NewJobs.batch)
+    ways = (grants._offer_together, runner_messages.decide_completions, submission.NewJobs.batch)
     assert [way.__qualname__ for way in ways if _place(way) not in called] == []
 
 
@@ -111,7 +110,7 @@ def _place(function: Any) -> tuple[str, int]:
 
 @pytest.mark.parametrize(
     ("whose", "name"),
-    [(grants, "_offer_together"), (decisions, "decide_completions"), (submission.NewJobs, "batch")],
+    [(grants, "_offer_together"), (job_decisions, "decide_completions"), (submission.NewJobs, "batch")],
 )
 def test_a_batch_that_decides_otherwise_is_noticed(
     monkeypatch: pytest.MonkeyPatch, whose: Any, name: str
@@ -123,13 +122,13 @@ def test_a_batch_that_decides_otherwise_is_noticed(
         decided = honest(*given, **words)
         if decided is None:
             return None
-        if isinstance(decided, completions.HeardTogether):
+        if isinstance(decided, runner_messages.HeardTogether):
             return replace(decided, batch=_other(decided.batch))
         return _other(decided)
 
     monkeypatch.setattr(whose, name, broken)
     violation, *_ = check(JobWorld(ALONE), most=20_000).violations
-    assert violation.claim == judge.BATCH_CLAIM
+    assert violation.claim == job_judge.BATCH_CLAIM
 
 
 def _other(decided: Any) -> Any:

@@ -24,7 +24,7 @@ from interlock.machine import (
     state,
 )
 from interlock.testing.lifecycles import Answer, Here, Lifecycle, LifecycleBroken, check_lifecycle
-from interlock.verify.claims import always
+from interlock.verify.model_checker import always
 
 
 class Order(StrEnum):

@@ -6,10 +6,10 @@ import pytest
 
 from interlock.store.memory import MemoryStore
 from interlock.verify.environments import plan_named
-from interlock.verify.jobs.world import JobWorld
 from interlock.verify.model_checker import check
-from interlock.verify.runs.plan import RunPlan
-from interlock.verify.runs.world import RunWorld
+from interlock.verify.models.job_world import JobWorld
+from interlock.verify.models.plan import RunPlan
+from interlock.verify.models.run_world import RunWorld
 
 
 def test_two_orchestrators_and_a_store_that_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from itertools import product
 
-from interlock.verify.jobs.codes import Phase, Say, read_hand, read_note, write_hand, write_note
-from interlock.verify.jobs.plan import JobPlan, Plan
-from interlock.verify.jobs.values import normal
-from interlock.verify.jobs.world import JobWorld
 from interlock.verify.model_checker import check
+from interlock.verify.models.job_values import (
+    Phase,
+    Say,
+    normal,
+    read_hand,
+    read_note,
+    write_hand,
+    write_note,
+)
+from interlock.verify.models.job_world import JobWorld
+from interlock.verify.models.plan import JobPlan, Plan
 
 PLAN = Plan(name="values", doc="", jobs=(JobPlan(shards=2, attempt_timeout=3),), workers=2, cancels=1)
 

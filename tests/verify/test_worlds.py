@@ -18,18 +18,24 @@ from typer.testing import CliRunner
 
 import interlock
 from interlock.cli.main import app
-from interlock.cli.seasons import command_of, story_of
+from interlock.cli.verify_worlds import command_of, story_of
 from interlock.errors import InvalidArguments
 from interlock.systems.orchestrator import runner_messages
-from interlock.verify.jobs.judge import SIGHTS, TWICE
-from interlock.verify.worlds.chapters import Season, chapters_of, chapters_with, play_all
+from interlock.verify.models.job_judge import SIGHTS, TWICE
+from interlock.verify.worlds.campaign import (
+    Season,
+    _hours_up_to,
+    chapters_of,
+    chapters_with,
+    fewest,
+    play_all,
+    shrunk,
+)
 from interlock.verify.worlds.episode import Chapter, play
-from interlock.verify.worlds.fates import LATE, REPLY_LOST, REQUEST_LOST
-from interlock.verify.worlds.fates import TWICE as TWICE_CALLED
-from interlock.verify.worlds.mixes import MIXES, faults_named
+from interlock.verify.worlds.faults import LATE, MIXES, REPLY_LOST, REQUEST_LOST, faults_named
+from interlock.verify.worlds.faults import TWICE as TWICE_CALLED
+from interlock.verify.worlds.network import Broken
 from interlock.verify.worlds.scheduler import EnteredFromOutside, Schedule
-from interlock.verify.worlds.shrink import _hours_up_to, fewest, shrunk
-from interlock.verify.worlds.watcher import Broken
 from interlock.verify.worlds.worlds import WORLDS, world_named
 from interlock.worker import components
 
@@ -39,7 +45,7 @@ SHRINK_S = 10.0
 
 PLAY = """
 import os
-from interlock.verify.worlds.mixes import faults_named
+from interlock.verify.worlds.faults import faults_named
 from interlock.verify.worlds.episode import play
 from interlock.verify.worlds.worlds import world_named
 

@@ -9,15 +9,12 @@ import pytest
 from interlock.errors import StoreUnavailable
 from interlock.store.records import Key
 from interlock.systems.catalogue import CATALOGUE
-from interlock.verify.worlds.fates import Fates
+from interlock.verify.worlds.faults import Fates, faults_named
 from interlock.verify.worlds.judge import Judge
-from interlock.verify.worlds.mixes import faults_named
-from interlock.verify.worlds.plan import Faults
+from interlock.verify.worlds.network import STORE, Process, Stage, Watcher
 from interlock.verify.worlds.scheduler import Loop, RunsInCircles, Schedule
-from interlock.verify.worlds.stage import STORE, Process, Stage
 from interlock.verify.worlds.storage import SharedStore, StoreLink, driven
-from interlock.verify.worlds.watcher import Watcher
-from interlock.verify.worlds.worlds import world_named
+from interlock.verify.worlds.worlds import Faults, world_named
 
 HOUR_S = 3_600.0
 

@@ -11,13 +11,10 @@ import grpc
 import pytest
 from grpc import aio
 
-from interlock.verify.worlds.casts.streams import PING_S, WireChannel
-from interlock.verify.worlds.casts.wires import WireServer
-from interlock.verify.worlds.fates import REPLY_LOST, REQUEST_LOST, TWICE, Fates, resent
-from interlock.verify.worlds.fleets import Troubles
-from interlock.verify.worlds.mixes import faults_named
-from interlock.verify.worlds.stage import Place, Process, Stage
-from interlock.verify.worlds.watcher import Watcher
+from interlock.verify.worlds.actors.grpc_transport import PING_S, WireChannel, WireServer
+from interlock.verify.worlds.faults import REPLY_LOST, REQUEST_LOST, TWICE, Fates, faults_named, resent
+from interlock.verify.worlds.judge_fleet import Troubles
+from interlock.verify.worlds.network import Place, Process, Stage, Watcher
 from interlock.verify.worlds.worlds import world_named
 
 FOREVER_S = 1_000.0

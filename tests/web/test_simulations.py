@@ -15,12 +15,11 @@ from tests.waiting import PATIENCE_S, PROGRAM_S
 from tests.web.visiting import ON_EVERY_STORE, Visitor
 
 from interlock.worker.http import HttpOrchestrator
-from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
-from interlock.worker.simulation_context import SimulationContext
-from interlock.worker.simulations import simulation
+from interlock.worker.simulations import SimulationContext, simulation
 from interlock.worker.tasks import Registry
+from interlock.worker.telemetry import make_log
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -21,10 +21,10 @@ from tests.web.visiting import Visitor
 from interlock.systems.fleet.spec import QUEUE
 from interlock.testing.agent_process import AgentProcess
 from interlock.worker.http import HttpOrchestrator
-from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
+from interlock.worker.telemetry import make_log
 from interlock.workloads import drive_workload
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.lifecycles.job import JOB
-from interlock.wire.durations import read_duration, write_duration
-from interlock.wire.filter_words import BadFilter
+from interlock.text import read_duration, write_duration
+from interlock.wire.filter_language import BadFilter
 from interlock.wire.filters import Filter, job_id_of, read_filter
 from interlock.wire.jobs import JobView
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.wire.harmless import harmless, harmless_lines
+from interlock.text import harmless, harmless_lines
 
 ATTACKS = {
     "move the cursor": "\x1b[2A\x1b[2K all green",

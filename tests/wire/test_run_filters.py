@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from interlock.wire.filter_words import BadFilter
-from interlock.wire.run_filters import read_run_filter, run_id_of
+from interlock.wire.filter_language import BadFilter
+from interlock.wire.filters import read_run_filter, run_id_of
 from interlock.wire.runs import RunView
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from interlock.wire.values import LARGEST, LEAST, MOST_LEVELS, json_fault
+from interlock.wire.json_values import LARGEST, LEAST, MOST_LEVELS, json_fault
 
 UNREADABLE = {
     "not finite": (b"1e999", "1e999"),

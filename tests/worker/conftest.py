@@ -19,10 +19,10 @@ from tests.worker.board import Board
 from interlock.lifecycles.durations import Durations
 from interlock.processes import groups
 from interlock.worker.context import Context
-from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
+from interlock.worker.telemetry import make_log
 
 QUICK = Durations(
     lease_ttl_s=900.0,

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from interlock.errors import CannotLoad, InvalidArguments, NotJson
 from interlock.worker import context as context_module
-from interlock.worker.arguments import Arguments
 from interlock.worker.context import Context
+from interlock.worker.functions import Arguments
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -24,9 +24,9 @@ from interlock.systems.runtime import Runtime
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.worker.archives import copy, found_in, pack
 from interlock.worker.context import Context
-from interlock.worker.executors.workspaces import remove
 from interlock.worker.http import HttpOrchestrator
 from interlock.worker.port import OrchestratorPort
+from interlock.worker.shell_files import remove
 from interlock.worker.tasks import Registry
 
 

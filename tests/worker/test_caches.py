@@ -19,8 +19,8 @@ from interlock.errors import InterlockError, InvalidArguments, InvalidArtifact
 from interlock.worker import extraction
 from interlock.worker.archives import found_in, pack
 from interlock.worker.context import Context
-from interlock.worker.executors.shell_caches import Cache, check_caches
 from interlock.worker.extraction import unpack
+from interlock.worker.shell_files import Cache, check_caches
 from interlock.worker.tasks import Registry
 
 

@@ -14,8 +14,7 @@ from tests.worker.test_context import START, grant
 
 from interlock.wire.runner import Grant
 from interlock.worker.captured_output import capturing
-from interlock.worker.context import Context
-from interlock.worker.outgoing import MAX_LINE_BYTES
+from interlock.worker.context import MAX_LINE_BYTES, Context
 
 log = logging.getLogger("shop.tasks")
 

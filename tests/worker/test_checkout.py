@@ -12,9 +12,9 @@ import pytest
 from tests.worker.board import Board, Job
 from tests.worker.conftest import Start
 
-from interlock.worker.executors import workspaces
-from interlock.worker.executors.checkout import REF, without_credentials
-from interlock.worker.executors.workspaces import PREFIX, Workspace
+from interlock.worker import shell_files
+from interlock.worker.shell import REF, without_credentials
+from interlock.worker.shell_files import PREFIX, Workspace
 from interlock.worker.tasks import Registry
 
 
@@ -160,7 +160,7 @@ async def test_neither_hooks_nor_settings_of_the_machine_are_heeded(
 async def test_what_a_dead_worker_has_left_is_removed_and_a_neighbours_is_not(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspaces, "YOUNG_S", -1.0)
+    monkeypatch.setattr(shell_files, "YOUNG_S", -1.0)
     left, used = scratch / f"{PREFIX}left", scratch / f"{PREFIX}used"
     for folder in (left, used):
         (folder / "checkout").mkdir(parents=True)

@@ -348,7 +348,8 @@ for number in range(50):
 
 
 @pytest.mark.parametrize(
-    ("module", "function"), [("interlock.worker.codec", "decode"), ("interlock.wire.decoders", "decode_as")]
+    ("module", "function"),
+    [("interlock.worker.codec", "decode"), ("interlock.wire.json_values", "decode_as")],
 )
 def test_threads_that_need_a_type_for_the_first_time_at_the_same_moment_do_not_crash_the_process(
     module: str, function: str

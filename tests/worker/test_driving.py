@@ -14,8 +14,7 @@ import pytest
 from interlock.wire.runner import Grant
 from interlock.wire.simulations import AnySimulationWord, Begin, SimulationOrders
 from interlock.worker.context import Context
-from interlock.worker.simulation_context import NotExecuted, SimulationContext
-from interlock.worker.simulation_driver import drive, drive_async
+from interlock.worker.simulations import NotExecuted, SimulationContext, drive, drive_async
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GRANT = Grant(

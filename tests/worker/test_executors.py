@@ -15,7 +15,7 @@ from tests.worker.conftest import OVERDUE_S, Gate, Start
 from tests.worker.process_tasks import REGISTRY
 
 from interlock.wire.runner import CancelAck, Complete
-from interlock.worker.executors.asynchronous import never_waits
+from interlock.worker.executors import never_waits
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import Tracing
 
@@ -210,15 +210,15 @@ async def test_a_process_gets_what_an_earlier_attempt_has_saved(board: Board, st
 async def test_the_token_does_not_reach_the_process(
     board: Board, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from interlock.worker.executors import orders, subprocesses
+    from interlock.worker import executors, task_process
 
     sent: list[bytes] = []
 
     def spy(said: Any) -> bytes:
-        sent.append(orders.line_of(said))
+        sent.append(task_process.line_of(said))
         return sent[-1]
 
-    monkeypatch.setattr(subprocesses, "line_of", spy)
+    monkeypatch.setattr(executors, "line_of", spy)
     job = board.pin("where")
     start()
     await ended(board, job)

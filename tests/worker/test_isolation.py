@@ -17,7 +17,7 @@ from tests.worker.test_artifacts import Place
 from interlock.errors import InvalidSettings
 from interlock.processes import sandbox
 from interlock.processes.sandbox import SandboxSettings
-from interlock.worker.executors.shell import UNPROTECTED
+from interlock.worker.shell import UNPROTECTED
 from interlock.worker.tasks import Registry
 
 UNSAFE = "untrusted_steps_are_not_isolated"

@@ -14,7 +14,7 @@ from tests.worker.conftest import QUICK, Gate, Start
 from interlock.errors import StoreUnavailable
 from interlock.wire.runner import CancelAck, Complete, Heartbeat, Message, NotHeard, Release, StaleCode
 from interlock.worker.context import Context
-from interlock.worker.renewer import Renewer
+from interlock.worker.leases import Renewer
 from interlock.worker.tasks import Registry
 
 

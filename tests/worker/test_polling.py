@@ -11,7 +11,7 @@ from tests.worker.conftest import Gate, Start
 
 from interlock.lifecycles.process import BACKING_OFF
 from interlock.wire.runner import ClaimRequest, Complete, Grant
-from interlock.worker import lanes
+from interlock.worker import executors
 
 
 async def test_an_empty_queue_is_polled_less_and_less_often(board: Board, start: Start) -> None:
@@ -84,7 +84,9 @@ async def test_a_worker_does_what_another_has_lost(board: Board, start: Start, e
 async def test_claims_are_batched_up_to_the_free_slots_while_others_run(
     board: Board, start: Start, held: str, echo: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "SOON_S", -1.0)  # nothing is so quick that more would be asked for ahead of it
+    monkeypatch.setattr(
+        executors, "SOON_S", -1.0
+    )  # nothing is so quick that more would be asked for ahead of it
     board.pin(held)
     start(concurrency=5)
     await gate.until_entered()

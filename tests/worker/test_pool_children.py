@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from interlock.worker.pool.child import ABOUT, about_pool, started_with
+from interlock.worker.pool import ABOUT, about_pool, started_with
 
 SAYS = """
 import sys, pathlib
-from interlock.worker.pool.child import about_pool
+from interlock.worker.pool import about_pool
 pathlib.Path(sys.argv[1]).write_text(repr(about_pool()))
 """
 

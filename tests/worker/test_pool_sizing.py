@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interlock.errors import InvalidSettings
-from interlock.worker.pool.size import Luck, PoolSettings, Size
+from interlock.worker.pool import Luck, PoolSettings, Size
 
 SETTINGS = PoolSettings(name="web", least=2, most=5, slots=10, shrink_after_s=30.0)
 

@@ -16,8 +16,8 @@ from interlock.lifecycles.process import BACKING_OFF, RUNNING, connected, shutdo
 from interlock.machine import Refused
 from interlock.wire.runner import Complete
 from interlock.worker.context import Context
+from interlock.worker.host import Begins, Join, MachineThreads
 from interlock.worker.tasks import Registry
-from interlock.worker.threads import Begins, Join, MachineThreads
 
 
 async def test_a_worker_starts_connects_recovers_and_runs(board: Board, start: Start, echo: str) -> None:

@@ -19,7 +19,7 @@ from tests.worker.conftest import QUICK
 from tests.worker.remote import served
 
 from interlock.wire.runner import Complete
-from interlock.worker.clocks import since_boot
+from interlock.worker.host import since_boot
 from interlock.worker.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]

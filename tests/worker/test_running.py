@@ -35,12 +35,11 @@ from interlock.lifecycles.task import (
 )
 from interlock.machine import Event, Step
 from interlock.wire.runner import Failed, Grant, Succeeded
-from interlock.worker.logs import Log, make_log
+from interlock.worker.context import Unsent
 from interlock.worker.machines import Machines
-from interlock.worker.observers import Observer
 from interlock.worker.outcomes import Interrupted
-from interlock.worker.outgoing import Unsent
 from interlock.worker.running_task import RunningTask, report_of
+from interlock.worker.telemetry import Log, Observer, make_log
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 CLAIMED = ClaimSucceeded(at=AT, ttl_s=120.0)

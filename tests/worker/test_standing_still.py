@@ -16,12 +16,11 @@ from tests.worker.conftest import QUICK, Gate, Start
 from interlock.errors import StoreUnavailable
 from interlock.processes.groups import Group
 from interlock.worker import entry, process
-from interlock.worker.clocks import FORGIVEN_S, STANDSTILL_S, AwakeTime, since_boot
 from interlock.worker.context import Context
-from interlock.worker.logs import make_log
+from interlock.worker.host import FORGIVEN_S, STANDSTILL_S, AwakeTime, Shutdown, since_boot
 from interlock.worker.settings import WorkerSettings
-from interlock.worker.signals import Shutdown
 from interlock.worker.tasks import Registry
+from interlock.worker.telemetry import make_log
 
 PAUSE_S = 11.0
 HASTY = msgspec.structs.replace(

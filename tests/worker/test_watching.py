@@ -18,13 +18,12 @@ from tests.worker.conftest import Gate, Start, Worker
 
 from interlock.errors import InvalidSettings
 from interlock.lifecycles.durations import Durations
+from interlock.processes.groups import Orphans
 from interlock.worker.context import Context
-from interlock.worker.logs import libraries_logging, make_log
-from interlock.worker.metrics import Metrics
-from interlock.worker.orphans import Orphans
+from interlock.worker.host import Shutdown
 from interlock.worker.settings import WorkerSettings
-from interlock.worker.signals import Shutdown
 from interlock.worker.tasks import Registry
+from interlock.worker.telemetry import Metrics, libraries_logging, make_log
 from interlock.worker.tracing import Tracing, tracing_if_configured
 from interlock.worker.watchdog import LoopTick, Watchdog, keep_running
 
@@ -378,7 +377,7 @@ def test_a_request_to_go_is_noted_once_and_wakes_whoever_comes_later() -> None:
 
 ORPHANING = """
 import ctypes, os, subprocess, sys
-from interlock.worker.orphans import Orphans
+from interlock.processes.groups import Orphans
 ctypes.CDLL(None).prctl(36, 1)  # as PID 1 is: whoever loses its parent becomes our child
 own = subprocess.Popen(["sh", "-c", "exit 7"])
 other = subprocess.Popen(["sh", "-c", "sh -c 'exit 0' & sleep 0.05; exit 0"], start_new_session=True)
@@ -427,7 +426,7 @@ def test_a_context_of_a_handler_does_not_show_the_token(board: Board) -> None:
 def test_the_stores_time_is_counted_on_and_never_goes_back() -> None:
     from datetime import UTC, datetime, timedelta
 
-    from interlock.worker.store_time import StoreTime
+    from interlock.worker.host import StoreTime
 
     passed, began = [0.0], datetime(2026, 1, 1, tzinfo=UTC)
     now = StoreTime(lambda: passed[0], lambda: began)

@@ -10,7 +10,7 @@ from tests.worker.board import Board
 from tests.worker.conftest import QUICK, Gate, Start
 
 from interlock.wire.runner import Ack, Complete, Release
-from interlock.worker import lanes, task_runner
+from interlock.worker import executors, task_runner
 from interlock.worker.settings import WorkerSettings
 
 
@@ -79,7 +79,7 @@ async def test_a_prefetched_grant_that_somebody_else_got_meanwhile_is_nobodys_fa
 async def test_what_was_asked_for_ahead_and_cannot_begin_is_given_back(
     board: Board, start: Start, echo: str, held: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "SOON_S", 60.0)  # whatever it does is quick
+    monkeypatch.setattr(executors, "SOON_S", 60.0)  # whatever it does is quick
     monkeypatch.setattr(task_runner, "AHEAD_FOR_S", 0.1)
     for _ in range(16):
         board.pin(echo)
@@ -99,23 +99,23 @@ async def test_what_was_asked_for_ahead_and_cannot_begin_is_given_back(
 
 def test_work_is_asked_for_ahead_only_of_handlers_that_were_quick_and_are() -> None:
     now = 0.0
-    all_lanes = lanes.Lanes(WorkerSettings(name="a", concurrency=4), lambda: now)
+    all_lanes = executors.Lanes(WorkerSettings(name="a", concurrency=4), lambda: now)
     lane = all_lanes["async"]
     tasks: list[Any] = [object() for _ in range(16)]
     assert all_lanes.room_ahead(0) == 4
     for one in tasks[:12]:
         lane.running[one] = now
-        assert all_lanes.room_ahead(0) == (3 if lane.longest_s > lanes.SOON_S else 4)
+        assert all_lanes.room_ahead(0) == (3 if lane.longest_s > executors.SOON_S else 4)
         lane.left(one, now)
-    assert lane.longest_s < lanes.SOON_S, "it has learnt that they are quick"
+    assert lane.longest_s < executors.SOON_S, "it has learnt that they are quick"
     lane.running.update(dict.fromkeys(tasks[:4], now))
     assert (all_lanes.room(0), all_lanes.room_ahead(0), all_lanes.room_ahead(1)) == (0, 4, -1)
     lane.waiting.append(tasks[4])
     assert all_lanes.room_ahead(0) == 0, "that many are there already"
     lane.waiting.clear()
-    now = 2 * lanes.SOON_S
+    now = 2 * executors.SOON_S
     assert all_lanes.room_ahead(0) == 0, "what runs takes long, and what waits may have to wait"
     lane.left(tasks[0], now)
-    now += lanes.SOON_S
+    now += executors.SOON_S
     lane.running = {tasks[5]: now}
     assert all_lanes.room_ahead(0) == 3, "one that took long is remembered"

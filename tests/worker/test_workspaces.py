@@ -13,12 +13,12 @@ from pathlib import Path
 from tests.effort import pick
 from tests.waiting import PROGRAM_S
 
-from interlock.worker.executors.workspaces import PREFIX, Workspace, remove
+from interlock.worker.shell_files import PREFIX, Workspace, remove
 
 REMOVE_AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from interlock.worker.executors.workspaces import remove
+from interlock.worker.shell_files import remove
 if os.getuid() == 0:
     os.setuid(65534)
 folder = Path(sys.argv[1]) / "mine"

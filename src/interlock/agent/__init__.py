@@ -1,17 +1,15 @@
-"""The agent: one machine of a fleet, which starts a workload when told and stops it for certain.
+"""The agent: one machine of a fleet, which starts a workload on request and stops it for certain.
 
 The way of a workload, in reading order:
 
-1. `service` hears the controller (gRPC) and speaks to it; `server` lets it in: addresses, TLS, tokens.
-2. `desk` holds the one workload: it asks the table of `lifecycles.workload` what each event does, and
-   carries that out. Nothing else here decides.
-3. `validation` looks at a request before READY; `kinds` knows which workloads there are.
-4. `execution` watches the workload while something of it may live; `family` is its process with
-   everything that it starts, and how all of that is ended.
-5. `child` is that process: it loads the workload, waits for the instant, drives it (`load`, `lanes`) and
-   counts (`counters`); `plugins` are the kinds that come with Interlock, `port` is what one of your own is.
-6. `outbox` holds what the controller has not read yet, merged into one message; `messages` and
-   `problems` are how that and a refusal look on the wire.
+1. `server` lets the controller in (addresses, TLS, tokens, users) and serves its gRPC calls.
+2. `state` holds the one workload: it asks the table of `lifecycles.workload` what each event does, and
+   carries that out. Nothing else here decides. Its outbox merges what the controller has not read yet.
+3. `validation` checks a request before READY; `port` is what a kind of workload is, and which there are.
+4. `execution` watches the workload while something of it may live: its process with everything that it
+   starts, and how all of that is ended.
+5. `workload_process` is that process: it loads the workload, waits for the instant, drives it and counts
+   (`load`); `protocol` is what it and the agent send each other. `plugins` are the built-in kinds.
 """
 
 import os

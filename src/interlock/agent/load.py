@@ -1,23 +1,216 @@
-"""The load on one host: operations at a rate, side by side, until it is over.
+"""The load on one host: concurrent operations at a rate, counted, until it is over.
 
-Operation number n is due at start + n / rate, whoever does it, so a slow one delays no other and the
-rate does not drift. What is measured begins where a user would begin to wait: when a lane was free in
-time, with the operation; when all were busy, at the moment it was due (no coordinated omission).
+Operation number n is due at start + n / rate, whichever lane does it, so a slow one delays no other and the
+rate does not drift. The measured time begins where a user would begin to wait: with the operation when a lane
+was free in time, at the moment it was due when all were busy (no coordinated omission).
+
+A lane does operations one after another, each when it is due. The two loops of a lane, for operations that
+are awaited and for those that block, are the same lines: they are the hot path of every measurement, so they
+call no shared code, and read the clock twice for each operation.
+
+An operation leaves a number in a queue, without a lock; what it means for a histogram is computed when a
+sample is taken. Every operation is counted exactly once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from itertools import count
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from interlock.agent.counters import Counting
-from interlock.agent.lanes import Lane
 from interlock.agent.port import BlockingOperation, Operation
-from interlock.agent.words import Order
+from interlock.agent.protocol import ERROR_LENGTH, ERROR_SAMPLES, Order, Sample, told_briefly
+
+T = TypeVar("T")
+
+DIGITS = 11
+"""Binary digits that a histogram of three decimal digits keeps of a value."""
+LONGEST_NS = 3_600_000_000_000
+"""What takes longer is counted as this."""
+
+
+class Counting:
+    """What operations have taken since the last sample."""
+
+    def __init__(self) -> None:
+        self._took: deque[int] = deque()
+        self._failed: deque[str] = deque()
+        self._moved: deque[int] = deque()
+        self._sample = Sample(samples=0)
+
+    def note(self, took_ns: int, size: int | None = None, error: str | None = None) -> None:
+        """One operation: how long it took, how many bytes it has moved, and why it has failed; any thread.
+
+        An operation may be any function, which answers whatever it likes: only a number is a size.
+        """
+        if type(size) is int and size:
+            self._moved.append(size)
+        if error is not None:
+            self._failed.append(error)
+        self._took.append(took_ns)
+
+    def gather(self) -> None:
+        """Work out what the numbers mean, so that they do not pile up."""
+        sample, took, failed = self._sample, _emptied(self._took), _emptied(self._failed)
+        sample.operations += len(took)
+        sample.errors += len(failed)
+        sample.size += sum(_emptied(self._moved))
+        for value, times in Counter(map(_bucket, took)).items():
+            sample.counts[value] = sample.counts.get(value, 0) + times
+        for text in dict.fromkeys(failed):
+            if len(sample.error_samples) < ERROR_SAMPLES and text not in sample.error_samples:
+                sample.error_samples.append(text[:ERROR_LENGTH])
+
+    def take(self, elapsed_ns: int) -> Sample:
+        """Everything since the last time."""
+        self.gather()
+        sample, self._sample = self._sample, Sample(samples=0)
+        sample.elapsed_ns, sample.samples = elapsed_ns, 1
+        return sample
+
+
+def _emptied(queue: deque[T]) -> list[T]:
+    """What is in it now; whatever others add meanwhile stays for the next time."""
+    return [queue.popleft() for _ in range(len(queue))]
+
+
+def _bucket(took_ns: int) -> int:
+    """The lowest value that a histogram does not tell apart from this one."""
+    if took_ns >= LONGEST_NS:
+        return LONGEST_NS
+    spare = took_ns.bit_length() - DIGITS
+    return took_ns >> spare << spare if spare > 0 else max(took_ns, 0)
+
+
+CUT_OFF = "it had not ended when the time was over"
+BREATH_NS = 5_000_000
+"""After so long without a pause others get a turn: samples, and whoever wants it to stop."""
+
+
+class Due(Protocol):
+    """What gives out operations."""
+
+    counting: Counting
+    numbers: Iterator[int]
+    """Whoever takes the next one has that operation alone."""
+    paced: bool
+    """Whether an operation has a moment at which it is due; otherwise that is at once."""
+    end_ns: int
+    """From then on none should be begun; it may come nearer while others look."""
+
+    def now_ns(self) -> int:
+        """The monotonic clock."""
+        ...
+
+    def due_ns(self, number: int) -> int:
+        """When an operation is due."""
+        ...
+
+
+class Lane:
+    """Does one operation at a time, and counts it unless it was closed meanwhile."""
+
+    def __init__(self, load: Due) -> None:
+        self._load = load
+        self.begun = 0
+        """How many operations it has begun."""
+        self._since_ns = 0
+        self._closed = False
+        self._counting = threading.Lock()
+
+    def close(self, *, cut_off: bool) -> None:
+        """Count nothing more, but for what is being done now, if it is `cut_off`."""
+        with self._counting:
+            if cut_off and self._since_ns and not self._closed:
+                self._load.counting.note(self._load.now_ns() - self._since_ns, None, CUT_OFF)
+            self._closed = True
+
+    async def follow(self, operation: Operation) -> None:
+        """Do operations that are awaited."""
+        load, now_ns, note, counting = self._load, self._load.now_ns, self._load.counting.note, self._counting
+        ended_ns = rested_ns = now_ns()
+        while ended_ns < load.end_ns and (number := next(load.numbers, None)) is not None:
+            began_ns = now_ns()
+            if load.paced:
+                wait_ns = self._wait_ns(number, began_ns)
+                if wait_ns is None:
+                    return
+                began_ns += wait_ns
+                if wait_ns > 0:
+                    await asyncio.sleep(wait_ns / 1e9)
+                    began_ns = rested_ns = now_ns()
+            self._since_ns = began_ns
+            self.begun += 1
+            size, error = None, None
+            try:
+                size = await operation()
+            except Exception as caught:  # noqa: BLE001 - an operation that fails is counted as failed
+                error = told_briefly(caught)
+            ended_ns = now_ns()
+            with counting:
+                if not self._closed:
+                    note(ended_ns - began_ns, size, error)
+                self._since_ns = 0
+            if ended_ns - rested_ns > BREATH_NS:
+                await asyncio.sleep(0)
+                ended_ns = rested_ns = now_ns()
+
+    def follow_in_thread(self, operation: BlockingOperation) -> asyncio.Future[None]:
+        """Do operations that block; what is answered is done when the thread has ended."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def follow() -> None:
+            try:
+                self._block(operation)
+            finally:
+                with suppress(RuntimeError):  # nobody waits any more
+                    loop.call_soon_threadsafe(_resolve, ended)
+
+        threading.Thread(target=follow, daemon=True).start()
+        return ended
+
+    def _block(self, operation: BlockingOperation) -> None:
+        load, now_ns, note, counting = self._load, self._load.now_ns, self._load.counting.note, self._counting
+        ended_ns = now_ns()
+        while ended_ns < load.end_ns and (number := next(load.numbers, None)) is not None:
+            began_ns = now_ns()
+            if load.paced:
+                wait_ns = self._wait_ns(number, began_ns)
+                if wait_ns is None:
+                    return
+                began_ns += wait_ns
+                if wait_ns > 0:
+                    time.sleep(wait_ns / 1e9)
+                    began_ns = now_ns()
+            self._since_ns = began_ns
+            self.begun += 1
+            size, error = None, None
+            try:
+                size = operation()
+            except Exception as caught:  # noqa: BLE001 - an operation that fails is counted as failed
+                error = told_briefly(caught)
+            ended_ns = now_ns()
+            with counting:
+                if not self._closed:
+                    note(ended_ns - began_ns, size, error)
+                self._since_ns = 0
+
+    def _wait_ns(self, number: int, now_ns: int) -> int | None:
+        """How long until an operation is due, less than 0 when it is late; None when it will not be."""
+        due_ns = self._load.due_ns(number)
+        return due_ns - now_ns if due_ns < self._load.end_ns else None
+
+
+def _resolve(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
+
 
 LET_GO_S = 1.0
 """How long threads are waited for when somebody wants to stop: nobody can interrupt them."""

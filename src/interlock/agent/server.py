@@ -1,34 +1,309 @@
-"""An agent that can be reached: addresses, TLS, tokens and users, health and reflection, silent controllers.
+"""The gRPC server of an agent: its calls, addresses, TLS, tokens and users, health and reflection.
 
-A controller that has vanished without a word (a cut cable, a machine without power) is found out by
-pings on the connection; the call that holds its workload then breaks, and the workload is stopped.
+`AgentService` takes the controller's calls and sends its messages; the workload itself is in `state`.
+
+A controller that has vanished without a word (a cut cable, a machine without power) is found out by pings on
+the connection; the call that holds its workload then breaks, and the workload is stopped.
+
+Over loopback, `Peers` finds out which user of this machine a connection belongs to. TCP carries no
+credentials, but the kernel's table of connections names the owner of each. The client's end of a connection
+is in it for as long as the client keeps it open, and no other user can make an entry for that pair of
+addresses meanwhile. The kernel shows a closed end as user 0's, so only established ones with an inode count,
+and the table is read twice.
 """
 
 from __future__ import annotations
 
+import base64
 import hmac
+import ipaddress
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from urllib.parse import unquote
 
 import grpc
+import msgspec
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from hdrh.histogram import HdrHistogram
 
-from interlock.agent.desk import Desk
 from interlock.agent.execution import Log
-from interlock.agent.kinds import offered_kinds
-from interlock.agent.peers import Peers, check_table
-from interlock.agent.service import AgentService
+from interlock.agent.load import LONGEST_NS
+from interlock.agent.port import offered_kinds
 from interlock.agent.settings import AgentSettings
-from interlock.errors import InvalidSettings
+from interlock.agent.state import Desk, Message
+from interlock.agent.validation import Asked
+from interlock.errors import InterlockError, InvalidSettings
+from interlock.lifecycles.workload import Status
 from interlock.wire.fleet import fleet_pb2 as wire
-from interlock.wire.fleet.fleet_pb2_grpc import add_AgentServicer_to_server
-from interlock.wire.trust import authorities, check_pair
+from interlock.wire.fleet.fleet_pb2_grpc import AgentServicer, add_AgentServicer_to_server
+from interlock.wire.tls import authorities, check_pair
+
+PROBLEM = "interlock-problem-bin"
+"""The metadata in which the whole problem travels, as JSON."""
+
+_CODES = {
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    404: grpc.StatusCode.NOT_FOUND,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
+    422: grpc.StatusCode.INVALID_ARGUMENT,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+async def refuse(context: aio.ServicerContext[Any, Any], error: InterlockError) -> NoReturn:
+    """End the call with what went wrong."""
+    problem = msgspec.json.encode(error.as_dict(), enc_hook=str)
+    code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
+    await context.abort(code, error.sentence, ((PROBLEM, problem),))
+
+
+SIGNIFICANT_DIGITS = 3
+
+
+def stats_of(workload_id: str, message: Message, at_unix_ns: int) -> wire.WorkloadStats:
+    """The message for the controller, at this time by the agent's wall clock."""
+    said, started, totals, since = message.said, message.started, message.totals, message.since
+    return wire.WorkloadStats(
+        workload_id=workload_id,
+        sequence=message.sequence,
+        status=wire.Status.ValueType(said.status),
+        completed=said.completed,
+        at_unix_ns=at_unix_ns,
+        started_at_unix_ns=started.at_unix_ns if started is not None else 0,
+        late_ns=started.late_ns if started is not None else 0,
+        elapsed_ns=totals.elapsed_ns,
+        operations=totals.operations,
+        errors=totals.errors,
+        bytes=totals.size,
+        interval_ns=message.interval_ns,
+        interval_operations=since.operations,
+        interval_errors=since.errors,
+        interval_bytes=since.size,
+        histogram=encoded(since.counts),
+        coalesced=since.samples,
+        error=said.error or "",
+        error_samples=since.error_samples,
+        preparing=said.status is Status.RUNNING and started is None,
+        backlog=totals.backlog,
+    )
+
+
+def encoded(counts: Mapping[int, int]) -> bytes:
+    """Nanoseconds and how often they were counted, as a compressed V2 histogram; empty for nothing."""
+    if not counts:
+        return b""
+    histogram = HdrHistogram(1, LONGEST_NS, SIGNIFICANT_DIGITS)
+    for value, count in counts.items():
+        histogram.record_value(value, count)
+    # Without its wrapping in base64 the library would leave the header away as well.
+    return base64.b64decode(histogram.encode())
+
+
+LONGEST_WAIT_S = 60.0
+
+
+class AgentService(AgentServicer):
+    """The agent as a controller sees it."""
+
+    def __init__(self, desk: Desk, instance: str) -> None:
+        self._desk = desk
+        self._instance = instance
+
+    async def RunWorkloadWithLiveStats(  # noqa: N802 - the proto's name
+        self, request: wire.WorkloadRequest, context: aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[wire.WorkloadStats]:
+        """Run one workload and tell how it goes; when the call breaks the workload is stopped."""
+        try:
+            outbox = self._desk.request(_asked(request))
+        except InterlockError as error:
+            await refuse(context, error)
+        try:
+            while (message := await outbox.next()) is not None:
+                yield stats_of(request.workload_id, message, self._desk.clocks.wall_ns())
+        finally:
+            # Also after the last message, when it means nothing any more; the table knows.
+            self._desk.disconnected(request.workload_id)
+
+    async def StartWorkload(  # noqa: N802
+        self, request: wire.StartRequest, context: aio.ServicerContext[Any, Any]
+    ) -> wire.StartAnswer:
+        """Tell a READY workload when it starts."""
+        try:
+            late_ns = self._desk.start(request.workload_id, request.start_at_unix_ns)
+        except InterlockError as error:
+            await refuse(context, error)
+        return wire.StartAnswer(late_ns=late_ns)
+
+    async def AbortWorkload(  # noqa: N802
+        self, request: wire.AbortRequest, context: aio.ServicerContext[Any, Any]
+    ) -> wire.AbortAnswer:
+        """Stop the workload of that id, if there is one to stop."""
+        del context
+        accepted = self._desk.abort(request.workload_id, request.reason)
+        await self._desk.until_left()
+        return wire.AbortAnswer(accepted=accepted, state=self._desk.state)
+
+    async def Ping(  # noqa: N802
+        self, request: wire.PingRequest, context: aio.ServicerContext[Any, Any]
+    ) -> wire.PingAnswer:
+        """Say what time it is."""
+        received = self._desk.clocks.wall_ns()
+        del context
+        answer = wire.PingAnswer(sent_unix_ns=request.sent_unix_ns, received_unix_ns=received)
+        answer.answered_unix_ns = self._desk.clocks.wall_ns()
+        return answer
+
+    async def GetStatus(  # noqa: N802
+        self, request: wire.StatusRequest, context: aio.ServicerContext[Any, Any]
+    ) -> wire.StatusAnswer:
+        """Say where the agent stands, perhaps once it is idle."""
+        del context
+        if request.wait_idle_s > 0:
+            await self._desk.until_idle(min(request.wait_idle_s, LONGEST_WAIT_S))
+        desk, record = self._desk, self._desk.record
+        return wire.StatusAnswer(
+            state=desk.state,
+            workload_id=record.workload_id or "",
+            final=wire.Status.ValueType(record.final or 0),
+            error=record.error or "",
+            controller=desk.controller,
+            version=version("interlock"),
+            instance=self._instance,
+            host=socket.gethostname(),
+            kinds=list(desk.kinds),
+            since_s=desk.since_s,
+            sample_every_s=desk.sample_every_s,
+        )
+
+
+def _asked(request: wire.WorkloadRequest) -> Asked:
+    return Asked(
+        workload_id=request.workload_id,
+        kind=request.kind,
+        spec=request.spec,
+        start_at_unix_ns=request.start_at_unix_ns if request.HasField("start_at_unix_ns") else None,
+        duration_s=request.duration_s,
+        rate=request.rate,
+        concurrency=request.concurrency,
+        max_operations=request.max_operations,
+        prepare_s=request.prepare_s if request.HasField("prepare_s") else None,
+        controller=request.controller[:200],
+    )
+
+
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+UID_MAP = Path("/proc/self/uid_map")
+ESTABLISHED = "01"
+TRIES = 3
+"""The table may change while it is read, so that an entry is missed."""
+_ALL_USERS = ["0", "0", "4294967295"]
+_UNKNOWN_USER = 65_534
+"""What the kernel shows for a user who has no number in this namespace."""
+
+
+class Peers:
+    """The users behind connections to one address of this machine."""
+
+    def __init__(self, host: str, port: int = 0) -> None:
+        self._host = host
+        self.port = port
+        self._all_known = _knows_all_users()
+
+    def is_own(self, peer: str) -> bool:
+        """Whether a connection belongs to the user of this process; `peer` is as gRPC says it."""
+        own = os.getuid()
+        if own == _UNKNOWN_USER and not self._all_known:
+            return False
+        return self.uid_of(peer) == own and self.uid_of(peer) == own
+
+    def uid_of(self, peer: str) -> int | None:
+        """The user who owns the client's end of a connection; None when there is no such connection."""
+        try:
+            ends = list(self._ends(peer))
+        except ValueError:
+            return None
+        for _ in range(TRIES):
+            for table in TABLES:
+                if (found := _owner(_read(table), ends)) is not None:
+                    return found
+        return None
+
+    def _ends(self, peer: str) -> Iterator[bytes]:
+        """Both ends as they stand in the tables, also for a client that maps IPv4 into IPv6."""
+        _, _, place = unquote(peer).partition(":")
+        host, _, port = place.rpartition(":")
+        theirs = ipaddress.ip_address(host.strip("[]"))
+        ours = self._address(theirs.version)
+        ports = int(port), self.port
+        yield _row((theirs, ours), ports)
+        if isinstance(theirs, ipaddress.IPv4Address) and isinstance(ours, ipaddress.IPv4Address):
+            yield _row((_mapped(theirs), _mapped(ours)), ports)
+
+    def _address(self, version: int) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        if self._host == "localhost":
+            return ipaddress.ip_address("127.0.0.1" if version == 4 else "::1")
+        return ipaddress.ip_address(self._host)
+
+
+def check_table() -> None:
+    """Raise where the kernel does not say whose a connection is."""
+    if not any(map(_read, TABLES)):
+        raise InvalidSettings(
+            f"This agent has no token, and cannot tell users of this machine apart: there is no {TABLES[0]}.",
+            todo="Give it --token-file (or INTERLOCK_AGENT_TOKEN), or let everybody in with --insecure.",
+        )
+
+
+def _owner(table: bytes, ends: list[bytes]) -> int | None:
+    for row in ends:
+        _, found, rest = table.partition(row)
+        if not found:
+            continue
+        fields = rest.split(None, 6)  # queues, timer, retransmits, user, timeout, inode
+        if len(fields) > 5 and fields[5] != b"0":
+            return int(fields[3])
+    return None
+
+
+def _row(
+    addresses: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...], ports: tuple[int, int]
+) -> bytes:
+    ends = (f"{_words(address.packed)}:{port:04X}" for address, port in zip(addresses, ports, strict=True))
+    return f": {' '.join(ends)} {ESTABLISHED} ".encode()
+
+
+def _words(packed: bytes) -> str:
+    """An address as the kernel prints it: words of 32 bits, in the order of this machine."""
+    words = (int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4))
+    return "".join(f"{word:08X}" for word in words)
+
+
+def _mapped(address: ipaddress.IPv4Address) -> ipaddress.IPv6Address:
+    return ipaddress.IPv6Address(b"\0" * 10 + b"\xff" * 2 + address.packed)
+
+
+def _read(table: Path) -> bytes:
+    try:
+        return table.read_bytes()
+    except OSError:
+        return b""
+
+
+def _knows_all_users() -> bool:
+    try:
+        return UID_MAP.read_text().split() == _ALL_USERS
+    except OSError:
+        return False
+
 
 SERVICE = wire.DESCRIPTOR.services_by_name["Agent"].full_name
 HEALTH = f"/{health.SERVICE_NAME}/"

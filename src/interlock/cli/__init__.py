@@ -1,18 +1,21 @@
-"""The command line. Each group of commands declares its words in one file.
+"""The command line. `main` is the program; each noun has a module of its own.
 
-    main      the program: what is asked, and every error that can come of it
-    options   words that several groups share
-    project   `interlock.toml`: where the store is and what it is run with
-    errors    how errors are told to a person or a program
-    printing  how rows are shown: tables on a terminal (tables, live), tabs in a pipe
+    jobs, queues, runs, simulations, workload, workers, record, tokens, webhooks, db, machine, verify
+                       a group of commands each: names, arguments, options, help
+    supervisor, serving, dev, agent, runner_check
+                       commands that run a process
+    <noun>_views       find what the user named, and show it
+    <noun>_actions     change it: submit, cancel, retry, pause
+    job_logs, job_artifacts   what jobs have written and left, of one job or of all jobs of a run
 
-    submitting  `interlock submit`: the words; task_names and specs make jobs of them, submissions stores them
-    jobs        `interlock job …`: looking shows, bulk stops and does again; finding knows which are meant
-    many        one thing done with every record that somebody means: previewed, asked, and told one by one
-    watching    `interlock job watch|wait|logs`: following reads the news, watchers and job_logs tell it
-    queues, workers   `interlock queue …`, `interlock worker …`
-    machine     `interlock machine …`: loading, judging, sheets, render
-    db          `interlock db …`: looking_after
+    options            arguments and options that several groups share
+    project            `interlock.toml` (`project_ci`: its sections for webhooks, secrets and reports)
+    connection         a store or a server, for the length of one command
+    bulk_actions       one action on every record that a filter matches
+    journal            steps of the journal, and jobs followed to their end
+    output, tables, live   lines and JSON; tables on a terminal; screens that stay up to date
+    errors             errors for people and for programs
 
-What only some commands need is imported where they run, so that `--help` answers at once.
+The modules of command groups import the rest when a command runs, so that `--help` is quick. Only
+`tables`, `live`, `workload_screen` and `demo` import rich.
 """

@@ -65,9 +65,9 @@ def agent(
     as_json: Json = False,
 ) -> None:
     """Be an agent: run the workloads that a controller asks for, one at a time."""
-    from interlock.cli.being_agent import Said, be_agent
+    from interlock.cli.agent_process import AgentOptions, run_agent
 
-    said = Said(
+    said = AgentOptions(
         host=host,
         port=port,
         token_file=token_file,
@@ -83,4 +83,4 @@ def agent(
         log_format=log_format,
         as_json=as_json,
     )
-    raise typer.Exit(be_agent(said))
+    raise typer.Exit(run_agent(said))

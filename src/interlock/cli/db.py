@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.durations import parse_duration
-from interlock.cli.options import Json, Store, examples
+from interlock.cli.options import Json, Store, examples, parse_duration
 
 FOUND_SOMETHING = 1
 
@@ -35,9 +34,9 @@ Exit codes:
 @app.command("migrate", epilog=examples("db migrate", "db migrate --store postgresql://ci@db/interlock"))
 def migrate(store: Store = None, as_json: Json = False) -> None:
     """Bring the schema up to date. Safe to run twice, and from many hosts at once."""
-    from interlock.cli import looking_after, render
+    from interlock.cli import db_maintenance, render
 
-    status = looking_after.status(store)
+    status = db_maintenance.status(store)
     if as_json:
         render.print_json({"url": status.url, "schema_version": status.schema_version})
     else:
@@ -47,13 +46,13 @@ def migrate(store: Store = None, as_json: Json = False) -> None:
 @app.command("status", epilog=examples("db status", "db status --json"))
 def show_status(store: Store = None, as_json: Json = False) -> None:
     """Show what is in the database."""
-    from interlock.cli import looking_after, render
+    from interlock.cli import db_maintenance, render
 
-    status = looking_after.status(store)
+    status = db_maintenance.status(store)
     if as_json:
-        render.print_json(looking_after.status_entry(status))
+        render.print_json(db_maintenance.status_entry(status))
     else:
-        render.print_sheets(looking_after.status_sheets(status))
+        render.print_sheets(db_maintenance.status_sheets(status))
 
 
 @app.command(
@@ -68,21 +67,21 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Remove records that ended long ago, with their journal. What is alive is never removed."""
-    from interlock.cli import looking_after, render
+    from interlock.cli import db_maintenance, render
 
-    pruned = looking_after.prune(store, kind, parse_duration(older_than))
+    pruned = db_maintenance.prune(store, kind, parse_duration(older_than))
     if as_json:
         render.print_json(pruned)
     else:
-        render.print_sheets([looking_after.pruned_sheet(pruned)])
+        render.print_sheets([db_maintenance.pruned_sheet(pruned)])
 
 
 @app.command("vacuum", epilog=examples("db vacuum", "db vacuum --store sqlite:///ci.db --json"))
 def vacuum(store: Store = None, as_json: Json = False) -> None:
     """Give the space of pruned records back to the file system."""
-    from interlock.cli import looking_after, render
+    from interlock.cli import db_maintenance, render
 
-    url, freed = looking_after.vacuumed(store)
+    url, freed = db_maintenance.vacuumed(store)
     if as_json:
         render.print_json({"url": url, "freed_bytes": freed})
     elif freed is None:
@@ -102,9 +101,9 @@ def restored(
     as_json: Json = False,
 ) -> None:
     """Raise the epoch after restoring a backup, so that no fence is given out twice."""
-    from interlock.cli import looking_after, render
+    from interlock.cli import db_maintenance, render
 
-    url, epoch = looking_after.restored(store, fence)
+    url, epoch = db_maintenance.restored(store, fence)
     if as_json:
         render.print_json({"url": url, "epoch": epoch})
     else:
@@ -118,12 +117,12 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Replay the journal and compare it with the records; the exit code is 1 when they disagree."""
-    from interlock.cli import looking_after, render
+    from interlock.cli import db_maintenance, render
 
-    found = looking_after.audited(store, kind)
+    found = db_maintenance.audited(store, kind)
     if as_json:
-        render.print_json(looking_after.audit_entry(found))
+        render.print_json(db_maintenance.audit_entry(found))
     else:
-        render.print_sheets(looking_after.audit_sheets(found))
+        render.print_sheets(db_maintenance.audit_sheets(found))
     if found.faults:
         raise typer.Exit(FOUND_SOMETHING)

@@ -1,7 +1,9 @@
-"""`interlock demo`: a small studio at work on SQLite, with two workers of which one is killed.
+"""Command `interlock demo`.
 
-Nothing is staged: the workers are processes of their own, the kill is a SIGKILL, and what is told at
-the end is read from the journal. It ends with 0 when everything came out as it should.
+A photo studio on SQLite with two workers, of which one is killed; or the workflow of a repository.
+
+Nothing is staged: the workers are processes of their own, the kill is a SIGKILL, and the story at the end
+is read from the journal. The exit code is 0 when everything came out as it should.
 """
 
 from __future__ import annotations
@@ -14,21 +16,131 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import msgspec
-from rich.console import Console
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from interlock.cli import project
-from interlock.cli.demo_screen import Screen, tell_story
+from interlock.cli import project, run_actions
+from interlock.cli.connection import actor, connected
+from interlock.cli.journal import steps_in
+from interlock.cli.run_views import drawn
+from interlock.cli.tables import style_of
 from interlock.client import Interlock
 from interlock.demo import tasks
 from interlock.engine.audit import audit
 from interlock.errors import CannotLoad
 from interlock.lifecycles import job
+from interlock.remote.interfaces import JobsApi
 from interlock.systems.catalogue import JOURNALLED
-from interlock.wire.jobs import JobSpec, JobView
+from interlock.wire.jobs import AttemptView, JobSpec, JobView
+from interlock.wire.runs import RunSpec
+
+MANY = "studio.develop"
+_BAR = 30
+
+
+class Screen:
+    """The jobs, live on a terminal; into a pipe only what changes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._states: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, views: Sequence[JobView]) -> None:
+        """The jobs as they are now."""
+        if self._live is not None:
+            self._live.update(_picture(views), refresh=True)
+        else:
+            self._print_changes(views)
+
+    def say(self, what: str) -> None:
+        """Something that fate does."""
+        self._console.print(Text(f"  ⚡ {what}", style="bold yellow"))
+
+    def _print_changes(self, views: Sequence[JobView]) -> None:
+        for view in views:
+            now = f"{view.state} {view.attempts[-1].state if view.attempts else ''}".strip()
+            if self._states.get(view.id) != now:
+                self._states[view.id] = now
+                self._console.print(f"{view.id}  {view.task:<15} {now}")
+
+
+def _picture(views: Sequence[JobView]) -> Group:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    many = [view for view in views if view.task == MANY]
+    done = sum(view.state == job.COMPLETED for view in many)
+    table.add_row(
+        Text(f"{MANY} ({len(many)} of them)", style="bold"),
+        Text(f"{done}/{len(many)}", style="green" if done == len(many) else "default"),
+        ProgressBar(total=len(many), completed=done, width=_BAR),
+        Text(""),
+    )
+    for view in views:
+        if view.task != MANY:
+            table.add_row(
+                Text(view.task, style="bold"), Text(view.state, style=style_of(view.state)), *_told(view)
+            )
+    return Group(table)
+
+
+def _told(view: JobView) -> tuple[ProgressBar | Text, Text]:
+    one = view.attempts[-1]
+    bar: ProgressBar | Text = Text("")
+    if one.progress is not None and one.progress.total:
+        bar = ProgressBar(total=one.progress.total, completed=one.progress.done or 0, width=_BAR)
+    elif one.progress is not None:
+        bar = Text(one.progress.message)
+    return bar, Text(_words(view, one), style="dim")
+
+
+def _words(view: JobView, one: AttemptView) -> str:
+    words = [f"attempt {one.index}"]
+    if one.lease is not None and not one.ended_at:
+        words.append(f"on {one.lease.runner_id.partition('#')[0]}")
+    failed = [f"{a.failure.failure_class}: {a.failure.error}" for a in view.attempts if a.failure]
+    if failed:
+        words.append(f"after {failed[-1]}" if not one.failure else failed[-1])
+    if view.stop_reason:
+        words.append(f"stopped: {view.stop_reason}")
+    return ", ".join(words)
+
+
+async def tell_story(il: Interlock, job_id: str, console: Console) -> None:
+    """Everything that happened to one job, from the journal."""
+    history = await il.here.jobs.history(job_id)
+    console.print(f"[bold]The story of the film, {job_id}, as the journal tells it:[/]")
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for step in steps_in(history):
+        after = (step.at - history[0].at).total_seconds()
+        moved = Text(f"{step.source} → ", style="dim")
+        moved.append(step.target, style=style_of(step.target))
+        who = Text(step.actor.partition("#")[0] or step.owner, style="dim")
+        table.add_row(Text(f"{after:6.2f} s", style="dim"), step.who, step.event, moved, who, step.reason)
+    console.print(table)
+    view = await il.job(job_id)
+    console.print(f"It ended {view.state} and returned {bytes(view.result).decode()}." if view.result else "")
+
 
 PHOTOS = 24
 WORKERS = ("anna", "ben")
@@ -262,3 +374,72 @@ def _workers(folder: Path, url: str) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "INTERLOCK_URL"}
+
+
+RUNNERS = ("anna", "ben")
+RUN_PATIENCE_S = 1_800.0
+"""A demonstration that is not over by then has failed."""
+WIDTH = 150
+
+
+def run_ci(repository: Path) -> int:
+    """Evaluate the commit that is checked out there; the answer is the exit code."""
+    with tempfile.TemporaryDirectory(prefix="interlock-ci-") as folder:
+        here = project.load(f"sqlite:///{folder}/ci.db", start=Path(folder))
+        with chdir(repository):
+            spec = run_actions.spec_for(run_actions.RunOptions(), here.url)
+        typer.echo(f"\nThe workflow {spec.workflow} of {repository.resolve()}, on two runners.\n")
+        with _runners(Path(folder), here.url):
+            return asyncio.run(_evaluated(here, spec))
+
+
+async def _evaluated(here: project.Project, spec: RunSpec) -> int:
+    async with connected(here) as port:
+        run = await port.here.runs.submit(spec, actor=actor())
+        code = await run_actions.follow(port, run.id, RUN_PATIENCE_S, as_json=False)
+        view = await port.here.runs.view(run.id)
+        if not sys.stdout.isatty():
+            for line in drawn(view, await port.now(), WIDTH):
+                typer.echo("".join(piece.text for piece in line))
+        tries = await _tries(port.here.jobs, {job.name: job.job_id for job in view.jobs})
+    for name, number in tries.items():
+        typer.echo(f"{name} was tried {number} times, and nobody had to do anything about it.")
+    return code
+
+
+async def _tries(jobs: JobsApi, names: dict[str, str]) -> dict[str, int]:
+    found = {}
+    for name, job_id in names.items():
+        view = await jobs.get(job_id)
+        if len(view.attempts) > 1:
+            found[name] = len(view.attempts)
+    return found
+
+
+@contextmanager
+def _runners(folder: Path, url: str) -> Iterator[None]:
+    """Two runners of steps, as anybody would start them; they are gone when this is over."""
+    command = [sys.executable, "-m", "interlock", "worker", "start", "--shell", "--store", url]
+    beside = str(Path(sys.executable).parent)
+    environment = {name: value for name, value in os.environ.items() if name != "INTERLOCK_URL"}
+    # What is installed beside this Python is what the steps use.
+    environment["PATH"] = f"{beside}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for name in RUNNERS:
+            with (folder / f"{name}.log").open("wb") as log:
+                arguments = [*command, "--name", name, "--slots", "2"]
+                started.append(
+                    subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log, env=environment)
+                )
+        yield
+    finally:
+        for process in started:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        for process in started:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

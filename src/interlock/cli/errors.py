@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from interlock.errors import InterlockError
-from interlock.wire.harmless import harmless_lines
+from interlock.text import harmless_lines
 
 WRONG_QUESTION = 2
 BUG = 70

@@ -1,26 +1,39 @@
-"""Jobs on a terminal while they run: what happens is written above, how far they are stays below."""
+"""Live screens on a terminal: a table of jobs, the graph of a run, the progress bar of a simulation.
+
+They need rich, so they are imported only where a terminal shows them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from interlock.cli.following import News, has_ended
-from interlock.cli.job_sheets import progress_text, said
-from interlock.cli.steps import StepShown
+from interlock.cli.job_views import progress_text, said
+from interlock.cli.journal import News, StepShown, has_ended
+from interlock.cli.output import lasting
+from interlock.cli.run_views import drawn
+from interlock.cli.simulation_views import steps_of, told_status
 from interlock.cli.tables import console_here, style_of
-from interlock.cli.times import lasting
-from interlock.wire.harmless import harmless
+from interlock.systems.runs.graph_text import Piece
+from interlock.text import harmless
 from interlock.wire.jobs import JobView
+from interlock.wire.runs import RunView
+
+if TYPE_CHECKING:
+    from interlock.cli.run_actions import Change
+    from interlock.cli.simulation_actions import Pace
+    from interlock.wire.simulations import SimulationView
+
 
 MOST_ROWS = 20
 """Of more jobs than that only those are shown that have not ended."""
@@ -106,3 +119,94 @@ def _step(step: StepShown, *, with_job: bool) -> Text:
     if step.reason:
         line.append(f"  {_flat(step.reason)}", style="italic")
     return line
+
+
+MOST_NAMED = 5
+_BY_MARK = {"STOPPING": "yellow", "WAITING": "dim", "PENDING": "dim"}
+
+
+class LiveGraph(AbstractContextManager["LiveGraph"]):
+    """The graph of one run, which stays up to date; failures are written above it.
+
+    Names and errors may come from a job's output: what moves the cursor in them would tear the graph.
+    """
+
+    def __init__(
+        self, clock: Callable[[], Awaitable[datetime]], width: int, console: Console | None = None
+    ) -> None:
+        self._clock = clock
+        self._width = width
+        self._console = console or console_here()
+        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    async def show(self, view: RunView, changes: list[Change]) -> None:
+        """Draw it as it is now."""
+        for change in changes:
+            if change.says and change.after in ("FAILED", "CANCELED"):
+                self._console.print(
+                    Text(f"{harmless(change.what or view.id)} {change.after}: ", style=style_of(change.after))
+                    + Text(harmless(change.says.splitlines()[0]))
+                )
+        lines = [self._line(line) for line in drawn(view, await self._clock(), self._width)]
+        if waiting := [job.name for job in view.jobs if job.state == "PENDING"]:
+            more = f" and {len(waiting) - MOST_NAMED} more" if len(waiting) > MOST_NAMED else ""
+            names = harmless(", ".join(waiting[:MOST_NAMED]))
+            lines.append(Text(f"waiting for a runner: {names}{more}", style="dim"))
+        self._live.update(Group(*lines), refresh=True)
+
+    def _line(self, pieces: Sequence[Piece]) -> Text:
+        line = Text(no_wrap=True, overflow="ellipsis")
+        for piece in pieces:
+            state = piece.node.state if piece.node is not None else ""
+            line.append(
+                harmless(piece.text), style=_BY_MARK.get(state) or style_of(state) or ("" if state else "dim")
+            )
+        return line
+
+
+class LiveBar:
+    """One line that changes, and stays as it was last."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[steps]}  {task.fields[pace]}  {task.fields[said]}"),
+            console=console_here(),
+        )
+        self._bar: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, view: SimulationView, pace: Pace) -> None:
+        """How it is now."""
+        dangers = f"{view.danger_count} dangers" if view.danger_count else ""
+        said = harmless(view.error or view.trouble or dangers)
+        what = harmless(f"{view.run_id} {told_status(view)}")
+        if self._bar is None:
+            self._bar = self._progress.add_task(what, total=view.total_steps, steps="", pace="", said="")
+        self._progress.update(
+            self._bar,
+            description=what,
+            total=view.total_steps,
+            completed=view.current_step,
+            steps=steps_of(view),
+            pace=pace.told(view),
+            said=said,
+        )

@@ -18,8 +18,8 @@ from interlock.cli.errors import one_line
 from interlock.errors import CannotLoad
 from interlock.lifecycles import COUPLINGS, MACHINES, machine_named
 from interlock.machine import Blueprint, Machine, blueprint_of
-from interlock.suggestions import nearest
 from interlock.systems.kinds import DeclaredKind
+from interlock.text import nearest
 from interlock.worker.imports import import_named
 
 AnyMachine = Machine[Any, Any]

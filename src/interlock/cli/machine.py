@@ -75,15 +75,15 @@ def _examples(*commands: str) -> str:
 @app.command("list", epilog=_examples("list", "list --json", "list | cut -f1"))
 def list_machines(as_json: Json = False) -> None:
     """List the built-in machines."""
-    from interlock.cli import render, sheets
+    from interlock.cli import machine_views, render
     from interlock.lifecycles import MACHINES
     from interlock.machine import blueprint_of
 
     blueprints = [blueprint_of(machine) for machine in MACHINES.values()]
     if as_json:
-        render.print_json([sheets.list_entry(blueprint) for blueprint in blueprints])
+        render.print_json([machine_views.list_entry(blueprint) for blueprint in blueprints])
     else:
-        render.print_sheets([sheets.list_sheet(blueprints)])
+        render.print_sheets([machine_views.list_sheet(blueprints)])
 
 
 @app.command("show", epilog=_examples("show job", "show shop.orders:ORDER", "show lease --json"))
@@ -147,11 +147,11 @@ def check(
     Without a name: the nine built-in machines and their couplings. JSON is one object for one name,
     otherwise a list of them.
     """
-    from interlock.cli import judging, render
+    from interlock.cli import machine_views, render
 
-    verdicts = judging.judge(names or ())
+    verdicts = machine_views.check_machines(names or ())
     if as_json:
-        answers = [judging.as_dict(verdict) for verdict in verdicts]
+        answers = [machine_views.verdict_entry(verdict) for verdict in verdicts]
         render.print_json(answers[0] if len(names or ()) == 1 else answers)
     else:
         render.print_verdicts(verdicts)
@@ -188,15 +188,15 @@ def diff(
 )
 def couplings(as_json: Json = False, output: Output = None) -> None:
     """List or draw what moves of one machine cause in another."""
-    from interlock.cli import render, sheets
+    from interlock.cli import machine_views, render
     from interlock.lifecycles import COUPLINGS, interlocking
 
     if output is not None:
         _write(output, _drawn(interlocking(), _format_of(output), None, ()))
     elif as_json:
-        render.print_json([sheets.coupling_entry(coupling) for coupling in COUPLINGS])
+        render.print_json([machine_views.coupling_entry(coupling) for coupling in COUPLINGS])
     else:
-        render.print_sheets([sheets.couplings_sheet(COUPLINGS)])
+        render.print_sheets([machine_views.couplings_sheet(COUPLINGS)])
 
 
 def _format_of(output: Path | None) -> Format:

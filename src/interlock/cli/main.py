@@ -29,19 +29,18 @@ import typer
 from interlock.cli import (
     agent,
     db,
-    developing,
+    dev,
     jobs,
     machine,
     queues,
     record,
-    runner_checking,
+    runner_check,
     runs,
     serving,
     simulations,
-    submitting,
     supervisor,
     tokens,
-    verifying,
+    verify,
     webhooks,
     workers,
     workload,
@@ -66,7 +65,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-submitting.register(app)
+jobs.register_submit(app)
 app.add_typer(runs.app, name="run")
 app.add_typer(simulations.app, name="simulation")
 app.add_typer(jobs.app, name="job")
@@ -76,13 +75,13 @@ app.add_typer(workers.app, name="worker")
 app.add_typer(workload.app, name="workload")
 supervisor.register(app)
 serving.register(app)
-developing.register(app)
-runner_checking.register(app)
+dev.register(app)
+runner_check.register(app)
 agent.register(app)
 app.add_typer(tokens.app, name="token")
 app.add_typer(webhooks.app, name="webhook")
 app.add_typer(machine.app, name="machine")
-app.add_typer(verifying.app, name="verify")
+app.add_typer(verify.app, name="verify")
 app.add_typer(db.app, name="db")
 
 
@@ -190,7 +189,7 @@ def demo(
     Shows them live, then tells the story of the killed worker's job from the journal. Half a minute.
     """
     if repository is not None:
-        from interlock.cli.demo_ci import run_ci
+        from interlock.cli.demo import run_ci
 
         raise typer.Exit(run_ci(repository))
     from interlock.cli.demo import run_demo  # so that --help answers at once

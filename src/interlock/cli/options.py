@@ -1,8 +1,9 @@
-"""Words that several groups of commands share. Nothing here takes time to import."""
+"""Arguments and options that several groups of commands share. Nothing here takes time to import."""
 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
@@ -129,9 +130,8 @@ def filter_words(words: list[str] | None) -> list[str]:
 
 def _as_filter(error: Exception, args: list[str], ctx: Any) -> Exception | None:
     """Return what to say to an option that is a key of filters, such as `--state failed`."""
-    from interlock.wire.filter_words import JOBS
-    from interlock.wire.run_filters import RUNS
-    from interlock.wire.worker_filters import WORKERS
+    from interlock.wire.filter_language import JOBS
+    from interlock.wire.filters import RUNS, WORKERS
 
     option = str(getattr(error, "option_name", ""))
     key = option.lstrip("-")
@@ -147,3 +147,18 @@ def _as_filter(error: Exception, args: list[str], ctx: Any) -> Exception | None:
 _DASH = "\N{MINUS SIGN}"
 _Misused: Any = typer.BadParameter.__mro__[1]
 """What typer raises for an option that there is not."""
+
+
+def parse_duration(text: str) -> timedelta:
+    """The duration that `text` says, or an error that says how to write one."""
+    from interlock.text import read_duration
+
+    try:
+        return read_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def parse_seconds(text: str | None) -> float | None:
+    """The same in seconds, for an option that may be left out."""
+    return None if text is None else parse_duration(text).total_seconds()

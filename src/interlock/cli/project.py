@@ -49,7 +49,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.cli.edge_sections import (
+from interlock.cli.project_ci import (
     EdgeSections,
     GithubSection,
     HookSection,
@@ -62,8 +62,7 @@ from interlock.cli.edge_sections import (
 from interlock.errors import InvalidSettings
 from interlock.lifecycles.durations import Durations
 from interlock.store.urls import url_of
-from interlock.suggestions import nearest
-from interlock.systems.blobs.settings import BlobSettings
+from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.failures import (
     DEFAULT_LOSSES,
     DEFAULT_RETRIES,
@@ -73,7 +72,8 @@ from interlock.systems.orchestrator.failures import (
 )
 from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, OrchestratorSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
-from interlock.systems.quarantine.strikes import QuarantineSettings
+from interlock.systems.quarantine import QuarantineSettings
+from interlock.text import nearest
 from interlock.wire.jobs import RetryRule
 
 FILE = "interlock.toml"

@@ -24,22 +24,22 @@ def queue() -> None:
 @app.command("list", epilog=examples("queue list", "queue list --json", "queue list | cut -f1,2"))
 def list_queues(store: Place = None, as_json: Json = False) -> None:
     """List the queues that have jobs which have not ended, or are paused."""
-    from interlock.cli import looking
+    from interlock.cli import job_views
 
-    looking.list_queues(store, as_json=as_json)
+    job_views.list_queues(store, as_json=as_json)
 
 
 @app.command("pause", epilog=examples("queue pause mail --reason 'the mail server is away'"))
 def pause(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
     """Give out no job of a queue until it is resumed; jobs that run go on."""
-    from interlock.cli import looking
+    from interlock.cli import job_views
 
-    looking.hold_queue(store, "pause", name, reason, as_json=as_json)
+    job_views.hold_queue(store, "pause", name, reason, as_json=as_json)
 
 
 @app.command("resume", epilog=examples("queue resume mail"))
 def resume(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
     """Give out the jobs of a queue again."""
-    from interlock.cli import looking
+    from interlock.cli import job_views
 
-    looking.hold_queue(store, "resume", name, reason, as_json=as_json)
+    job_views.hold_queue(store, "resume", name, reason, as_json=as_json)

@@ -38,9 +38,9 @@ def record() -> None:
 @app.command("kinds", epilog=examples("record kinds", "record kinds --kinds shop/orders.py --json"))
 def list_kinds(kinds: Kinds = None, store: Place = None, as_json: Json = False) -> None:
     """List the kinds that you have declared, with their events."""
-    from interlock.cli import record_doing
+    from interlock.cli import record_actions
 
-    record_doing.Asking(store, kinds, as_json=as_json).kinds()
+    record_actions.RecordCommands(store, kinds, as_json=as_json).kinds()
 
 
 @app.command(
@@ -66,9 +66,11 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a record in the initial state of its kind, and print its id."""
-    from interlock.cli import record_doing
+    from interlock.cli import record_actions
 
-    record_doing.Asking(store, kinds, as_json=as_json).create(kind, data or [], record_id, request_id)
+    record_actions.RecordCommands(store, kinds, as_json=as_json).create(
+        kind, data or [], record_id, request_id
+    )
 
 
 @app.command(
@@ -98,18 +100,18 @@ def send(
     as_json: Json = False,
 ) -> None:
     """Send an event to a record; the table of its kind decides."""
-    from interlock.cli import record_doing
+    from interlock.cli import record_actions
 
-    asking = record_doing.Asking(store, kinds, as_json=as_json)
+    asking = record_actions.RecordCommands(store, kinds, as_json=as_json)
     asking.send(kind, record_id, event, data or [], expected, reason, request_id)
 
 
 @app.command("get", epilog=examples("record get order order-17", "record get order order-17 --json"))
 def get(kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_json: Json = False) -> None:
     """Show a record with its data."""
-    from interlock.cli import record_doing
+    from interlock.cli import record_actions
 
-    record_doing.Asking(store, kinds, as_json=as_json).get(kind, record_id)
+    record_actions.RecordCommands(store, kinds, as_json=as_json).get(kind, record_id)
 
 
 @app.command(
@@ -133,9 +135,9 @@ def list_records(
     as_json: Json = False,
 ) -> None:
     """List the records of a kind, newest first."""
-    from interlock.cli import record_doing
+    from interlock.cli import record_actions
 
-    asking = record_doing.Asking(store, kinds, as_json=as_json)
+    asking = record_actions.RecordCommands(store, kinds, as_json=as_json)
     asking.find(kind, where or [], state, queue=queue, parent=parent, limit=limit, cursor=cursor)
 
 
@@ -144,9 +146,9 @@ def history(
     kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_json: Json = False
 ) -> None:
     """Show everything that has happened to a record."""
-    from interlock.cli import record_doing
+    from interlock.cli import record_actions
 
-    record_doing.Asking(store, kinds, as_json=as_json).history(kind, record_id)
+    record_actions.RecordCommands(store, kinds, as_json=as_json).history(kind, record_id)
 
 
 @app.command("explain", epilog=examples("record explain order order-17"))
@@ -154,9 +156,9 @@ def explain(
     kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_json: Json = False
 ) -> None:
     """Show what a record waits for, whose turn it is, and what may be sent to it."""
-    from interlock.cli import record_doing
+    from interlock.cli import record_actions
 
-    record_doing.Asking(store, kinds, as_json=as_json).explain(kind, record_id)
+    record_actions.RecordCommands(store, kinds, as_json=as_json).explain(kind, record_id)
 
 
 @app.command(
@@ -179,7 +181,7 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Print a record now and after every change, until it has ended."""
-    from interlock.cli import record_doing
+    from interlock.cli import record_actions
 
-    asking = record_doing.Asking(store, kinds, as_json=as_json)
+    asking = record_actions.RecordCommands(store, kinds, as_json=as_json)
     raise typer.Exit(asking.watch(kind, record_id, until, timeout))

@@ -8,11 +8,10 @@ import msgspec
 import typer
 
 from interlock.cli.errors import colour_wanted
-from interlock.cli.judging import Verdict
-from interlock.cli.printing import Sheet, on_terminal, print_json, print_sheets
-from interlock.cli.sheets import machine_sheets, silence_sheet
+from interlock.cli.machine_views import Verdict, machine_sheets, silence_sheet
+from interlock.cli.output import Sheet, on_terminal, print_json, print_sheets
 from interlock.machine import Blueprint, Difference
-from interlock.plurals import counted
+from interlock.text import counted
 
 __all__ = [
     "difference_entry",

@@ -1,6 +1,6 @@
-"""`interlock run …`: ask for runs, look at them, follow them, stop them, do them again.
+"""Commands `interlock run …`.
 
-Only the words are here; what they need is imported where they run, so that `--help` answers at once.
+Only the declarations are here: each command imports what it needs when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -11,18 +11,46 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.durations import parse_seconds
-from interlock.cli.options import FilterCommand, Json, Place, epilog, examples, filter_words
-from interlock.cli.run_options import (
-    FILTERS,
-    OUTCOMES,
-    DryRun,
-    Patience,
-    RequestId,
-    RunId,
-    RunsOrFilter,
-    Yes,
+from interlock.cli.options import (
+    FilterCommand,
+    Json,
+    Place,
+    epilog,
+    examples,
+    filter_words,
+    parse_seconds,
 )
+
+RunId = Annotated[str, typer.Argument(metavar="ID", help="A run, by its id or the beginning of it.")]
+RunsOrFilter = Annotated[
+    list[str], typer.Argument(metavar="ID... | FILTER...", help="Runs by their ids, or a filter.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which runs are meant.")]
+RequestId = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="Do it once, however often this is sent with the same request id."),
+]
+Patience = Annotated[
+    str | None,
+    typer.Option("--timeout", metavar="TIME", help="Give up after 90s, 15m, 12h; the run goes on."),
+]
+
+FILTERS = """\b
+FILTER is any of these words; all of them must hold:
+  outcome:failed,timeout     -state:reported       workflow:ci
+  repository:shop/web        branch:main           tag:v1         sha:5f1c0d0...
+  label:nightly              origin:r_...          id:r_...       group:release
+  since:1d until:10m         by when it was asked for; also since:2026-01-31 (UTC)"""
+OUTCOMES = """\b
+Exit codes:
+  0    it succeeded
+  2    the question was wrong, or the store does not answer
+  3    it has failed, or ran out of time
+  4    it was canceled
+  5    its outcome was not decided in time
+  130  Ctrl-C; the run goes on"""
+
 
 app = typer.Typer(
     help="Ask for runs, look at them, follow them, stop them, do them again.",
@@ -103,9 +131,9 @@ def submit(
 
     With --wait it is followed as `run watch` does, and the exit code is that of its outcome.
     """
-    from interlock.cli import run_specs, run_submitting
+    from interlock.cli import run_actions
 
-    asked = run_specs.Asked(
+    asked = run_actions.RunOptions(
         flow=flow,
         workflow=workflow,
         plan=plan,
@@ -119,10 +147,10 @@ def submit(
         labels=tuple(labels or ()),
         priority=priority,
     )
-    ordered = run_submitting.Ordered(
+    ordered = run_actions.Ordered(
         asked=asked, request_id=request_id, wait=wait, dry_run=dry_run, patience_s=parse_seconds(timeout)
     )
-    raise typer.Exit(run_submitting.submit(store, ordered, as_json=as_json))
+    raise typer.Exit(run_actions.submit(store, ordered, as_json=as_json))
 
 
 @app.command(
@@ -141,33 +169,33 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first."""
-    from interlock.cli import run_looking
+    from interlock.cli import run_views
 
-    run_looking.list_runs(store, filter_words(words), limit=limit, cursor=cursor, as_json=as_json)
+    run_views.list_runs(store, filter_words(words), limit=limit, cursor=cursor, as_json=as_json)
 
 
 @app.command("show", epilog=examples("run show r_0a4e98fa6cab", "run show 0a4e --json"))
 def show(run_id: RunId, store: Place = None, as_json: Json = False) -> None:
     """Show one run with its jobs, why each is there, and what was left out."""
-    from interlock.cli import run_looking
+    from interlock.cli import run_views
 
-    run_looking.show(store, run_id, as_json=as_json)
+    run_views.show(store, run_id, as_json=as_json)
 
 
 @app.command("history", epilog=examples("run history r_0a4e98fa6cab"))
 def history(run_id: RunId, store: Place = None, as_json: Json = False) -> None:
     """Tell everything that has happened to a run: each step, who took it, and what was refused."""
-    from interlock.cli import run_looking
+    from interlock.cli import run_views
 
-    run_looking.history(store, run_id, as_json=as_json)
+    run_views.history(store, run_id, as_json=as_json)
 
 
 @app.command("explain", epilog=examples("run explain r_0a4e98fa6cab", "run explain 0a4e --json"))
 def explain(run_id: RunId, store: Place = None, as_json: Json = False) -> None:
     """Say what a run waits for, whose turn it is and when the next deadline is."""
-    from interlock.cli import run_looking
+    from interlock.cli import run_views
 
-    run_looking.explain(store, run_id, as_json=as_json)
+    run_views.explain(store, run_id, as_json=as_json)
 
 
 @app.command(
@@ -181,9 +209,9 @@ def graph(
     as_json: Json = False,
 ) -> None:
     """Draw the jobs of a run and what each needs."""
-    from interlock.cli import run_graphs
+    from interlock.cli import run_views
 
-    run_graphs.show(store, run_id, Format.JSON if as_json else form)
+    run_views.show_graph(store, run_id, Format.JSON if as_json else form)
 
 
 @app.command(
@@ -196,9 +224,9 @@ def watch(run_id: RunId, timeout: Patience = None, store: Place = None, as_json:
     A terminal shows the graph; a pipe gets a line for each change of the run or of one of its jobs. JSON
     is a line for each as well, then the run.
     """
-    from interlock.cli import run_watching
+    from interlock.cli import run_actions
 
-    raise typer.Exit(run_watching.watch(store, run_id, parse_seconds(timeout), as_json=as_json))
+    raise typer.Exit(run_actions.watch(store, run_id, parse_seconds(timeout), as_json=as_json))
 
 
 @app.command(
@@ -214,9 +242,9 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Show what the jobs of a run have written."""
-    from interlock.cli import run_logs
+    from interlock.cli import job_logs
 
-    run_logs.show(store, run_id, job, follow=follow, plain=plain, as_json=as_json)
+    job_logs.show_run_logs(store, run_id, job, follow=follow, plain=plain, as_json=as_json)
 
 
 @app.command(
@@ -240,10 +268,10 @@ def cancel(
 
     With a filter the runs are shown first, and you are asked. Answers with a line for each run.
     """
-    from interlock.cli import run_bulk
+    from interlock.cli import run_actions
 
-    order = run_bulk.Cancel(reason=reason, request_id=request_id)
-    raise typer.Exit(run_bulk.carry_out(store, order, filter_words(words), yes, dry_run, as_json))
+    order = run_actions.Cancel(reason=reason, request_id=request_id)
+    raise typer.Exit(run_actions.carry_out(store, order, filter_words(words), yes, dry_run, as_json))
 
 
 @app.command(
@@ -262,9 +290,9 @@ def approve(
     as_json: Json = False,
 ) -> None:
     """Approve a run that waits for it: a change from a fork, or one that deploys."""
-    from interlock.cli import run_approving
+    from interlock.cli import run_actions
 
-    run_approving.approve(store, run_id, comment, request_id, as_json=as_json)
+    run_actions.approve(store, run_id, comment, request_id, as_json=as_json)
 
 
 @app.command("decline", epilog=examples("run decline r_0a4e98fa6cab --reason 'it reads the environment'"))
@@ -276,9 +304,9 @@ def decline(
     as_json: Json = False,
 ) -> None:
     """Decline a run that waits for an approval; it is canceled."""
-    from interlock.cli import run_approving
+    from interlock.cli import run_actions
 
-    run_approving.decline(store, run_id, reason, request_id, as_json=as_json)
+    run_actions.decline(store, run_id, reason, request_id, as_json=as_json)
 
 
 @app.command(
@@ -311,17 +339,17 @@ def rerun(
 
     With a filter the runs are shown first, and you are asked.
     """
-    from interlock.cli import run_bulk
+    from interlock.cli import run_actions
 
     if failed and job:
         raise typer.BadParameter("either --failed or --from", param_hint="--from")
-    order = run_bulk.Rerun(
+    order = run_actions.Rerun(
         which="failed" if failed else "from" if job else "all", job=job, request_id=request_id
     )
     if preview:
-        run_bulk.preview(store, order, filter_words(words), as_json=as_json)
+        run_actions.preview(store, order, filter_words(words), as_json=as_json)
         return
-    raise typer.Exit(run_bulk.carry_out(store, order, filter_words(words), yes, dry_run, as_json))
+    raise typer.Exit(run_actions.carry_out(store, order, filter_words(words), yes, dry_run, as_json))
 
 
 @app.command(
@@ -337,9 +365,9 @@ def compare(
 
     Lists jobs that have failed, become slower, been added or been removed.
     """
-    from interlock.cli import run_outcomes
+    from interlock.cli import run_views
 
-    run_outcomes.compare(store, run_id, other, as_json=as_json)
+    run_views.compare(store, run_id, other, as_json=as_json)
 
 
 @app.command("flaky", epilog=examples("run flaky", "run flaky --repository shop/web --json"))
@@ -350,9 +378,9 @@ def flaky(
     as_json: Json = False,
 ) -> None:
     """List jobs that have passed and failed on one commit lately."""
-    from interlock.cli import run_outcomes
+    from interlock.cli import run_views
 
-    run_outcomes.flaky(store, repository, workflow, as_json=as_json)
+    run_views.flaky(store, repository, workflow, as_json=as_json)
 
 
 @app.command("report", epilog=examples("run report r_0a4e98fa6cab", "run report r_0a4e98fa6cab --again"))
@@ -365,9 +393,9 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Show who is told about a run, and how far that is."""
-    from interlock.cli import run_outcomes
+    from interlock.cli import run_views
 
-    run_outcomes.report(store, run, again=again, as_json=as_json)
+    run_views.report(store, run, again=again, as_json=as_json)
 
 
 @app.command(
@@ -386,6 +414,6 @@ def artifacts(
     as_json: Json = False,
 ) -> None:
     """List what the jobs of a run have left behind, and fetch it."""
-    from interlock.cli import run_artifacts
+    from interlock.cli import job_artifacts
 
-    run_artifacts.show_or_fetch(store, run, job, get, to, as_json=as_json)
+    job_artifacts.show_or_fetch_of_run(store, run, job, get, to, as_json=as_json)

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.durations import parse_seconds
-from interlock.cli.options import Json, Place, Store, epilog, examples
+from interlock.cli.options import Json, Place, Store, epilog, examples, parse_seconds
 
 app = typer.Typer(
     help="Start simulations, follow them, pause, resume and cancel them.",
@@ -84,12 +83,12 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Start a simulation and execute it here, with a worker of its own, to its end."""
-    from interlock.cli import simulation_running, simulation_specs
+    from interlock.cli import simulation_actions, simulation_run
 
-    asked = simulation_specs.Asked(
+    asked = simulation_actions.SimulationOptions(
         what=what, words=tuple(words or ()), run_id=run_id, name=name, steps=steps, priority=priority
     )
-    raise typer.Exit(simulation_running.run(store, asked, resume=resume_id, as_json=as_json))
+    raise typer.Exit(simulation_run.run(store, asked, resume=resume_id, as_json=as_json))
 
 
 @app.command(
@@ -122,9 +121,9 @@ def start(
     as_json: Json = False,
 ) -> None:
     """Start a simulation for workers that know it; answers with its id, and nothing else."""
-    from interlock.cli import simulation_doing, simulation_specs
+    from interlock.cli import simulation_actions
 
-    asked = simulation_specs.Asked(
+    asked = simulation_actions.SimulationOptions(
         what=what,
         words=tuple(words or ()),
         run_id=run_id,
@@ -135,7 +134,9 @@ def start(
         unchecked=unchecked,
     )
     patience_s = parse_seconds(timeout)
-    code = simulation_doing.start(store, asked, request_id, wait=wait, patience_s=patience_s, as_json=as_json)
+    code = simulation_actions.start(
+        store, asked, request_id, wait=wait, patience_s=patience_s, as_json=as_json
+    )
     raise typer.Exit(code)
 
 
@@ -155,10 +156,10 @@ def list_simulations(
     as_json: Json = False,
 ) -> None:
     """List simulations, newest first."""
-    from interlock.cli import simulation_looking
+    from interlock.cli import simulation_views
 
     statuses = tuple(filter(None, status.split(",")))
-    simulation_looking.show_list(
+    simulation_views.show_list(
         store, text, statuses, priority or "", limit=limit, cursor=cursor, as_json=as_json
     )
 
@@ -166,9 +167,9 @@ def list_simulations(
 @app.command("show", epilog=examples("simulation show flu-1", "simulation show s_0a4f --json"))
 def show(run_id: RunId, store: Place = None, as_json: Json = False) -> None:
     """Show a simulation: its state, how far it is, who executes it, and what has happened to it."""
-    from interlock.cli import simulation_looking
+    from interlock.cli import simulation_views
 
-    simulation_looking.show(store, run_id, as_json=as_json)
+    simulation_views.show(store, run_id, as_json=as_json)
 
 
 @app.command(
@@ -189,9 +190,9 @@ def metrics(
     as_json: Json = False,
 ) -> None:
     """Print the metrics of a simulation over its steps, one line for each sample."""
-    from interlock.cli import simulation_looking
+    from interlock.cli import simulation_views
 
-    simulation_looking.metrics(store, run_id, tuple(names or ()), last, as_json=as_json)
+    simulation_views.metrics(store, run_id, tuple(names or ()), last, as_json=as_json)
 
 
 @app.command(
@@ -202,9 +203,9 @@ def watch(run_id: RunId, timeout: Patience = None, store: Place = None, as_json:
 
     A server or a store that goes away meanwhile is waited for.
     """
-    from interlock.cli import simulation_watching
+    from interlock.cli import simulation_actions
 
-    raise typer.Exit(simulation_watching.watch(store, run_id, parse_seconds(timeout), as_json=as_json))
+    raise typer.Exit(simulation_actions.watch(store, run_id, parse_seconds(timeout), as_json=as_json))
 
 
 @app.command("pause", epilog=examples("simulation pause flu-1", 'simulation pause flu-1 --reason "a demo"'))
@@ -216,9 +217,9 @@ def pause(
     as_json: Json = False,
 ) -> None:
     """Ask a simulation to stop after the present step."""
-    from interlock.cli import simulation_doing
+    from interlock.cli import simulation_actions
 
-    simulation_doing.act(store, "pause", run_id, reason, request_id, as_json=as_json)
+    simulation_actions.act(store, "pause", run_id, reason, request_id, as_json=as_json)
 
 
 @app.command("resume", epilog=examples("simulation resume flu-1", "simulation resume flu-1 --queue gpu"))
@@ -234,9 +235,9 @@ def resume(
 
     A simulation that waits in another queue is moved, such as one that `simulation run` has left.
     """
-    from interlock.cli import simulation_doing
+    from interlock.cli import simulation_actions
 
-    simulation_doing.act(store, "resume", run_id, reason, request_id, as_json=as_json, queue=queue)
+    simulation_actions.act(store, "resume", run_id, reason, request_id, as_json=as_json, queue=queue)
 
 
 @app.command("cancel", epilog=examples("simulation cancel flu-1"))
@@ -248,9 +249,9 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """Stop a simulation for good: at once where it stands, else after the present step."""
-    from interlock.cli import simulation_doing
+    from interlock.cli import simulation_actions
 
-    simulation_doing.act(store, "cancel", run_id, reason, request_id, as_json=as_json)
+    simulation_actions.act(store, "cancel", run_id, reason, request_id, as_json=as_json)
 
 
 @app.command(
@@ -268,9 +269,9 @@ def import_runs(
     "state" (what the simulation yielded after that step), and begins with step 1 otherwise. Runs that are
     there already are left alone.
     """
-    from interlock.cli import simulation_looking
+    from interlock.cli import simulation_views
 
-    raise typer.Exit(simulation_looking.import_runs(store, folder, task, as_json=as_json))
+    raise typer.Exit(simulation_views.import_runs(store, folder, task, as_json=as_json))
 
 
 @app.command(
@@ -282,6 +283,6 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Remove simulations that ended longer ago, with all that was kept about them."""
-    from interlock.cli import simulation_looking
+    from interlock.cli import simulation_views
 
-    simulation_looking.prune(store, older_than, as_json=as_json)
+    simulation_views.prune(store, older_than, as_json=as_json)

@@ -62,10 +62,10 @@ def supervise(
     store: Place = None,
 ) -> None:
     """Keep several workers alive on this host, more of them when there is more to do."""
-    from interlock.cli import supervising
-    from interlock.cli.working import Asked
+    from interlock.cli import worker_processes
+    from interlock.cli.worker_processes import WorkerOptions
 
-    asked = Asked(
+    asked = WorkerOptions(
         module=module,
         name=name,
         queues=tuple(queues or ()),
@@ -79,4 +79,4 @@ def supervise(
         network=network,
         mounts=tuple(mounts or ()),
     )
-    raise typer.Exit(supervising.supervise(store, asked, least=workers, most=most or workers))
+    raise typer.Exit(worker_processes.supervise(store, asked, least=workers, most=most or workers))

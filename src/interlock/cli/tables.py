@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from interlock.cli.errors import colour_wanted
-from interlock.cli.printing import Sheet
-from interlock.wire.harmless import harmless
+from interlock.cli.output import Sheet
+from interlock.text import harmless
 
 _IN_ONE_PIECE = frozenset(
     {

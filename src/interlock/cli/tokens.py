@@ -63,8 +63,8 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Make a token and print it, this once."""
-    from interlock.cli.connecting import actor
-    from interlock.cli.durations import parse_duration
+    from interlock.cli.connection import actor
+    from interlock.cli.options import parse_duration
     from interlock.systems.access.principals import Role
 
     lasts = None if expires == "never" else parse_duration(expires)
@@ -89,8 +89,8 @@ def list_tokens(
     as_json: Json = False,
 ) -> None:
     """List tokens with their scope, expiry and last use, without their secrets."""
-    from interlock.cli import printing
-    from interlock.cli.answers import print_struct
+    from interlock.cli import output
+    from interlock.cli.output import print_struct
 
     views = _ask(store, lambda tokens: tokens.list(ended=everything))
     if as_json:
@@ -110,7 +110,7 @@ def list_tokens(
         for view in views
     ]
     columns = ("name", "role", "state", "queues", "expires", "last used", "from", "id")
-    printing.print_sheets([printing.Sheet("token", "Tokens", columns, rows)])
+    output.print_sheets([output.Sheet("token", "Tokens", columns, rows)])
 
 
 @app.command("show", epilog=examples("token show ci", "token show ci --json"))
@@ -120,8 +120,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a token: role, queues, expiry, rotation and last use, without its secret."""
-    from interlock.cli import printing
-    from interlock.cli.answers import print_struct
+    from interlock.cli import output
+    from interlock.cli.output import print_struct
 
     view = _ask(store, lambda tokens: tokens.get(name))
     if as_json:
@@ -141,7 +141,7 @@ def show(
         ("from", view.used_from),
     ]
     filled = [row for row in rows if row[1]]
-    printing.print_sheets([printing.Sheet("token", f"Token {view.name}", ("what", "value"), filled)])
+    output.print_sheets([output.Sheet("token", f"Token {view.name}", ("what", "value"), filled)])
 
 
 @app.command(
@@ -161,8 +161,8 @@ def rotate(
     as_json: Json = False,
 ) -> None:
     """Give a token a new secret and print it, this once. Name, role and queues stay."""
-    from interlock.cli.connecting import actor
-    from interlock.cli.durations import parse_duration
+    from interlock.cli.connection import actor
+    from interlock.cli.options import parse_duration
 
     lasts = timedelta(0) if overlap == "0" else parse_duration(overlap)
     issued = _ask(store, lambda tokens: tokens.rotate(name, overlap=lasts, actor=actor(), reason=reason))
@@ -177,8 +177,8 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Take a token back. Servers that have just seen it let it in for a few seconds more."""
-    from interlock.cli.answers import print_struct
-    from interlock.cli.connecting import actor
+    from interlock.cli.connection import actor
+    from interlock.cli.output import print_struct
 
     view = _ask(store, lambda tokens: tokens.revoke(name, actor=actor(), reason=reason))
     if as_json:
@@ -189,7 +189,7 @@ def revoke(
 
 def _print_issued(issued: Issued, *, as_json: bool) -> None:
     """Print the secret on stdout, and what to know about it on stderr."""
-    from interlock.cli.answers import print_struct
+    from interlock.cli.output import print_struct
 
     if as_json:
         print_struct(issued)
@@ -203,7 +203,7 @@ def _print_issued(issued: Issued, *, as_json: bool) -> None:
 
 
 def _ask(store: str | None, work: Callable[[TokensApi], Awaitable[T]]) -> T:
-    from interlock.cli.connecting import ask
+    from interlock.cli.connection import ask
 
     return ask(store, lambda reach: work(reach.here.tokens))
 

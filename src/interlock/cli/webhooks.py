@@ -14,8 +14,8 @@ from interlock.cli.options import Json, epilog, examples
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from interlock.systems.runs.reporting.port import Report
-    from interlock.systems.runs.reporting.settings import WebhookReporting
+    from interlock.systems.runs.reporting.report import Report
+    from interlock.systems.runs.settings import WebhookReporting
 
 REFUSED = 1
 
@@ -29,7 +29,7 @@ def secret() -> None:
     """Make a new secret, for both sides of a webhook."""
     import secrets
 
-    from interlock.systems.runs.secrets import new_signing_key
+    from interlock.systems.runs.webhook_security import new_signing_key
 
     typer.echo(new_signing_key(secrets.token_bytes(32)))
 
@@ -60,12 +60,11 @@ def try_out(
     """Send a receiver a signed sample of what it will be told about runs."""
     import asyncio
 
-    from interlock.cli.printing import print_json
+    from interlock.cli.output import print_json
     from interlock.errors import InvalidSettings
-    from interlock.systems.runs.reporting.addresses import networks
-    from interlock.systems.runs.reporting.port import Word
-    from interlock.systems.runs.reporting.settings import WebhookReporting
-    from interlock.systems.runs.secrets import signing_keys
+    from interlock.systems.runs.reporting.report import Word
+    from interlock.systems.runs.settings import WebhookReporting
+    from interlock.systems.runs.webhook_security import networks, signing_keys
 
     keys = signing_keys("the receiver", variable=secret_env, file=secret_file)
     if not keys:
@@ -99,8 +98,8 @@ async def _now() -> datetime:
 
 async def _told(settings: WebhookReporting, report: Report) -> str:
     """Why the receiver has not taken it; empty when it has."""
-    from interlock.systems.runs.reporting.port import NotTold
-    from interlock.systems.runs.reporting.reporters.webhook import WebhookReporter
+    from interlock.systems.runs.reporting.report import NotTold
+    from interlock.systems.runs.reporting.webhook import WebhookReporter
 
     reporter = WebhookReporter(settings, _now)
     try:
@@ -115,7 +114,7 @@ async def _told(settings: WebhookReporting, report: Report) -> str:
 def _sample(word: object) -> Report:
     from datetime import UTC, datetime
 
-    from interlock.systems.runs.reporting.port import Report, Word
+    from interlock.systems.runs.reporting.report import Report, Word
     from interlock.wire.runs import RunView, Source
 
     told = Word(str(word))

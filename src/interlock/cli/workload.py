@@ -92,10 +92,10 @@ def run(
     agents. Ctrl-C does that too.
     """
     _fleet_is_installed()
-    from interlock.cli import workload_running
+    from interlock.cli import workload_actions
 
-    tls = workload_running.Tls(tls_ca, tls_cert, tls_key)
-    raise typer.Exit(workload_running.run(store, file, agents, out, tls, as_json=as_json))
+    tls = workload_actions.Tls(tls_ca, tls_cert, tls_key)
+    raise typer.Exit(workload_actions.run(store, file, agents, out, tls, as_json=as_json))
 
 
 @app.command("list", epilog=examples("workload list", "workload list --limit 5 --json"))
@@ -106,27 +106,27 @@ def list_(
 ) -> None:
     """List the workloads that were run, newest first."""
     _fleet_is_installed()
-    from interlock.cli import workload_looking
+    from interlock.cli import workload_actions
 
-    workload_looking.show_list(store, limit, as_json=as_json)
+    workload_actions.show_list(store, limit, as_json=as_json)
 
 
 @app.command(epilog=examples("workload show j_0a4e98fa6cab", "workload show j_0a4e --out results --json"))
 def show(job_id: JobId, out: Folder = None, store: Place = None, as_json: Json = False) -> None:
     """Show what has come of a workload, or how far it is: all agents together, and each of them."""
     _fleet_is_installed()
-    from interlock.cli import workload_looking
+    from interlock.cli import workload_actions
 
-    workload_looking.show(store, job_id, out, as_json=as_json)
+    workload_actions.show(store, job_id, out, as_json=as_json)
 
 
 @app.command(epilog=epilog(_CODES, examples("workload watch j_0a4e98fa6cab")))
 def watch(job_id: JobId, store: Place = None, as_json: Json = False) -> None:
     """Follow a workload that somebody else drives. Ctrl-C ends the watching, not the workload."""
     _fleet_is_installed()
-    from interlock.cli import workload_looking
+    from interlock.cli import workload_actions
 
-    raise typer.Exit(workload_looking.watch(store, job_id, as_json=as_json))
+    raise typer.Exit(workload_actions.watch(store, job_id, as_json=as_json))
 
 
 @app.command(epilog=examples("workload abort j_0a4e98fa6cab --reason 'wrong target'"))
@@ -138,9 +138,9 @@ def abort(
 ) -> None:
     """Stop a workload: every agent is told, and is done within 20 seconds."""
     _fleet_is_installed()
-    from interlock.cli import workload_looking
+    from interlock.cli import workload_actions
 
-    workload_looking.abort(store, job_id, reason, as_json=as_json)
+    workload_actions.abort(store, job_id, reason, as_json=as_json)
 
 
 def _fleet_is_installed() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.pages import every_entry, every_record
+from interlock.engine.loader import every_entry, every_record
 from interlock.machine import Machine
 from interlock.store.contract import Store
 from interlock.store.records import Entry, Record, StepLine

@@ -1,18 +1,18 @@
-"""Records that are asked for at one moment are one question to the store.
+"""Reading records: several callers with one question to the store, or everything page by page.
 
-Those who are answered together by a group commit go on together, and next want to know how things stand:
-sixty-four callers would be sixty-four questions. What is asked for in one turn of the event loop is asked
-together; nobody waits for anybody longer than that.
+Callers that are answered together by a group commit go on together, and load next: sixty-four callers would
+be sixty-four questions. What is asked for in one turn of the event loop is asked together; no caller waits
+longer than that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeAlias
 
 from interlock.store.contract import Store
-from interlock.store.records import Key, Record
+from interlock.store.records import Entry, Key, Query, Record
 
 MOST = 500
 """So many records are asked for at once."""
@@ -69,3 +69,39 @@ def _fail(answer: asyncio.Future[list[Record | None]], error: BaseException) -> 
         answer.cancel()
     else:
         answer.set_exception(error)
+
+
+PAGE = 500
+
+
+async def every_record(store: Store, kind: str) -> AsyncIterator[Record]:
+    """All records of a kind, the oldest first."""
+    cursor = ""
+    while True:
+        page = await store.find(Query(kind=kind, newest_first=False, cursor=cursor, limit=PAGE))
+        for record in page.records:
+            yield record
+        cursor = page.cursor
+        if not cursor:
+            return
+
+
+async def every_entry(store: Store, key: Key) -> AsyncIterator[Entry]:
+    """The whole journal of one record, the oldest first.
+
+    Refusals have the version that the record had, so many entries may share one: a page that ends
+    within a version is read again from its beginning.
+    """
+    version, page = 0, PAGE
+    while True:
+        entries = (await store.history(key, after_version=version, limit=page)).entries
+        full = len(entries) == page
+        told = [entry for entry in entries if not full or entry.version < entries[-1].version]
+        for entry in told:
+            yield entry
+        if not full:
+            return
+        if told:
+            version = entries[-1].version - 1
+        else:
+            page *= 2  # all of it is one version

@@ -1,4 +1,4 @@
-"""Work that repeats, supervised.
+"""Background work: supervised loops, and several tasks side by side.
 
 A loop that dies silently is how systems come to be alive without doing anything. Here every loop
 notes when it last succeeded, is restarted with growing pauses when it fails, and can be asked how
@@ -9,14 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from interlock.engine.clock import Clock
 from interlock.engine.recovery import Sleep
+
+
+async def gather_all(doing: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all of it; raises the first failure, when everything has ended."""
+    waiting = list(doing)
+    if len(waiting) == 1:
+        await waiting[0]  # no task is needed for one thing
+        return
+    for result in await asyncio.gather(*waiting, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
 
 Body: TypeAlias = Callable[[], Awaitable[int]]
 """One round; answers how much it found to do."""

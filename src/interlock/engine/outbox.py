@@ -18,7 +18,7 @@ import msgspec
 
 from interlock.engine.aggregate import Columns, RecordKind
 from interlock.engine.committer import Committer
-from interlock.engine.gather import all_of
+from interlock.engine.loops import gather_all
 from interlock.engine.recovery import Sleep, commit_with_recovery
 from interlock.machine import (
     Deadline,
@@ -167,7 +167,7 @@ async def deliver(
         change = await _handed_over(store, record, handlers[record.queue or ""], policy)
         await commit_with_recovery(store, committer, Commit(changes=(change,)), sleep=sleep)
 
-    await all_of(hand_over(record) for record in mine)
+    await gather_all(hand_over(record) for record in mine)
     return len(mine)
 
 

@@ -1,14 +1,17 @@
-"""Load, decide, commit; and decide again when somebody was faster.
+"""Load, decide, commit; and decide again when another writer was faster.
 
 Deciding is pure, so it can be done as often as it takes: on a conflict the records are loaded anew
 and the decider is asked again, and it may now decide something else, or nothing. What it decides is
 committed whole or not at all.
+
+New ids come from a port (`Ids`), so that a simulated world can hand out its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import secrets
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,10 +21,15 @@ import msgspec
 
 from interlock.engine.clock import Clock
 from interlock.engine.committer import Committer
-from interlock.engine.ids import Ids, random_id
 from interlock.engine.loader import GroupLoad
 from interlock.engine.recovery import commit_with_recovery
-from interlock.errors import Contended, IllegalChange, InterlockError, RequestIdReused, StoreUnavailable
+from interlock.errors import (
+    Contended,
+    IllegalChange,
+    InterlockError,
+    RequestIdReused,
+    StoreUnavailable,
+)
 from interlock.lifecycles.durations import DEFAULTS
 from interlock.store.contract import Decide, Store
 from interlock.store.records import (
@@ -44,6 +52,15 @@ from interlock.store.records import (
     TooLate,
     Work,
 )
+
+Ids: TypeAlias = Callable[[], str]
+"""A name that nobody else will get."""
+
+
+def random_id() -> str:
+    """Sixteen hex digits: 64 bits, which do not repeat within the life of a record."""
+    return secrets.token_hex(8)
+
 
 A = TypeVar("A")
 

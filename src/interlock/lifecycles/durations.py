@@ -1,19 +1,32 @@
-"""How long things may last, all of them in one place.
+"""How long things may last, all of them in one place; and events that happen at a moment (`Timed`).
 
 Every duration is a setting, in seconds, and may be a fraction of one. They nest: an agent is killed
 before its cancel is forced, a cancel is forced before a shutdown is, and all of that ends before the
-lease does, so that nobody takes the work over while its old holder is still being stopped. For the same
+lease does, so that no worker takes the work over while its old holder is still being stopped. For the same
 reason a worker that is silent is not written off before the leases that it trusts have ended.
+
+The moment of an event is always the store's: the clock of a client is information, never authority. It is
+part of the event, so that deciding stays a pure function and can be replayed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 
 from interlock.errors import InvalidSettings
-from interlock.machine import Deadline, EventRef
+from interlock.machine import Deadline, Event, EventRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed(Event):
+    """Base of the events that say when."""
+
+    at: datetime
+
 
 _NESTING = (
     ("abort_warning_s", "less than", "abort_kill_s"),

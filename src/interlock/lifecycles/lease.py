@@ -20,8 +20,7 @@ from enum import StrEnum
 
 import msgspec
 
-from interlock.lifecycles.durations import deadline
-from interlock.lifecycles.moments import Timed
+from interlock.lifecycles.durations import Timed, deadline
 from interlock.lifecycles.owners import Owner
 from interlock.machine import STAY, Always, Kind, Machine, consequence, end, event, ignore, on, refuse, state
 

@@ -17,8 +17,7 @@ from enum import StrEnum
 
 import msgspec
 
-from interlock.lifecycles.durations import DEFAULTS, deadline
-from interlock.lifecycles.moments import Timed
+from interlock.lifecycles.durations import DEFAULTS, Timed, deadline
 from interlock.lifecycles.owners import Owner
 from interlock.machine import STAY, Across, Always, Kind, Machine, end, event, ignore, on, refuse, state
 

@@ -13,11 +13,11 @@ Reading order:
     blueprint    a machine as plain data; `export` makes it, `compare` and `draw` read it
 """
 
-from interlock.machine.blueprint import Blueprint
+from interlock.machine.blueprint import Blueprint, blueprint_of
 from interlock.machine.check import Fault, find_faults
 from interlock.machine.compare import Difference, compare
 from interlock.machine.couplings import Coupling, Couplings, couple, map_of
-from interlock.machine.decision import Decision, Moved, Refusal, Refused, Step
+from interlock.machine.decision import Decision, Entry, Moved, Refusal, Refused, Step, entries_of
 from interlock.machine.events import (
     Event,
     EventRef,
@@ -29,8 +29,6 @@ from interlock.machine.events import (
     signal,
     timer,
 )
-from interlock.machine.export import blueprint_of
-from interlock.machine.journal import Entry, entries_of
 from interlock.machine.machine import Machine
 from interlock.machine.table import (
     STAY,

@@ -34,7 +34,7 @@ from interlock.machine.couplings import AnyMachine, Coupling, Couplings
 from interlock.machine.decision import Moved, Refused, Step
 from interlock.machine.events import Event, EventRef, Kind, payload_of, type_of
 from interlock.machine.table import Deadline
-from interlock.plurals import counted
+from interlock.text import counted
 
 _MOST = 4_096
 """Upper bound of each cache: tables have fewer steps, and tests make tables of their own."""

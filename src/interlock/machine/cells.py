@@ -13,8 +13,7 @@ import msgspec
 
 from interlock.machine.decision import Decision, Moved, Refusal, Refused, Step
 from interlock.machine.events import Event
-from interlock.machine.names import name_of
-from interlock.machine.table import Act, Deadline, Row, State, Table
+from interlock.machine.table import Act, Deadline, Row, State, Table, name_of
 
 Cell: TypeAlias = Callable[[Any, Any], Decision[Any, Any]]
 Decide: TypeAlias = Callable[[Any, Any, Event], Decision[Any, Any]]

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from interlock.machine.events import Event, Kind, type_of
-from interlock.machine.names import fold_name, name_of
-from interlock.machine.table import Act, Deadline, Rank, Row, State, Table
+from interlock.machine.table import Act, Deadline, Rank, Row, State, Table, fold_name, name_of
 
 MEANINGS: dict[str, str] = {
     "unknown-state": "A row, the initial state or the spine names something that is not a state here.",

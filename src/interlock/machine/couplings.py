@@ -17,7 +17,7 @@ from interlock.machine.blueprint import Blueprint, StateSheet, TransitionSheet
 from interlock.machine.decision import Step
 from interlock.machine.events import Event, EventRef, type_of
 from interlock.machine.machine import Machine
-from interlock.plurals import counted
+from interlock.text import counted
 
 C = TypeVar("C")
 """The circumstances a coupling may ask about, beyond the step itself."""

@@ -1,13 +1,15 @@
-"""The answers of a machine: moved, or refused and why.
+"""The answers of a machine: moved, or refused and why; and the audit trail of a decision.
 
 A decision is a value, so that it can be compared, stored, replayed and explored. Only at the edge,
-where somebody has to be told, does a refusal become an error (`Refused.error`).
+where it is reported, does a refusal become an error (`Refused.error`). The audit trail has one entry per
+step taken, in the order in which it was taken.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -127,3 +129,43 @@ _ERRORS: dict[Refusal, type[errors.TransitionRefused]] = {
     Refusal.IGNORED: errors.EventIgnored,
     Refusal.GUARD: errors.GuardRefused,
 }
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """Who moved what, from where to where, by which event, when and why."""
+
+    at: datetime
+    machine: str
+    entity: str
+    event: str
+    source: str
+    target: str
+    owner: str
+    reason: str = ""
+    cause: str = ""
+    """The entity whose move brought this one about, where a coupling did."""
+    moves: bool = True
+    """False when the event was accepted without a transition."""
+
+
+def entries_of(
+    moved: Moved[Any, Any], *, entity: str, at: datetime, reason: str = "", cause: str = ""
+) -> tuple[Entry, ...]:
+    """The entries that have to be written together with the move, or not at all."""
+    entries: tuple[Entry, ...] = ()
+    for step in moved.steps:  # mostly one; a comprehension would cost a call of its own before Python 3.12
+        entries += (
+            Entry(
+                at,
+                step.machine,
+                entity,
+                step.event,
+                step.source,
+                step.target,
+                step.owner,
+                reason,
+                cause,
+                step.moves,
+            ),
+        )
+    return entries

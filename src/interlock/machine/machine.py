@@ -14,9 +14,8 @@ from interlock.machine.cells import Cell, accepted, compile_cell, refusal_kind, 
 from interlock.machine.check import find_faults
 from interlock.machine.decision import Decision, Refused, Step
 from interlock.machine.events import Event, EventRef
-from interlock.machine.names import fold_name
-from interlock.machine.table import Across, Act, Always, D, Rank, Row, S, State, Table
-from interlock.plurals import counted
+from interlock.machine.table import Across, Act, Always, D, Rank, Row, S, State, Table, fold_name
+from interlock.text import counted
 
 
 class Machine(Generic[S, D]):

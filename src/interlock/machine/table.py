@@ -1,4 +1,4 @@
-"""The words in which a table is written.
+"""The words in which a table is written, and the names in it.
 
 A table is a list of states (`state`, `rest`, `end`) and a list of rows:
 
@@ -20,6 +20,17 @@ from enum import Enum, StrEnum, auto
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from interlock.machine.events import E, Event, EventRef, type_of
+
+
+def fold_name(name: str) -> str:
+    """One form for all spellings: any case, dashes or underscores, one l or two in cancel(l)ed."""
+    return name.casefold().replace("-", "_").replace("cancelled", "canceled")
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """What a guard, an update or an effect is called."""
+    return getattr(function, "__name__", type(function).__name__)
+
 
 S = TypeVar("S", bound=StrEnum)
 D = TypeVar("D")

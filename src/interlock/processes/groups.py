@@ -3,6 +3,11 @@
 Each runs under a *warden* (`warden.py`), a small process that inherits whatever the command leaves
 behind, also what has left its group and session to be a daemon. So the end of a command is the end of
 all of it, and when that could not be brought about, or the warden itself was killed, it is said.
+
+`descendants` and `began` read the process tree from `/proc`. `Orphans` reaps ended processes that no other
+code waits for: PID 1 inherits every orphan of its container. A child of this process is in its group or leads
+its own; one in a third group was started by another program and is reaped at once, all others only after they
+have waited for a minute, because their starter wants to know how they ended.
 """
 
 from __future__ import annotations
@@ -15,7 +20,8 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import PIPE
 from typing import TypeAlias
@@ -237,3 +243,79 @@ class _Output(asyncio.SubprocessProtocol):
 
 def _nothing() -> None:
     """Nobody is there yet who wants to know."""
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have, whatever their group."""
+    children: dict[int, list[int]] = {}
+    for member, parent, _ in processes():
+        children.setdefault(parent, []).append(member)
+    family = list(children.get(pid, ()))
+    for member in family:
+        family.extend(children.get(member, ()))
+    return family
+
+
+def running_system() -> str:
+    """Names the system on which process numbers are unique until it is started anew; empty if unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def began(pid: int) -> str:
+    """When a process began, by a count of this system; empty when there is none, or only its remains."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        return "" if state in "ZX" else fields[18]
+    except (OSError, IndexError):
+        return ""
+
+
+def processes() -> Iterable[tuple[int, int, str]]:
+    """Every process with its parent and its state."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            state, parent = (entry / "stat").read_text().rpartition(") ")[2].split()[:2]
+            yield int(entry.name), int(parent), state
+
+
+FORGOTTEN_AFTER_S = 60.0
+
+
+class Orphans:
+    """Fetches them, a round at a time."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, every_s: float = 1.0) -> None:
+        self._monotonic = monotonic
+        self._every_s = every_s
+        self._looked_at = float("-inf")
+        self._since: dict[int, float] = {}
+
+    def fetch(self) -> int:
+        """Fetch those that are there, if some time has passed since the last look."""
+        now = self._monotonic()
+        if now - self._looked_at < self._every_s:
+            return 0
+        self._looked_at = now
+        ended = dict(_ended_children())
+        self._since = {pid: self._since.get(pid, now) for pid in ended}
+        fetched = 0
+        for pid, group in ended.items():
+            stranger = group not in (os.getpgrp(), pid)
+            if stranger or now - self._since[pid] >= FORGOTTEN_AFTER_S:
+                with contextlib.suppress(ChildProcessError):
+                    fetched += os.waitpid(pid, os.WNOHANG)[0] == pid
+        return fetched
+
+
+def _ended_children() -> Iterator[tuple[int, int]]:
+    """Each child that has ended and was not fetched, with its group."""
+    me = str(os.getpid())
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            state, parent, group = (entry / "stat").read_text().rpartition(") ")[2].split()[:3]
+            if state == "Z" and parent == me:
+                yield int(entry.name), int(group)

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
-from interlock.remote.queues import QueuesApi
+from interlock.remote.jobs import QueuesApi
 from interlock.remote.workers import WorkersApi
 from interlock.remote.workloads import WorkloadsApi
 from interlock.store.records import Count, Entry, Feed, Key, Query
@@ -16,10 +16,10 @@ from interlock.systems.access.tokens import Issued, TokenView
 from interlock.systems.orchestrator.attachments import Chunk
 from interlock.systems.orchestrator.explanation import Explanation
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.runs.analysis.analyser import FlakyJobs
+from interlock.systems.runs.failure_analysis import FlakyJobs
 from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.wire.artifacts import ArtifactView
-from interlock.wire.jobs import JobSpec, JobView
+from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
 from interlock.wire.records import KindView, RecordExplanation, StoredRecord
 from interlock.wire.runs import (
     RerunPreview,
@@ -31,7 +31,6 @@ from interlock.wire.runs import (
     RunView,
 )
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
-from interlock.wire.trees import NODES, TreeView
 from interlock.wire.workers import StandingView
 
 Which: TypeAlias = Literal["all", "failed", "from"]

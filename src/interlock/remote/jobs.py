@@ -1,29 +1,40 @@
-"""Everything that is done with jobs, over HTTP.
+"""Jobs over HTTP, with their log lines, their artifacts and their queues.
 
-Who did it the server knows by the token, so an `actor` that is named here is not passed on. Whatever
-changes something is sent under a request id, a new one where none is given: an answer that gets lost
-is asked for again, and nothing is done twice.
+The server knows the actor by the token, so an `actor` that is named here is not passed on. Every change is
+sent under a request id, a new one where none is given: when an answer is lost the request is repeated, and
+nothing is done twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import Protocol
+from urllib.parse import quote
 
 import msgspec
 
 from interlock.errors import InvalidArguments, UnknownJob
 from interlock.lifecycles.job import JOB
-from interlock.remote.answers import HistoryPage, JobPage, LogPage, Submitted
-from interlock.remote.http_client import ApiClient
+from interlock.remote.http_client import (
+    ApiClient,
+    HistoryPage,
+    JobPage,
+    LineRead,
+    LogPage,
+    Queues,
+    Submitted,
+)
 from interlock.store.records import Count, Entry, Query
-from interlock.systems.orchestrator.attachments import Chunk
+from interlock.systems.orchestrator.attachments import Chunk, unknown_artifact
 from interlock.systems.orchestrator.explanation import Explanation
+from interlock.wire.artifacts import ArtifactList, ArtifactView, newest
 from interlock.wire.filters import Filter
-from interlock.wire.jobs import JobSpec, JobView
-from interlock.wire.trees import MAX_NODES, NODES, TreeView
+from interlock.wire.jobs import MAX_NODES, NODES, JobSpec, JobView, QueueHold, QueueView, TreeView
 
 MAX_BULK = 1_000
 MAX_PAGE = 1_000
@@ -211,3 +222,130 @@ def _path(job_id: str, what: str = "") -> str:
             facts={"job_id": job_id[:64]},
         )
     return f"/api/jobs/{job_id}/{what}".rstrip("/")
+
+
+PAGE = 500
+
+
+class NewLines:
+    """The lines of one job; each call gives what has come since the one before.
+
+    The last page is read again each time. Of two chunks that arrive at once one may show later, before
+    the other, so what was given already is known line by line.
+    """
+
+    def __init__(self, asker: ApiClient, job_id: str) -> None:
+        self._asker = asker
+        self._job_id = job_id
+        self._cursor = ""
+        self._given: Counter[LineRead] = Counter()
+
+    async def __call__(self) -> AsyncIterator[Chunk]:
+        """What is new."""
+        while True:
+            path = f"/api/jobs/{self._job_id}/logs"
+            page = await self._asker.get(path, LogPage, cursor=self._cursor, limit=PAGE)
+            seen: Counter[LineRead] = Counter()
+            for line in page.lines:
+                seen[line] += 1
+                if seen[line] > self._given[line]:
+                    yield line.chunk()
+            self._given = seen
+            if not page.cursor:
+                return
+            self._cursor, self._given = page.cursor, Counter()
+
+
+class HttpArtifacts:
+    """What attempts have left behind."""
+
+    def __init__(self, asker: ApiClient) -> None:
+        self._asker = asker
+
+    async def list(self, job_id: str) -> tuple[ArtifactView, ...]:
+        """Everything that the attempts of a job have left behind, oldest first."""
+        return (await self._asker.get(f"/api/jobs/{quote(job_id)}/artifacts", ArtifactList)).artifacts
+
+    @asynccontextmanager
+    async def opened(
+        self, job_id: str, name: str, attempt: str = ""
+    ) -> AsyncIterator[tuple[ArtifactView, AsyncIterator[bytes]]]:
+        """One of them, and what it says."""
+        view = newest(await self.list(job_id), name, attempt)
+        if view is None:
+            raise unknown_artifact(job_id, name, attempt)
+        path = f"/api/jobs/{quote(job_id)}/artifacts/{quote(name)}"
+        async with self._asker.download(path, attempt=f"{view.shard}.{view.attempt}") as pieces:
+            yield view, pieces
+
+
+class QueuesApi(Protocol):
+    """Everything that people do with queues."""
+
+    async def paused(self) -> list[QueueHold]:
+        """Return the paused queues, by name."""
+        ...
+
+    async def list(self) -> list[QueueView]:
+        """Return the queues that have jobs which have not ended, or are paused."""
+        ...
+
+    async def pause(
+        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> QueueHold:
+        """Give out no job of a queue until it is resumed; jobs that run go on."""
+        ...
+
+    async def resume(
+        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> QueueHold:
+        """Give out the jobs of a queue again."""
+        ...
+
+
+class HttpQueues:
+    """The queues behind a server. Who did it the server knows by the token."""
+
+    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
+        self._asker = asker
+        self._names = names
+
+    async def paused(self) -> list[QueueHold]:
+        """Return the paused queues, by name."""
+        return [
+            QueueHold(
+                name=view.name, state=view.state, reason=view.reason, by=view.paused_by, at=view.paused_at
+            )
+            for view in await self.list()
+            if view.state == "paused"
+        ]
+
+    async def list(self) -> list[QueueView]:
+        """Return the queues, with what the server knows about each."""
+        return list((await self._asker.get("/api/queues", Queues)).queues)
+
+    async def pause(
+        self,
+        name: str,
+        *,
+        reason: str = "",
+        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        request_id: str | None = None,
+    ) -> QueueHold:
+        """Give out no job of a queue until it is resumed; jobs that run go on."""
+        return await self._tell("pause", name, reason, request_id)
+
+    async def resume(
+        self,
+        name: str,
+        *,
+        reason: str = "",
+        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        request_id: str | None = None,
+    ) -> QueueHold:
+        """Give out the jobs of a queue again."""
+        return await self._tell("resume", name, reason, request_id)
+
+    async def _tell(self, verb: str, name: str, reason: str, request_id: str | None) -> QueueHold:
+        told = {"queue": name, "reason": reason, "request_id": request_id or self._names()}
+        return await self._asker.post(f"/api/queues/{verb}", QueueHold, msgspec.json.encode(told))

@@ -7,13 +7,12 @@ from collections.abc import Callable
 import msgspec
 
 from interlock.errors import UnknownRun
-from interlock.remote.answers import HistoryPage, RunJobs, RunPage
-from interlock.remote.http_client import ApiClient
+from interlock.remote.http_client import ApiClient, HistoryPage, RunJobs, RunPage
 from interlock.remote.interfaces import Which
 from interlock.store.records import Entry
-from interlock.systems.runs.analysis.analyser import FlakyJobs
+from interlock.systems.runs.failure_analysis import FlakyJobs
 from interlock.systems.runs.reporting.reporter import ReportView
-from interlock.wire.run_filters import WantedRuns
+from interlock.wire.filters import WantedRuns
 from interlock.wire.runs import (
     RerunPreview,
     RunComparison,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from interlock.remote.interfaces import JobsApi
+from interlock.wire.filter_language import LOOKS
 from interlock.wire.filters import MAX_SCANNED, Filter, Selection
 from interlock.wire.jobs import JobView
-from interlock.wire.wanted import LOOKS
 
 PAGE = 500
 

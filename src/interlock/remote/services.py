@@ -1,31 +1,80 @@
-"""All that there is behind a server, on one connection."""
+"""All services of a server over one connection, and waiting for jobs to end."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 from interlock.errors import StoreUnavailable
-from interlock.remote.answers import Ready
-from interlock.remote.artifacts import HttpArtifacts
-from interlock.remote.http_client import ApiClient
-from interlock.remote.jobs import HttpJobs
-from interlock.remote.journal import HttpJournal
-from interlock.remote.lines import NewLines
-from interlock.remote.quarantine import HttpQuarantine
-from interlock.remote.queues import HttpQueues
-from interlock.remote.records import HttpRecords
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JobState
+from interlock.remote.http_client import ApiClient, Ready
+from interlock.remote.interfaces import JobsApi, JournalApi
+from interlock.remote.jobs import HttpArtifacts, HttpJobs, HttpQueues, NewLines
+from interlock.remote.records import HttpJournal, HttpRecords
 from interlock.remote.runs import HttpRuns
 from interlock.remote.simulations import HttpSimulations
 from interlock.remote.tokens import HttpTokens
-from interlock.remote.waiters import HttpWaiting
-from interlock.remote.workers import HttpWorkers
+from interlock.remote.workers import HttpQuarantine, HttpWorkers
 from interlock.remote.workloads import HttpWorkloads
 from interlock.systems.orchestrator.attachments import Chunk
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.wire.jobs import JobView
+
+LOOK_EVERY_S = 1.0
+"""News may be lost, or not be for us; then this is the price."""
+LEAST_PAUSE_S = 0.05
+"""However much news there is, so long is it gathered."""
+
+
+class HttpWaiting:
+    """Whoever waits for jobs behind a server."""
+
+    def __init__(self, jobs: JobsApi, journal: JournalApi) -> None:
+        self._jobs = jobs
+        self._journal = journal
+        self._news = asyncio.Event()
+        self._waiting = 0
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    async def ended(self, job_id: str) -> JobView:
+        """The job once it has ended. Raises nothing for one that never does: set a timeout."""
+        self._enter()
+        try:
+            while True:
+                with suppress(StoreUnavailable):  # it may come back; who waits has a timeout
+                    view = await self._jobs.get(job_id)
+                    if JobState(view.state) in job.ENDED:
+                        return view
+                await self._pause()
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
+        self._waiting += 1
+        if self._waiting == 1:
+            self._unsubscribe = self._journal.subscribe(self._wake)
+
+    def _leave(self) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            self._unsubscribe()
+
+    def _wake(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def _pause(self) -> None:
+        news = self._news
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await news.wait()
+                await asyncio.sleep(LEAST_PAUSE_S)
 
 
 def new_name() -> str:

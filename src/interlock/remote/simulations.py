@@ -7,8 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from interlock.errors import UnknownSimulation
-from interlock.remote.answers import HistoryPage
-from interlock.remote.http_client import ApiClient
+from interlock.remote.http_client import ApiClient, HistoryPage
 from interlock.store.records import Entry
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
 

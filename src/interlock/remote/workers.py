@@ -1,4 +1,4 @@
-"""What is done with workers, over HTTP; and what a store and a server both offer about them."""
+"""Workers over HTTP, and the quarantine of runners that keep losing work."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Protocol
 
 import msgspec
 
-from interlock.remote.answers import HistoryPage
-from interlock.remote.http_client import ApiClient
+from interlock.remote.http_client import ApiClient, HistoryPage
 from interlock.store.records import Entry, Query
 from interlock.systems.supervisor.workers import unknown_worker
-from interlock.wire.worker_filters import WorkerFilter
-from interlock.wire.workers import WorkerView
+from interlock.wire.filters import WorkerFilter
+from interlock.wire.workers import Standings, StandingView, WorkerView
 
 MAX_PAGE = 1_000
 
@@ -164,3 +163,25 @@ def _path(before: str, worker_id: str, what: str = "") -> str:
     if not worker_id.replace("_", "").isalnum():
         raise unknown_worker(worker_id[:64])
     return f"{before}/{worker_id}/{what}".rstrip("/")
+
+
+class HttpQuarantine:
+    """Who is given no work, and why."""
+
+    def __init__(self, asker: ApiClient) -> None:
+        self._asker = asker
+
+    async def list(self) -> list[StandingView]:
+        """Every runner that is watched or quarantined."""
+        return list((await self._asker.get("/api/quarantine", Standings)).runners)
+
+    async def lift(
+        self,
+        runner: str,
+        *,
+        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        reason: str = "",
+    ) -> StandingView:
+        """Give it work again, with a clean sheet. Done twice it is refused, and nothing comes of that."""
+        body = msgspec.json.encode({"runner": runner, "reason": reason})
+        return await self._asker.post("/api/quarantine/lift", StandingView, body)

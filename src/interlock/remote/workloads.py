@@ -6,8 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from interlock.remote.answers import HistoryPage
-from interlock.remote.http_client import ApiClient
+from interlock.remote.http_client import ApiClient, HistoryPage
 from interlock.store.records import Entry, Query
 from interlock.systems.fleet.workloads import unknown_workload
 from interlock.wire.workloads import WorkloadView

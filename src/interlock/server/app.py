@@ -14,10 +14,10 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from interlock.server.api import ROUTES
-from interlock.server.api.kinds import routes_of
+from interlock.server.api.records import routes_of
 from interlock.server.endpoint import Endpoint, endpoints_of
-from interlock.server.gate import Gate
-from interlock.server.pages import with_pages
+from interlock.server.middleware import Gate
+from interlock.server.openapi import with_pages
 from interlock.server.parts import Parts
 from interlock.server.problems import UnknownPage
 from interlock.server.routes import Route

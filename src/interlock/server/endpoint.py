@@ -17,9 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from interlock.engine.unit_of_work import OwnRequestId
 from interlock.errors import RequestIdReused
-from interlock.server.claims import only_for_tokens
-from interlock.server.deadlines import Deadlines, Places, Within
-from interlock.server.limits import NOWHERE, Buckets, Crowd, origin_of
+from interlock.server.authentication import only_for_tokens
+from interlock.server.limits import NOWHERE, Buckets, Crowd, Deadlines, Places, Within, origin_of
 from interlock.server.parts import Parts
 from interlock.server.problems import MethodNotAllowed, TookTooLong
 from interlock.server.requests import (

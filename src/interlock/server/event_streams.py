@@ -1,30 +1,136 @@
-"""The journal as it grows, for any number of readers: read once, encoded once, sent to each.
+"""The journal as it grows: read once for this process, encoded once, and sent to every stream.
 
-What the process has read last is kept for all of them together. A reader is a cursor and nothing
-else: as long as that is among what is kept it is sent what follows, and otherwise it reads the store
-until it is. So one that joins, one that comes back, and one that does not keep up are the same: each
-costs itself time, never the others, and none of them memory.
+What was read last is kept for all streams together. A reader is a cursor: while that is among what is kept
+it is sent what follows, otherwise it reads the store until it is. So a reader that joins, returns or lags
+costs itself time, never the others, and no memory. Workers that wait for orders are woken by the same
+reader, each only by news of itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from interlock.errors import StoreUnavailable
-from interlock.server.deadlines import Deadlines
-from interlock.server.journal_reader import Following
+from interlock.lifecycles.worker import WORKER
+from interlock.server.limits import Deadlines
 from interlock.server.messages import entry_view
 from interlock.server.problems import TooMany
 from interlock.store.contract import Store
 from interlock.store.records import Entry, Feed
+from interlock.systems.orchestrator.waiters import waker
+
+READER_PAGE = 1_000
+READER_EVERY_S = 1.0
+"""How often to look although nobody has woken us: a wake-up may be lost, and then this is the price."""
+READER_GATHER_S = 0.05
+"""How long to gather after a wake-up, so that a busy store is not asked for each commit."""
+
+EntryReader: TypeAlias = Callable[[Sequence[Entry], bool], None]
+"""Is told what is new, and whether something was missed before it. Must not raise or wait."""
+
+
+class JournalReader:
+    """Reads what is committed, by anybody, from when it was started."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._readers: list[EntryReader] = []
+        self._cursor = ""
+        self._news = asyncio.Event()
+        self._unsubscribe: Callable[[], None] | None = None
+
+    @property
+    def cursor(self) -> str:
+        """Up to where it has read."""
+        return self._cursor
+
+    def add(self, reader: EntryReader) -> Callable[[], None]:
+        """Tell somebody as well; returns how to stop that."""
+        self._readers.append(reader)
+
+        def remove() -> None:
+            with suppress(ValueError):
+                self._readers.remove(reader)
+
+        return remove
+
+    async def start(self) -> None:
+        """Begin with what is committed from now on."""
+        self._unsubscribe = self._store.subscribe(waker(self._news))
+        self._cursor = await self._store.latest()
+
+    def stop(self) -> None:
+        """Be woken no more."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+
+    async def round(self) -> int:
+        """Read what is new; answers how much that was."""
+        self._news.clear()
+        feed = await self._store.feed(self._cursor, limit=READER_PAGE)
+        self._cursor = feed.cursor or self._cursor
+        if feed.entries or feed.gap:
+            for reader in tuple(self._readers):
+                reader(feed.entries, feed.gap)
+        return len(feed.entries)
+
+    async def pause(self, seconds: float) -> None:
+        """Until there may be news, or for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+            await asyncio.sleep(READER_GATHER_S)
+
+
+Wake = Callable[[], None]
+
+
+class WorkerWakeups:
+    """One bell for each worker that waits."""
+
+    def __init__(self, following: JournalReader) -> None:
+        self._waiting: defaultdict[str, list[Wake]] = defaultdict(list)
+        following.add(self._read)
+
+    @property
+    def waiting(self) -> int:
+        """How many workers wait."""
+        return len(self._waiting)
+
+    def of(self, worker_id: str) -> Callable[[Wake], Wake]:
+        """How to be woken by news of this one."""
+
+        def subscribe(wake: Wake) -> Wake:
+            self._waiting[worker_id].append(wake)
+
+            def stop() -> None:
+                with suppress(ValueError):
+                    self._waiting[worker_id].remove(wake)
+                if not self._waiting[worker_id]:
+                    del self._waiting[worker_id]
+
+            return stop
+
+        return subscribe
+
+    def ring(self, worker_id: str) -> None:
+        """There is news of this one."""
+        for wake in self._waiting.get(worker_id, ()):
+            wake()
+
+    def _read(self, entries: Sequence[Entry], gap: bool) -> None:
+        told = {entry.id for entry in entries if entry.kind == WORKER.name}
+        for worker_id in tuple(self._waiting) if gap else told:
+            self.ring(worker_id)
+
 
 KEPT = 2_000
 """How many entries are kept for everybody."""
@@ -69,7 +175,7 @@ class Wanted(msgspec.Struct, frozen=True):
 class Broadcast:
     """What the process has read last, for every stream."""
 
-    def __init__(self, store: Store, following: Following) -> None:
+    def __init__(self, store: Store, following: JournalReader) -> None:
         self.store = store
         self._following = following
         self._kept: dict[int, Entry] = {}

@@ -25,8 +25,8 @@ from typing import Any, TextIO
 
 import msgspec
 
+from interlock.text import harmless
 from interlock.wire.credentials import redacted
-from interlock.wire.harmless import harmless
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 

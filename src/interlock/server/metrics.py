@@ -1,40 +1,155 @@
-"""What is counted, for Prometheus; under which names, `interlock.wire.metrics` says.
+"""Metrics for Prometheus; `interlock.wire.metrics` has their names.
 
-What happens to records is read from the journal, so it counts what anybody has done since this
-server was started, also what workers and other servers did. How many records there are is asked of
-the store. Requests, and the ids that came with them, are this server's own.
+Transitions are read from the journal, so they include what workers and other servers did since this server
+was started. The number of records in each state is asked of the store. Requests and their ids are this
+server's own.
+
+Counters of the client library take a lock for each step, and its histograms walk along their bounds.
+Counting here is one entry of a dict; families are made when the page is asked for.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import time
+from bisect import bisect_left
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from interlock.engine.committer import Committer
 from interlock.engine.loops import Health
-from interlock.errors import ConflictingCompletion, InterlockError, RunnerError, TransitionRefused
+from interlock.errors import (
+    ConflictingCompletion,
+    InterlockError,
+    RunnerError,
+    StoreError,
+    TransitionRefused,
+)
+from interlock.lifecycles import MACHINES
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.lease import LEASE
 from interlock.machine import Machine
-from interlock.server.tallies import Tally, Timing
+from interlock.store.catalogue import Catalogue
+from interlock.store.contract import Store
 from interlock.store.records import (
     Commit,
     Committed,
     Entry,
     Outcome,
     Pruned,
+    Query,
     Repeated,
     RequestReused,
     StepLine,
     Work,
 )
-from interlock.systems.catalogue import JOURNALLED
+from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.wire import metrics as table
+from interlock.wire.metrics import Metric
+
+Labels = tuple[str, ...]
+
+
+class Tally(Collector):
+    """How often something has happened, by its labels; `tally.times[labels] += 1` counts."""
+
+    def __init__(self, metric: Metric, registry: CollectorRegistry) -> None:
+        self._metric = metric
+        self.times: Counter[Labels] = Counter()
+        registry.register(self)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """What Prometheus is told."""
+        family = CounterMetricFamily(self._metric.name, self._metric.says, labels=self._metric.labels)
+        for labels, number in self.times.items():
+            family.add_metric(labels, number)
+        yield family
+
+
+class Timing(Collector):
+    """How long something took, by its labels."""
+
+    def __init__(self, metric: Metric, registry: CollectorRegistry) -> None:
+        self._metric = metric
+        self._bounds = metric.buckets
+        self._names = [*map(str, metric.buckets), "+Inf"]
+        self._numbers: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = {}
+        registry.register(self)
+
+    def took(self, labels: Labels, seconds: float) -> None:
+        """Once more."""
+        numbers = self._numbers.get(labels)
+        if numbers is None:
+            numbers = self._numbers[labels] = [0] * len(self._names)
+            self._sums[labels] = 0.0
+        numbers[bisect_left(self._bounds, seconds)] += 1
+        self._sums[labels] += seconds
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """What Prometheus is told: of each bound how many were within it."""
+        family = HistogramMetricFamily(self._metric.name, self._metric.says, labels=self._metric.labels)
+        for labels, numbers in self._numbers.items():
+            within = list(zip(self._names, accumulate(numbers), strict=True))
+            family.add_metric(labels, within, self._sums[labels])
+        yield family
+
+
+CAP = 10_000
+"""Counting stops there, so that a long queue does not make looking at it expensive."""
+FRESH_S = 5.0
+"""How long an answer serves: several that ask are not several times as expensive."""
+PATIENCE_S = 2.0
+
+_OURS = {name: kind for name, kind in CATALOGUE.items() if name in MACHINES}
+_NO_MORE: Catalogue = {}
+
+Numbers = Mapping[tuple[str, str], int]
+
+
+class RecordGauges:
+    """Counts, and remembers for a moment."""
+
+    def __init__(
+        self, store: Store, own: Catalogue = _NO_MORE, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        kinds = {**_OURS, **own}.values()
+        self._living = [
+            (kind.name, state) for kind in kinds for state in kind.states if state not in kind.ended
+        ]
+        self._monotonic = monotonic
+        self._numbers: Numbers = {}
+        self._until = 0.0
+        self._alone = asyncio.Lock()
+
+    async def take(self) -> Numbers:
+        """The numbers by kind and state; none when the store does not answer in time."""
+        async with self._alone:
+            if self._monotonic() >= self._until:
+                self._numbers = await self._count()
+                self._until = self._monotonic() + FRESH_S
+            return self._numbers
+
+    async def _count(self) -> Numbers:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return {
+                    (kind, state): (
+                        await self._store.count(Query(kind=kind, states=(state,)), cap=CAP)
+                    ).number
+                    for kind, state in self._living
+                }
+        except (StoreError, TimeoutError):
+            return {}
+
 
 MAX_TRACKED = 100_000
 """How many machines are remembered to know how long they were in a state."""

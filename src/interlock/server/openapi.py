@@ -1,14 +1,24 @@
-"""The declarations as an OpenAPI 3.1 document. Schemas come from the structs that do the work."""
+"""The OpenAPI 3.1 document made from the routes, and the pages that serve it.
+
+Schemas come from the structs that do the work. The page for people needs no script and nothing from
+elsewhere, so it can be read without a network.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from html import escape
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
+from msgspec import _json_schema
+from starlette.responses import Response
+
 from interlock.server.api.visibility import SHAPE
-from interlock.server.cookies import NAME, PREFIX
+from interlock.server.authentication import NAME, PREFIX
 from interlock.server.messages import MAX_BULK
 from interlock.server.problems import (
     MEDIA_TYPE,
@@ -20,11 +30,46 @@ from interlock.server.problems import (
     TooBusy,
     TooMany,
     UnsupportedMedia,
+    every_error,
     title_of,
 )
-from interlock.server.routes import BYTES, Route
-from interlock.server.schemas import schemas_of
-from interlock.systems.access.principals import NotAllowed, NotSignedIn
+from interlock.server.routes import BYTES, Call, Confined, Handler, Route
+from interlock.systems.access.principals import MEANINGS, NotAllowed, NotSignedIn, Role
+
+REF = "#/components/schemas/{name}"
+
+
+def schemas_of(types: Iterable[Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
+    """Where each type is in the document, and every struct that they are made of."""
+    distinct = list(dict.fromkeys(types))
+    with _raw_defaults():
+        references, components = msgspec.json.schema_components(
+            distinct, schema_hook=_anything, ref_template=REF
+        )
+    return dict(zip(distinct, references, strict=True)), components
+
+
+def _anything(kind: type) -> dict[str, Any]:
+    """Facts are values of any kind."""
+    if kind is object:
+        return {"description": "Anything that JSON holds."}
+    raise TypeError(f"no JSON Schema is known for {kind}")
+
+
+@contextmanager
+def _raw_defaults() -> Iterator[None]:
+    """A field of raw JSON may have a default, which msgspec takes but cannot write into a schema."""
+    plain: Any = vars(_json_schema)["to_builtins"]
+
+    def to_builtins(value: Any, **options: Any) -> Any:
+        return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else plain(value, **options)
+
+    vars(_json_schema)["to_builtins"] = to_builtins
+    try:
+        yield
+    finally:
+        vars(_json_schema)["to_builtins"] = plain
+
 
 _BINARY = {"type": "string", "format": "binary"}
 _EVENT = {
@@ -243,3 +288,90 @@ def _told_by_its_address(schema: Mapping[str, Any], tag: str) -> dict[str, Any]:
 
 def _one_of(schemas: Sequence[Any]) -> Any:
     return schemas[0] if len(schemas) == 1 else {"oneOf": list(schemas)}
+
+
+_HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Interlock API</title>
+<meta name="viewport" content="width=device-width">
+<style>
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+code { font: 0.95em ui-monospace, monospace; }
+table { border-collapse: collapse; width: 100%; }
+td, th { text-align: left; vertical-align: top; padding: 0.3rem 0.8rem 0.3rem 0; }
+tr { border-bottom: 1px solid #8885; }
+tr:target { background: #fc03; }
+</style>
+"""
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+}
+
+
+def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
+    """The routes, and those that tell about all of them."""
+    told: list[Route] = [*routes]
+    told += [
+        Route(
+            method="GET",
+            path="/openapi.json",
+            name="openapi",
+            summary="The OpenAPI document.",
+            handler=_openapi(told),
+            role=Role.VIEWER,
+            confined=Confined.NOTHING,
+            answer=dict[str, Any],
+        ),
+        Route(
+            method="GET",
+            path="/docs",
+            name="docs",
+            summary="The same for people, with every error that can be answered.",
+            handler=_docs(told),
+            role=Role.VIEWER,
+            confined=Confined.NOTHING,
+            media="text/html",
+        ),
+    ]
+    return tuple(told)
+
+
+def _openapi(routes: Sequence[Route]) -> Handler:
+    made: dict[bool, bytes] = {}
+
+    async def openapi(call: Call) -> Response:
+        required = call.parts.tokens_required
+        if required not in made:
+            made[required] = msgspec.json.encode(document_of(routes, tokens_required=required))
+        return Response(made[required], media_type="application/json")
+
+    return openapi
+
+
+def _docs(routes: Sequence[Route]) -> Handler:
+    async def docs(_: Call) -> Response:
+        return Response("\n".join(_page(routes)), media_type="text/html", headers=_HEADERS)
+
+    return docs
+
+
+def _page(routes: Sequence[Route]) -> Iterator[str]:
+    yield _HEAD
+    yield '<h1>Interlock API</h1><p>For programs: <a href="/openapi.json">openapi.json</a>.</p>'
+    yield "<h2>What can be asked for</h2><table><tr><th>request<th>what<th>role"
+    for route in routes:
+        yield _row(
+            f"<code>{route.method} {escape(route.path)}</code>", escape(route.summary), route.role or ""
+        )
+    yield "</table><h2>Roles</h2><table>"
+    for role, meaning in MEANINGS.items():
+        yield _row(f"<code>{role}</code>", escape(meaning))
+    yield "</table><h2>Errors</h2><table><tr><th>code<th>status<th>what"
+    for kind in every_error():
+        cells = _row(f"<code>{kind.code}</code>", str(kind.status), escape(title_of(kind)))
+        yield cells.replace("<tr>", f'<tr id="{kind.code}">')
+    yield "</table></html>"
+
+
+def _row(*cells: str) -> str:
+    return "<tr>" + "".join(f"<td>{cell}" for cell in cells)

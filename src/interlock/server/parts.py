@@ -14,35 +14,28 @@ import msgspec
 
 from interlock.engine.loops import Health, Loop, run_loops
 from interlock.errors import InterlockError
-from interlock.server import journal_reader
-from interlock.server.claims import ClaimCheck
-from interlock.server.coalescer import MessageCoalescer
-from interlock.server.door import Door, Endings, door_for
-from interlock.server.event_streams import Broadcast, Readers
-from interlock.server.journal_reader import Following
+from interlock.server import event_streams
+from interlock.server.authentication import ClaimCheck, Door, Endings, door_for
+from interlock.server.event_streams import Broadcast, JournalReader, Readers, WorkerWakeups
 from interlock.server.limits import Buckets, Connections
 from interlock.server.logs import Log
-from interlock.server.long_poll import LongPoll
-from interlock.server.metrics import CountedCommits, Metrics
+from interlock.server.long_poll import LongPoll, MessageCoalescer
+from interlock.server.metrics import CountedCommits, Metrics, RecordGauges
 from interlock.server.overview import Overview
 from interlock.server.queues import QueueBoard
-from interlock.server.record_gauges import Census
 from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
-from interlock.server.wakeups import Bells
 from interlock.store.contract import Store, StoreStatus
 from interlock.store.urls import store_for
-from interlock.systems.access.authentication import BELIEVED_S, TokenCheck
+from interlock.systems.access.authentication import BELIEVED_S, Sessions, TokenCheck
 from interlock.systems.access.principals import Principal
-from interlock.systems.access.sessions import Sessions
 from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.catalogue import OURS, Lifecycles
 from interlock.systems.figures import figures
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.runs.planning.git import Repositories
-from interlock.systems.runs.triggers.deliveries import Triggers
-from interlock.systems.runs.triggers.submission import OnceOnly
+from interlock.systems.runs.triggers import OnceOnly, Triggers
 from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 
 TOKENS_EVERY_S = 30.0
@@ -80,17 +73,17 @@ class Parts:
         self.endings = Endings(self.sessions)
         self.claims = ClaimCheck(runtime.store, runtime.engine.clock)
         self.metrics = Metrics(lifecycles.machines.values())
-        self.census = Census(runtime.store, runtime.records.catalogue)
+        self.census = RecordGauges(runtime.store, runtime.records.catalogue)
         self.overview = Overview(self)
         self.queue_board = QueueBoard(self)
-        self.following = Following(runtime.store)
+        self.following = JournalReader(runtime.store)
         self.waiting_room = LongPoll(runtime.store)
         self.hearing = MessageCoalescer(runtime.orchestrator.hear)
         edges = runtime.orchestrator.settings.edges
         self.triggers = Triggers(OnceOnly(runtime.runs), edges.triggers, runtime.engine.clock)
         self.broadcast = Broadcast(runtime.store, self.following)
         self.readers = Readers()
-        self.bells = Bells(self.following)
+        self.bells = WorkerWakeups(self.following)
         runtime.workers.on_orders = self.bells.ring
         self.stopping = asyncio.Event()
         """Set when the server is asked to end: streams and long polls end then."""
@@ -167,8 +160,8 @@ class Parts:
             "journal",
             self.following.round,
             clock,
-            every_s=journal_reader.EVERY_S,
-            full=journal_reader.PAGE,
+            every_s=event_streams.READER_EVERY_S,
+            full=event_streams.READER_PAGE,
             sleep=self.following.pause,
         )
         return (

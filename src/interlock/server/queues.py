@@ -19,11 +19,11 @@ from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.worker import WORKER
 from interlock.store.records import Query, Record
-from interlock.systems.figures.chart import by_queue
+from interlock.systems.figures.figures import by_queue
 from interlock.systems.figures.series import Backlog
-from interlock.systems.orchestrator.claimers import LIVING
+from interlock.systems.orchestrator.explanation import LIVING_WORKERS
 from interlock.systems.orchestrator.queues import told_of
-from interlock.systems.supervisor.body import view_of
+from interlock.systems.supervisor.aggregate import view_of
 from interlock.wire.figures import Figure
 from interlock.wire.jobs import QueueHold, QueueView
 from interlock.wire.workers import WorkerView
@@ -118,7 +118,7 @@ class QueueBoard:
         return Some((*first.records, *rest.records), not rest.cursor)
 
     async def _workers(self) -> tuple[WorkerView, ...] | None:
-        page = await self._parts.store.find(Query(kind=WORKER.name, states=LIVING, limit=WORKERS))
+        page = await self._parts.store.find(Query(kind=WORKER.name, states=LIVING_WORKERS, limit=WORKERS))
         return None if page.cursor else tuple(map(view_of, page.records))
 
 

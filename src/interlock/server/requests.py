@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Receive
 
-from interlock.server.deadlines import Within
+from interlock.server.limits import Within
 from interlock.server.problems import (
     ArrivedTooSlowly,
     BadRequest,

@@ -14,7 +14,6 @@ import msgspec
 
 from interlock.errors import StoreUnavailable
 from interlock.store.catalogue import Catalogue
-from interlock.store.checking import check_commits, check_limit, check_prune, check_query, known_kind
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import read_cursor, read_number, write_cursor
 from interlock.store.ranking import lane_of, lanes_for, microseconds, rank_of
@@ -43,6 +42,13 @@ from interlock.store.records import (
     Work,
     one_by_one,
     record_after,
+)
+from interlock.store.validation import (
+    check_commits,
+    check_limit,
+    check_prune,
+    check_query,
+    known_kind,
 )
 
 Clock = Callable[[], datetime]

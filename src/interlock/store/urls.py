@@ -16,8 +16,8 @@ from importlib import import_module
 from interlock.errors import BadStoreUrl
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Store
-from interlock.store.limits import TIMEOUT_S
 from interlock.store.memory import MemoryStore
+from interlock.store.validation import TIMEOUT_S
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:")
 _SUFFIXES = (".db", ".sqlite", ".sqlite3")

@@ -19,12 +19,10 @@ from interlock.systems.catalogue import CATALOGUE, lifecycles_with
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runtime import THIS_HOST, Host, Runtime
-from interlock.wire.artifacts import ArtifactView
-from interlock.wire.caches import CacheView
-from interlock.wire.jobs import JobSpec
+from interlock.wire.artifacts import ArtifactView, CacheView
+from interlock.wire.jobs import ChildPage, JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
-from interlock.wire.trees import ChildPage
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.wire.workloads import WorkloadFact
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.pages import every_entry
+from interlock.engine.loader import every_entry
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import RecordExists, UnknownKind, UnknownRecord, VersionChanged
 from interlock.store.catalogue import Catalogue, kind_of
-from interlock.store.limits import MAX_PAGE
 from interlock.store.records import (
     Change,
     Commit,
@@ -31,6 +30,7 @@ from interlock.store.records import (
     Repeated,
     record_after,
 )
+from interlock.store.validation import MAX_PAGE
 from interlock.systems.kinds import DeclaredKind, label
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.wire.records import KindView, RecordExplanation, StoredRecord

@@ -1,14 +1,17 @@
-"""What belongs to one connection to a store: the engine on it, the systems on that, and their upkeep.
+"""`Runtime`: everything on one connection to a store: the engine, the systems on it, and their upkeep.
 
-Workers that are trusted, servers and programs each have one. Upkeep is the same wherever it is done,
-safe to do in many places at once, and safe to do twice.
+`WorkerClaims` gives work only to workers whose record allows it. The record is read before anything is
+claimed, and once more after work was seen: what a terminated worker had is ready again as soon as its end
+is stored, and its own claim may be the first to find it. The second read runs while the claim is written; a
+worker that was paused or ended in between gives back what it got, which costs no retry.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -16,42 +19,93 @@ import msgspec
 
 from interlock.engine.clock import StoreClock
 from interlock.engine.committer import GroupCommit
-from interlock.engine.ids import Ids, random_id
+from interlock.engine.debounce import Debouncer
 from interlock.engine.outbox import DeliveryPolicy, Handler, deliver, recover
 from interlock.engine.retention import Retention, sweep_ended
-from interlock.engine.unit_of_work import Engine
+from interlock.engine.unit_of_work import Engine, Ids, random_id
 from interlock.store.contract import Store
 from interlock.store.records import Pruned
 from interlock.systems.access.tokens import Tokens
-from interlock.systems.blobs.port import Blobs
+from interlock.systems.blobs import Blobs
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.claims import WorkerClaims
 from interlock.systems.figures.figures import Figures
 from interlock.systems.fleet.workloads import Workloads
 from interlock.systems.kinds import DeclaredKind
-from interlock.systems.orchestrator.artifacts import Artifacts
+from interlock.systems.orchestrator.attachments import Artifacts
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.notifications import TO_SIMULATION
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.trees.reconciler import Trees
+from interlock.systems.orchestrator.trees import Trees
 from interlock.systems.orchestrator.waiters import JobWaiters
-from interlock.systems.quarantine.quarantine import Quarantine
+from interlock.systems.quarantine import Quarantine
 from interlock.systems.records import Records
-from interlock.systems.runs.caching.caches import Caches
-from interlock.systems.runs.debounce import Debouncer
-from interlock.systems.runs.planning.flow_planner import FlowPlanner
+from interlock.systems.runs.caches import Caches
+from interlock.systems.runs.planning import Planner
+from interlock.systems.runs.planning.flow import FlowPlanner
 from interlock.systems.runs.planning.git import Repositories
-from interlock.systems.runs.planning.planners import WorkflowPlanner
-from interlock.systems.runs.planning.port import Planner
+from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.runs import Runs
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.aggregate import LET_GO
-from interlock.systems.supervisor.stop_notices import StopNotices
+from interlock.systems.supervisor.leases import StopNotices
 from interlock.systems.supervisor.workers import Workers
 from interlock.wire.runner import ClaimRequest, Grant
+
+Takes = Callable[[str], Awaitable[bool]]
+"""Whether a worker may be given work."""
+
+
+class WorkerClaims:
+    """Gives work to workers that may have it."""
+
+    def __init__(self, orchestrator: Orchestrator, takes: Takes) -> None:
+        self._orchestrator = orchestrator
+        self._takes = takes
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for a worker, or for a runner that is in no books."""
+        if not request.worker_id:
+            return await self._orchestrator.claim(request)
+        if not await self._takes(request.worker_id):
+            return []
+        look = _Look(lambda: self._takes(request.worker_id))
+        try:
+            grants = await self._orchestrator.claim(request, seen=look.begin)
+        finally:
+            may_take = await look.last()
+        if may_take is not False:
+            return grants
+        await self._orchestrator.take_back(request.runner_id, grants)
+        return []
+
+
+class _Look:
+    """Asks something whenever it is told to, from whichever thread; what was asked last counts."""
+
+    def __init__(self, ask: Callable[[], Awaitable[bool]]) -> None:
+        self._ask = ask
+        self._loop = asyncio.get_running_loop()
+        self._wanted = 0
+        self._under_way: list[asyncio.Future[bool]] = []
+
+    def begin(self) -> None:
+        """Ask now, beside whatever is going on."""
+        self._wanted += 1
+        self._loop.call_soon_threadsafe(self._begin)
+
+    async def last(self) -> bool | None:
+        """The last answer; None when nobody has asked."""
+        while len(self._under_way) < self._wanted:  # the claim may not have let the loop have a turn
+            await asyncio.sleep(0)
+        answers = await asyncio.gather(*self._under_way)
+        return answers[-1] if answers else None
+
+    def _begin(self) -> None:
+        self._under_way.append(asyncio.ensure_future(self._ask()))
+
 
 SWEEP = 500
 """How many overdue records are dealt with in one go."""

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from interlock.testing.clocks import JumpingClock
     from interlock.testing.faults import Fault, FaultyStore, Plan
     from interlock.testing.lifecycles import LifecycleBroken, check_lifecycle
-    from interlock.testing.memory_interlock import InMemory, in_memory
-    from interlock.testing.memory_interlock_sync import SyncInMemory, in_memory_sync
+    from interlock.testing.memory_interlock import InMemory, SyncInMemory, in_memory, in_memory_sync
 
 _HOMES = {
     "Fault": "faults",
@@ -41,10 +40,10 @@ _HOMES = {
     "JumpingClock": "clocks",
     "LifecycleBroken": "lifecycles",
     "Plan": "faults",
-    "SyncInMemory": "memory_interlock_sync",
+    "SyncInMemory": "memory_interlock",
     "check_lifecycle": "lifecycles",
     "in_memory": "memory_interlock",
-    "in_memory_sync": "memory_interlock_sync",
+    "in_memory_sync": "memory_interlock",
 }
 
 __all__ = [

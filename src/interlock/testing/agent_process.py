@@ -19,7 +19,7 @@ import msgspec
 
 from interlock.lifecycles.durations import DEFAULTS, Durations
 from interlock.testing import watchdog
-from interlock.testing.guard import Guard
+from interlock.testing.process_control import Guard
 
 _START_S = 120.0
 _STOP_S = 120.0

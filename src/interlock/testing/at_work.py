@@ -20,10 +20,10 @@ from interlock.client import Interlock
 from interlock.lifecycles.durations import Durations
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings, stop_grace_s
 from interlock.worker.tasks import DEFAULT, Registry
+from interlock.worker.telemetry import make_log
 
 QUICK = Durations(
     heartbeat_every_s=0.5,

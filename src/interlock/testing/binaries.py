@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from interlock.testing.guard import Guard, unprivileged
+from interlock.testing.process_control import Guard, unprivileged
 
 
 class MissingServer(Exception):

@@ -1,9 +1,21 @@
-"""A clock that a test moves by hand, so that nothing has to wait."""
+"""Clocks for tests: one that a test moves by hand, and an event loop on virtual time.
+
+`JumpingClock` stands still until a test moves it. `VirtualTime` replaces the clock of an event loop: when
+every task waits, it jumps to the next timer, so an hour takes no longer than what happens in it, in the
+same order each time. Threads, processes and sockets take real time: the virtual clock stands still for up
+to `HANDLER_S` of real time while a handler runs in a thread or a process, and for up to `SOCKET_S` while
+only a socket is open.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import selectors
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
 
 _LENGTH = re.compile(r"(-?\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)")
 _SECONDS = {"us": 0.000001, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -41,3 +53,95 @@ def seconds_of(by: str | float | timedelta) -> float:
     if match is None:
         raise ValueError(f"{by!r} is no length of time; write it like 90s, 5m, 2h or 1.5d.")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+HANDLER_S = 10.0
+SOCKET_S = 1.0
+TURNS = 10
+"""In how many turns that is waited for: a machine that stands still for longer uses up one of them."""
+FINE_S = 0.000_001
+"""Two moments that are closer than this are one."""
+MOST_S = 10 * 365 * 86_400.0
+"""Who waits for longer than ten years waits for something that never comes."""
+
+Events: TypeAlias = list[tuple[selectors.SelectorKey, int]]
+
+
+class NothingComes(Exception):
+    """Somebody waits for something that never happens."""
+
+
+class VirtualTime:
+    """The clock of one event loop, for as long as it is in place."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Any = loop
+        self._selector = _selector_of(loop)
+        self._wait: Callable[[float | None], Events] = self._selector.select
+        self._files = len(self._selector.get_map())
+        self._began = self.now = loop.time()
+        self._patient = True
+        self._before = 0
+        self.elsewhere: Callable[[], int] = lambda: 0
+        """How many handlers are at work outside of the loop."""
+
+    def time(self) -> float:
+        """What the loop takes for the time."""
+        return self.now
+
+    @contextmanager
+    def in_place(self) -> Iterator[VirtualTime]:
+        """The loop has this time while the context lasts."""
+        loop = vars(self._loop)
+        fine = loop["_clock_resolution"]
+        # After some months a float cannot tell moments apart that are as close as a real clock's.
+        loop.update(time=self.time, _clock_resolution=FINE_S)
+        self._selector.select = self._select
+        try:
+            yield self
+        finally:
+            loop["_clock_resolution"] = fine
+            del loop["time"], self._selector.select
+
+    def _select(self, timeout: float | None = None) -> Events:
+        """What has happened outside; and when nothing has, the next timer is due now."""
+        events = self._wait(0) or self._held_up()
+        if events:
+            self._patient = True
+        elif timeout is None:
+            return self._wait(None)
+        else:
+            self._jump(timeout)
+        return events
+
+    def _held_up(self) -> Events:
+        """Wait for what is under way outside, unless that has been waited for in vain."""
+        turn_s = self._patience_s() / TURNS
+        for _ in range(TURNS if turn_s else 0):
+            if events := self._wait(turn_s):
+                return events
+        return []
+
+    def _patience_s(self) -> float:
+        handlers, sockets = self.elsewhere(), max(0, len(self._selector.get_map()) - self._files)
+        if handlers + sockets > self._before:
+            self._patient = True
+        self._before = handlers + sockets
+        patient, self._patient = self._patient, False
+        return (HANDLER_S if handlers else SOCKET_S if sockets else 0.0) if patient else 0.0
+
+    def _jump(self, seconds: float) -> None:
+        self.now += max(0.0, seconds)
+        if self.now > self._began + MOST_S:
+            self._began = self.now  # whoever cleans up after this has as long again
+            raise NothingComes("Ten years have passed in this test, and what is waited for has not happened.")
+
+
+def _selector_of(loop: asyncio.AbstractEventLoop) -> Any:
+    selector = getattr(loop, "_selector", None)
+    if not isinstance(selector, selectors.BaseSelector):
+        raise TypeError(
+            f"Time cannot be moved in a {type(loop).__name__}: that takes one of asyncio's own event loops. "
+            "For these tests, use asyncio's default policy."
+        )
+    return selector

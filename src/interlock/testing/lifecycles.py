@@ -8,8 +8,8 @@ It raises `LifecycleBroken` with the shortest story that breaks a claim.
 
 from __future__ import annotations
 
-from interlock.verify.claims import always, eventually, sometimes
 from interlock.verify.lifecycles import Answer, Here, Lifecycle, LifecycleBroken, check_lifecycle, must
+from interlock.verify.model_checker import always, eventually, sometimes
 
 __all__ = [
     "Answer",

@@ -1,17 +1,7 @@
-"""An Interlock in memory, in which time passes only while a test waits, and then at once.
+"""An Interlock in memory with a worker, on virtual time; `in_memory_sync` is the same without asyncio.
 
-    async def test_a_letter_is_sent_again_when_the_post_office_is_closed() -> None:
-        async with in_memory() as il:
-            job = await il.submit(send, "Hello")
-            await il.clock.jump("2h")
-            assert (await job.view()).state == "COMPLETED"
-
-It is the real orchestrator and the real worker, with the rules and the durations of production, on the
-store in memory: retries, timeouts, delays and leases that run out happen at their time, whether that is in
-a second or in a year, and the test does not wait for them. The same test does the same each time.
-
-Reading order: `Memory` is the store, `Clock` what a test moves, and `InMemory` the client that has both and
-the worker.
+Time passes only while a test waits, and then at once. The worker is the real one, in the test's own event
+loop, and a test can kill it.
 """
 
 from __future__ import annotations
@@ -19,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 import msgspec
 
+from interlock import sync
 from interlock.client import Interlock
+from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
 from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
@@ -33,12 +26,168 @@ from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runtime import Host
-from interlock.testing.clocks import seconds_of
+from interlock.testing.clocks import VirtualTime, seconds_of
 from interlock.testing.faults import FaultyStore, Plan
-from interlock.testing.virtual_time import VirtualTime
-from interlock.testing.workers import Worker
+from interlock.wire.jobs import ChildPage, JobSpec
+from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.worker.host import Begins, Join, Shutdown
+from interlock.worker.port import OrchestratorPort, Parental
+from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import DEFAULT, Registry
+from interlock.worker.telemetry import make_log
+
+
+class Worker:
+    """The worker of a test. It can be asked to go, die without a word, and be started again."""
+
+    def __init__(
+        self, settings: WorkerSettings, registry: Registry, port: Callable[[], OrchestratorPort]
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._port = port
+        self._lives = 0
+        self._process: WorkerProcess | None = None
+        self._running: asyncio.Task[int] | None = None
+        self._beside: list[asyncio.Task[None]] = []
+        self._wire = _Wire(port)
+
+    @property
+    def name(self) -> str:
+        """What the journal calls it; each life has a number."""
+        return f"{self._settings.name}#{self._lives}"
+
+    @property
+    def elsewhere(self) -> int:
+        """How many of its handlers run in threads or processes."""
+        return self._process.leftovers().get("elsewhere", 0) if self._process is not None else 0
+
+    async def start(self) -> None:
+        """Begin to work; nothing when it does already."""
+        if self._running is not None:
+            return
+        loop = asyncio.get_running_loop()
+        self._lives += 1
+        self._wire = wire = _Wire(self._port)
+        self._process = WorkerProcess(
+            self._settings,
+            self._registry,
+            wire.connected,
+            incarnation=str(self._lives),
+            log=make_log(self._settings.log_level, "text"),
+            shutdown=Shutdown(loop.time),
+            monotonic=loop.time,
+            local=lambda: datetime.min.replace(tzinfo=UTC),  # until the store has told it the time
+            threads=_InLoop(self._beside),
+        )
+        self._running = asyncio.create_task(self._process.run(), name="worker of a test")
+
+    async def stop(self) -> int:
+        """Ask it to go, as SIGTERM does; its exit code."""
+        if self._process is None or self._running is None:
+            return 0
+        self._process.shutdown.request()
+        await asyncio.wait([self._running])
+        running, self._running, self._process = self._running, None, None
+        return running.result()
+
+    async def kill(self) -> None:
+        """It dies without a word, as by `kill -9`: nobody hears of it again, and its handlers end."""
+        if self._running is None:
+            return
+        self._wire.cut = True
+        ending = [self._running, *self._beside]
+        for task in ending:
+            task.cancel()
+        await asyncio.wait(ending)
+        self._running, self._process = None, None
+        self._beside.clear()
+
+
+class _InLoop:
+    """What needs a thread elsewhere runs in the event loop of the test."""
+
+    def __init__(self, tasks: list[asyncio.Task[None]]) -> None:
+        self._tasks = tasks
+
+    def serve(
+        self, name: str, main: Callable[[], Coroutine[Any, Any, None]], begins: Begins | None = None
+    ) -> Join:
+        """A task, which ends by itself."""
+        self._tasks.append(asyncio.create_task(main(), name=name))
+        if begins is not None:
+            begins(asyncio.get_running_loop())
+        return lambda _timeout_s: None
+
+    def repeat(self, name: str, every_s: float, body: Callable[[], None]) -> Join:  # noqa: ARG002
+        """Nobody supervises: a loop that hangs is seen by whoever waits for the test."""
+        return lambda _timeout_s: None
+
+
+class _Wire:
+    """What one life is heard through; when it is cut, nobody hears of that life again."""
+
+    def __init__(self, port: Callable[[], OrchestratorPort]) -> None:
+        self._port = port
+        self.cut = False
+
+    def connected(self) -> OrchestratorPort:
+        """A new connection."""
+        return _Connection(self._port(), self)
+
+    def check(self) -> None:
+        """Raises when it is cut."""
+        if self.cut:
+            raise StoreUnavailable("The worker is dead.")
+
+
+class _Connection:
+    """A port on a wire."""
+
+    def __init__(self, port: OrchestratorPort, wire: _Wire) -> None:
+        self._port = port
+        self._wire = wire
+
+    async def connect(self) -> None:
+        self._wire.check()
+        await self._port.connect()
+
+    async def disconnect(self) -> None:
+        await self._port.disconnect()
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        self._wire.check()
+        return await self._port.claim(request)
+
+    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+        self._wire.check()
+        return await self._port.hear(messages)
+
+    async def submit_children(
+        self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
+    ) -> tuple[str, ...]:
+        return await self._parental().submit_children(token, runner_id, name, specs)
+
+    async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
+        return await self._parental().children(token, runner_id, cursor)
+
+    def _parental(self) -> Parental:
+        self._wire.check()
+        assert isinstance(self._port, Parental)
+        return self._port
+
+    async def recover(self) -> int:
+        self._wire.check()
+        return await self._port.recover()
+
+    async def now(self) -> datetime:
+        self._wire.check()
+        return await self._port.now()
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        return self._port.subscribe(wake)
+
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 A_MOMENT_S = 0.001
@@ -210,3 +359,84 @@ def _host(time: VirtualTime, seed: int) -> Host:
         seeds=lambda: dice.randbytes(32),
         below=dice.randrange,
     )
+
+
+T = TypeVar("T")
+
+
+class SyncClock:
+    """The time of the test."""
+
+    def __init__(self, il: SyncInMemory) -> None:
+        self._il = il
+
+    @property
+    def now(self) -> datetime:
+        """What time it is."""
+        return self._il.inner.clock.now
+
+    def jump(self, by: str | float | timedelta) -> datetime:
+        """Let time pass: "2h", "90s", seconds or a timedelta; whatever is due meanwhile happens."""
+        return self._il.run(self._il.inner.clock.jump(by))
+
+
+class SyncWorker:
+    """The worker of the test."""
+
+    def __init__(self, il: SyncInMemory) -> None:
+        self._il = il
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._il.run(self._il.inner.worker.start())
+
+    def stop(self) -> int:
+        """Ask it to go, as SIGTERM does; its exit code."""
+        return self._il.run(self._il.inner.worker.stop())
+
+    def kill(self) -> None:
+        """It dies without a word, as by `kill -9`."""
+        self._il.run(self._il.inner.worker.kill())
+
+
+class SyncInMemory(sync.Interlock):
+    """The client of a test, with the clock and the worker. For one thread only."""
+
+    def __init__(self, inner: InMemory, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__("memory:")
+        self._inner = self.inner = inner
+        self._own = loop
+        self.clock = SyncClock(self)
+        self.worker = SyncWorker(self)
+
+    @property
+    def store(self) -> MemoryStore:
+        """Where everything is kept."""
+        return self.inner.store
+
+    @property
+    def faulty(self) -> FaultyStore | None:
+        """The store as the worker sees it, where there are faults."""
+        return self.inner.faulty
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run something of asyncio's beside the worker."""
+        return self._own.run_until_complete(coroutine)
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.run(coroutine)
+
+
+@contextmanager
+def in_memory_sync(registry: Registry = DEFAULT, **options: Any) -> Iterator[SyncInMemory]:
+    """The options are those of `in_memory`."""
+    loop = asyncio.SelectorEventLoop()
+    try:
+        around = in_memory(registry, **options)
+        inner = loop.run_until_complete(around.__aenter__())
+        try:
+            yield SyncInMemory(inner, loop)
+        finally:
+            loop.run_until_complete(around.__aexit__(None, None, None))
+    finally:
+        loop.close()

@@ -1,35 +1,30 @@
-"""Real PostgreSQL and Redis servers, private to a test, a benchmark or a user's own tests.
+"""Start real PostgreSQL and Redis servers that are private to a test, a benchmark or a user's own tests.
 
-    with postgres_server() as server:
-        url = server.new_database()
-
-They live on a unix socket in a folder of their own, answer on TCP only when asked to, keep what they
-promise (`fsync` is on unless somebody gives that up for speed), and are gone with whoever started
-them, also after `kill -9`: a watchdog sees to that.
+A server lives in a folder of its own and is ended with the process that started it, also after `kill -9`:
+a watchdog sees to that. It can be killed, frozen and restarted. No driver is needed to query it.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import itertools
 import shutil
 import signal
+import socket
+import struct
 import subprocess
-from collections.abc import Iterator, Mapping
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from interlock.testing.binaries import (
-    MissingServer,
-    environment,
-    postgres_programs,
-    redis_program,
-)
-from interlock.testing.guard import Guard, unprivileged
-from interlock.testing.server_process import Around, Server, ServerFailed, running
-from interlock.testing.wire import Answer, ServerRefused, ask_postgres, ask_redis
+from interlock.testing import watchdog
+from interlock.testing.binaries import MissingServer, environment, postgres_programs, redis_program
+from interlock.testing.process_control import Guard, unprivileged
 
 __all__ = [
     "MissingServer",
@@ -37,9 +32,264 @@ __all__ = [
     "RedisServer",
     "ServerFailed",
     "ServerRefused",
+    "ask_postgres",
+    "ask_redis",
     "postgres_server",
     "redis_server",
 ]
+
+_TIMEOUT_S = 30.0
+_PROTOCOL = 196_608  # 3.0
+
+
+Answer: TypeAlias = "str | list[Answer] | None"
+"""What Redis answers."""
+
+
+class ServerRefused(Exception):
+    """The server answered with an error."""
+
+
+def ask_postgres(
+    address: Path | tuple[str, int], database: str, statement: str, *, user: str = "postgres"
+) -> list[list[str | None]]:
+    """Run a statement; the rows that came back, every value as text."""
+    with _connected(address) as connection, connection.makefile("rb") as answers:
+        words = ("user", user, "database", database, "client_encoding", "UTF8", "")
+        startup = struct.pack("!I", _PROTOCOL) + b"".join(word.encode() + b"\0" for word in words)
+        connection.sendall(struct.pack("!I", len(startup) + 4) + startup)
+        list(_until_ready(answers))
+        query = statement.encode() + b"\0"
+        connection.sendall(b"Q" + struct.pack("!I", len(query) + 4) + query)
+        rows = [_row(payload) for kind, payload in _until_ready(answers) if kind == b"D"]
+        connection.sendall(b"X" + struct.pack("!I", 4))
+        return rows
+
+
+def ask_redis(address: Path | tuple[str, int], *words: str) -> Answer:
+    """Run a command; its answer, every value as text."""
+    with _connected(address) as connection, connection.makefile("rb") as answers:
+        parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
+        connection.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
+        return _redis_answer(answers)
+
+
+def _redis_answer(answers: BinaryIO) -> Answer:
+    line = answers.readline().decode().rstrip()
+    kind, rest = line[:1], line[1:]
+    match kind:
+        case "+" | ":":
+            return rest
+        case "$":
+            return None if rest == "-1" else answers.read(int(rest) + 2)[:-2].decode()
+        case "*":
+            return [_redis_answer(answers) for _ in range(int(rest))]
+        case _:
+            raise ServerRefused(rest or "The server hung up.")
+
+
+def _connected(address: Path | tuple[str, int]) -> socket.socket:
+    if isinstance(address, tuple):
+        return socket.create_connection(address, timeout=_TIMEOUT_S)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(_TIMEOUT_S)
+        connection.connect(str(address))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _until_ready(answers: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
+    """The messages up to the one that says that the server is ready; an error is raised after it."""
+    refusal = None
+    while head := answers.read(5):
+        kind, length = head[:1], struct.unpack("!I", head[1:])[0]
+        payload = answers.read(length - 4)
+        if kind == b"E":
+            fields = {part[:1]: part[1:].decode() for part in payload.split(b"\0") if part}
+            refusal = ServerRefused(f"{fields.get(b'C')}: {fields.get(b'M')}")
+            if fields.get(b"S") == "FATAL":
+                raise refusal
+        if kind == b"Z":
+            if refusal is not None:
+                raise refusal
+            return
+        yield kind, payload
+    raise ServerRefused("The server hung up.")
+
+
+def _row(payload: bytes) -> list[str | None]:
+    values: list[str | None] = []
+    place = 2
+    for _ in range(struct.unpack("!H", payload[:2])[0]):
+        (length,) = struct.unpack_from("!i", payload, place)
+        place += 4
+        values.append(None if length < 0 else payload[place : place + length].decode())
+        place += max(length, 0)
+    return values
+
+
+_START_S = 120.0
+_STOP_S = 120.0
+
+Around: TypeAlias = Callable[[Path], Mapping[str, str]]
+"""Environment variables for a server, given its folder, which its unprivileged user can read."""
+
+
+class ServerFailed(Exception):
+    """A server did not start or stop; its log says why."""
+
+
+class Server(ABC):
+    """A process of a server, in a folder of its own."""
+
+    def __init__(self, *, tcp: bool, around: Around | None = None) -> None:
+        self.guard = Guard()
+        self.folder = self.guard.folder
+        self.log = self.folder / "log"
+        self.port = _free_port() if tcp else 0
+        self.names = itertools.count(1)
+        self._around = around(self.folder) if around else {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    @abstractmethod
+    def address(self) -> Path | tuple[str, int]:
+        """Where it listens."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """How it is started."""
+
+    @abstractmethod
+    def ask(self) -> None:
+        """Ask it something that it answers once it is up; raises until then."""
+
+    @property
+    def pid(self) -> int:
+        """The process that is the parent of all the others of this server."""
+        if self._process is None:
+            raise ServerFailed("The server is not running.")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, and come back when it answers."""
+        owner = unprivileged()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                cwd=self.folder,
+                env=environment({**self.environment(), **self._around}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                user=owner.pw_uid if owner else None,
+                group=owner.pw_gid if owner else None,
+                extra_groups=[] if owner else None,
+            )
+        self.guard.watch(self._process.pid)
+        self._wait_until_up(self._process)
+
+    def environment(self) -> Mapping[str, str]:
+        """What its programs need beyond the usual."""
+        return {}
+
+    def stop(self) -> None:
+        """End it as an operator would, with everything written; safe when it is not running."""
+        self._end(self.stop_signal)
+
+    stop_signal = signal.SIGTERM
+
+    def kill(self) -> None:
+        """End it as a crash would: `kill -9`, it and all its children at once."""
+        if self._process is None:
+            return
+        family = watchdog.tree(self.pid)
+        watchdog.send(family, signal.SIGSTOP)  # or children would see their parent die and tidy up
+        watchdog.send(family, signal.SIGKILL)
+        self._wait(self._process)
+        _wait_until_gone(family)
+
+    def restart(self) -> None:
+        """Stop it, unless it is down already, and start it on the same data and the same address."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Stop the clock for it: it keeps its connections and says nothing."""
+        watchdog.send(watchdog.tree(self.pid), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        watchdog.send(watchdog.tree(self.pid), signal.SIGCONT)
+
+    def discard(self) -> None:
+        """End it and remove everything that it has written."""
+        self.guard.close()
+        if self._process is not None:
+            self._process.wait(_STOP_S)
+            self._process = None
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self.resume()
+        self._process.send_signal(how)
+        self._wait(self._process)
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            raise ServerFailed(f"The server does not stop.\n{self._words()}") from None
+        self._process = None
+        self.guard.watch(0)
+
+    def _wait_until_up(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_S
+        while process.poll() is None and time.monotonic() < deadline:
+            try:
+                self.ask()
+            except (OSError, ServerRefused):
+                time.sleep(0.005)
+            else:
+                return
+        raise ServerFailed(f"The server does not start: {' '.join(self.command())}\n{self._words()}")
+
+    def _words(self) -> str:
+        return self.log.read_text(errors="replace")[-4_000:] if self.log.exists() else ""
+
+
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+@contextmanager
+def running(server: AnyServer) -> Iterator[AnyServer]:
+    """The server, started; it is discarded at the end."""
+    try:
+        server.start()
+        yield server
+    finally:
+        server.discard()
+
+
+def _wait_until_gone(pids: Sequence[int]) -> None:
+    deadline = time.monotonic() + _STOP_S
+    while any(watchdog.alive(pid) for pid in pids):
+        if time.monotonic() > deadline:
+            raise ServerFailed(f"The processes {', '.join(map(str, pids))} do not end.")
+        time.sleep(0.002)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
 
 AppendOnly: TypeAlias = Literal["always", "everysec", "no", "off"]
 """When Redis syncs what it has written; "off" keeps everything in memory."""

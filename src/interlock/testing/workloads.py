@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from interlock.agent.kinds import Kind, Offered
 from interlock.agent.load import PacedLoad
+from interlock.agent.port import Kind, Offered
+from interlock.agent.protocol import Order
 from interlock.agent.validation import Asked, look_at
-from interlock.agent.words import Order
 from interlock.lifecycles.durations import DEFAULTS
 
 

@@ -16,8 +16,17 @@ import msgspec
 from interlock.errors import InvalidSettings
 from interlock.machine import STAY, Event, EventRef, Machine, Moved
 from interlock.machine.events import payload_of, type_of
-from interlock.verify.claims import Claim, always, bit, eventually, look_with, sometimes
-from interlock.verify.model_checker import Report, Step, check
+from interlock.verify.model_checker import (
+    Claim,
+    Report,
+    Step,
+    always,
+    bit,
+    check,
+    eventually,
+    look_with,
+    sometimes,
+)
 
 AnyMachine: TypeAlias = Machine[Any, Any]
 

@@ -1,21 +1,208 @@
-"""The model checker: every state that can be reached, breadth first, and what is claimed of them.
+"""The model checker: explore every reachable state, breadth first, and check claims about them.
 
-A model says where it begins, which steps can be taken in a state, and what there is to see in it.
-Breadth first means that the first state that breaks a claim is reached by as few steps as any; the
-way there is found again from one number per state and told as a story.
+`always`, `sometimes` and `eventually` say what is to be true of a model. States are kept in twelve bytes
+each.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from interlock.verify.claims import AIDED, Claim, Mode, bit, trigger_bit
-from interlock.verify.reachability import Graph, stuck
-from interlock.verify.seen import Seen
+AIDED = 1
+"""The bit of a step that somebody chose or that a fault is: no promise may rest on it."""
+
+Looked: TypeAlias = Callable[[Any], bool]
+
+
+class Mode(StrEnum):
+    """When a claim has to hold."""
+
+    ALWAYS = "always"
+    SOMETIMES = "sometimes"
+    EVENTUALLY = "eventually"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claim. `holds` is None where the model itself tells with `look`."""
+
+    mode: Mode
+    claim: str
+    holds: Looked | None = None
+    when: Looked | None = None
+    conditional: bool = False
+    """Whether an `eventually` is only asked of the states that its second bit marks."""
+
+
+def always(claim: str, holds: Looked | None = None) -> Claim:
+    """In every state that can be reached."""
+    return Claim(Mode.ALWAYS, claim, holds)
+
+
+def sometimes(claim: str, holds: Looked | None = None) -> Claim:
+    """In at least one state that can be reached."""
+    return Claim(Mode.SOMETIMES, claim, holds)
+
+
+def eventually(
+    claim: str, holds: Looked | None = None, *, when: Looked | None = None, conditional: bool = False
+) -> Claim:
+    """From every state (or from each `when`) a state in which it holds can be reached."""
+    return Claim(Mode.EVENTUALLY, claim, holds, when, conditional or when is not None)
+
+
+def bit(place: int) -> int:
+    """The first bit of the claim at this place: broken (always), seen (sometimes), there (eventually)."""
+    return 2 << (2 * place)
+
+
+def trigger_bit(place: int) -> int:
+    """The second bit: from here on an `eventually` is asked for."""
+    return 4 << (2 * place)
+
+
+def look_with(claims: Sequence[Claim]) -> Callable[[Any], int]:
+    """A function that asks each claim about a state, for models that do not know a quicker way."""
+    asked = [(bit(n), one.mode is not Mode.ALWAYS, one.holds) for n, one in enumerate(claims) if one.holds]
+    asked += [(trigger_bit(n), True, one.when) for n, one in enumerate(claims) if one.when]
+
+    def look(state: Any) -> int:
+        seen = 0
+        for its_bit, wanted, holds in asked:
+            if holds(state) is wanted:
+                seen |= its_bit
+        return seen
+
+    return look
+
+
+_FIRST_SIZE = 1 << 16
+_ALL_64 = (1 << 64) - 1
+_FOR_ZERO = 0x9E3779B97F4A7C15
+"""An empty place holds a zero, so a hash of zero is taken for this."""
+
+
+class Seen:
+    """From the hash of a state to its number, in the order in which states were met."""
+
+    __slots__ = ("_hashes", "_limit", "_mask", "_numbers", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._resize(_FIRST_SIZE)
+
+    def number(self, hashed: int) -> int:
+        """The number of a state; a new one has the number that `count` was before."""
+        hashed = hashed & _ALL_64 or _FOR_ZERO
+        hashes, mask = self._hashes, self._mask
+        place = (hashed ^ hashed >> 29) & mask
+        while found := hashes[place]:
+            if found == hashed:
+                return self._numbers[place]
+            place = place + 1 & mask
+        hashes[place] = hashed
+        number = self._numbers[place] = self.count
+        self.count = number + 1
+        if number > self._limit:
+            self._grow()
+        return number
+
+    def find(self, hashed: int) -> int | None:
+        """The number of a state that was met; None for any other."""
+        hashed = hashed & _ALL_64 or _FOR_ZERO
+        place = (hashed ^ hashed >> 29) & self._mask
+        while found := self._hashes[place]:
+            if found == hashed:
+                return self._numbers[place]
+            place = place + 1 & self._mask
+        return None
+
+    def _resize(self, size: int) -> None:
+        self._hashes = array("Q", bytes(8 * size))
+        self._numbers = array("I", bytes(4 * size))
+        self._mask = size - 1
+        self._limit = size * 5 // 8
+
+    def _grow(self) -> None:
+        old, numbers = self._hashes, self._numbers
+        self._resize(2 * len(old))
+        hashes, kept, mask = self._hashes, self._numbers, self._mask
+        for before, hashed in enumerate(old):
+            if hashed:
+                place = (hashed ^ hashed >> 29) & mask
+                while hashes[place]:
+                    place = place + 1 & mask
+                hashes[place], kept[place] = hashed, numbers[before]
+
+
+class Graph:
+    """The states by their number, the unaided steps between them, and what was seen of each."""
+
+    __slots__ = ("asked", "reached", "starts", "targets")
+
+    def __init__(self) -> None:
+        self.starts = array("Q")
+        self.targets = array("I")
+        self.reached = bytearray()
+        self.asked = bytearray()
+
+    def add(self, reached: int, asked: int) -> None:
+        """A state: the goals that hold in it, and those that are asked for from here."""
+        self.reached.append(reached)
+        self.asked.append(asked)
+
+    def begin(self) -> None:
+        """The steps of the next state follow."""
+        self.starts.append(len(self.targets))
+
+    def lead(self, number: int) -> None:
+        """One of them leads to this state."""
+        self.targets.append(number)
+
+
+def stuck(graph: Graph, goals: int) -> Iterator[tuple[int, int]]:
+    """Each goal that cannot be reached from somewhere it is asked for, with the first such state."""
+    everything = (1 << goals) - 1
+    if not everything:
+        return
+    reached = _spread(graph, everything)
+    for goal in range(goals):
+        mine = 1 << goal
+        for number, asked in enumerate(graph.asked):
+            if asked & mine and not reached[number] & mine:
+                yield goal, number
+                break
+
+
+def _spread(graph: Graph, everything: int) -> bytearray:
+    """Carry the goals back along the steps until nothing changes."""
+    reached, targets = bytearray(graph.reached), graph.targets
+    starts = array("Q", graph.starts)
+    starts.append(len(targets))
+    open_ones = array("I", range(len(starts) - 2, -1, -1))
+    changed = True
+    while changed and open_ones:
+        changed, left = False, array("I")
+        for number in open_ones:
+            mask = before = reached[number]
+            for target in targets[starts[number] : starts[number + 1]]:
+                mask |= reached[target]
+                if mask == everything:
+                    break
+            if mask != before:
+                reached[number] = mask
+                changed = True
+            if mask != everything:
+                left.append(number)
+        open_ones = left
+    return reached
+
 
 State: TypeAlias = Any
 """Anything that is hashed by its content: tuples of numbers are quickest."""

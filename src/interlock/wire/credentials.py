@@ -1,12 +1,21 @@
-"""The shapes of credentials, so that a text can be searched for them before it is stored or shown.
+"""Credentials: find and redact them in text, and hand one to git.
 
-An access token is `il_6f2c9d41a07be358_8c1f…` with 64 hexadecimal digits at its end, the secret of a session
-is the same with `is_`, and the token of a lease is `j_0123456789ab.1.1.5f1c…` with 32.
+An access token is `il_6f2c9d41a07be358_8c1f…` with 64 hexadecimal digits at its end, the secret of a
+session is the same with `is_`, and the token of a lease is `j_0123456789ab.1.1.5f1c…` with 32.
+
+Git receives a secret as a setting in its environment, for one server only: arguments are visible to every
+user of the machine, and `.git/config` stays. Redirects are not followed with it, and it only travels over
+https.
 """
 
 from __future__ import annotations
 
+import base64
 import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from interlock.errors import InvalidArguments
 
 TOKEN = r"i[ls]_[0-9a-f]{16}_[0-9a-f]{64}"
 """Of an access token or a session."""
@@ -41,3 +50,42 @@ def blanked(text: str) -> str:
     if not may_have_any(text):
         return text
     return _ANY.sub(lambda found: "*" * len(found[0]), text)
+
+
+ANYBODY = "x-access-token"
+"""Who a token belongs to, where only the token is given."""
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def authorization(address: str, secret: str) -> dict[str, str]:
+    """The settings with which git shows a secret, `TOKEN` or `USER:PASSWORD`, to the server of an address."""
+    check_secret(address)
+    parts = urlsplit(address)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    port = f":{parts.port}" if parts.port is not None else ""
+    pair = secret if ":" in secret else f"{ANYBODY}:{secret}"
+    header = base64.b64encode(pair.encode()).decode()
+    return {
+        f"http.{parts.scheme}://{host}{port}/.extraHeader": f"Authorization: Basic {header}",
+        "http.followRedirects": "false",
+    }
+
+
+def check_secret(address: str) -> None:
+    """Raise for an address to which a secret cannot be given, or must not."""
+    parts = urlsplit(address)
+    if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOCAL):
+        return
+    raise InvalidArguments(
+        "A secret for git goes over https only.",
+        todo="Give the address of the repository as https://HOST/PATH; for ssh the machine has a key.",
+        facts={"protocol": parts.scheme},
+    )
+
+
+def as_variables(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of git as its environment carries them."""
+    made = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings.items()):
+        made |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return made

@@ -1,4 +1,4 @@
-"""One way to say which jobs are meant, for the command line, the API and the dashboard.
+"""Filters for jobs, runs and workers, the same for the command line, the API and the dashboard.
 
     state:failed queue:ci since:1h      failed jobs of the queue ci, submitted in the last hour
     state:failed,canceled               either of them; so with every key that takes names
@@ -8,7 +8,16 @@
     since:2026-01-31 until:10m          submitted since that day (UTC) and before ten minutes ago
     queue:"night shift"                 a name with a space or a comma
 
-All words must hold. States may be spelled in any case, with one l or two in cancel(l)ed.
+    outcome:failed workflow:ci since:1d      runs of the workflow ci that failed, of the last day
+    -state:reported                          runs that are not over yet, or not reported
+    repository:shop/web branch:main          by repository, and by branch; also tag:v1 and ref:refs/…
+    sha:5f1c0d0… label:nightly id:r_…        by commit, by label, by id
+
+    state:running name:web label:gpu workspace:ci since:1d   workers
+
+All words must hold. States may be spelled in any case, with one l or two in cancel(l)ed. A run that was
+reported keeps its outcome, so `outcome` finds it and `state` does not. Filters become queries of the store,
+which workers must not import; so they stand apart from the structs of jobs, runs and workers.
 """
 
 from __future__ import annotations
@@ -19,19 +28,28 @@ from datetime import datetime
 from typing import Protocol
 
 from interlock.lifecycles.job import JOB
+from interlock.lifecycles.run import OUTCOMES, RUN
+from interlock.lifecycles.worker import WORKER
 from interlock.store.records import Query
-from interlock.wire.filter_parts import gather, instant, is_one_of
-from interlock.wire.filter_words import JOBS, Word
-from interlock.wire.wanted import (
+from interlock.wire.filter_language import (
+    JOBS,
     LOOKED_AT,
+    BadFilter,
     Said,
+    Vocabulary,
     Wanted,
+    Word,
     check_possible,
     common_parts,
+    gather,
     id_of,
+    instant,
+    is_one_of,
     state_of,
     whole_id,
 )
+from interlock.wire.runs import RunFilter, RunView
+from interlock.wire.workers import WorkerView
 
 MAX_SCANNED = 10_000
 """How many records are looked at for what the store itself cannot filter by."""
@@ -119,7 +137,7 @@ class Selection:
 
 def read_filter(text: str) -> Filter:
     """The filter that somebody has typed; what is wrong is named with its place."""
-    parts = gather(text, JOBS, _checked)
+    parts = gather(text, JOBS, _checked_job_filter)
     found = Filter(
         queues=parts.names.get("queue", ()),
         parents=parts.names.get("parent", ()),
@@ -135,7 +153,7 @@ def job_id_of(text: str) -> str | None:
     return id_of(text, "j")
 
 
-def _checked(word: Word) -> tuple[str, ...]:
+def _checked_job_filter(word: Word) -> tuple[str, ...]:
     match word.key:
         case "state":
             return tuple(state_of(word, name, JOB) for name in word.values)
@@ -143,3 +161,208 @@ def _checked(word: Word) -> tuple[str, ...]:
             return tuple(whole_id(word, name, "j", JOB.name) for name in word.values)
         case _:
             return word.values
+
+
+RUNS = Vocabulary(
+    {
+        "state": "running",
+        "outcome": "failed",
+        "workflow": "ci",
+        "repository": "shop/web",
+        "branch": "main",
+        "tag": "v1",
+        "ref": "refs/heads/main",
+        "sha": "5f1c0d0",
+        "group": "release",
+        "label": "nightly",
+        "origin": "r_0123456789ab",
+        "id": "r_0123456789ab",
+        "since": "1d",
+        "until": "10m",
+    },
+    states=tuple(map(str, RUN.states)),
+)
+
+_ONE_VALUE = ("workflow", "repository", "ref", "sha", "group", "origin")
+
+
+class WantedRuns(Wanted, frozen=True, kw_only=True, omit_defaults=True):
+    """Which runs are meant; empty parts do not filter."""
+
+    machine = RUN
+    outcomes: tuple[str, ...] = ()
+    workflow: str = ""
+    repository: str = ""
+    ref: str = ""
+    sha: str = ""
+    group: str = ""
+    origin: str = ""
+
+    @property
+    def exact(self) -> bool:
+        """What the store finds needs no second look."""
+        return not self.ids and not self.outcomes and all(len(group) == 1 for group in self.labels)
+
+    def asked(self, now: datetime) -> RunFilter:
+        """What a store is asked for."""
+        return RunFilter(
+            states=self.asked_states,
+            workflow=self.workflow,
+            repository=self.repository,
+            ref=self.ref,
+            sha=self.sha,
+            concurrency_group=self.group,
+            origin_run_id=self.origin,
+            labels=self.sure_labels,
+            since=instant(self.since, now),
+            until=instant(self.until, now),
+        )
+
+    def keeps(self, view: RunView) -> bool:
+        """Whether a run is meant, as far as the store could not tell."""
+        return self.knows(view.id, view.state, view.labels) and is_one_of(self.outcomes, view.outcome)
+
+    def own_words(self) -> Iterator[Said]:
+        """The outcome, and where it comes from."""
+        yield "outcome", self.outcomes
+        yield from ((name, (value,)) for name in _ONE_VALUE if (value := getattr(self, name)))
+
+
+def read_run_filter(text: str) -> WantedRuns:
+    """The filter that somebody has typed; what is wrong is named with its place."""
+    parts = gather(text, RUNS, _checked_run_filter)
+    names = parts.names
+    said = common_parts(parts)
+    said |= {name: names[name][0] for name in _ONE_VALUE if name in names}
+    said["ref"] = _ref(text, names)
+    found = WantedRuns(outcomes=names.get("outcome", ()), **said)
+    check_possible(found, text)
+    return found
+
+
+def run_id_of(text: str) -> str | None:
+    """An id or the beginning of one as runs are called, also without `r_`; None for what is none."""
+    return id_of(text, "r")
+
+
+def _ref(text: str, names: dict[str, tuple[str, ...]]) -> str:
+    """A branch and a tag are refs, said in short."""
+    told = [
+        f"{prefix}{names[key][0]}"
+        for key, prefix in (("branch", "refs/heads/"), ("tag", "refs/tags/"), ("ref", ""))
+        if key in names
+    ]
+    if len(told) > 1:
+        raise BadFilter(
+            f"The filter {text!r} names several refs, and a run has one.",
+            todo="Leave all but one of branch:, tag: and ref: out.",
+            facts={"filter": text},
+        )
+    return told[0] if told else ""
+
+
+def _checked_run_filter(word: Word) -> tuple[str, ...]:
+    match word.key:
+        case "state":
+            return tuple(state_of(word, name, RUN) for name in word.values)
+        case "outcome":
+            return tuple(_outcome(word, name) for name in word.values)
+        case "id":
+            return tuple(whole_id(word, name, "r", RUN.name) for name in word.values)
+        case "label":
+            return word.values
+    if len(word.values) > 1:
+        raise word.bad(f"{word.key} takes one value", todo="Give one.")
+    return word.values if word.key != "origin" else (whole_id(word, word.values[0], "r", RUN.name),)
+
+
+def _outcome(word: Word, name: str) -> str:
+    state = state_of(word, name, RUN)
+    known = tuple(str(outcome) for outcome in OUTCOMES)
+    if state not in known:
+        raise word.bad(f"{state} is no outcome", todo=f"Use one of: {', '.join(known)}.", allowed=known)
+    return state
+
+
+WORKERS = Vocabulary(
+    {
+        "state": "running",
+        "name": "web-1",
+        "label": "gpu",
+        "queue": "mail",
+        "workspace": "default",
+        "id": "w_0123456789ab",
+        "since": "1d",
+        "until": "10m",
+    },
+    states=tuple(map(str, WORKER.states)),
+)
+
+
+class WorkerFilter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
+    """Which workers are meant; empty parts do not filter."""
+
+    machine = WORKER
+    names: tuple[str, ...] = ()
+    workspaces: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    """The worker takes jobs of one of them."""
+
+    def selection(self, now: datetime, *, limit: int = 100, cursor: str = "") -> WorkerSelection:
+        """What to ask a store for, and what has to be looked at afterwards."""
+        query = Query(
+            kind=WORKER.name,
+            states=self.asked_states,
+            queue=self.workspaces[0] if len(self.workspaces) == 1 else None,
+            parent=self.names[0] if len(self.names) == 1 else None,
+            labels=self.sure_labels,
+            since=instant(self.since, now),
+            until=instant(self.until, now),
+            limit=limit,
+            cursor=cursor,
+            within=LOOKED_AT,
+        )
+        return WorkerSelection(self, query)
+
+    def own_words(self) -> Iterator[Said]:
+        """Names, workspaces and queues."""
+        yield from (("name", self.names), ("workspace", self.workspaces), ("queue", self.queues))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSelection:
+    """A filter at a moment: a question to the store, and a test for what the store cannot answer."""
+
+    filter: WorkerFilter
+    query: Query
+
+    def keeps(self, view: WorkerView) -> bool:
+        """Whether a worker is meant."""
+        wanted, since, until = self.filter, self.query.since, self.query.until
+        return (
+            wanted.knows(view.id, view.state, view.labels)
+            and is_one_of(wanted.names, view.name)
+            and is_one_of(wanted.workspaces, view.workspace_id)
+            and (not wanted.queues or not set(wanted.queues).isdisjoint(view.queues))
+            and (since is None or view.created_at >= since)
+            and (until is None or view.created_at < until)
+        )
+
+
+def read_worker_filter(text: str) -> WorkerFilter:
+    """The filter that somebody has typed; what is wrong is named with its place."""
+    parts = gather(text, WORKERS, _checked_worker_filter)
+    found = WorkerFilter(
+        names=parts.names.get("name", ()),
+        workspaces=parts.names.get("workspace", ()),
+        queues=parts.names.get("queue", ()),
+        **common_parts(parts),
+    )
+    check_possible(found, text)
+    return found
+
+
+def _checked_worker_filter(word: Word) -> tuple[str, ...]:
+    if word.key != "state":
+        return word.values
+    return tuple(state_of(word, name, WORKER) for name in word.values)

@@ -16,12 +16,10 @@ import msgspec
 
 from interlock.errors import InterlockError, JobError, StoreUnavailable
 from interlock.lifecycles import job
-from interlock.wire.jobs import FailureView, JobSpec
+from interlock.wire.jobs import MAX_CHILDREN, ChildPage, ChildView, FailureView, JobSpec
 from interlock.wire.runner import Grant
-from interlock.wire.trees import MAX_CHILDREN, ChildPage, ChildView
-from interlock.worker.codec import decoder_of
+from interlock.worker.codec import Work, decoder_of, spec_of
 from interlock.worker.port import OrchestratorPort, Parental
-from interlock.worker.submissions import Work, spec_of
 
 TRIES = 3
 PAUSE_S = 0.5

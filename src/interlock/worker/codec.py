@@ -3,7 +3,7 @@
 What a job carries can be read in the database, written in a shell and given to a worker that runs
 another version of the program. Beyond what JSON has by itself, these can be sent: msgspec structs,
 dataclasses, attrs classes, pydantic models, named and plain tuples, sets, enums, dates and times,
-Decimal and UUID (as strings), bytes (as base64) and paths (as strings). Who receives such a value
+Decimal and UUID (as strings), bytes (as base64) and paths (as strings). The receiver of such a value
 gets it back only where a type says so; without one it is what the JSON says, so that a tuple
 arrives as a list and the keys of every object are strings.
 
@@ -17,22 +17,118 @@ The input of a job is an object of its arguments by name, whichever way they wer
 
 Arguments that were not given are not in it: the defaults are those of the program that runs the
 job. What a function takes as `**options` stands beside the others, under its own name.
+
+When a value does not fit into JSON, `find_misfit` walks it from its root to name the part that does not;
+this is slow, and only for errors. `spec_of` makes the job spec of whatever can be submitted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Any, get_args, get_origin
+from typing import Any, Protocol, TypeAlias, get_args, get_origin, runtime_checkable
 
 import msgspec
 import msgspec.inspect
 
 from interlock.errors import InvalidArguments, NotJson
-from interlock.wire.decoders import LEARNING
-from interlock.worker.json_errors import find_misfit, name_of
+from interlock.wire.jobs import JobSpec
+from interlock.wire.json_values import LEARNING
+
+DEEPEST = 50
+"""How many levels a path is followed; what fails below is said to be too deep."""
+
+Part = tuple[str, object]
+"""How it is reached from the whole, and what it is."""
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """The innermost thing that does not fit."""
+
+    path: str
+    type_name: str
+    why: str
+    todo: str
+
+
+def find_misfit(value: object, root: str, *, is_json: Callable[[object], bool]) -> Misfit:
+    """Follow the first part that does not fit, down to where all of its own parts do."""
+    path, around = root, [value]
+    while (part := _first_misfit(value, is_json)) is not None:
+        step, value = part
+        path += step
+        if any(value is outer for outer in around):
+            return Misfit(path, name_of(type(value)), "contains itself, which JSON cannot express", _BREAK)
+        if len(around) == DEEPEST:
+            return Misfit(f"{path[:100]}…", name_of(type(value)), "is nested too deeply", _FLATTEN)
+        around.append(value)
+    why, todo = _reason(value, is_json)
+    return Misfit(path, name_of(type(value)), why, todo)
+
+
+def name_of(kind: Any) -> str:
+    """A type as people write it: `socket.socket`, and `float` for what is built in."""
+    module, name = getattr(kind, "__module__", ""), getattr(kind, "__qualname__", None) or repr(kind)
+    return name if module in ("builtins", "") else f"{module}.{name}"
+
+
+_BREAK = "Leave out the reference back to what it is part of, or send an id in its place."
+_FLATTEN = "Send a flatter structure, such as a list of rows that name their parent."
+_PLAIN = (
+    "Send what it is made of: text, numbers, lists, dicts, a dataclass, a msgspec struct or a pydantic model."
+)
+
+
+def _first_misfit(value: object, is_json: Callable[[object], bool]) -> Part | None:
+    return next((part for part in _parts(value) if not is_json(part[1])), None)
+
+
+def _parts(value: object) -> Iterator[Part]:
+    match value:
+        case type():  # a class has fields as well, and none of them is a part of it
+            return
+        case Mapping():
+            yield from ((_step(key), item) for key, item in value.items())
+        case list() | tuple() | set() | frozenset():
+            yield from ((f"[{place}]", item) for place, item in enumerate(value))
+        case _:
+            yield from ((f".{name}", getattr(value, name, None)) for name in _field_names(value))
+
+
+def _step(key: object) -> str:
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
+
+
+def _field_names(value: object) -> Iterator[str]:
+    if isinstance(value, msgspec.Struct):
+        yield from value.__struct_fields__
+    elif is_dataclass(value):
+        yield from (field.name for field in fields(value))
+    else:
+        kind: Any = type(value)
+        yield from getattr(kind, "model_fields", ())
+        yield from (field.name for field in getattr(kind, "__attrs_attrs__", ()))
+
+
+def _reason(value: object, is_json: Callable[[object], bool]) -> tuple[str, str]:
+    match value:
+        case float() if not math.isfinite(value):
+            return f"is {value}, which JSON cannot hold", "Send null (None) where there is no number."
+        case str():
+            return "is no valid text: it holds half of a surrogate pair", "Send bytes, or repair the text."
+        case dict() if bad := [key for key in value if not is_json({key: 0})]:
+            return (
+                f"has the key {bad[0]!r}, and keys in JSON are text",
+                "Use strings, or send a list of pairs.",
+            )
+        case _:
+            return f"is of type {name_of(type(value))}, which JSON cannot hold", _PLAIN
+
 
 Decode = Callable[[msgspec.Raw | bytes], Any]
 
@@ -198,3 +294,40 @@ def _model_from_json(kind: Any, value: Any) -> Any:
         faults: list[dict[str, Any]] = error.errors() if hasattr(error, "errors") else []
         told_each = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:3]]
         raise ValueError("; ".join(told_each) or str(error)) from error
+
+
+@runtime_checkable
+class Submittable(Protocol):
+    """A task: it makes a spec of arguments, and checks them."""
+
+    def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
+        """A job to submit."""
+        ...
+
+
+Work: TypeAlias = Submittable | JobSpec | str
+"""A task and its arguments, a finished spec, or the name of a task that is defined elsewhere."""
+
+
+def spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
+    """What is submitted, checked as far as it can be without a worker."""
+    match work:
+        case JobSpec() if not args and not kwargs:
+            return with_json(work)
+        case str() if not args:
+            return JobSpec(task=work, input=encode(kwargs, "arguments"))
+        case Submittable():
+            return work.spec(*args, **kwargs)
+    raise InvalidArguments(
+        "A spec has its arguments already, and a task that is known only by name takes them by name.",
+        todo="Pass the task itself, or only keyword arguments.",
+        facts={"positional": len(args), "by_name": sorted(kwargs)},
+    )
+
+
+def with_json(spec: JobSpec) -> JobSpec:
+    """Return the spec with its input as JSON; plain values are encoded."""
+    given: object = spec.input
+    if isinstance(given, msgspec.Raw):
+        return spec
+    return msgspec.structs.replace(spec, input=encode(given, "input"))

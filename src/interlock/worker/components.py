@@ -1,11 +1,20 @@
-"""Who works beside the main loop of a process, put together in one place.
+"""What runs beside the main loop of a process, put together in one place.
 
-task_runner  has the tasks, and begins, stops and ends them
-reporter     sends what they have brought about, in the event loop
-renewer      keeps their leases alive, in a thread of its own
-supervisor   looks at all loops, in a thread of its own
-supervisor_client  speaks with the supervisor of all workers, in a thread of its own
-orders       carries out what that one orders
+    task runner        has the tasks, and starts, stops and ends them
+    reporter           sends their reports, in the event loop
+    renewer            keeps their leases alive, in a thread of its own
+    watchdog           watches all loops, in a thread of its own
+    supervisor client  talks to the supervisor of all workers, in a thread of its own
+    order handler      carries out the supervisor's orders, in the event loop
+
+Orders of the supervisor:
+
+    paused             nothing new is claimed; running tasks are finished, or given back if wanted
+    drained            the same, and the process exits when no task is left
+    terminated         running tasks are stopped, and the process exits at once
+
+The one order that must also work while the event loop is blocked, to exit at once, is received in the
+supervisor client's thread (`machines.Terminated`).
 """
 
 from __future__ import annotations
@@ -23,30 +32,75 @@ import msgspec
 
 from interlock.wire.runner import Answer, Message
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
-from interlock.worker.cache_client import Caches
 from interlock.worker.child_jobs import ChildJobs
-from interlock.worker.clocks import AwakeTime
-from interlock.worker.logs import Log
+from interlock.worker.host import AwakeTime, Shutdown, Threads, soon
+from interlock.worker.leases import Hear, Renewer, Reporter
 from interlock.worker.machines import Terminated
-from interlock.worker.metrics import Metrics
-from interlock.worker.observers import Observer
-from interlock.worker.orders import OrderHandler
-from interlock.worker.pool.child import about_pool
+from interlock.worker.pool import about_pool
 from interlock.worker.port import OrchestratorPort
-from interlock.worker.renewer import Renewer
-from interlock.worker.reporter import Hear, Reporter
 from interlock.worker.running_task import PayloadHandoff, RunningTask
 from interlock.worker.settings import WorkerSettings
-from interlock.worker.signals import Shutdown
 from interlock.worker.simulation_channel import Simulators
 from interlock.worker.supervisor_client import SupervisorClient, identity, versions
 from interlock.worker.task_runner import TaskRunner
 from interlock.worker.tasks import Registry
-from interlock.worker.threads import Threads
+from interlock.worker.telemetry import Log, Metrics, Observer
 from interlock.worker.tracing import Tracing
-from interlock.worker.uploads import Uploads
-from interlock.worker.wakeups import soon
+from interlock.worker.transfers import Caches, Uploads
 from interlock.worker.watchdog import LoopTick, Watchdog, keep_running
+
+
+class OrderHandler:
+    """The newest orders, and how far they are carried out."""
+
+    def __init__(
+        self,
+        executing: TaskRunner,
+        shutdown: Shutdown,
+        *,
+        log: Log,
+        hold: Callable[[bool], None],
+    ) -> None:
+        self._executing = executing
+        self._shutdown = shutdown
+        self._log = log
+        self._hold = hold
+        self._orders = WorkerOrders(state="")
+
+    @property
+    def may_take(self) -> bool:
+        """Whether new work may be claimed."""
+        return self._orders.take
+
+    @property
+    def heeded(self) -> int:
+        """The number of the newest orders that are carried out: a draining worker is still at it."""
+        orders = self._orders
+        busy = (orders.give_back or orders.stop) and self._executing.active
+        return 0 if busy else orders.number
+
+    def heed(self, orders: WorkerOrders) -> None:
+        """Carry out what is new."""
+        before, self._orders = self._orders, orders
+        if before.state and before.number == orders.number and before.stop == orders.stop:
+            return
+        if before.state:
+            self._log.info(
+                "orders", state=orders.state, take=orders.take, stop=orders.stop, reason=orders.reason
+            )
+        if orders.take is not before.take:
+            self._hold(not orders.take)
+        if orders.stop == "terminate":
+            self._executing.revoked()
+        elif orders.give_back:
+            self._executing.interrupt()
+        self.task_ended()
+
+    def task_ended(self) -> None:
+        """Whoever drains goes when nothing is left."""
+        if self._orders.stop == "drain" and not self._executing.active:
+            self._shutdown.request()
+
 
 _EXHAUSTED = frozenset({errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE})
 

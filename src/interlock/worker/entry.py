@@ -16,19 +16,16 @@ from collections.abc import Callable, Iterator
 
 from interlock.errors import InvalidSettings
 from interlock.processes import credentials, sandbox
+from interlock.processes.groups import Orphans, descendants
 from interlock.worker.captured_output import capturing
-from interlock.worker.executors.kin import descendants
-from interlock.worker.logs import Log, libraries_logging, make_log
-from interlock.worker.metrics import Metrics
-from interlock.worker.orphans import Orphans
-from interlock.worker.pool.child import pool_of_this_process, say_ready
+from interlock.worker.host import HURRY_S, Shutdown, done_within, heeding_signals
+from interlock.worker.pool import pool_of_this_process, say_ready
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
-from interlock.worker.signals import HURRY_S, Shutdown, heeding_signals
 from interlock.worker.tasks import Registry
+from interlock.worker.telemetry import Log, Metrics, libraries_logging, make_log
 from interlock.worker.tracing import tracing_if_configured
-from interlock.worker.wakeups import done_within
 
 FORCED = 1
 _DEFAULT_THRESHOLDS, _CALM_THRESHOLDS = (700, 10, 10), (10_000, 20, 20)

@@ -1,18 +1,32 @@
-"""Which functions can be tasks, what they are called and where they run.
+"""Functions that can be tasks: their names, where they run, and their arguments as JSON.
 
-A task is a function that a worker finds by its name and calls once for each attempt, so it must be
-a plain function, sync or async. Everything else is refused when it is decorated, with what to do.
+A task is a plain function, sync or async, that a worker finds by its name and calls once for each attempt.
+Anything else is refused when it is decorated, with what to do instead.
+
+The parameters become a msgspec struct once, so that decoding, converting and checking are one pass.
+Arguments are checked in the same way where they are submitted and where they are used. A type may be
+declared after the function that names it, so types are resolved when the function is decorated and once
+more when they are first needed.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+import typing
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from inspect import Parameter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
-from interlock.errors import CannotLoad
-from interlock.suggestions import nearest
+import msgspec
+
+from interlock.errors import CannotLoad, InvalidArguments
+from interlock.text import nearest
+from interlock.worker.codec import Decode, concrete, decode, decoder_of, encode, shortened, told
+from interlock.worker.context import Context
 
 Executor = Literal["async", "thread", "process"]
 EXECUTORS: tuple[Executor, ...] = ("async", "thread", "process")
@@ -116,3 +130,205 @@ def _module_of(function: Callable[..., Any]) -> str:
     if spec is not None:  # python -m shop.tasks
         return str(spec.name)
     return Path(file).stem if file else "__main__"
+
+
+MORE = "*"
+"""The key of the arguments beyond the named ones, for a function that takes `*args`."""
+_EMPTY = msgspec.Raw(b"{}")
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_CONTEXT_IN_WORDS = re.compile(r"(\w+\.)*Context( \| None)?")
+
+
+class Arguments:
+    """How one function is called."""
+
+    def __init__(self, function: Callable[..., Any], task_name: str, local_names: Mapping[str, Any]) -> None:
+        self._function = function
+        self._task_name = task_name
+        self._types: dict[str, Any] = {}
+        everything = inspect.signature(function).parameters.values()
+        for parameter in everything:
+            self._types[parameter.name] = self._look_up(parameter, local_names)
+        self.context_name = self._find_context(everything)
+        parameters = [parameter for parameter in everything if parameter.name != self.context_name]
+        self._named = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        self._positional = tuple(name for name, p in self._named.items() if p.kind in _BY_POSITION)
+        self._more = next((p for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        self._others = next((p for p in parameters if p.kind is p.VAR_KEYWORD), None)
+        self._known_keys = (*self._named, *([MORE] if self._more else []))
+        # Before *args, whatever can be given by position must be.
+        self._passed_by_position = tuple(
+            name
+            for name in self._positional
+            if self._more or self._named[name].kind is Parameter.POSITIONAL_ONLY
+        )
+        self._needs_nothing = all(p.default is not p.empty for p in self._named.values())
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> msgspec.Raw:
+        """The arguments of a call as the input of a job."""
+        if self._needs_nothing and not args and not kwargs:
+            return _EMPTY
+        raw = encode(self._by_name(args, kwargs), "arguments")
+        self.decode(raw)
+        return raw
+
+    def decode(self, raw: msgspec.Raw | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The input of a job as positional and named arguments of the function."""
+        try:
+            kwargs = msgspec.structs.asdict(self._decode(raw))
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise self._unfit(self._what_is_wrong(raw) or told(error)) from error
+        args = tuple([kwargs.pop(name) for name in self._passed_by_position])
+        if self._more is not None:
+            args += kwargs.pop(self._more.name)
+        if self._others is not None:
+            kwargs.update(self._decode_others(raw, self._others))
+        return args, kwargs
+
+    def prepare(self) -> None:
+        """Make sure that every type is found and can come from JSON."""
+        _ = self._decode
+        if self._others is not None:
+            self._type_of(self._others)
+
+    @property
+    def takes(self) -> str:
+        """What the function takes, as people write it."""
+        parameters = [p for p in (*self._named.values(), self._more, self._others) if p is not None]
+        kinds = [self._types[parameter.name] for parameter in parameters]
+        shown = [
+            parameter.replace(annotation=parameter.empty if kind in (None, Any) else kind)
+            for parameter, kind in zip(parameters, kinds, strict=True)
+        ]
+        return str(inspect.Signature(sorted(shown, key=lambda parameter: parameter.kind)))
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        given = dict(zip(self._positional, args, strict=False))
+        if len(args) > len(self._positional):
+            if self._more is None:
+                raise self._unfit(f"{len(args)} were given by position, and it takes {len(self._positional)}")
+            given[MORE] = args[len(self._positional) :]
+        if kwargs:
+            twice = given.keys() & kwargs.keys()
+            if twice:
+                raise self._unfit(f"{min(twice)} was given twice, by position and by name")
+            given.update(kwargs)
+        return given
+
+    @cached_property
+    def _decode(self) -> Decode:
+        members = [(name, self._type_of(p), _default(p)) for name, p in self._named.items()]
+        if self._more is not None:
+            kind: Any = tuple.__class_getitem__((self._type_of(self._more), ...))
+            members.append((self._more.name, kind, msgspec.field(name=MORE, default=())))
+        forbid = self._others is None
+        struct = msgspec.defstruct("Arguments", members, kw_only=True, forbid_unknown_fields=forbid)
+        return decoder_of(struct)
+
+    def _decode_others(self, raw: msgspec.Raw | bytes, others: Parameter) -> dict[str, Any]:
+        """What `**others` takes: everything that is no parameter of its own."""
+        values: dict[str, msgspec.Raw] = decode(raw, dict[str, msgspec.Raw], "input")
+        decode_one, decoded = decoder_of(self._type_of(others)), {}
+        for name in values.keys() - set(self._known_keys):
+            if name == self.context_name:
+                raise self._unfit(f"{name} is given by the worker")
+            try:
+                decoded[name] = decode_one(values[name])
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise self._unfit(told(error, at=name)) from error
+        return decoded
+
+    def _what_is_wrong(self, raw: msgspec.Raw | bytes) -> str:
+        """Names that are missing or too many; nothing when the fault is in a value."""
+        try:
+            given = decoder_of(dict[str, msgspec.Raw])(raw)
+        except RecursionError:
+            return ""
+        except msgspec.DecodeError:
+            return f"they are not a JSON object of arguments by name but {shortened(raw) or 'nothing'}"
+        missing = [name for name, p in self._named.items() if p.default is p.empty and name not in given]
+        unknown = [name for name in given if name not in self._known_keys] if self._others is None else []
+        faults = []
+        if missing:
+            faults.append(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+        if unknown:  # what is missing is what was meant, rather than what was given as well
+            guess = nearest(unknown[0], missing) or nearest(unknown[0], self._known_keys)
+            faults.append(f"it takes no {unknown[0]}" + (f", did you mean {guess}" if guess else ""))
+        return "; ".join(faults)
+
+    def _unfit(self, why: str) -> InvalidArguments:
+        return InvalidArguments(
+            f"The arguments do not fit {self._task_name}: {why}.",
+            todo=f"It takes {self.takes}.",
+            facts={"task": self._task_name, "cause": why},
+        )
+
+    def _find_context(self, parameters: typing.Iterable[Parameter]) -> str | None:
+        found = [p for p in parameters if _is_context(p, self._types[p.name])]
+        if not found:
+            return None
+        if len(found) > 1:
+            raise self._refused(f"it takes the context twice, as {found[0].name} and {found[1].name}")
+        takes_more = any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in parameters)
+        if found[0].kind is Parameter.POSITIONAL_ONLY or (
+            takes_more and found[0].kind is Parameter.POSITIONAL_OR_KEYWORD
+        ):
+            raise self._refused(
+                f"the context {found[0].name} cannot be given by name",
+                todo=f"Put it last: def {self._function.__name__}(..., *, {found[0].name}).",
+            )
+        return found[0].name
+
+    def _look_up(self, parameter: Parameter, local_names: Mapping[str, Any]) -> Any:
+        """The type that an annotation means; None while it means nothing."""
+        if parameter.annotation is Parameter.empty:
+            return Any
+        inner = written_function(self._function)
+        names = {kind.__name__: kind for kind in getattr(inner, "__type_params__", ())}
+        annotated: Any = SimpleNamespace(__annotations__={"it": parameter.annotation})
+        try:
+            return typing.get_type_hints(annotated, inner.__globals__, {**local_names, **names}, True)["it"]
+        except (NameError, AttributeError, SyntaxError, TypeError):
+            return None
+
+    def _type_of(self, parameter: Parameter) -> Any:
+        kind = self._types[parameter.name]
+        if kind is None:
+            kind = self._types[parameter.name] = self._look_up(parameter, {})
+        if kind is None:
+            raise self._refused(
+                f"the type {parameter.annotation} of {parameter.name} is not found when the program runs",
+                todo="Import it outside of `if TYPE_CHECKING:`, or leave the annotation out.",
+            )
+        try:
+            decoder_of(kind)
+        except TypeError as error:
+            raise self._refused(
+                f"{parameter.name} cannot come from JSON: {error}",
+                todo="Take text, numbers, lists, dicts, a dataclass, a msgspec struct or a pydantic model.",
+            ) from error
+        return concrete(kind)
+
+    def _refused(self, why: str, *, todo: str = "Take it once.") -> CannotLoad:
+        return CannotLoad(
+            f"Cannot make a task of {self._task_name}: {why}.",
+            todo=todo,
+            facts={"name": self._task_name, "cause": why},
+        )
+
+
+def _is_context(parameter: Parameter, kind: Any) -> bool:
+    if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+        return False
+    if parameter.name == "ctx":
+        return True
+    if kind is None:
+        return _CONTEXT_IN_WORDS.fullmatch(str(parameter.annotation)) is not None
+    return kind is Context or Context in typing.get_args(kind)
+
+
+def _default(parameter: Parameter) -> Any:
+    """A default of the struct that is the very object which the function has as its default."""
+    if parameter.default is Parameter.empty:
+        return msgspec.NODEFAULT
+    return msgspec.field(default_factory=lambda: parameter.default)

@@ -1,11 +1,11 @@
-"""The port over HTTP: for workers that may not, or cannot, speak to the store themselves.
+"""The orchestrator port over HTTP, for workers that may not, or cannot, connect to the store themselves.
 
-A claim has a name of its own, so that one whose answer was lost can be asked again and is answered as
-before. Messages may be repeated by their nature. Work is waited for at the server, which answers as
-soon as there is some; deadlines of others are the server's business.
+A claim has a request id, so that one whose answer was lost can be sent again and gets the same answer.
+Messages may be repeated by their nature. A long poll waits at the server, which answers as soon as there is
+work; deadlines of other workers are the server's business.
 
-Whoever has to go does not wait for the end of a poll: the claim is asked again under its name, without
-patience. So it is known whether something was given out at the last moment, and nothing gets lost.
+A worker that shuts down does not wait for the end of a poll: it sends the claim again under its id, without
+waiting. So it learns whether a job was granted at the last moment, and nothing gets lost.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import httpx2
 import msgspec
 
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
-from interlock.wire.artifacts import LEASE, RUNNER, ArtifactView, checked_name
-from interlock.wire.caches import CacheView
-from interlock.wire.decoders import decode_as
-from interlock.wire.jobs import JobSpec
+from interlock.wire.artifacts import CACHE, LEASE, RUNNER, ArtifactView, CacheView, checked_name
+from interlock.wire.jobs import Born, ChildPage, JobSpec, NewChildren
+from interlock.wire.json_values import decode_as
 from interlock.wire.runner import (
     Answer,
     Answers,
@@ -37,8 +36,7 @@ from interlock.wire.runner import (
     NotHeard,
 )
 from interlock.wire.simulations import AnySimulationWord, SaidOfSimulation, SimulationOrders
-from interlock.wire.trees import Born, ChildPage, NewChildren
-from interlock.wire.trust import trusting
+from interlock.wire.tls import trusting
 from interlock.wire.workers import (
     Namesakes,
     WorkerBeat,
@@ -48,8 +46,60 @@ from interlock.wire.workers import (
     WorkerView,
 )
 from interlock.wire.workloads import WorkloadFact, WorkloadFacts, WorkloadsHeard
-from interlock.worker.downloads import CACHES, CannotDownload, downloaded_cache
-from interlock.worker.refusals import refusal_of
+
+
+class Problem(msgspec.Struct):
+    """As much of a problem as is passed on."""
+
+    code: str = "error"
+    error: str = ""
+    todo: str = ""
+    facts: dict[str, Any] = {}
+
+
+def refusal_of(response: httpx2.Response) -> ServerRefused:
+    """The error of an answer that is none."""
+    try:
+        problem = decode_as(response.content, Problem)
+    except msgspec.DecodeError:
+        problem = Problem(error=f"The server answered {response.status_code}, and nothing that can be read.")
+    return ServerRefused(
+        problem.error or f"The server answered {response.status_code}.",
+        todo=problem.todo,
+        facts={**problem.facts, "code": problem.code, "status": response.status_code},
+    )
+
+
+CACHES = "/api/runner/caches"
+READ_S = 60.0
+"""How long nothing may come."""
+_OK, _NOT_FOUND = 200, 404
+
+
+class CannotDownload(Exception):
+    """The server has answered something else."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+@asynccontextmanager
+async def downloaded_cache(
+    client: httpx2.AsyncClient, headers: Mapping[str, str], key: str, prefixes: Sequence[str]
+) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
+    """A cache and what it says, piece by piece; None when there is none."""
+    asked = {"key": key, **({"prefixes": ",".join(prefixes)} if prefixes else {})}
+    patience = httpx2.Timeout(READ_S)
+    async with client.stream("GET", CACHES, params=asked, headers=headers, timeout=patience) as response:
+        if response.status_code == _OK:
+            yield msgspec.json.decode(response.headers[CACHE], type=CacheView), response.aiter_bytes()
+            return
+        await response.aread()
+        if response.status_code != _NOT_FOUND or b"unknown_cache" not in response.content:
+            raise CannotDownload(response)
+        yield None
+
 
 PROTOCOL = 1
 TRIES = 3

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from interlock.errors import CannotLoad, InterlockError
-from interlock.suggestions import nearest
+from interlock.text import nearest
 
 
 def import_named(name: str) -> ModuleType:

@@ -25,8 +25,8 @@ from interlock.machine.cascade import Cascade, Owner, Part, Refusal, Root, Wirin
 from interlock.machine.couplings import AnyMachine
 from interlock.machine.events import type_of
 from interlock.wire.runner import Grant
-from interlock.worker.observers import Observer
-from interlock.worker.signals import Shutdown
+from interlock.worker.host import Shutdown
+from interlock.worker.telemetry import Observer
 
 
 class TaskPart(Part, Protocol):

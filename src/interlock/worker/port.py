@@ -11,12 +11,10 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from interlock.wire.artifacts import ArtifactView
-from interlock.wire.caches import CacheView
-from interlock.wire.jobs import JobSpec
+from interlock.wire.artifacts import ArtifactView, CacheView
+from interlock.wire.jobs import ChildPage, JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
-from interlock.wire.trees import ChildPage
 from interlock.wire.workers import WorkerView
 from interlock.wire.workloads import WorkloadFact
 

@@ -38,10 +38,9 @@ from interlock.wire.runner import (
     Release,
     Succeeded,
 )
-from interlock.worker.context import Context
+from interlock.worker.context import NOTHING, Context, Unsent
 from interlock.worker.machines import Machines
 from interlock.worker.outcomes import Outcome, Yielded
-from interlock.worker.outgoing import NOTHING, Unsent
 from interlock.worker.tasks import Task as HandlerTask
 
 AnyTask: TypeAlias = HandlerTask[..., Any]

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from interlock.errors import JobError, StoreUnavailable
 from interlock.wire.simulations import AnySimulationWord, Beat, SimulationOrders
+from interlock.worker.host import MACHINE, Join, Threads
 from interlock.worker.port import OrchestratorPort, Simulating
-from interlock.worker.threads import MACHINE, Join, Threads
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 BEAT_S = 5.0

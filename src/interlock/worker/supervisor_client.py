@@ -21,12 +21,11 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from interlock.errors import InterlockError, StoreUnavailable, UnknownWorker
+from interlock.processes import groups
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
-from interlock.worker.executors import kin
-from interlock.worker.logs import Log
+from interlock.worker.host import MACHINE, Join, Threads, done_within, set_within
 from interlock.worker.port import DeathBook, OrchestratorPort
-from interlock.worker.threads import MACHINE, Join, Threads
-from interlock.worker.wakeups import done_within, set_within
+from interlock.worker.telemetry import Log
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
@@ -62,7 +61,7 @@ class Supervised(Protocol):
 
 def identity() -> dict[str, str]:
     """What tells this process from every other, on this system and elsewhere; nothing where it is unknown."""
-    system, began = kin.running_system(), kin.began(os.getpid())
+    system, began = groups.running_system(), groups.began(os.getpid())
     return {SYSTEM: system, BEGAN: began} if system and began else {}
 
 
@@ -74,8 +73,8 @@ def versions() -> dict[str, str]:
 def is_dead(worker: WorkerView) -> bool:
     """Whether a worker was a process of this very system that is gone now."""
     known = worker.metadata
-    here = SYSTEM in known and known[SYSTEM] == kin.running_system()
-    return here and known.get(BEGAN, "") != kin.began(worker.pid)
+    here = SYSTEM in known and known[SYSTEM] == groups.running_system()
+    return here and known.get(BEGAN, "") != groups.began(worker.pid)
 
 
 class SupervisorClient:

@@ -1,9 +1,13 @@
-"""The tasks of one process: begun when there is room, stopped when they must be, seen to their end.
+"""The tasks of one process: started when there is room, stopped when they must be, followed to their end.
 
-A grant becomes a task that waits in the lane of its executor. When the lane has room it begins; when
-its handler has ended, what happened is put into words and handed to the reporter; when that was heard
-the task ends, and the process has a slot again. The task table decides each of these steps, and what is
-done about handlers and messages follows from them (`acknowledge`, `interrupted`, `ended`: see `machines`).
+A grant becomes a task that waits in the lane of its executor. When the lane has room it starts; when its
+handler has ended, the report goes to the reporter; when the report was accepted the task ends, and the
+process has a free slot. The task table decides each of these steps, and what is done about handlers and
+messages follows from them (`acknowledge`, `interrupted`, `ended`: see `machines`).
+
+`Stopper` stops a handler: it asks first, then forces it. A coroutine is cancelled, a process is killed with
+its group, a thread cannot be stopped. A handler that goes on regardless is logged and counted, and its slot
+is used for others.
 """
 
 from __future__ import annotations
@@ -48,26 +52,85 @@ from interlock.wire.runner import (
     StaleCode,
     Succeeded,
 )
-from interlock.worker.cache_client import NO_CACHES, Caching
 from interlock.worker.child_jobs import NO_FAMILY, Family
-from interlock.worker.clocks import AwakeTime
 from interlock.worker.context import Context
-from interlock.worker.executors.shell import NAME as SHELL_NAME
-from interlock.worker.executors.shell import SHELL
-from interlock.worker.lanes import AHEAD_FOR_S, Lane, Lanes
-from interlock.worker.logs import Log
+from interlock.worker.executors import AHEAD_FOR_S, Lane, Lanes
+from interlock.worker.host import AwakeTime
+from interlock.worker.leases import Renewer, Reporter
 from interlock.worker.machines import Machines
-from interlock.worker.observers import Observer
 from interlock.worker.outcomes import Interrupted, Outcome
-from interlock.worker.renewer import Renewer
-from interlock.worker.reporter import Reporter
-from interlock.worker.running_task import AnyTask, PayloadHandoff, RunningTask, outcome_event, report_of
+from interlock.worker.running_task import (
+    AnyTask,
+    PayloadHandoff,
+    RunningTask,
+    outcome_event,
+    report_of,
+)
 from interlock.worker.settings import WorkerSettings
+from interlock.worker.shell import NAME as SHELL_NAME
+from interlock.worker.shell import SHELL
 from interlock.worker.simulation_channel import NOBODY, SimulationChannel
-from interlock.worker.stopper import Stopper
 from interlock.worker.tasks import Registry
+from interlock.worker.telemetry import Log, Observer
 from interlock.worker.tracing import Tracing
-from interlock.worker.uploads import Upload, nowhere
+from interlock.worker.transfers import NO_CACHES, Caching, Upload, nowhere
+
+
+class Stopper:
+    """Sees to it that handlers stop."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        log: Log,
+        *,
+        awake: AwakeTime,
+        left_behind: Callable[[], None],
+        freed: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._awake = awake
+        self._left_behind = left_behind
+        self._freed = freed
+
+    def ask(self, running: RunningTask) -> None:
+        """It was told to stop and has a while to do so; then it is made to."""
+        running.lane.executor.told(running)
+        self._awake.call_later(self._settings.stop_grace_s, self._kill, running)
+
+    def stop(self, running: RunningTask) -> None:
+        """Make it stop now: whatever it does is not believed any more."""
+        running.lane.executor.told(running)
+        self._kill(running)
+
+    def _kill(self, running: RunningTask) -> None:
+        if running.handler_ended:
+            return
+        if running.lane.executor.kill(running):
+            delay_s = self._settings.stop_grace_s + self._settings.kill_grace_s
+            self._awake.call_later(delay_s, self._leave, running)
+        elif running.ended:
+            self._leave(running)
+        else:
+            self._say("handler_cannot_be_stopped", running)
+
+    def _leave(self, running: RunningTask) -> None:
+        """It goes on all the same; once its task has ended the slot is free for others."""
+        if running.handler_ended or running not in running.lane.running:
+            return
+        running.lane.executor.leave(running)
+        if running.ended:
+            running.lane.running.pop(running, None)
+            self._freed()
+        self._say("handler_left_behind", running)
+        self._left_behind()
+
+    def _say(self, message: str, running: RunningTask) -> None:
+        executor = "" if running.lane is None else running.lane.name
+        grant = running.grant
+        self._log.warning(message, task_id=grant.job_id, task_type=grant.task, executor=executor)
+
 
 SLICE_S = 0.005
 """How long handlers may be begun before the event loop gets a turn."""

@@ -21,12 +21,12 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import msgspec
 
 from interlock.errors import CannotLoad, InvalidArguments, UnknownTask
-from interlock.suggestions import nearest
+from interlock.text import nearest
 from interlock.wire.jobs import JobSpec, RetryRule
-from interlock.worker.arguments import Arguments
 from interlock.worker.codec import told
 from interlock.worker.context import Context
 from interlock.worker.functions import (
+    Arguments,
     Executor,
     default_name,
     executor_here,

@@ -18,9 +18,8 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 
-from interlock.worker.logs import Log
-from interlock.worker.metrics import Metrics
-from interlock.worker.threads import MACHINE, Join, Threads
+from interlock.worker.host import MACHINE, Join, Threads
+from interlock.worker.telemetry import Log, Metrics
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0

@@ -13,7 +13,7 @@ from tests.server.loads import finished
 from interlock.systems.access.principals import Principal, Role
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.fleet.workloads import workload_id_of
-from interlock.systems.quarantine.strikes import Lost
+from interlock.systems.quarantine import Lost
 from interlock.wire.jobs import SHELL, JobSpec, JobView
 from interlock.wire.runner import ClaimRequest, Grant
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView, Source

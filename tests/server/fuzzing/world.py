@@ -34,8 +34,8 @@ from interlock.server.logs import Log
 from interlock.server.parts import Parts, open_parts
 from interlock.server.routes import Route
 from interlock.server.settings import Rate
-from interlock.store.sqlite import opening as sqlite_opening
-from interlock.store.sqlite.opening import connect
+from interlock.store.sqlite import database as sqlite_opening
+from interlock.store.sqlite.database import connect
 from interlock.systems.access.principals import Role
 
 CALLED = "http://localhost"

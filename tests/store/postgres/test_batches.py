@@ -18,9 +18,13 @@ from interlock.store.records import Batch, Commit, Committed, Key, Record, Work
 from interlock.testing.binaries import environment, postgres_programs
 from interlock.testing.servers import PostgresServer
 from interlock.testing.store_contract.builders import (
+    DELIVERED,
+    LOST,
+    PACKED,
     PACKING,
     QUEUE,
     SENDING,
+    SENT,
     creation,
     each,
     ids_of,
@@ -31,7 +35,6 @@ from interlock.testing.store_contract.builders import (
     take,
     whole_feed,
 )
-from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, SENT
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 

@@ -17,16 +17,16 @@ from tests.waiting import until
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.process import BACKING_OFF, RUNNING
 from interlock.store.contract import Store
-from interlock.store.postgres import PostgresStore, failures, room
+from interlock.store.postgres import PostgresStore, connections, failures
 from interlock.store.postgres.connections import Connection
 from interlock.store.postgres.target import POOL, target_of
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.testing.servers import PostgresServer, postgres_server
 from interlock.testing.store_contract.builders import Sender, creation, made, take, waiting
-from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
+from interlock.worker.telemetry import make_log
 
 from .conftest import OpenStore
 
@@ -62,7 +62,7 @@ async def load(store: Store) -> AsyncIterator[None]:
 async def test_a_store_under_load_has_as_many_connections_as_it_may_and_lets_go_of_them(
     server: PostgresServer, url: str, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "MEASURE_S", 0.5)
+    monkeypatch.setattr(connections, "MEASURE_S", 0.5)
     store = await open_store(url)
     stop = store.subscribe(lambda: None)
     await until(lambda: held(server, url) == 2, "one is for work and one for listening")
@@ -86,7 +86,7 @@ async def test_the_pool_is_as_large_as_the_url_says(
 async def test_a_worker_at_rest_holds_two_or_three_connections(
     server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "MEASURE_S", 0.5)
+    monkeypatch.setattr(connections, "MEASURE_S", 0.5)
     ports: list[EmbeddedOrchestrator] = []  # the last is open: one that connects too slowly is given up
     home = threading.get_ident()
 

@@ -13,10 +13,8 @@ from tests.debian import unpacked
 from tests.waiting import until
 
 from interlock.store.records import Committed
-from interlock.testing.server_process import Server, running
-from interlock.testing.servers import PostgresServer
+from interlock.testing.servers import PostgresServer, Server, ask_postgres, running
 from interlock.testing.store_contract.builders import Sender, creation, each, made, see, take, waiting
-from interlock.testing.wire import ask_postgres
 
 from .conftest import OpenStore
 

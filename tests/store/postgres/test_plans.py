@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.waiting import PATIENCE_S
 
-from interlock.store.postgres import PostgresStore, claiming
+from interlock.store.postgres import PostgresStore, claims
 from interlock.store.postgres.queries import query
 from interlock.store.postgres.rows import Conditions
 from interlock.store.records import Query
@@ -134,8 +134,8 @@ async def test_a_page_of_what_is_rare_reads_what_it_looks_at(
 async def test_a_claimer_that_has_taken_many_begins_where_its_last_claim_ended(
     url: str, open_store: OpenStore, shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claiming, "LOOK_AGAIN_S", 3_600.0)
-    monkeypatch.setattr(claiming, "MANY_TAKEN", 10)
+    monkeypatch.setattr(claims, "LOOK_AGAIN_S", 3_600.0)
+    monkeypatch.setattr(claims, "MANY_TAKEN", 10)
     store = await open_store(f"{url}&pool=2")
     await shell.execute("ALTER TABLE interlock.live SET (autovacuum_enabled = off)")
     moment = await store.now() - MINUTE
@@ -143,7 +143,7 @@ async def test_a_claimer_that_has_taken_many_begins_where_its_last_claim_ended(
     await store.commit(each(*(creation(name, queue=QUEUE, ready_at=moment) for name in names)))
     assert await claimed(store, take(10)) == names[:10]
     await waiting(store, "first", ready_at=moment - MINUTE)
-    for turn in range(1, claiming.LOOKS):
+    for turn in range(1, claims.LOOKS):
         if turn % 5 == 0:
             store._claiming._company.met()
         assert await claimed(store, take(10)) == names[10 * turn : 10 * turn + 10]

@@ -16,8 +16,10 @@ from interlock.store.postgres import PostgresStore
 from interlock.store.records import Committed, Conflict, Key
 from interlock.testing.servers import PostgresServer, postgres_server
 from interlock.testing.store_contract.builders import (
+    DELIVERED,
     PACKING,
     SENDING,
+    SENT,
     creation,
     each,
     made,
@@ -25,7 +27,6 @@ from interlock.testing.store_contract.builders import (
     see,
     whole_feed,
 )
-from interlock.testing.store_contract.catalogue import DELIVERED, SENT
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 ROUNDS = 3

@@ -13,9 +13,10 @@ from tests.waiting import until
 
 from interlock.store.postgres import PostgresStore
 from interlock.store.records import Commit, Committed, Conflict, Illegal, Record, Repeated, TooLate
-from interlock.testing.servers import PostgresServer, postgres_server
+from interlock.testing.servers import PostgresServer, ServerRefused, postgres_server
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import (
+    PACKED,
     Sender,
     claimed,
     creation,
@@ -26,8 +27,6 @@ from interlock.testing.store_contract.builders import (
     take,
     waiting,
 )
-from interlock.testing.store_contract.catalogue import PACKED
-from interlock.testing.wire import ServerRefused
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,11 @@ from interlock.store.postgres import PostgresStore
 from interlock.store.postgres.schema import MIGRATIONS
 from interlock.store.records import Committed, Conflict, Key, Pruned, Query
 from interlock.testing.store_contract.builders import (
+    CATALOGUE,
+    DELIVERED,
+    LOST,
     SENDING,
+    SENT,
     claimed,
     creation,
     each,
@@ -23,7 +27,6 @@ from interlock.testing.store_contract.builders import (
     take,
     whole_feed,
 )
-from interlock.testing.store_contract.catalogue import CATALOGUE, DELIVERED, LOST, SENT
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 

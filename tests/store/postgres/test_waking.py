@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import PATIENCE_S
 
 from interlock.store.postgres import PostgresStore
-from interlock.store.postgres.waking import NOTIFY_EVERY_S, SMALL
+from interlock.store.postgres.notifier import NOTIFY_EVERY_S, SMALL
 from interlock.store.records import Batch
 from interlock.testing.store_contract.builders import (
     PACKING,

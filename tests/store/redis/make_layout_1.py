@@ -21,9 +21,10 @@ from tests.fixtures.stores.make import _commands
 
 from interlock.store.records import Commit, Key, Note
 from interlock.store.redis import RedisStore, scripts
-from interlock.store.redis.packing import pack
+from interlock.store.redis.codec import pack
 from interlock.testing.servers import redis_server
 from interlock.testing.store_contract.builders import (
+    CATALOGUE,
     PACKING,
     SENDING,
     creation,
@@ -34,7 +35,6 @@ from interlock.testing.store_contract.builders import (
     waiting,
     whole_feed,
 )
-from interlock.testing.store_contract.catalogue import CATALOGUE
 
 FAR = datetime(2150, 1, 1, tzinfo=UTC)
 NAMES = (

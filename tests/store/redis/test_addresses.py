@@ -12,7 +12,7 @@ from interlock.errors import BadStoreUrl, ForeignSchema, InvalidSettings, Schema
 from interlock.store.catalogue import Kind
 from interlock.store.records import Commit, Committed, Key
 from interlock.store.redis import RedisStore
-from interlock.store.redis.address import read_address
+from interlock.store.redis.connections import read_address
 from interlock.testing.servers import RedisServer
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import PACKING, creation, request

@@ -185,7 +185,7 @@ async def test_a_batch_of_a_kind_that_is_shown_shows_each_of_its_records(
 async def test_a_batch_too_large_for_one_call_is_done_in_several(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.store.redis.packing._MAX_CALL_BYTES", 300)
+    monkeypatch.setattr("interlock.store.redis.codec._MAX_CALL_BYTES", 300)
     ids = names(40)
     await committed(store, new(ids))
     await committed(store, moving(await loaded(store, ids), "sent"))

@@ -173,7 +173,7 @@ async def test_many_records_are_migrated_in_several_steps(
     redis: RedisServer, prefix: str, earlier: str, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within one deadline only some of the steps are taken, and then it is asked again."""
-    monkeypatch.setattr("interlock.store.redis.greeting._STEPS_AT_ONCE", 1)
+    monkeypatch.setattr("interlock.store.redis.handshake._STEPS_AT_ONCE", 1)
     record = shell("HGETALL", f"{earlier}record:parcel:child")
     with Redis.from_url(redis.url) as client, client.pipeline() as pipeline:
         for number in range(1_200):

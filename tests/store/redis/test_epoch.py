@@ -13,8 +13,17 @@ from interlock.errors import StoreUnavailable
 from interlock.store.records import Commit, Committed, Conflict
 from interlock.store.redis import RedisStore
 from interlock.testing.servers import RedisServer
-from interlock.testing.store_contract.builders import PACKING, SENDING, creation, each, made, move, see
-from interlock.testing.store_contract.catalogue import DELIVERED, SENT
+from interlock.testing.store_contract.builders import (
+    DELIVERED,
+    PACKING,
+    SENDING,
+    SENT,
+    creation,
+    each,
+    made,
+    move,
+    see,
+)
 
 from .conftest import OpenStore
 

@@ -14,7 +14,7 @@ from interlock.errors import InvalidRecord
 from interlock.store.ranking import microseconds, moment
 from interlock.store.records import Claim, Commit, Committed, Conflict, Key, Note, Record
 from interlock.store.redis import RedisStore, scripts
-from interlock.store.redis.packing import pack
+from interlock.store.redis.codec import pack
 from interlock.testing.servers import RedisServer
 from interlock.testing.store_contract.builders import creation, move
 

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.errors import StoreMisconfigured, StoreTooOld
 from interlock.store.redis import RedisStore
-from interlock.store.redis.server import check_server, durability_of, read_info
+from interlock.store.redis.handshake import check_server, durability_of, read_info
 from interlock.testing.servers import RedisServer
 from interlock.testing.store_contract import CATALOGUE
 

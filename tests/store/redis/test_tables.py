@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from interlock.store.redis import RedisStore
 from interlock.testing.servers import RedisServer
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.builders import creation, made
-from interlock.testing.store_contract.catalogue import PARKED
+from interlock.testing.store_contract.builders import PARKED, creation, made
 
 from .conftest import OpenStore
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from interlock.store.ranking import microseconds
 from interlock.store.sqlite import SqliteStore
-from interlock.store.sqlite.clock import HeldClock
+from interlock.store.sqlite.database import HeldClock
 from interlock.testing.store_contract.builders import creation, made
 
 HOUR_US = 3_600_000_000

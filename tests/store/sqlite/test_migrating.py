@@ -22,10 +22,14 @@ from tests.waiting import PATIENCE_S, PROGRAM_S
 from interlock.store.migrations import Migration
 from interlock.store.ranking import moment
 from interlock.store.records import Batch, Claim, Commit, Conflict, Key, Query
-from interlock.store.sqlite import SqliteStore, opening
-from interlock.store.sqlite.jobs import Job
-from interlock.store.sqlite.opening import MIGRATIONS, apply_migration, load_kinds, places_of
-from interlock.store.sqlite.writer import Writer
+from interlock.store.sqlite import SqliteStore, database
+from interlock.store.sqlite.database import (
+    MIGRATIONS,
+    apply_migration,
+    load_kinds,
+    places_of,
+)
+from interlock.store.sqlite.threads import Call, Writer
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import (
     PACKING,
@@ -214,10 +218,10 @@ async def test_opening_waits_for_a_migration_that_takes_longer_than_its_deadline
 ) -> None:
     make_old(path)
     loop, begun, release = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    jobs: list[Job] = []
+    jobs: list[Call] = []
     outcome_of = Writer._outcome
 
-    async def noted(writer: Writer, job: Job) -> None:
+    async def noted(writer: Writer, job: Call) -> None:
         jobs.append(job)
         await outcome_of(writer, job)
 
@@ -227,7 +231,7 @@ async def test_opening_waits_for_a_migration_that_takes_longer_than_its_deadline
         apply_migration(connection, migration, now_us)
 
     monkeypatch.setattr(Writer, "_outcome", noted)
-    monkeypatch.setattr(opening, "apply_migration", slow)
+    monkeypatch.setattr(database, "apply_migration", slow)
     store = SqliteStore(str(path), CATALOGUE, timeout_s=PATIENCE_S)
     opened = asyncio.create_task(store.open())
     await begun.wait()

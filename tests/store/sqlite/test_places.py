@@ -13,7 +13,7 @@ from tests.waiting import PROGRAM_S
 
 from interlock.errors import BadStoreUrl, StoreMisconfigured
 from interlock.store.sqlite import SqliteStore
-from interlock.store.sqlite.location import path_of
+from interlock.store.sqlite.database import path_of
 from interlock.testing.store_contract import CATALOGUE
 
 OPEN_AS_NOBODY = """

@@ -24,7 +24,7 @@ from interlock.store.catalogue import Kind
 from interlock.store.migrations import Migration
 from interlock.store.records import Change, Query
 from interlock.store.sqlite import SqliteStore
-from interlock.store.sqlite.opening import (
+from interlock.store.sqlite.database import (
     APPLICATION_ID,
     MIGRATIONS,
     applied_version,
@@ -34,8 +34,7 @@ from interlock.store.sqlite.opening import (
     with_lock,
 )
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.builders import creation, made, see
-from interlock.testing.store_contract.catalogue import PARKED
+from interlock.testing.store_contract.builders import PARKED, creation, made, see
 
 PINNED = Path(__file__).with_name("schema.sql")
 OPEN = """

@@ -13,10 +13,16 @@ from interlock.engine.audit import audit
 from interlock.errors import RequestIdReused, TransitionRefused
 from interlock.store.records import Key
 from interlock.systems.access.authentication import BELIEVED_S, USES_EVERY_S, TokenCheck
-from interlock.systems.access.lifecycle import OVERLAP, TOKEN
 from interlock.systems.access.principals import NotSignedIn, Role
-from interlock.systems.access.secret import read_secret
-from interlock.systems.access.tokens import InvalidToken, Issued, SecretShownOnce, UnknownToken
+from interlock.systems.access.tokens import (
+    OVERLAP,
+    TOKEN,
+    InvalidToken,
+    Issued,
+    SecretShownOnce,
+    UnknownToken,
+    read_secret,
+)
 from interlock.systems.catalogue import JOURNALLED
 
 HOUR = timedelta(hours=1)

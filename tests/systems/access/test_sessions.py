@@ -14,11 +14,9 @@ from interlock.engine.committer import DirectCommitter
 from interlock.engine.retention import Retention, sweep_ended
 from interlock.engine.unit_of_work import Engine
 from interlock.store.records import Key, Query
-from interlock.systems.access.authentication import BELIEVED_S, TokenCheck
+from interlock.systems.access.authentication import BELIEVED_S, LIFETIME, SESSION, Sessions, TokenCheck
 from interlock.systems.access.principals import NotAllowed, NotSignedIn, Role
-from interlock.systems.access.secret import Secret
-from interlock.systems.access.sessions import LIFETIME, SESSION, Sessions
-from interlock.systems.access.tokens import Tokens
+from interlock.systems.access.tokens import Secret, Tokens
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 
 

@@ -15,10 +15,8 @@ from interlock.errors import AlreadyThere, TerminalState, TransitionRefused
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Key, Record
 from interlock.systems.access.authentication import BELIEVED_S, TokenCheck
-from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.principals import LOCAL, NotAllowed, NotSignedIn, Principal, Role
-from interlock.systems.access.secret import read_secret
-from interlock.systems.access.tokens import InvalidToken, Tokens, UnknownToken
+from interlock.systems.access.tokens import TOKEN, InvalidToken, Tokens, UnknownToken, read_secret
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.testing.clocks import JumpingClock
 from interlock.wire.credentials import redacted

@@ -8,9 +8,8 @@ from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 
 from interlock.engine.audit import audit
 from interlock.systems.access.authentication import TokenCheck
-from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.principals import NotSignedIn, Role
-from interlock.systems.access.tokens import Issued, Tokens
+from interlock.systems.access.tokens import TOKEN, Issued, Tokens
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 

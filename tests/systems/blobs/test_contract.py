@@ -14,9 +14,8 @@ import msgspec
 import pytest
 
 from interlock.errors import ArtifactGone, BlobsFull, InvalidSettings, StoreUnavailable, TooLarge
-from interlock.systems.blobs import Blobs, BlobSettings, blobs_for, caches_for
-from interlock.systems.blobs.bucket import BucketBlobs
-from interlock.systems.blobs.directory import DirectoryBlobs
+from interlock.systems.blob_bucket import BucketBlobs
+from interlock.systems.blobs import Blobs, BlobSettings, DirectoryBlobs, blobs_for, caches_for
 
 Make = Callable[..., Blobs]
 

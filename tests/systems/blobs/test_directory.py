@@ -13,8 +13,14 @@ from pathlib import Path
 import pytest
 
 from interlock.errors import ArtifactGone, BlobsFull, StoreUnavailable, TooLarge
-from interlock.systems.blobs import BlobSettings, DirectoryBlobs, blobs_for, caches_for
-from interlock.systems.blobs.directory import INCOMING, LEFT_AFTER_S
+from interlock.systems.blobs import (
+    INCOMING,
+    LEFT_AFTER_S,
+    BlobSettings,
+    DirectoryBlobs,
+    blobs_for,
+    caches_for,
+)
 
 
 class Time:

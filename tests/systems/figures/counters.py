@@ -6,8 +6,7 @@ from typing import Any
 
 from tests.systems.orchestrator.house import House
 
-from interlock.systems.figures.chart import Question
-from interlock.systems.figures.figures import ENTRIES, Figures
+from interlock.systems.figures.figures import ENTRIES, Figures, Question
 from interlock.wire.figures import Figure, FiguresView
 from interlock.wire.jobs import RetryRule
 

@@ -16,10 +16,25 @@ from interlock.store.records import Change, Commit, Key, Note
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.figures import figures as module
 from interlock.systems.figures import series
-from interlock.systems.figures.chart import LONGEST_MIN, POINTS, STEPS_MIN, Question, keys_for
-from interlock.systems.figures.figures import HEAD, Figures
-from interlock.systems.figures.lifecycle import FIGURES
-from interlock.systems.figures.series import OTHER, Cell, Part, bucket_of, percentile, read_part, written
+from interlock.systems.figures.figures import (
+    HEAD,
+    LONGEST_MIN,
+    POINTS,
+    STEPS_MIN,
+    Figures,
+    Question,
+    keys_for,
+)
+from interlock.systems.figures.series import (
+    FIGURES,
+    OTHER,
+    Cell,
+    Part,
+    bucket_of,
+    percentile,
+    read_part,
+    written,
+)
 
 
 @pytest.fixture

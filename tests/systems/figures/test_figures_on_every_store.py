@@ -15,8 +15,7 @@ from tests.waiting import until
 from interlock.store.records import Key
 from interlock.systems.figures import figures as module
 from interlock.systems.figures.figures import Figures
-from interlock.systems.figures.lifecycle import FIGURES
-from interlock.systems.figures.tally import Event, Facts
+from interlock.systems.figures.series import FIGURES, Event, Facts
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 
 JOBS = 24

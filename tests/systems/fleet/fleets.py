@@ -14,11 +14,10 @@ from typing import Any
 from tests.agent.conftest import PATIENT
 from tests.waiting import PATIENCE_S, until, until_so
 
-from interlock.systems.fleet.drive import Drive, Driver, Hands
-from interlock.systems.fleet.line import NOTHING_NEEDED, Access, Line, over_grpc
-from interlock.systems.fleet.lines import Reference
-from interlock.systems.fleet.live import Live
-from interlock.systems.fleet.outcome import WorkloadResult
+from interlock.systems.fleet.agent_client import NOTHING_NEEDED, Access, Line, over_grpc
+from interlock.systems.fleet.driver import Drive, Driver, Hands
+from interlock.systems.fleet.member import Reference
+from interlock.systems.fleet.outcome import Live, WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec, checked
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.workloads import Happened, WorkloadFact

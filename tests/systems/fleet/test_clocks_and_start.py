@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.systems.fleet.clocks import Exchange, Offset, offset_of
-from interlock.systems.fleet.lines import Reference
-from interlock.systems.fleet.start import choose_start, spread_of
-from interlock.wire.fleet.errors import SkewTooLarge
+from interlock.systems.fleet.clocks import Exchange, Offset, choose_start, offset_of, spread_of
+from interlock.systems.fleet.member import Reference
+from interlock.wire.workloads import SkewTooLarge
 
 MS = 1_000_000
 SECOND = 1_000 * MS

@@ -18,13 +18,12 @@ from tests.effort import pick
 from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import InterlockError
-from interlock.systems.fleet.coverage import Policy, Verdict
-from interlock.systems.fleet.line import Access
+from interlock.systems.fleet.agent_client import Access
+from interlock.systems.fleet.spec import Policy, Verdict
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.fleet import fleet_pb2 as wire
-from interlock.wire.fleet.errors import SkewTooLarge, WorkloadFailed
 from interlock.wire.fleet.fleet_pb2_grpc import AgentServicer, add_AgentServicer_to_server
-from interlock.wire.workloads import Happened
+from interlock.wire.workloads import Happened, SkewTooLarge, WorkloadFailed
 
 from .fleets import LOADS, Driven, asked, fleet, gated, states, until_all_have_become
 from .test_merging import packed

@@ -11,19 +11,16 @@ import pytest
 from tests.waiting import PATIENCE_S
 
 from interlock.lifecycles.workload import Status
+from interlock.systems.fleet.agent_client import report_of
 from interlock.systems.fleet.clocks import Offset
-from interlock.systems.fleet.coverage import Verdict
-from interlock.systems.fleet.drive import Drive, Driver, Hands
-from interlock.systems.fleet.line import report_of
-from interlock.systems.fleet.lines import ANSWER_S, EXCHANGES, Reference
-from interlock.systems.fleet.live import Live
-from interlock.systems.fleet.merged import Report
-from interlock.systems.fleet.outcome import WorkloadResult
-from interlock.systems.fleet.spec import WorkloadSpec
-from interlock.testing.virtual_time import VirtualTime
+from interlock.systems.fleet.driver import Drive, Driver, Hands
+from interlock.systems.fleet.member import ANSWER_S, EXCHANGES, Reference
+from interlock.systems.fleet.outcome import Live, WorkloadResult
+from interlock.systems.fleet.results import Report
+from interlock.systems.fleet.spec import Verdict, WorkloadSpec
+from interlock.testing.clocks import VirtualTime
 from interlock.wire.fleet import fleet_pb2 as wire
-from interlock.wire.fleet.errors import AgentUnavailable, WorkloadFailed
-from interlock.wire.workloads import WorkloadFact
+from interlock.wire.workloads import AgentUnavailable, WorkloadFact, WorkloadFailed
 
 from .test_merging import NS, packed
 

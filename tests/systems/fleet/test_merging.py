@@ -13,11 +13,11 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.agent.messages import encoded
+from interlock.agent.server import encoded
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.histograms import CorruptHistogram
-from interlock.systems.fleet.merged import Merged, Report
+from interlock.systems.fleet.results import Merged, Report
 
 NS = 1_000_000_000
 Pack = Callable[[list[int]], bytes]

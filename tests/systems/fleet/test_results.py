@@ -15,17 +15,22 @@ from hdrh.log import HistogramLogReader
 
 from interlock.errors import InvalidWorkload
 from interlock.lifecycles.workload import Status
-from interlock.systems.fleet.clocks import Offset
-from interlock.systems.fleet.coverage import Coverage, Policy, Verdict, can_still_do, covered, verdict_of
-from interlock.systems.fleet.files import files_of
+from interlock.systems.fleet.clocks import Offset, choose_start
 from interlock.systems.fleet.histograms import by_nines, empty, latencies
-from interlock.systems.fleet.merged import Merged
 from interlock.systems.fleet.outcome import WorkloadResult
-from interlock.systems.fleet.report import page
-from interlock.systems.fleet.results import Ending, Known, result_of
-from interlock.systems.fleet.spec import WorkloadSpec, checked, with_port
-from interlock.systems.fleet.start import choose_start
-from interlock.systems.fleet.svg_plots import nice, scale_for
+from interlock.systems.fleet.report import files_of, nice, page, scale_for
+from interlock.systems.fleet.results import Ending, Known, Merged, result_of
+from interlock.systems.fleet.spec import (
+    Coverage,
+    Policy,
+    Verdict,
+    WorkloadSpec,
+    can_still_do,
+    checked,
+    covered,
+    verdict_of,
+    with_port,
+)
 from interlock.systems.fleet.workload_file import read_workload
 
 from .test_merging import NS, report

@@ -14,19 +14,18 @@ from interlock.client import Interlock
 from interlock.errors import JobFailed
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.outcome import WorkloadResult
-from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec
+from interlock.systems.fleet.spec import QUEUE, TASK, Verdict, WorkloadSpec
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.testing.agent_process import AgentProcess
 from interlock.testing.at_work import at_work
 from interlock.wire.runner import ClaimRequest, Heard, Release
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.workloads import WorkloadView
-from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
+from interlock.worker.telemetry import make_log
 from interlock.workloads import drive_workload
 
 from .fleets import asked, fleet, gated, states

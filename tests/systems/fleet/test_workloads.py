@@ -14,13 +14,11 @@ from interlock.errors import InvalidWorkload
 from interlock.lifecycles.durations import WORKLOAD_BEAT_S, Durations
 from interlock.store.records import Query
 from interlock.systems.catalogue import JOURNALLED
-from interlock.systems.fleet.aggregate import CONTROLLER_LOST
 from interlock.systems.fleet.spec import TASK
-from interlock.systems.fleet.workloads import Workloads, workload_id_of
+from interlock.systems.fleet.workloads import CONTROLLER_LOST, Workloads, workload_id_of
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.wire.fleet.errors import UnknownWorkload
 from interlock.wire.runner import Grant
-from interlock.wire.workloads import Happened, WorkloadFact
+from interlock.wire.workloads import Happened, UnknownWorkload, WorkloadFact
 
 DURATIONS = DEFAULT_SETTINGS.durations
 

@@ -10,20 +10,14 @@ from typing import Any
 
 import pytest
 
-from interlock.cli.workload_running import exit_code
+from interlock.cli.workload_actions import exit_code
 from interlock.lifecycles import job
 from interlock.lifecycles.workload import Status
-from interlock.systems.fleet.clocks import Offset
-from interlock.systems.fleet.coverage import Policy, Verdict
-from interlock.systems.fleet.figures import in_ms, took
-from interlock.systems.fleet.files import files_of
-from interlock.systems.fleet.live import live_of
-from interlock.systems.fleet.merged import Merged
-from interlock.systems.fleet.outcome import WorkloadResult
-from interlock.systems.fleet.report import page
-from interlock.systems.fleet.results import Ending, Known, result_of
-from interlock.systems.fleet.spec import TASK, WorkloadSpec
-from interlock.systems.fleet.start import choose_start
+from interlock.systems.fleet.clocks import Offset, choose_start, in_ms, took
+from interlock.systems.fleet.outcome import WorkloadResult, live_of
+from interlock.systems.fleet.report import files_of, page
+from interlock.systems.fleet.results import Ending, Known, Merged, result_of
+from interlock.systems.fleet.spec import TASK, Policy, Verdict, WorkloadSpec
 from interlock.wire.jobs import JobView
 from interlock.wire.workloads import Happened
 

@@ -17,11 +17,16 @@ from tests.systems.orchestrator.house import House, done
 from interlock.engine.unit_of_work import Decision
 from interlock.errors import InvalidJob
 from interlock.store.records import Batch, Change, Commit, Record, one_by_one, record_after
-from interlock.systems.orchestrator import completions, grants
+from interlock.systems.orchestrator import grants, runner_messages
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.completions import decide_completions, report_of, result_in
 from interlock.systems.orchestrator.grants import ANY_JOB, Claiming, Offer, offer_of, offers_of
-from interlock.systems.orchestrator.runner_messages import INLINE_RESULT, decide_message
+from interlock.systems.orchestrator.runner_messages import (
+    INLINE_RESULT,
+    decide_completions,
+    decide_message,
+    report_of,
+    result_in,
+)
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.orchestrator.submission import alike, new_job
 from interlock.systems.orchestrator.tokens import digest_of, read_token
@@ -239,7 +244,7 @@ def test_reports_heard_together_do_what_each_would_alone(said: list[str], shards
     records = [queued(spec, f"j_{place}") for place in range(len(said))]
     at = NOW + timedelta(seconds=500 if late else 1)
     (offer,) = offers_of(claiming(), records, NOW)
-    groups: dict[completions.Report, list[tuple[Record, Complete]]] = {}
+    groups: dict[runner_messages.Report, list[tuple[Record, Complete]]] = {}
     for before, grant, name in zip(offer.before, offer.grants, said, strict=True):
         message = Complete(**{"token": grant.token, "runner_id": "r#1", **OUTCOMES[name]})
         report = report_of(1, grant.token, message, DEFAULT_SETTINGS)
@@ -268,7 +273,7 @@ def test_jobs_that_are_alike_are_decided_about_once(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(module, name, count)
 
     counted(grants, "_granted")
-    counted(completions, "decide_message")
+    counted(runner_messages, "decide_message")
     records = [queued(JobSpec(task="a"), f"j_{place}") for place in range(9)]
     (offer,) = offers_of(claiming(), records, NOW)
     running = [record_after(offer.change, before, NOW) for before in offer.before]

@@ -9,7 +9,7 @@ import pytest
 from tests.systems.orchestrator.house import TTL_S, House, beat, done, release
 
 from interlock.errors import RequestIdReused
-from interlock.systems.orchestrator.idempotent_claims import ClaimOver, asked_of
+from interlock.systems.orchestrator.grants import ClaimOver, asked_of
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.wire.runner import ClaimRequest, Grant, StaleCode
 

@@ -21,7 +21,7 @@ from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Query
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.idempotent_claims import ClaimOver
+from interlock.systems.orchestrator.grants import ClaimOver
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.wire.runner import Grant, LogLine, Progress, StaleCode

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from tests.systems.orchestrator.house import CANCEL_DEADLINE_S, House, beat, done, failed, stopped
 
 from interlock.lifecycles.lease import Lease
-from interlock.systems.orchestrator import logs
-from interlock.systems.orchestrator.attachments import Chunk, lines_of
+from interlock.systems.orchestrator import attachments
+from interlock.systems.orchestrator.attachments import Chunk, lines_of, placed
 from interlock.systems.orchestrator.body import LeaseBody
-from interlock.systems.orchestrator.logs import placed
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.wire.runner import Heartbeat, LogLine, size_of
 
@@ -135,11 +134,11 @@ def test_whatever_is_sent_again_and_in_whatever_order_each_byte_is_stored_once(
 
 def test_no_more_gaps_are_remembered_than_a_job_can_hold() -> None:
     held = LeaseBody(data=Lease(runner_id="r", expires_at=NOW), digest="", granted_at=NOW)
-    for number in range(1, 2 * logs.MOST_GAPS + 1):
+    for number in range(1, 2 * attachments.MOST_GAPS + 1):
         at = NOW + timedelta(seconds=number)
         said = Heartbeat(token="t", runner_id="r", log=(LogLine(at, "info", "x"),), log_offset=number * 100)
         placed(held, said, MOST)
-    assert len(held.gaps) == logs.MOST_GAPS
+    assert len(held.gaps) == attachments.MOST_GAPS
 
 
 # What the orchestrator writes, because the attempt cannot

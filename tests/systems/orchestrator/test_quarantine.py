@@ -12,9 +12,7 @@ from interlock.engine.outbox import MESSAGE, SENDING, WAITING
 from interlock.errors import UnknownWorker
 from interlock.store.records import Query
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
-from interlock.systems.quarantine.lifecycle import STANDING
-from interlock.systems.quarantine.quarantine import Quarantine
-from interlock.systems.quarantine.strikes import Loss, name_of, occasions
+from interlock.systems.quarantine import STANDING, Loss, Quarantine, name_of, occasions
 from interlock.wire.workers import StandingView
 
 LASTS_S = DEFAULT_SETTINGS.quarantine.lasts_s

@@ -14,11 +14,10 @@ from interlock.errors import InvalidJob, TerminalState
 from interlock.lifecycles import lease
 from interlock.store.records import Query
 from interlock.systems.orchestrator import cancellation
-from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.body import TREE, decode_body
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.trees.body import TREE
-from interlock.systems.orchestrator.trees.slots import TreeSlots
-from interlock.systems.orchestrator.trees.submission import root_of
+from interlock.systems.orchestrator.tree_slots import TreeSlots
+from interlock.systems.orchestrator.trees import root_of
 from interlock.wire.runner import Grant, Heard
 
 QUOTAS = (2, 3, 2, 1, 1, 1)

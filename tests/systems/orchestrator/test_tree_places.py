@@ -11,8 +11,8 @@ from tests.systems.orchestrator.house import House, done, failed, release
 
 from interlock.errors import InvalidJob
 from interlock.store.records import Query
+from interlock.systems.orchestrator.body import TREE, TreeBody, tree_key
 from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, OrchestratorSettings
-from interlock.systems.orchestrator.trees.body import TREE, TreeBody, tree_key
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Grant
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.systems.orchestrator.house import done, failed
 from tests.systems.runs.site import Site, planned
 
-from interlock.systems.runs.comparison import LOOKS_BACK
+from interlock.systems.runs.views import LOOKS_BACK
 from interlock.wire.runs import Source
 
 MAIN = Source(repository="acme/shop", ref="refs/heads/main", sha="a" * 40)

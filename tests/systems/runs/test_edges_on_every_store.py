@@ -16,12 +16,10 @@ from tests.systems.runs.triggers.deliveries import push
 
 from interlock.engine.clock import StoreClock
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.runs.planning.planners import WorkflowPlanner
-from interlock.systems.runs.secrets import Secret
-from interlock.systems.runs.triggers.deliveries import Receipt, Triggers
-from interlock.systems.runs.triggers.rules import Evaluation, Rule, TriggerSettings
-from interlock.systems.runs.triggers.signatures import github_signature
-from interlock.systems.runs.triggers.submission import OnceOnly
+from interlock.systems.runs.planning.workflow import WorkflowPlanner
+from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
+from interlock.systems.runs.triggers import OnceOnly, Receipt, Triggers
+from interlock.systems.runs.webhook_security import Secret, github_signature
 from interlock.testing.servers import PostgresServer, RedisServer
 
 SECRET = Secret(b"the secret of github")

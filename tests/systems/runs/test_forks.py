@@ -16,8 +16,8 @@ from interlock.errors import InvalidJob, InvalidRun, TransitionRefused
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.vault import SecretPolicy, SecretScope
-from interlock.systems.runs.planning.planners import WorkflowPlanner
-from interlock.wire.caches import CacheRefused
+from interlock.systems.runs.planning.workflow import WorkflowPlanner
+from interlock.wire.artifacts import CacheRefused
 from interlock.wire.jobs import SHELL, JobSpec
 from interlock.wire.runner import Grant
 from interlock.wire.runs import ForkTerms, PlannedJob, RunSpec, Source

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.systems.runs.site import Site, planned
 
-from interlock.systems.runs.debounce import Debouncer
-from interlock.systems.runs.orders import Order, Orders
+from interlock.engine.debounce import Debouncer
+from interlock.systems.runs.reconciler import Order, Orders
 from interlock.wire.runs import Plan, RunSpec
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.systems.runs.site import Site, planned
 
-from interlock.systems.runs.reporting.port import NotTold, Report, Word
+from interlock.systems.runs.reporting.report import NotTold, Report, Word
 from interlock.systems.runs.reporting.reporter import Reporting
 from interlock.wire.runs import RunView
 

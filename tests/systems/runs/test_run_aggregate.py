@@ -13,9 +13,8 @@ from interlock.store.records import record_after
 from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody
-from interlock.systems.runs.commits import commit_of
-from interlock.systems.runs.orders import orders_of
 from interlock.systems.runs.plans import Graph, graph_of, pieces_of
+from interlock.systems.runs.reconciler import orders_of, run_commit_of
 from interlock.systems.runs.views import view_of
 from interlock.wire.runs import Plan, RunSpec
 
@@ -98,11 +97,11 @@ def test_a_timer_that_is_stale_does_nothing() -> None:
 def test_the_outcome_is_committed_with_the_call_to_report_it_and_only_once() -> None:
     draft = later(queued(plan(planned("a"))))
     draft.hear_jobs([ended(0)])
-    topics = [change.queue for change in commit_of(draft, mark="m", actor="").commit.changes]
+    topics = [change.queue for change in run_commit_of(draft, mark="m", actor="").commit.changes]
     assert topics == [None, "run.report"]
     after = later(draft)
     after.hear_jobs([ended(0, "FAILED")])
-    assert len(commit_of(after, mark="m", actor="").commit.changes) == 1
+    assert len(run_commit_of(after, mark="m", actor="").commit.changes) == 1
 
 
 def test_what_was_stopped_and_may_live_on_is_counted() -> None:

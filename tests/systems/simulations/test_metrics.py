@@ -13,10 +13,8 @@ from tests.systems.simulations.worker import begun, running, simulations
 from interlock.client import Interlock
 from interlock.errors import InvalidArguments, InvalidSimulation
 from interlock.testing.at_work import at_work
-from interlock.wire.samples import MOST_METRICS, MOST_SAMPLES, Sample, Samples
-from interlock.wire.simulations import Beat, SimulationMetrics
-from interlock.worker.simulation_context import SimulationContext
-from interlock.worker.simulations import simulation
+from interlock.wire.simulations import MOST_METRICS, MOST_SAMPLES, Beat, Sample, Samples, SimulationMetrics
+from interlock.worker.simulations import SimulationContext, simulation
 from interlock.worker.tasks import Registry
 
 

@@ -8,10 +8,10 @@ import pytest
 from tests.systems.orchestrator.house import House, done, failed
 
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
-from interlock.systems.supervisor import tasks
-from interlock.systems.supervisor.body import MISSED_BEATS
+from interlock.systems.supervisor import leases
+from interlock.systems.supervisor.aggregate import MISSED_BEATS
 from interlock.systems.supervisor.workers import Workers
-from interlock.wire.worker_filters import read_worker_filter
+from interlock.wire.filters import read_worker_filter
 from interlock.wire.workers import WorkerBeat, WorkerSpec, WorkerView
 
 BEAT_S = DEFAULT_SETTINGS.durations.worker_beat_every_s
@@ -52,14 +52,14 @@ async def test_a_worker_shows_what_it_does_now_and_what_it_did_lately_and_nothin
 async def test_where_more_jobs_run_than_are_looked_at_it_is_said(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "RUNNING", tasks.FIRST + 1)
+    monkeypatch.setattr(leases, "RUNNING", leases.FIRST + 1)
     made = await registered(house)
-    for _ in range(tasks.FIRST + 2):
+    for _ in range(leases.FIRST + 2):
         await house.started()
     shown = await workers(house).tasks(made.id)
-    assert (len(shown.now), shown.more) == (tasks.FIRST + 1, True)
-    monkeypatch.setattr(tasks, "LIGHT", 1)  # the first ones are so large that no others are read
-    assert len((await workers(house).tasks(made.id)).now) == tasks.FIRST
+    assert (len(shown.now), shown.more) == (leases.FIRST + 1, True)
+    monkeypatch.setattr(leases, "LIGHT", 1)  # the first ones are so large that no others are read
+    assert len((await workers(house).tasks(made.id)).now) == leases.FIRST
 
 
 async def test_a_worker_that_misses_heartbeats_is_marked_as_silent_until_it_is_heard(house: House) -> None:

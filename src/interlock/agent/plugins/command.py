@@ -19,7 +19,7 @@ from contextlib import suppress
 import msgspec
 
 from interlock.agent.port import Load, Workload
-from interlock.agent.words import ERROR_LENGTH
+from interlock.agent.protocol import ERROR_LENGTH
 
 LAST_WORDS_S = 0.2
 END_S = 2.0

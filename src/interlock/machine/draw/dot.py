@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from interlock.machine.draw.geometry import notes_of
 from interlock.machine.draw.plan import spine_of
 from interlock.machine.draw.text import first_sentence
-from interlock.machine.draw.texts import notes_of
 from interlock.machine.draw.theme import LIGHT
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The pieces of a picture, in pixels; y grows downwards.
+"""The pieces of a picture in pixels, the words in them, and how boxes stand in a column; y grows downwards.
 
 Lines keep out of each other's way by arithmetic, not by luck: every line that touches the spine
 has a y that is a multiple of `GRID_PX`, every line that touches a side column has one half a step
@@ -8,11 +8,18 @@ are the same line.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from statistics import median_low
 from typing import TYPE_CHECKING
 
+from interlock.machine.draw.text import cut, humane, one_line, width_px, wrap
+
 if TYPE_CHECKING:
-    from interlock.machine.blueprint import StateSheet, TransitionSheet
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from interlock.machine.blueprint import Blueprint, StateSheet, TransitionSheet
+
 
 GRID_PX = 10
 """The step of everything vertical."""
@@ -143,3 +150,120 @@ class Picture:
 def up_to_grid(length: float) -> int:
     """The next multiple of the grid that is no shorter."""
     return int(-(-length // GRID_PX)) * GRID_PX
+
+
+NAME_PX, NOTE_PX, EVENT_PX, GUARD_PX = 13.0, 10.5, 11.0, 9.5
+NAME_ROW_PX, NOTE_ROW_PX, EVENT_ROW_PX, GUARD_ROW_PX = 18, 14, 14, 12
+_GUARD_CHARS = 24
+_KEPT_ROOM_PX, _EVENT_ROOM_PX = 180, 260
+
+
+def notes_of(blueprint: Blueprint, state: StateSheet) -> tuple[str, ...]:
+    """The small print of a state: how long, whose turn, and what it takes without moving."""
+    known = []
+    if state.within is not None:
+        known.append(f"≤ {humane(state.within.seconds)}")
+    if state.turn:
+        known.append(one_line(state.turn))
+    kept = list(dict.fromkeys(k.event for k in blueprint.kept if k.state == state.name))
+    rows = [" · ".join(known)] if known else []
+    if kept:
+        rows += wrap("↻ " + ", ".join(map(one_line, kept)), NOTE_PX, _KEPT_ROOM_PX, rows=2)
+    return tuple(rows)
+
+
+def box_size_px(state: StateSheet, notes: Sequence[str]) -> tuple[float, float]:
+    """The room that a state's own words need."""
+    name = width_px(one_line(state.name), NAME_PX, bold=True)
+    widest = max([name, *(width_px(note, NOTE_PX) for note in notes)])
+    return widest + 32, NAME_ROW_PX + NOTE_ROW_PX * len(notes) + 22
+
+
+def words_of(transitions: Iterable[TransitionSheet]) -> Words:
+    """One row for each event, and below it the guard, where that is short and the same for all.
+
+    A guard that all events of the line have in common stands once, below the last of them.
+    """
+    guards: dict[tuple[str, str], list[str]] = {}
+    for t in transitions:
+        guards.setdefault((t.event, t.owner), []).append(" & ".join(t.guards))
+    common = len({guard for named in guards.values() for guard in named}) == 1
+    rows: list[Row] = []
+    for index, ((event, owner), named) in enumerate(guards.items()):
+        name = cut(one_line(event), EVENT_PX, _EVENT_ROOM_PX)
+        shown = named[0] if len(set(named)) == 1 and len(named[0]) <= _GUARD_CHARS else ""
+        hidden = any(named) and not shown
+        rows.append(Row(f"{name} ?" if hidden else name, EVENT_PX, EVENT_ROW_PX, owner))
+        if shown and (not common or index == len(guards) - 1):
+            rows.append(Row(f"[{one_line(shown)}]", GUARD_PX, GUARD_ROW_PX))
+    width = max(width_px(row.text, row.size_px) for row in rows)
+    return Words(tuple(rows), math.ceil(width), sum(row.height_px for row in rows))
+
+
+def hover_of(transition: TransitionSheet) -> str:
+    """Everything about a transition, for whoever points at its line."""
+    parts = [f"{transition.event}: {transition.source} → {transition.target}"]
+    if transition.guards:
+        parts.append(f"only if {' and '.join(transition.guards)}")
+    parts.append(f"by {transition.owner}")
+    if transition.why:
+        parts.append(transition.why)
+    return "\n".join(parts)
+
+
+GAP_PX = 30
+PILL_PAD_PX = 4
+_ARROW_AND_AIR_PX = 30
+
+
+def gap_px(pill_h_px: int | None, *, entry_below: bool) -> int:
+    """The space between two boxes: room for the label of the line that joins them."""
+    gap = GAP_PX if pill_h_px is None else pill_h_px + PILL_PAD_PX + _ARROW_AND_AIR_PX
+    return up_to_grid(gap + (GAP_PX if entry_below else 0))
+
+
+def from_the_top(heights_px: Sequence[int], gaps_px: Sequence[int]) -> list[int]:
+    """Tops of boxes that stand one below the other; `gaps_px[i]` is below box i."""
+    tops, y = [], 0
+    for height, gap in zip(heights_px, [*gaps_px, 0], strict=False):
+        tops.append(y)
+        y += height + gap
+    return tops
+
+
+@dataclass(slots=True)
+class _Pile:
+    """Boxes that touch, and where each of them would like the pile to begin."""
+
+    size: int
+    wishes: list[int]
+
+    @property
+    def start(self) -> int:
+        return median_low(self.wishes) if self.wishes else 0
+
+
+def near_wishes(
+    heights_px: Sequence[int], gaps_px: Sequence[int], wishes: Mapping[int, Sequence[int]]
+) -> list[int]:
+    """Tops as near as possible to where the boxes want to be, in order and without overlap.
+
+    Seen from the place that each box has in the closest packing, a wish is a shift, and the shifts
+    must not decrease downwards. So boxes that would collide are piled up, and a pile stands at the
+    median of its wishes: most of its lines are then straight.
+    """
+    packed = from_the_top(heights_px, gaps_px)
+    piles: list[_Pile] = []
+    for index, top in enumerate(packed):
+        mine = [wish - top for wish in wishes.get(index, ())]
+        piles.append(_Pile(1, mine))
+        while len(piles) > 1 and _collide(piles[-2], piles[-1]):
+            lower = piles.pop()
+            piles[-1] = _Pile(piles[-1].size + lower.size, piles[-1].wishes + lower.wishes)
+    shifts = [pile.start for pile in piles for _ in range(pile.size)]
+    return [top + round(shift / GRID_PX) * GRID_PX for top, shift in zip(packed, shifts, strict=True)]
+
+
+def _collide(upper: _Pile, lower: _Pile) -> bool:
+    """A box without wishes stands with its neighbour."""
+    return not lower.wishes or not upper.wishes or upper.start > lower.start

@@ -1,7 +1,8 @@
-"""Files that attempts leave behind: a runner brings them, and whoever sees the job may fetch them.
+"""Routes of files: artifacts that attempts leave behind, and caches that jobs keep for later ones.
 
-What somebody fetches was made by whatever ran in a job. So it is never shown as a page of this server:
-it is bytes of no type, to be saved, and no browser is to guess what they are.
+A runner uploads under the lease of its attempt; everyone who sees the job may download its artifacts. The
+content was made by whatever ran in a job, so it is never shown as a page of this server: it is bytes of no
+type, to be saved, and no browser is to guess what they are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from interlock.errors import (
     ArtifactExists,
     ArtifactGone,
     BlobsFull,
+    InvalidArguments,
     InvalidArtifact,
     LeaseExpired,
     LeaseRevoked,
@@ -32,14 +34,25 @@ from interlock.errors import (
 )
 from interlock.server.api.runner import known_as
 from interlock.server.api.visibility import job_of
-from interlock.server.claims import lease_of
+from interlock.server.authentication import lease_of
 from interlock.server.event_streams import PATIENCE_S
 from interlock.server.parts import Parts
 from interlock.server.problems import ArrivedTooSlowly, BadRequest
 from interlock.server.requests import ClientGone
 from interlock.server.routes import BYTES, Call, Confined, Lane, Route
 from interlock.systems.access.principals import Role
-from interlock.wire.artifacts import LEASE, RUNNER, ArtifactList, ArtifactView
+from interlock.wire.artifacts import (
+    CACHE,
+    LEASE,
+    MAX_KEY,
+    MAX_PREFIXES,
+    RUNNER,
+    ArtifactList,
+    ArtifactView,
+    CacheRefused,
+    CacheView,
+    UnknownCache,
+)
 
 UPLOAD_S = 3_600.0
 """How long one file may take, however steadily it comes."""
@@ -184,5 +197,96 @@ ROUTES = (
         query=ArtifactQuery,
         media=BYTES,
         errors=(UnknownJob, UnknownArtifact, ArtifactGone),
+    ),
+)
+
+
+class KeyQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Under which key."""
+
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)]
+
+
+class CacheQuery(KeyQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which cache is wanted."""
+
+    prefixes: Annotated[str, msgspec.Meta(max_length=MAX_PREFIXES * (MAX_KEY + 1))] = ""
+    """What the key of another one may begin with, separated by commas; the first goes before the others."""
+
+
+async def save_cache(call: Call) -> CacheView:
+    """Something for later jobs."""
+    try:
+        async with asyncio.timeout(UPLOAD_S) as limit, aclosing(call.body) as pieces:
+            return await call.parts.runtime.caches.keep(*_cache_owner(call), call.query.key, pieces)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise arrived_too_slowly() from None
+
+
+async def fetch_cache(call: Call) -> Response:
+    """What an earlier job has saved."""
+    key, prefixes = call.query.key, tuple(filter(None, call.query.prefixes.split(",")))[:MAX_PREFIXES]
+    found = await call.parts.runtime.caches.open(*_cache_owner(call), key, prefixes)
+    if found is None:
+        raise UnknownCache(
+            f"Nothing is saved under {key!r}.",
+            todo="Do the work, and save what shall be there next time.",
+            facts={"key": key},
+        )
+    view, pieces = found
+    answer = Download("cache", view.size, view.sha256, pieces)
+    answer.headers[CACHE] = msgspec.json.encode(view).decode()
+    return answer
+
+
+def _cache_owner(call: Call) -> tuple[str, str]:
+    lease, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
+    return lease_of(call.principal, lease), known_as(call.principal, runner_id)
+
+
+def _most_cache_bytes(parts: Parts) -> int:
+    settings = parts.runtime.orchestrator.settings.blobs
+    return min(settings.max_blob_bytes, settings.max_cache_bytes)
+
+
+_HEADERS = {LEASE: "The token of the lease.", RUNNER: "The runner that holds it."}
+_LEASE_ERRORS = (BadRequest, InvalidArguments, UnknownLease, LeaseExpired, LeaseRevoked, WrongRunner)
+
+CACHE_ROUTES = (
+    Route(
+        method="PUT",
+        path="/api/runner/caches",
+        name="saveCache",
+        summary="Save something for later jobs of the same repository, under the lease of an attempt.",
+        handler=save_cache,
+        role=Role.RUNNER,
+        by_claim=True,
+        confined=Confined.LEASED,
+        lane=Lane.RUNNER,
+        bounded=False,
+        streamed=True,
+        most=_most_cache_bytes,
+        query=KeyQuery,
+        headers=_HEADERS,
+        answer=CacheView,
+        errors=(*_LEASE_ERRORS, MessageRefused, CacheRefused, NoBlobs, BlobsFull, TooLarge, ArrivedTooSlowly),
+    ),
+    Route(
+        method="GET",
+        path="/api/runner/caches",
+        name="fetchCache",
+        summary="Fetch what an earlier job has saved, under the lease of an attempt.",
+        handler=fetch_cache,
+        role=Role.RUNNER,
+        by_claim=True,
+        confined=Confined.LEASED,
+        lane=Lane.RUNNER,
+        bounded=False,
+        query=CacheQuery,
+        headers=_HEADERS,
+        media=BYTES,
+        errors=(*_LEASE_ERRORS, MessageRefused, UnknownCache),
     ),
 )

@@ -1,17 +1,33 @@
-"""Looking at jobs, stopping one, and doing one again."""
+"""Routes of jobs: submit, list, show, cancel and retry them, singly or by filter; attempts.
+
+Similar failures: no index of failures exists, and counting a table would cost more the more has failed. So
+the newest failed jobs are read, up to a bound of jobs and of bytes, and the answer says how many that were.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from interlock.errors import RequestIdReused, TransitionNotAllowed, UnknownJob
-from interlock.lifecycles.job import JOB
+from interlock.errors import (
+    InterlockError,
+    InvalidJob,
+    RequestIdReused,
+    TerminalState,
+    TooLarge,
+    TransitionNotAllowed,
+    UnknownJob,
+)
+from interlock.lifecycles import job
+from interlock.lifecycles.job import FAILED, JOB
 from interlock.server.api.visibility import (
     Sight,
+    every_job,
     filter_of,
     job_of,
     page_of,
@@ -23,9 +39,15 @@ from interlock.server.api.visibility import (
     sight_of,
     unknown_job,
 )
+from interlock.server.bulk import act_once, answer_of, part_of
 from interlock.server.messages import (
+    ActionAnswer,
+    ActionRequest,
+    AttemptList,
+    AttemptsQuery,
     CancelRequest,
     CountView,
+    Done,
     EntryView,
     HistoryPage,
     HistoryQuery,
@@ -33,19 +55,88 @@ from interlock.server.messages import (
     JobsQuery,
     LogLineView,
     LogPage,
+    ManyJobs,
+    OneJob,
     PageQuery,
     RetryRequest,
     Submitted,
+    Undone,
     entry_view,
 )
+from interlock.server.problems import UnknownAttempt
+from interlock.server.requests import decode
 from interlock.server.routes import Call, Confined, Link, Route
-from interlock.store.records import Entry, Key, Query
-from interlock.systems.access.principals import Role
+from interlock.store.records import Entry, Key, Query, Record
+from interlock.systems.access.principals import NotAllowed, Role
 from interlock.systems.orchestrator.attachments import LOG, Chunk, lines_of
 from interlock.systems.orchestrator.explanation import Explanation
-from interlock.wire.filter_words import BadFilter
-from interlock.wire.jobs import JobView
-from interlock.wire.wanted import LOOKED_AT
+from interlock.systems.orchestrator.views import glimpse_failure
+from interlock.wire.filter_language import LOOKED_AT, BadFilter
+from interlock.wire.jobs import AttemptView, JobSpec, JobView
+
+
+class _Peek(msgspec.Struct):
+    """As much as is needed to know whether it is one job or many."""
+
+    jobs: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_PEEK = msgspec.json.Decoder(_Peek)
+_ONE = msgspec.json.Decoder(OneJob)
+_MANY = msgspec.json.Decoder(ManyJobs)
+
+
+def read_submission(body: bytes) -> OneJob | ManyJobs:
+    """One job, or several under `jobs`."""
+    if decode(_PEEK, body).jobs is msgspec.UNSET:
+        return decode(_ONE, body)
+    return decode(_MANY, body)
+
+
+async def submit(call: Call) -> Submitted:
+    """Make them, all or none under a request id."""
+    match call.body:
+        case ManyJobs(jobs=jobs):
+            specs: tuple[JobSpec, ...] = jobs
+        case one:
+            specs = (one.spec(),)
+    call.principal.need_queues(spec.queue for spec in specs)
+    if call.principal.scoped:
+        for parent in {spec.parent_job_id for spec in specs if spec.parent_job_id}:
+            await job_of(call, parent)
+    ids = await call.parts.runtime.jobs.submit_many(specs, actor=call.actor, request_id=call.request_id)
+    return Submitted(ids=tuple(ids), id=ids[0] if len(ids) == 1 else None)
+
+
+SUBMISSION_ROUTES = (
+    Route(
+        method="POST",
+        path="/api/jobs",
+        name="submitJobs",
+        summary="Submit one job, or up to 1,000 together.",
+        handler=submit,
+        role=Role.SUBMITTER,
+        confined=Confined.NAMES,
+        bodies=(OneJob, ManyJobs),
+        read=read_submission,
+        repeatable=True,
+        answer=Submitted,
+        status=201,
+        errors=(InvalidJob, TooLarge, RequestIdReused, UnknownJob, TerminalState, NotAllowed),
+        example={"task": "shop.send", "input": {"order": 17}, "queue": "mail", "request_id": "order-17"},
+        answer_example={"id": "j_0123456789ab", "ids": ["j_0123456789ab"]},
+        links=(
+            Link("getJob", "job_id"),
+            Link("getJobHistory", "job_id"),
+            Link("explainJob", "job_id"),
+            Link("getJobLogs", "job_id"),
+            Link("cancelJob", "job_id"),
+            Link("retryJob", "job_id"),
+            Link("listAttempts", "job"),
+        ),
+    ),
+)
+
 
 A = TypeVar("A")
 
@@ -273,5 +364,219 @@ ROUTES = (
         example={"request_id": "again-17"},
         answer_example={"id": "j_0123456789ac", "ids": ["j_0123456789ac"]},
         links=(Link("getJob", "job_id"),),
+    ),
+)
+
+
+async def list_attempts(call: Call) -> AttemptList:
+    """The attempts of one job."""
+    asked: AttemptsQuery = call.query
+    job = await job_of(call, asked.job)
+    return AttemptList(job_id=job.id, attempts=job.attempts)
+
+
+async def get_attempt(call: Call) -> AttemptView:
+    """One attempt; its id begins with that of its job."""
+    attempt_id = call.path["attempt_id"]
+    try:
+        job = await job_of(call, attempt_id.split(".")[0])
+    except UnknownJob:
+        raise _unknown(attempt_id) from None
+    for attempt in job.attempts:
+        if attempt.id == attempt_id:
+            return attempt
+    raise _unknown(attempt_id)
+
+
+def _unknown(attempt_id: str) -> UnknownAttempt:
+    return UnknownAttempt(
+        f"There is no attempt {attempt_id[:100]}.",
+        todo="List them with GET /api/attempts?job=ID.",
+        facts={"attempt_id": attempt_id[:100]},
+    )
+
+
+ATTEMPT_ROUTES = (
+    Route(
+        method="GET",
+        path="/api/attempts",
+        name="listAttempts",
+        summary="List the attempts of a job.",
+        handler=list_attempts,
+        role=Role.VIEWER,
+        confined=Confined.HIDES,
+        query=AttemptsQuery,
+        answer=AttemptList,
+        errors=(UnknownJob,),
+        links=(Link("getAttempt", "attempt_id", "$response.body#/attempts/0/id"),),
+    ),
+    Route(
+        method="GET",
+        path="/api/attempts/{attempt_id}",
+        name="getAttempt",
+        summary="Show one attempt.",
+        handler=get_attempt,
+        role=Role.VIEWER,
+        confined=Confined.HIDES,
+        parameters={"attempt_id": "The id of an attempt: job.shard.index"},
+        answer=AttemptView,
+        errors=(UnknownAttempt,),
+    ),
+)
+
+
+ENDPOINT = "actions"
+
+
+async def act(call: Call) -> ActionAnswer:
+    """Find them, do it with each, and say what came of it."""
+    return await act_once(call, ENDPOINT, call.body, partial(_act, call))
+
+
+async def _act(call: Call) -> ActionAnswer:
+    asked: ActionRequest = call.body
+    views, more = await _matching(call, asked)
+    if asked.dry_run:
+        done = tuple(Done(id=view.id, state=view.state) for view in views)
+        return ActionAnswer(action=asked.action, dry_run=True, done=done, more=more)
+    return answer_of(asked.action, await _all(call, asked, views), more=more)
+
+
+async def _matching(call: Call, asked: ActionRequest) -> tuple[list[JobView], bool]:
+    """Only those with which it can be done at all: what has ended is not stopped, what runs not redone."""
+    ended = asked.action == "retry"
+    states = [str(state) for state in job.JOB.states if (state in job.ENDED) is ended]
+    wanted = filter_of(call, asked.filter).among(states)
+    if not wanted.wanted_states:
+        return [], False
+    found = [view async for view in every_job(call, wanted, asked.limit)]
+    return [view for view in found if view is not None], None in found
+
+
+async def _all(call: Call, asked: ActionRequest, views: Sequence[JobView]) -> list[Done | Undone]:
+    jobs, ids = call.parts.runtime.jobs, [view.id for view in views]
+    request_ids = [part_of(call.request_id, job_id) for job_id in ids]
+    if asked.action == "retry":
+        made = await jobs.retry_all(ids, actor=call.actor, request_ids=request_ids)
+        return [_outcome(view, view.state, new) for view, new in zip(views, made, strict=True)]
+    states = await jobs.cancel_all(ids, reason=asked.reason, actor=call.actor, request_ids=request_ids)
+    return [
+        _outcome(
+            view,
+            state if isinstance(state, str) else "",
+            state if isinstance(state, InterlockError) else None,
+        )
+        for view, state in zip(views, states, strict=True)
+    ]
+
+
+def _outcome(view: JobView, state: str, came: str | InterlockError | None) -> Done | Undone:
+    if isinstance(came, InterlockError):
+        return Undone(id=view.id, code=came.code, error=came.sentence)
+    return Done(id=view.id, state=state, new_id=came)
+
+
+BULK_ROUTES = (
+    Route(
+        method="POST",
+        path="/api/jobs/actions",
+        name="actOnJobs",
+        summary="Cancel or retry every job that a filter means; with dry_run only say which.",
+        handler=act,
+        role=Role.OPERATOR,
+        confined=Confined.HIDES,
+        bodies=(ActionRequest,),
+        repeatable=True,
+        answer=ActionAnswer,
+        errors=(BadFilter, RequestIdReused, UnknownJob),
+        example={"filter": "state:failed queue:mail since:1h", "action": "retry", "dry_run": True},
+    ),
+)
+
+
+MOST = 1_000
+"""How many failed jobs are looked at."""
+MOST_BYTES = 8_000_000
+"""How much of them is read: inputs may be large."""
+PAGE = 100
+SHOWN = 10
+_SIGN = 300
+"""So many characters of an error say which one it is."""
+
+_VARIES = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+")
+
+
+class Alike(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The jobs of the same task that failed with the same error, but for numbers and ids in it."""
+
+    number: int
+    """How many of those looked at, with the job itself; 0 when it has not failed."""
+    looked_at: int
+    """How many failed jobs were looked at, newest first."""
+    more: bool = False
+    """There are older ones that were not looked at."""
+    since: datetime | None = None
+    """When the first of them failed."""
+    ids: tuple[str, ...] = ()
+    """The newest of them, and the oldest one last."""
+
+
+async def list_alike(call: Call) -> Alike:
+    """Look through the newest failed jobs for the failure of this one."""
+    job = await job_of(call)
+    if job.failure is None or job.state != FAILED:
+        return Alike(number=0, looked_at=0)
+    sign = (job.task, job.failure.failure_class, _error_signature(job.failure.error))
+    found = {job.id: job.completed_at or job.updated_at}
+    looked_at, more = 0, False
+    async for record in _newest_failed(call):
+        if record is None:
+            more = True
+            break
+        if not call.principal.sees(record.queue or ""):
+            continue
+        looked_at += 1
+        seen = glimpse_failure(record)
+        if (seen.task, seen.failure_class, _error_signature(seen.error)) == sign:
+            found[record.id] = seen.failed_at or record.updated_at
+    ids = sorted(found, key=lambda each: found[each], reverse=True)
+    shown = ids if len(ids) <= SHOWN else [*ids[: SHOWN - 1], ids[-1]]
+    return Alike(number=len(ids), looked_at=looked_at, more=more, since=min(found.values()), ids=tuple(shown))
+
+
+async def _newest_failed(call: Call) -> AsyncIterator[Record | None]:
+    """Yield failed jobs up to the bounds, then None when there are older ones."""
+    number, size, cursor = 0, 0, ""
+    while True:
+        query = Query(kind=JOB.name, states=(FAILED,), limit=min(PAGE, MOST - number), cursor=cursor)
+        page = await call.parts.store.find(query)
+        for record in page.records:
+            number, size = number + 1, size + record.size
+            yield record
+        cursor = page.cursor
+        if not cursor:
+            return
+        if number >= MOST or size >= MOST_BYTES:
+            yield None
+            return
+
+
+def _error_signature(error: str) -> str:
+    """Return an error without what differs from one time to the next."""
+    return _VARIES.sub("#", error[:_SIGN])
+
+
+SIMILAR_FAILURE_ROUTES = (
+    Route(
+        method="GET",
+        path="/api/jobs/{job_id}/alike",
+        name="listAlike",
+        summary="Count the jobs among the newest 1,000 failed ones that failed the same way, and since when.",
+        handler=list_alike,
+        role=Role.VIEWER,
+        confined=Confined.HIDES,
+        parameters={"job_id": "The id of a job."},
+        answer=Alike,
+        errors=(UnknownJob,),
     ),
 )

@@ -20,7 +20,7 @@ from interlock.server.routes import Call, Confined, Route
 from interlock.store.contract import Store
 from interlock.store.records import Query
 from interlock.systems.access.principals import Role
-from interlock.systems.meanings import meanings_of
+from interlock.systems.catalogue import meanings_of
 
 SVG = "image/svg+xml"
 COUNTED = 10_000

@@ -30,13 +30,13 @@ from interlock.errors import (
     UnknownWorker,
     WrongRunner,
 )
-from interlock.server.claims import lease_of
+from interlock.server.authentication import lease_of
 from interlock.server.problems import BadRequest
 from interlock.server.requests import ClientGone, decode
 from interlock.server.routes import Call, Confined, Handler, Lane, Route
 from interlock.systems.access.principals import Principal, Role
-from interlock.systems.orchestrator.answers import raise_for_answer
-from interlock.systems.orchestrator.idempotent_claims import ClaimOver
+from interlock.systems.orchestrator.grants import ClaimOver
+from interlock.systems.orchestrator.tokens import raise_for_answer
 from interlock.wire.runner import (
     MAX_TASKS,
     Ack,

@@ -1,6 +1,13 @@
-"""Asking for runs, looking at them, stopping them, and doing them again."""
+"""Routes of runs: submit, list, show, approve, cancel and rerun them; reports, analysis, artifacts.
+
+Runs are about all queues, so a token that is confined to some queues sees none of them.
+"""
 
 from __future__ import annotations
+
+from functools import partial
+
+import msgspec
 
 from interlock.errors import (
     InvalidRun,
@@ -10,28 +17,62 @@ from interlock.errors import (
     TransitionNotAllowed,
     UnknownRun,
 )
+from interlock.lifecycles import run
 from interlock.lifecycles.run import RUN
-from interlock.server.api.run_queries import page_of_runs, run_id_in
-from interlock.server.messages import HistoryPage, HistoryQuery, entry_view
-from interlock.server.routes import Call, Link, Route
-from interlock.server.run_messages import (
+from interlock.server.api.visibility import is_shaped
+from interlock.server.bulk import act_once, answer_of, part_of, with_each
+from interlock.server.messages import (
+    ActionAnswer,
     ApproveRun,
     CancelRun,
     DeclineRun,
+    Done,
+    HistoryPage,
+    HistoryQuery,
     OneRun,
     RerunQuery,
     RerunRequest,
+    RunActionRequest,
+    RunArtifact,
+    RunArtifacts,
+    RunArtifactsQuery,
     RunJobs,
     RunJobsQuery,
     RunPage,
     RunQuery,
     RunsQuery,
+    entry_view,
 )
+from interlock.server.routes import Call, Link, Route
 from interlock.store.records import Key
 from interlock.systems.access.principals import Role
-from interlock.wire.filter_words import BadFilter
-from interlock.wire.run_filters import read_run_filter
-from interlock.wire.runs import RerunPreview, RunExplanation, RunView
+from interlock.systems.runs.failure_analysis import FlakyJobs, RunAnalysis
+from interlock.systems.runs.reporting.reporter import ReportView
+from interlock.systems.runs.search import found_runs
+from interlock.wire.filter_language import BadFilter
+from interlock.wire.filters import WantedRuns, read_run_filter
+from interlock.wire.runs import RerunPreview, RunComparison, RunExplanation, RunView
+
+
+def run_id_in(call: Call) -> str:
+    """The id in the address, if it can be one at all; nothing else reaches the store."""
+    run_id = call.path["run_id"]
+    if not is_shaped(run_id):
+        raise UnknownRun(
+            f"There is no run {run_id[:64]}.",
+            todo="Look for it with GET /api/runs; runs are pruned a while after they were reported.",
+            facts={"run_id": run_id[:64]},
+        )
+    return run_id
+
+
+async def page_of_runs(
+    call: Call, wanted: WantedRuns, *, limit: int, cursor: str = ""
+) -> tuple[list[RunView], str]:
+    """As many runs as were asked for, and the cursor of the next ones."""
+    now = await call.parts.runtime.engine.clock.now()
+    found = await found_runs(call.parts.runtime.runs, wanted, now, limit=limit, cursor=cursor, looks=1)
+    return found.views, found.cursor
 
 
 async def submit_run(call: Call) -> RunView:
@@ -309,5 +350,209 @@ ROUTES = (
         query=RerunQuery,
         answer=RerunPreview,
         errors=(UnknownRun, InvalidRun, TransitionNotAllowed),
+    ),
+)
+
+
+ENDPOINT = "run actions"
+
+
+async def act(call: Call) -> ActionAnswer:
+    """Find them, do it with each, and say what came of it."""
+    return await act_once(call, ENDPOINT, call.body, partial(_act, call))
+
+
+async def _act(call: Call) -> ActionAnswer:
+    asked: RunActionRequest = call.body
+    states, more = await _matching(call, asked)
+    if asked.dry_run:
+        done = tuple(Done(id=run_id, state=state) for run_id, state in states.items())
+        return ActionAnswer(action=asked.action, dry_run=True, done=done, more=more)
+
+    async def one(run_id: str) -> Done:
+        runs, request_id = call.parts.runtime.runs, part_of(call.request_id, run_id)
+        if asked.action == "rerun":
+            new = await runs.rerun(run_id, asked.which, actor=call.actor, request_id=request_id)
+            return Done(id=run_id, state=states[run_id], new_id=new.id)
+        after = await runs.cancel(run_id, reason=asked.reason, actor=call.actor, request_id=request_id)
+        return Done(id=run_id, state=after.state)
+
+    return answer_of(asked.action, await with_each(states, one), more=more)
+
+
+async def _matching(call: Call, asked: RunActionRequest) -> tuple[dict[str, str], bool]:
+    """Only those with which it can be done at all: what has ended is not stopped, what runs not redone."""
+    ended = asked.action == "rerun"
+    states = [str(state) for state in run.RUN.states if (state in run.SETTLED) is ended]
+    wanted = read_run_filter(asked.filter).among(states)
+    if not wanted.wanted_states:
+        return {}, False
+    views, cursor = await page_of_runs(call, wanted, limit=asked.limit)
+    return {view.id: view.state for view in views}, bool(cursor)
+
+
+BULK_ROUTES = (
+    Route(
+        method="POST",
+        path="/api/runs/actions",
+        name="actOnRuns",
+        summary="Cancel or do again every run that a filter means; with dry_run only say which.",
+        handler=act,
+        role=Role.OPERATOR,
+        everything=True,
+        bodies=(RunActionRequest,),
+        repeatable=True,
+        answer=ActionAnswer,
+        errors=(BadFilter, RequestIdReused),
+        example={"filter": "outcome:failed workflow:ci since:1d", "action": "rerun", "dry_run": True},
+    ),
+)
+
+
+class Reports(msgspec.Struct, frozen=True):
+    """Who is told about a run; without reporters of its own a server tells its log, and has none."""
+
+    reports: tuple[ReportView, ...]
+
+
+class FlakyQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which flaky jobs are looked for."""
+
+    repository: str = ""
+    workflow: str = ""
+    cursor: str = ""
+    limit: int = 100
+
+
+class ComparisonQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run is compared with."""
+
+    other: str = ""
+    """The id of a run; without one the last green run of the same workflow, repository and ref."""
+
+
+async def reports(call: Call) -> Reports:
+    """How far each reporter is."""
+    return Reports(tuple(await call.parts.runtime.runs.reports(call.path["run_id"])))
+
+
+async def report_again(call: Call) -> Reports:
+    """Those who were given up on are told once more."""
+    return Reports(tuple(await call.parts.runtime.runs.report_again(call.path["run_id"])))
+
+
+async def analysis(call: Call) -> RunAnalysis:
+    """The class of each failure, how sure one can be, and why."""
+    return await call.parts.runtime.runs.analysing.of(call.path["run_id"])
+
+
+async def compare(call: Call) -> RunComparison:
+    """What has changed since the last green run, or since another one."""
+    asked: ComparisonQuery = call.query
+    return await call.parts.runtime.runs.compare(run_id_in(call), other=asked.other)
+
+
+async def list_artifacts(call: Call) -> RunArtifacts:
+    """What some of its jobs have left behind; a job that has not started has left nothing."""
+    asked: RunArtifactsQuery = call.query
+    runtime, run_id = call.parts.runtime, run_id_in(call)
+    jobs = await runtime.runs.jobs(run_id, first=asked.first, limit=asked.limit + 1)
+    shown = [job for job in jobs[: asked.limit] if job.started_at is not None]
+    found = [
+        RunArtifact(job=job.name, artifact=view)
+        for job in shown
+        for view in await runtime.artifacts.list(job.job_id)
+    ]
+    return RunArtifacts(
+        run_id=run_id,
+        artifacts=tuple(found),
+        next=asked.first + asked.limit if len(jobs) > asked.limit else None,
+    )
+
+
+async def flaky(call: Call) -> FlakyJobs:
+    """Jobs that have passed and failed on one commit."""
+    asked: FlakyQuery = call.query
+    return await call.parts.runtime.runs.analysing.flaky(
+        repository=asked.repository,
+        workflow=asked.workflow,
+        cursor=asked.cursor,
+        limit=max(1, min(asked.limit, 1_000)),
+    )
+
+
+OUTCOME_ROUTES = (
+    Route(
+        method="GET",
+        path="/api/runs/{run_id}/reports",
+        name="listReports",
+        summary="Show who is told about a run, and how far that is.",
+        handler=reports,
+        role=Role.VIEWER,
+        everything=True,
+        answer=Reports,
+        errors=(UnknownRun,),
+        parameters=_RUN,
+    ),
+    Route(
+        method="POST",
+        path="/api/runs/{run_id}/reports/again",
+        name="reportAgain",
+        summary="Tell those once more about a run who were given up on.",
+        handler=report_again,
+        role=Role.OPERATOR,
+        everything=True,
+        answer=Reports,
+        errors=(UnknownRun,),
+        parameters=_RUN,
+    ),
+    Route(
+        method="GET",
+        path="/api/runs/{run_id}/analysis",
+        name="analyseRun",
+        summary="Say why jobs of a run have failed, how sure that is, and by which evidence.",
+        handler=analysis,
+        role=Role.VIEWER,
+        everything=True,
+        answer=RunAnalysis,
+        errors=(UnknownRun,),
+        parameters=_RUN,
+    ),
+    Route(
+        method="GET",
+        path="/api/runs/{run_id}/comparison",
+        name="compareRun",
+        summary="Compare a run with the last green run of its workflow, repository and ref, or with another.",
+        handler=compare,
+        role=Role.VIEWER,
+        everything=True,
+        query=ComparisonQuery,
+        answer=RunComparison,
+        errors=(UnknownRun,),
+        parameters=_RUN,
+    ),
+    Route(
+        method="GET",
+        path="/api/runs/{run_id}/artifacts",
+        name="listRunArtifacts",
+        summary="List what the jobs of a run have left behind, in the order of its plan.",
+        handler=list_artifacts,
+        role=Role.VIEWER,
+        everything=True,
+        query=RunArtifactsQuery,
+        answer=RunArtifacts,
+        errors=(UnknownRun,),
+        parameters=_RUN,
+    ),
+    Route(
+        method="GET",
+        path="/api/flaky",
+        name="listFlakyJobs",
+        summary="List jobs that have passed and failed on one commit lately.",
+        handler=flaky,
+        role=Role.VIEWER,
+        everything=True,
+        query=FlakyQuery,
+        answer=FlakyJobs,
     ),
 )

@@ -1,10 +1,19 @@
-"""Starting simulations, looking at them, and pausing, resuming and cancelling them."""
+"""Routes of simulations: start, list, show, pause, resume, move and cancel them, and follow one live.
+
+The live stream sends the journal of one simulation as it grows. Steps leave no entry in the journal, so
+progress is read now and then. A reader that returns with the id of the last event it has seen misses
+nothing but steps, of which it is sent the latest at once.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec import Meta
 from starlette.responses import Response
 
 from interlock.errors import (
@@ -15,6 +24,7 @@ from interlock.errors import (
     NotJson,
     RequestIdReused,
     SimulationExists,
+    StoreUnavailable,
     TerminalState,
     TooLarge,
     TransitionNotAllowed,
@@ -22,37 +32,195 @@ from interlock.errors import (
     UnknownState,
     VersionChanged,
 )
-from interlock.server.api.events import Admitted
+from interlock.server.api.journal import Admitted
 from interlock.server.api.visibility import is_shaped
-from interlock.server.event_streams import EventStream
-from interlock.server.messages import HistoryPage, entry_view
+from interlock.server.event_streams import SILENCE_S, Broadcast, EventStream, gap_after
+from interlock.server.messages import Cursor, HistoryPage, Limit, Reason, RequestId, entry_view
 from interlock.server.problems import BadRequest, TooMany
 from interlock.server.routes import Call, Confined, Lane, Link, Route
-from interlock.server.simulation_messages import (
-    MoveSimulation,
-    OneSimulation,
-    PauseRequested,
-    ResumeSimulation,
-    SimulationAction,
-    SimulationBeat,
-    SimulationEventsQuery,
-    SimulationPage,
-    SimulationsQuery,
-    StaleQuery,
-    StaleSimulations,
-)
-from interlock.server.simulation_stream import SimulationStream
 from interlock.systems.access.principals import Role
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.simulations.validation import unknown
+from interlock.systems.simulations.views import KINDS, news_of
 from interlock.wire.simulations import (
     PRIORITIES,
     SaidOfSimulation,
     SimulationFilter,
     SimulationMetrics,
+    SimulationNews,
     SimulationOrders,
+    SimulationSpec,
     SimulationView,
 )
+
+
+class OneSimulation(
+    SimulationSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One simulation that somebody wants, perhaps under a request id."""
+
+    request_id: RequestId | None = None
+
+    def spec(self) -> SimulationSpec:
+        """The simulation without the id of the request, which is not part of it."""
+        return SimulationSpec(**{name: getattr(self, name) for name in SimulationSpec.__struct_fields__})
+
+
+class SimulationsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which page of which simulations."""
+
+    status: Annotated[str, Meta(max_length=200, description="One or more, separated by commas.")] = ""
+    priority: Annotated[str, Meta(max_length=20, description="low, normal or high.")] = ""
+    text: Annotated[str, Meta(max_length=200, description="Part of its id, task or scenario.")] = ""
+    limit: Limit = 50
+    cursor: Cursor = ""
+
+
+class SimulationAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pause, resume or cancel a simulation."""
+
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class ResumeSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Resume a simulation, perhaps in another queue."""
+
+    queue: Annotated[str, Meta(max_length=64, description="Queue of its job; its own if empty.")] = ""
+
+
+class MoveSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Move a simulation that is driven by hand to another status."""
+
+    status: Annotated[str, Meta(min_length=1, max_length=20, description="The status to move it to.")]
+    expected_version: (
+        Annotated[int, Meta(ge=1, le=2**53, description="Refuse if it is in another version.")] | None
+    ) = None
+    worker_id: Annotated[str, Meta(max_length=200, description="Who executes it.")] | None = None
+    step: Annotated[int, Meta(ge=0, le=2**53, description="The last completed step.")] | None = None
+    error: Annotated[str, Meta(max_length=2_000, description="Why it failed or was interrupted.")] = ""
+
+
+class SimulationBeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sign of life of a simulation that is driven by hand."""
+
+    worker_id: Annotated[str, Meta(min_length=1, max_length=200, description="Who executes it.")]
+    step: Annotated[int, Meta(ge=0, le=2**53, description="The last completed step.")]
+
+
+class StaleQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """For how long nothing was heard."""
+
+    timeout_s: (
+        Annotated[float, Meta(gt=0, le=31_536_000, description="Default: `simulation_silence_s`.")] | None
+    ) = None
+
+
+class StaleSimulations(msgspec.Struct, frozen=True, kw_only=True):
+    """Simulations that run and were not heard of for too long."""
+
+    run_ids: tuple[str, ...]
+
+
+class SimulationEventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From where on."""
+
+    after: Annotated[str, Meta(max_length=200, description="A cursor; Last-Event-ID goes before it.")] = ""
+
+
+class SimulationPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Simulations, newest first. `cursor` is for the next page, and is empty at the end."""
+
+    simulations: tuple[SimulationView, ...]
+    cursor: str
+
+
+class PauseRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """It was asked to pause; its worker does so after the present step."""
+
+    status: Literal["pause_requested"] = "pause_requested"
+    simulation: SimulationView
+
+
+LOOK_EVERY_S = 0.5
+PAGE = 500
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class SimulationStream:
+    """What one reader is sent about one simulation."""
+
+    def __init__(
+        self,
+        broadcast: Broadcast,
+        run_id: str,
+        cursor: str,
+        look: Callable[[], Awaitable[SimulationView | None]],
+    ) -> None:
+        self._broadcast = broadcast
+        self._run_id = run_id
+        self.cursor = cursor
+        self._look = look
+        self._seen: tuple[object, ...] = ()
+
+    def beginning(self) -> bytes:
+        """Where the reader is, so that it can come back there although nothing has happened yet."""
+        return b"retry: 1000\nid: %s\n\n" % self.cursor.encode()
+
+    async def next(self) -> bytes:
+        """What has happened; after a long silence a sign of life."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SILENCE_S
+        while True:
+            try:
+                piece = await self._entries() + await self._step()
+            except StoreUnavailable:
+                piece = b""
+            if piece:
+                return piece
+            if loop.time() >= until:
+                return b": still here\nid: %s\n\n" % self.cursor.encode()
+            await self._broadcast.news(LOOK_EVERY_S)
+
+    async def _entries(self) -> bytes:
+        pieces: list[bytes] = []
+        while True:
+            feed = await self._broadcast.read(self.cursor, PAGE)
+            if feed.gap:
+                pieces.append(gap_after(self.cursor))
+            self.cursor = feed.entries[-1].cursor if feed.entries else feed.cursor or self.cursor
+            pieces += [
+                _event(news, entry.cursor)
+                for entry in feed.entries
+                if entry.id == self._run_id and entry.kind in KINDS
+                for news in news_of(entry)
+            ]
+            if len(feed.entries) < PAGE:
+                return b"".join(pieces)
+
+    async def _step(self) -> bytes:
+        view = await self._look()
+        if view is None:
+            return b""
+        seen = (
+            view.status,
+            view.current_step,
+            view.total_steps,
+            view.danger_count,
+            view.resuming,
+            view.stale,
+        )
+        if seen == self._seen:
+            return b""
+        self._seen = seen
+        return _event(SimulationNews(event="step", run_id=view.run_id, simulation=view), self.cursor)
+
+
+def _event(news: SimulationNews, cursor: str) -> bytes:
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (
+        cursor.encode(), news.event.encode(), _ENCODER.encode(news),
+    )  # fmt: skip
 
 
 async def start_simulation(call: Call) -> SimulationView:

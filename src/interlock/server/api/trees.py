@@ -21,13 +21,13 @@ from interlock.errors import (
 )
 from interlock.server.api.runner import known_as
 from interlock.server.api.visibility import job_of, place_asked, place_told, sight_of
-from interlock.server.claims import lease_of
+from interlock.server.authentication import lease_of
 from interlock.server.messages import Cursor
 from interlock.server.problems import BadRequest
 from interlock.server.routes import Call, Confined, Lane, Route
 from interlock.systems.access.principals import NotAllowed, Role
 from interlock.wire.artifacts import LEASE, RUNNER
-from interlock.wire.trees import MAX_NODES, NODES, Born, ChildPage, NewChildren, TreeView
+from interlock.wire.jobs import MAX_NODES, NODES, Born, ChildPage, NewChildren, TreeView
 
 
 class TreeQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

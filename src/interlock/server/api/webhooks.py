@@ -16,10 +16,15 @@ import msgspec
 from interlock.server.parts import Parts
 from interlock.server.requests import check_announced
 from interlock.server.routes import Call, Lane, Route
-from interlock.systems.runs.triggers.deliveries import Receipt, webhook_off
-from interlock.systems.runs.triggers.errors import BadPayload, NotSigned, WebhookOff
-from interlock.systems.runs.triggers.rules import TriggerSettings
-from interlock.systems.runs.triggers.signatures import check_github, check_standard
+from interlock.systems.runs.trigger_events import TriggerSettings
+from interlock.systems.runs.triggers import Receipt, webhook_off
+from interlock.systems.runs.webhook_security import (
+    BadPayload,
+    NotSigned,
+    WebhookOff,
+    check_github,
+    check_standard,
+)
 
 
 class GithubEvent(msgspec.Struct, frozen=True):

@@ -1,24 +1,23 @@
-"""Workers: they register, beat and are given orders; people look at them and hold them."""
+"""Routes of workers: register, heartbeat, orders, list, pause, stop; quarantine of runners."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from interlock.errors import (
-    InvalidWorker,
-    RequestIdReused,
-    TransitionNotAllowed,
-    UnknownWorker,
-)
+from interlock.errors import InvalidWorker, RequestIdReused, TransitionNotAllowed, UnknownWorker
 from interlock.lifecycles.worker import WORKER
 from interlock.server.api.runner import known_as
 from interlock.server.api.visibility import is_shaped
+from interlock.server.bulk import act_once, answer_of, part_of, with_each
 from interlock.server.messages import (
+    ActionAnswer,
     Cursor,
+    Done,
     HistoryPage,
     HistoryQuery,
     Limit,
@@ -29,13 +28,15 @@ from interlock.server.messages import (
 from interlock.server.routes import Call, Confined, Handler, Lane, Link, Route
 from interlock.store.records import Key
 from interlock.systems.access.principals import Role
-from interlock.systems.supervisor.body import runner_id_of
-from interlock.systems.supervisor.workers import Workers, unknown_worker
-from interlock.wire.filter_words import BadFilter
-from interlock.wire.worker_filters import read_worker_filter
+from interlock.systems.supervisor.aggregate import runner_id_of
+from interlock.systems.supervisor.workers import Workers, found_workers, meant, unknown_worker
+from interlock.wire.filter_language import BadFilter
+from interlock.wire.filters import read_worker_filter
 from interlock.wire.workers import (
     Namesakes,
     Pools,
+    Standings,
+    StandingView,
     WorkerBeat,
     WorkerDeath,
     WorkerOrders,
@@ -407,4 +408,114 @@ ROUTES = (
     _hold(_SUPERVISED, "resume", "Take work again."),
     _hold(_SUPERVISED, "terminate", "Stop a worker for certain; its work returns to the queue."),
     _hold(_SUPERVISED, "drain", "Finish what it has, and go."),
+)
+
+
+ENDPOINT = "worker actions"
+
+
+class WorkerActionRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Do something with every worker that a filter means."""
+
+    filter: Annotated[str, Meta(max_length=2_000, description="Which workers: `state:running label:gpu`.")]
+    action: Literal["pause", "resume", "terminate", "drain"]
+    dry_run: Annotated[bool, Meta(description="Only say which workers it would be.")] = False
+    give_back: Annotated[
+        bool, Meta(description="Pause only: give back what they have, instead of finishing it.")
+    ] = False
+    limit: Limit = 100
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+async def act(call: Call) -> ActionAnswer:
+    """Find them, do it with each, and say what came of it."""
+    return await act_once(call, ENDPOINT, call.body, partial(_act, call))
+
+
+async def _act(call: Call) -> ActionAnswer:
+    asked: WorkerActionRequest = call.body
+    workers = call.parts.runtime.workers
+    wanted = meant(read_worker_filter(asked.filter), asked.action)
+    now = await call.parts.runtime.engine.clock.now()
+    found = await found_workers(workers, wanted, now, limit=asked.limit)
+    if asked.dry_run:
+        done = tuple(Done(id=view.id, state=view.state) for view in found.views)
+        return ActionAnswer(action=asked.action, dry_run=True, done=done, more=found.more)
+    more = {"give_back": asked.give_back} if asked.action == "pause" else {}
+
+    async def one(worker_id: str) -> Done:
+        after = await getattr(workers, asked.action)(
+            worker_id,
+            reason=asked.reason,
+            actor=call.actor,
+            request_id=part_of(call.request_id, worker_id),
+            **more,
+        )
+        return Done(id=worker_id, state=after.state)
+
+    outcomes = await with_each([view.id for view in found.views], one)
+    return answer_of(asked.action, outcomes, more=found.more)
+
+
+BULK_ROUTES = (
+    Route(
+        method="POST",
+        path="/api/supervisor/workers/actions",
+        name="actOnWorkers",
+        summary="Hold, resume or end every worker that a filter means; with dry_run only say which.",
+        handler=act,
+        role=Role.OPERATOR,
+        everything=True,
+        bodies=(WorkerActionRequest,),
+        repeatable=True,
+        answer=ActionAnswer,
+        errors=(BadFilter, RequestIdReused),
+        example={"filter": "label:gpu workspace:ci", "action": "pause", "dry_run": True, "reason": "deploy"},
+    ),
+)
+
+
+class LiftRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which runner is in order again."""
+
+    runner: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
+    reason: Annotated[str, msgspec.Meta(max_length=1_000)] = ""
+
+
+async def list_standings(call: Call) -> Standings:
+    """Every runner that has lost work lately."""
+    return Standings(runners=tuple(await call.parts.runtime.quarantine.list()))
+
+
+async def lift_quarantine(call: Call) -> StandingView:
+    """Give a runner work again."""
+    asked: LiftRequest = call.body
+    return await call.parts.runtime.quarantine.lift(asked.runner, actor=call.actor, reason=asked.reason)
+
+
+QUARANTINE_ROUTES = (
+    Route(
+        method="GET",
+        path="/api/quarantine",
+        name="listQuarantine",
+        summary="List the runners that have lost work lately, and those that are given none because of it.",
+        handler=list_standings,
+        role=Role.VIEWER,
+        everything=True,
+        answer=Standings,
+    ),
+    Route(
+        method="POST",
+        path="/api/quarantine/lift",
+        name="liftQuarantine",
+        summary="Give a runner work again that was quarantined.",
+        handler=lift_quarantine,
+        role=Role.OPERATOR,
+        everything=True,
+        bodies=(LiftRequest,),
+        answer=StandingView,
+        errors=(UnknownWorker,),
+        example={"runner": "build-7", "reason": "the disk was full"},
+    ),
 )

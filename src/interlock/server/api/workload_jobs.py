@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from interlock.agent.kinds import Kind, load_kind, offered_homes
+from interlock.agent.port import Kind, load_kind, offered_homes
 from interlock.errors import (
     CannotLoad,
     InterlockError,
@@ -30,8 +30,7 @@ from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.server.api.visibility import job_of, unknown_job
-from interlock.server.routes import Call, Confined, Link, Route
-from interlock.server.workload_messages import (
+from interlock.server.api.workloads import (
     PercentilePoint,
     SecondsQuery,
     StartedWorkload,
@@ -45,17 +44,16 @@ from interlock.server.workload_messages import (
     WorkloadPercentiles,
     WorkloadSeconds,
 )
+from interlock.server.routes import Call, Confined, Link, Route
 from interlock.store.records import Query
 from interlock.systems.access.principals import NotAllowed, Role
-from interlock.systems.fleet.live import Live, lives_in
-from interlock.systems.fleet.outcome import WorkloadResult
+from interlock.systems.fleet.outcome import Live, WorkloadResult, lives_in
 from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec, checked, spec_of
 from interlock.systems.fleet.spec import job_of as driving_job
 from interlock.systems.fleet.workload_file import WORKLOAD_FILE
 from interlock.systems.orchestrator.attachments import LOG, Chunk
-from interlock.wire.fleet.errors import UnknownWorkload
 from interlock.wire.jobs import JobView
-from interlock.wire.workloads import Latencies, SecondView
+from interlock.wire.workloads import Latencies, SecondView, UnknownWorkload
 
 MOST_AGENTS_SHOWN = 200
 RECORDS_LOOKED_AT = 400

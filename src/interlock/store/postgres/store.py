@@ -10,21 +10,26 @@ from itertools import islice
 import asyncpg
 
 from interlock.store.catalogue import Catalogue
-from interlock.store.checking import check_limit, check_prune, check_query, known_kind
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import write_cursor
-from interlock.store.limits import TIMEOUT_S
-from interlock.store.postgres.batch import BatchPart
-from interlock.store.postgres.claiming import Claiming
+from interlock.store.postgres.claims import Claims
+from interlock.store.postgres.commits import BatchPart, CommitWriter
 from interlock.store.postgres.connections import APPLICATION, Connections
 from interlock.store.postgres.failures import unavailable
-from interlock.store.postgres.places import Place, place_of
+from interlock.store.postgres.notifier import Notifier
 from interlock.store.postgres.queries import query as statement
-from interlock.store.postgres.rows import Conditions, entry_of, feed_of, record_of, recorded_of, status_of
+from interlock.store.postgres.rows import (
+    Conditions,
+    Place,
+    entry_of,
+    feed_of,
+    place_of,
+    record_of,
+    recorded_of,
+    status_of,
+)
 from interlock.store.postgres.schema import MIGRATE_S, MIGRATIONS, Server, open_schema, refuse_if_newer
 from interlock.store.postgres.target import target_of
-from interlock.store.postgres.waking import Waking
-from interlock.store.postgres.writing import Writing
 from interlock.store.ranking import microseconds
 from interlock.store.records import (
     Claim,
@@ -40,6 +45,7 @@ from interlock.store.records import (
     Recorded,
     Work,
 )
+from interlock.store.validation import TIMEOUT_S, check_limit, check_prune, check_query, known_kind
 
 CAP = 10_000
 """How far status counts."""
@@ -62,10 +68,10 @@ class PostgresStore:
         self._target = target_of(url)
         self._catalogue = catalogue
         self._connections = Connections(self._target, timeout_s)
-        self._waking = Waking(self._connections, self.latest)
+        self._waking = Notifier(self._connections, self.latest)
         self._server: Server | None = None
-        self._writing = Writing(self._target, catalogue, self.capabilities)
-        self._claiming = Claiming(self._connections, self._writing)
+        self._writing = CommitWriter(self._target, catalogue, self.capabilities)
+        self._claiming = Claims(self._connections, self._writing)
         self._closed = False
 
     def __repr__(self) -> str:

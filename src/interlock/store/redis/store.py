@@ -20,10 +20,8 @@ from typing import Any
 
 from interlock.errors import StoreUnavailable
 from interlock.store.catalogue import Catalogue
-from interlock.store.checking import check_commits, check_limit, check_prune, check_query, known_kind
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import write_cursor
-from interlock.store.limits import TIMEOUT_S
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Claim,
@@ -39,13 +37,17 @@ from interlock.store.records import (
     Work,
 )
 from interlock.store.redis import scripts
-from interlock.store.redis.address import read_address
-from interlock.store.redis.greeting import Greeting, check_names
-from interlock.store.redis.links import Links
-from interlock.store.redis.packing import Showing, pack, pack_asked, pack_query, pack_work, plain
-from interlock.store.redis.places import BEGINNING, START, cursor_of, place_of, written
-from interlock.store.redis.places import after as after_cursor
-from interlock.store.redis.reading import (
+from interlock.store.redis.codec import (
+    BEGINNING,
+    START,
+    Showing,
+    cursor_of,
+    journal_place,
+    pack,
+    pack_claim,
+    pack_query,
+    pack_text,
+    pack_work,
     read_count,
     read_entries,
     read_found,
@@ -55,8 +57,20 @@ from interlock.store.redis.reading import (
     read_recorded,
     read_status,
     read_taken,
+    stream_id,
 )
-from interlock.store.redis.wakes import Wakes
+from interlock.store.redis.codec import page_start as after_cursor
+from interlock.store.redis.connections import Connections, read_address
+from interlock.store.redis.handshake import Handshake, check_names
+from interlock.store.redis.notifier import Notifier
+from interlock.store.validation import (
+    TIMEOUT_S,
+    check_commits,
+    check_limit,
+    check_prune,
+    check_query,
+    known_kind,
+)
 
 _MICROSECOND = timedelta(microseconds=1)
 _MAX_TAKEN = 5_000
@@ -84,9 +98,9 @@ class RedisStore:
         self._catalogue = catalogue
         self._hold_us = round(hold_s * 1_000_000)
         address = read_address(url)
-        self._greeting = Greeting(tag, address.shown, catalogue)
-        self._links = Links(address, tag, timeout_s, self._greeting)
-        self._wakes = Wakes(self._links, f"{tag}:wake", timeout_s)
+        self._greeting = Handshake(tag, address.shown, catalogue)
+        self._links = Connections(address, tag, timeout_s, self._greeting)
+        self._wakes = Notifier(self._links, f"{tag}:wake", timeout_s)
         self._showing = Showing(catalogue, address.shown_under or tag)
         self._floor_us = 0
 
@@ -192,7 +206,7 @@ class RedisStore:
         """Take, decide, commit. Before that, records whose time has come are moved into their lanes."""
         known_kind(self._catalogue, claim.kind)
         check_limit(claim.limit)
-        asked = pack_asked(claim)
+        asked = pack_claim(claim)
         limit, until = min(claim.limit, _MAX_TAKEN), self._links.deadline()
         answer = None
         for another in range(_PROMOTING_ROUNDS, -1, -1):
@@ -220,16 +234,16 @@ class RedisStore:
 
     async def recall(self, request_id: str) -> Recorded | None:
         """What is remembered, unless it has expired."""
-        fields = await self._links.call(scripts.RECALL, plain(request_id), self._floor_us)
+        fields = await self._links.call(scripts.RECALL, pack_text(request_id), self._floor_us)
         return None if fields is None else read_recorded(request_id, fields)
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
         """The journal is one stream, written by scripts that run one after the other."""
         check_limit(limit)
-        start = place_of(after)
-        answer = await self._links.call(scripts.FEED, written(start), limit)
+        start = journal_place(after)
+        answer = await self._links.call(scripts.FEED, stream_id(start), limit)
         pruned, entries = read_entries(answer, start, limit)
-        gap = start < place_of(pruned)
+        gap = start < journal_place(pruned)
         if entries:
             return Feed(entries, entries[-1].cursor, gap)
         return Feed((), pruned if gap or not after else after, gap)
@@ -243,7 +257,7 @@ class RedisStore:
         """The entries of one record."""
         known_kind(self._catalogue, key.kind)
         check_limit(limit)
-        answer = await self._links.call(scripts.HISTORY, key.kind, plain(key.id), after_version, limit)
+        answer = await self._links.call(scripts.HISTORY, key.kind, pack_text(key.id), after_version, limit)
         _, entries = read_entries(answer, BEGINNING, limit)
         return Feed(entries, entries[-1].cursor if entries else "")
 

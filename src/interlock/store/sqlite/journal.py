@@ -19,7 +19,7 @@ import msgspec
 from interlock.store.cursors import bad_cursor
 from interlock.store.ranking import moment
 from interlock.store.records import Entry, Feed, Key, Note
-from interlock.store.sqlite.opening import snapshot
+from interlock.store.sqlite.database import snapshot
 from interlock.store.sqlite.rows import STATE_OF_GIVEN, Row, list_text, note_of
 
 LONGEST_TRAIL = 256

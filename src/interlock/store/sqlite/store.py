@@ -22,9 +22,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from interlock.store.catalogue import Catalogue
-from interlock.store.checking import check_commits, check_limit, check_prune, check_query, known_kind
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
-from interlock.store.limits import TIMEOUT_S
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Claim,
@@ -40,15 +38,19 @@ from interlock.store.records import (
     Work,
     number_of,
 )
-from interlock.store.sqlite import claims, journal, queries
-from interlock.store.sqlite.clock import HeldClock
+from interlock.store.sqlite import journal, queries
+from interlock.store.sqlite.database import HeldClock, least_epoch, path_of, raise_epoch, url_of
 from interlock.store.sqlite.failures import store_error
-from interlock.store.sqlite.ledger import Ledger
-from interlock.store.sqlite.location import path_of, url_of
-from interlock.store.sqlite.opening import least_epoch, raise_epoch
-from interlock.store.sqlite.reader import Reader, Subscribers
-from interlock.store.sqlite.retention import compact, prune
-from interlock.store.sqlite.writer import Writer
+from interlock.store.sqlite.threads import Reader, Subscribers, Writer
+from interlock.store.sqlite.transaction import Transaction, compact, prune
+from interlock.store.validation import (
+    TIMEOUT_S,
+    check_commits,
+    check_limit,
+    check_prune,
+    check_query,
+    known_kind,
+)
 
 
 class SqliteStore:
@@ -119,7 +121,7 @@ class SqliteStore:
     async def raise_epoch(self, above: int = 0) -> int:
         """Count on from the larger one."""
 
-        def work(ledger: Ledger) -> int:
+        def work(ledger: Transaction) -> int:
             return raise_epoch(ledger.connection, max(above, least_epoch(ledger.now_us)), by=1)
 
         return await self._writer.do(work)
@@ -150,7 +152,7 @@ class SqliteStore:
         known_kind(self._catalogue, claim.kind)
         check_limit(claim.limit)
         return await self._decided(
-            lambda ledger: claims.ready(ledger.connection, claim, ledger.now_us), decide, claim.limit
+            lambda ledger: queries.ready(ledger.connection, claim, ledger.now_us), decide, claim.limit
         )
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
@@ -159,7 +161,7 @@ class SqliteStore:
         for kind in kinds:
             known_kind(self._catalogue, kind)
         return await self._decided(
-            lambda ledger: claims.due(ledger.connection, kinds, ledger.now_us, limit), decide, limit
+            lambda ledger: queries.due(ledger.connection, kinds, ledger.now_us, limit), decide, limit
         )
 
     async def recall(self, request_id: str) -> Recorded | None:
@@ -212,9 +214,9 @@ class SqliteStore:
         return await self._reader.do(lambda connection: queries.status(connection, url_of(self._path)))
 
     async def _decided(
-        self, select: Callable[[Ledger], list[claims.Keyed]], decide: Decide, limit: int
+        self, select: Callable[[Transaction], list[queries.Keyed]], decide: Decide, limit: int
     ) -> list[Outcome]:
-        def work(ledger: Ledger) -> list[Outcome]:
+        def work(ledger: Transaction) -> list[Outcome]:
             try:
                 taken = select(ledger)
             except (UnicodeError, OverflowError) as error:  # of the claim, not of the decision

@@ -1,45 +1,135 @@
-"""Making, listing, rotating and revoking tokens, and when each was used last."""
+"""Access tokens: their table, the form of their secrets; create, list, rotate and revoke them.
+
+    il_6f2c9d41a07be358_8c1f…64 hex digits…    a token
+    is_0b7d1f52c9e6a384_51d0…                  a session
+
+The first part names the record, so that checking a token is one look-up. The second is a secret of 256 bits
+of which only a digest is kept; there is nothing to guess, so a plain SHA-256 is enough.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import partial
 
 import msgspec
 
 from interlock.engine.aggregate import Entity, RecordKind, rewritten
 from interlock.engine.bulk import Item, apply_all
-from interlock.engine.pages import every_record
+from interlock.engine.loader import every_record
 from interlock.engine.unit_of_work import Applied, Decision, Engine, IdempotencyKey, failed
 from interlock.errors import InterlockError
-from interlock.machine import Event
-from interlock.store.records import (
-    Change,
-    Commit,
-    Committed,
-    Key,
-    Query,
-    Record,
-    RequestReused,
+from interlock.machine import (
+    STAY,
+    Deadline,
+    Event,
+    Machine,
+    command,
+    end,
+    ignore,
+    on,
+    state,
+    timer,
 )
-from interlock.systems.access.lifecycle import (
-    ACTIVE,
-    LIFETIME,
-    OVERLAP,
-    ROTATING,
-    TOKEN,
-    WORKING,
-    expire,
-    retire,
-    revoke,
-    rotate,
-    rotate_at_once,
-)
+from interlock.store.records import Change, Commit, Committed, Key, Query, Record, RequestReused
 from interlock.systems.access.principals import Role
-from interlock.systems.access.secret import ID_BYTES, SECRET_BYTES, Secret
+
+
+class TokenState(StrEnum):
+    """Where a token stands."""
+
+    ACTIVE = "active"
+    ROTATING = "rotating"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+
+
+ACTIVE, ROTATING = TokenState.ACTIVE, TokenState.ROTATING
+REVOKED, EXPIRED = TokenState.REVOKED, TokenState.EXPIRED
+WORKING = (ACTIVE, ROTATING)
+"""A token in one of these states lets its holder in."""
+
+rotate = command("rotate", "Replace the secret; the old one works for a while.", by="admin")
+rotate_at_once = command("rotate_at_once", "Replace the secret; the old one works no more.", by="admin")
+retire = timer("retire", "The time of the old secret is over.", by="clock")
+revoke = command("revoke", "Somebody takes it back.", by="admin")
+expire = timer("expire", "Its time is over.", by="clock")
+
+LIFETIME = Deadline(expire, "token_lifetime_s", 90 * 86_400.0, since="it was made, unless it says otherwise")
+"""How long a token lasts unless somebody says otherwise."""
+OVERLAP = Deadline(retire, "token_overlap_s", 600.0, since="it was rotated, unless it says otherwise")
+"""How long the old secret works beside the new one, so that its holders can be given the new one."""
+
+# fmt: off
+TOKEN = Machine[TokenState, None](
+    "token",
+    "A secret that stands for somebody, with a role.",
+    initial=ACTIVE,
+    spine=(ACTIVE, ROTATING, EXPIRED),
+    stop=(revoke,),
+    states=(
+        state(ACTIVE, "Whoever has it is let in.", turn="admin", within=LIFETIME),
+        state(ROTATING, "Its new secret and its old one both let in.", turn="clock", within=OVERLAP),
+        end(REVOKED, "Somebody has taken it back."),
+        end(EXPIRED, "Its time is over."),
+    ),
+    rows=(
+        on(rotate, ACTIVE, ROTATING, owner="admin", why="Holders of the old secret need time to change it."),
+        on(rotate, ROTATING, STAY, owner="admin", arms=OVERLAP,
+           why="The secret before the last one works no more."),
+        on(rotate_at_once, ACTIVE, STAY, owner="admin", why="Somebody else may have the old secret."),
+        on(rotate_at_once, ROTATING, ACTIVE, owner="admin", why="Somebody else may have an old secret."),
+        on(retire, ROTATING, ACTIVE, owner="clock", why="Every holder has had time to change it."),
+        on(revoke, WORKING, REVOKED, owner="admin", why="It is not wanted any more, or is not secret."),
+        on(expire, WORKING, EXPIRED, owner="clock", why="A secret that lasts for ever is found one day."),
+        ignore(retire, (ACTIVE, REVOKED, EXPIRED), why="no old secret works"),
+        ignore(expire, (REVOKED, EXPIRED), why="it is over"),
+    ),
+)
+# fmt: on
+
+
+_SHAPE = re.compile(r"(il|is)_([0-9a-f]{16})_([0-9a-f]{64})", re.ASCII)
+_PREFIXES = {"token": "il", "session": "is"}
+
+ID_BYTES = 8
+SECRET_BYTES = 32
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """A token or a session, taken apart. It never shows its secret by accident."""
+
+    id: str
+    secret: str
+    kind: str = "token"
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.id}>"
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    @property
+    def text(self) -> str:
+        """The token as it is handed over, once."""
+        return f"{_PREFIXES[self.kind]}_{self.id}_{self.secret}"
+
+    @property
+    def digest(self) -> str:
+        """What is kept of the secret."""
+        return hashlib.sha256(self.secret.encode()).hexdigest()
+
+
+def read_secret(text: str, kind: str = "token") -> Secret | None:
+    """Return the parts of a token, or of a session; None for anything that cannot be one."""
+    found = _SHAPE.fullmatch(text)
+    return Secret(found[2], found[3], kind) if found and found[1] == _PREFIXES[kind] else None
+
 
 MAX_LIFETIME = timedelta(days=3_660)
 MAX_OVERLAP = timedelta(days=30)

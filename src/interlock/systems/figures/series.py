@@ -1,12 +1,73 @@
-"""What a record of figures keeps: counts and durations by period, queue and task. Pure."""
+"""Records of figures: counts and durations by period, queue and task, from the journal. Pure.
+
+A record of figures is forgotten after seven days.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 import msgspec
+
+from interlock.lifecycles import attempt, job
+from interlock.lifecycles.attempt import ATTEMPT, lease_revoked
+from interlock.lifecycles.job import JOB
+from interlock.machine import (
+    STAY,
+    Deadline,
+    Machine,
+    command,
+    end,
+    ignore,
+    on,
+    refuse,
+    state,
+    timer,
+)
+from interlock.store.records import Entry, Record, StepLine
+
+
+class FiguresState(StrEnum):
+    """Where a record of figures stands."""
+
+    COUNTING = "counting"
+    FORGOTTEN = "forgotten"
+
+
+COUNTING, FORGOTTEN = FiguresState.COUNTING, FiguresState.FORGOTTEN
+
+count = command("count", "More entries of the journal were counted.", by="server")
+expire = timer("expire", "The period that it is about is long over.", by="clock")
+forget = command("forget", "The figures are not wanted.", by="operator")
+
+KEPT = Deadline(expire, "figures_kept_s", 7 * 86_400.0, since="the end of the period that it is about")
+
+# fmt: off
+FIGURES = Machine[FiguresState, None](
+    "figures",
+    "Counts and durations of jobs, for a quarter of an hour or for half a day.",
+    initial=COUNTING,
+    spine=(COUNTING, FORGOTTEN),
+    stop=(forget,),
+    states=(
+        state(COUNTING, "Entries of the journal are added to it.", turn="clock", within=KEPT),
+        end(FORGOTTEN, "It is too old to be shown."),
+    ),
+    rows=(
+        on(count, COUNTING, STAY, owner="server", why="The journal has gone on."),
+        on(expire, COUNTING, FORGOTTEN, owner="clock", why="Figures are shown for seven days."),
+        on(forget, COUNTING, FORGOTTEN, owner="operator", why="An operator wants to start anew."),
+        refuse(count, FORGOTTEN, why="it is too old to be shown"),
+        ignore(expire, FORGOTTEN, why="it is forgotten"),
+        ignore(forget, FORGOTTEN, why="it is forgotten"),
+    ),
+)
+# fmt: on
+
 
 Pair: TypeAlias = tuple[str, str]
 """A queue and a task. An empty task stands for other tasks of the queue, an empty queue for other queues."""
@@ -122,7 +183,7 @@ class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def read_part(body: bytes) -> Part:
     """Return the figures in a record."""
-    return _decode(body)
+    return _decode_part(body)
 
 
 def written(part: Part) -> bytes:
@@ -135,7 +196,7 @@ def written(part: Part) -> bytes:
     return body
 
 
-_decode = msgspec.json.Decoder(Part).decode
+_decode_part = msgspec.json.Decoder(Part).decode
 
 
 def bucket_of(seconds: float) -> int:
@@ -172,3 +233,147 @@ def largest(backlog: Backlog, most: int = QUEUES) -> Backlog:
     if rest := [backlog[queue] for queue in ranked[most:]]:
         kept[""] = (sum(each[0] for each in rest), sum(each[1] for each in rest))
     return kept
+
+
+_MOVES = {
+    str(job.RUNNING): "started",
+    str(job.COMPLETED): "completed",
+    str(job.FAILED): "failed",
+    str(job.CANCELED): "canceled",
+}
+ENDS = frozenset(("completed", "failed", "canceled"))
+_TRIED = frozenset(map(str, (attempt.FAILED, attempt.TIMED_OUT, attempt.STALE)))
+
+
+class Event(NamedTuple):
+    """Something that is counted."""
+
+    minute: int
+    job_id: str
+    what: str
+    """The name of a count of a cell."""
+    pending: int = 0
+    """By how much it changes the number of jobs that are pending."""
+    running: int = 0
+
+
+class Facts(NamedTuple):
+    """What a job's record says that its journal does not."""
+
+    pair: Pair
+    wait_s: float | None = None
+    run_s: float | None = None
+
+
+NOTHING = Facts(OTHER)
+
+
+class _Times(msgspec.Struct, frozen=True, gc=False):
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+
+
+class _Body(msgspec.Struct, gc=False):
+    task: str
+    data: _Times = _Times()
+
+
+_decode_job = msgspec.json.Decoder(_Body).decode
+
+
+def minute_of(at: datetime) -> int:
+    """Return the number of a minute since 1970."""
+    return int(at.timestamp() // 60)
+
+
+def events_of(entries: Iterable[Entry]) -> Iterator[Event]:
+    """Return what is counted of these entries."""
+    for entry in entries:
+        if entry.kind != JOB.name or entry.note.refusal:
+            continue
+        minute, ended = minute_of(entry.at), False
+        if entry.version == 1:
+            yield Event(minute, entry.id, "submitted", pending=1)
+        for step in entry.note.steps:
+            if step.machine == JOB.name and step.moves and (what := _MOVES.get(str(step.target))):
+                ended = what != "started"
+                yield _moved(minute, entry.id, what, step)
+        if not ended:
+            for step in entry.note.steps:
+                if _is_lost_try(step):
+                    yield Event(minute, entry.id, "retried")
+
+
+def _moved(minute: int, job_id: str, what: str, step: StepLine) -> Event:
+    begun = str(step.source) == job.RUNNING
+    running = int(what == "started") - int(begun)
+    return Event(minute, job_id, what, pending=0 if begun else -1, running=running)
+
+
+def _is_lost_try(step: StepLine) -> bool:
+    """Whether an attempt has ended without success; one that was given back has only moved."""
+    return (
+        step.machine == ATTEMPT.name
+        and step.moves
+        and str(step.target) in _TRIED
+        and step.event != lease_revoked.name
+    )
+
+
+def facts_of(record: Record) -> Facts:
+    """Return the queue and task of a job, and how long it has taken if it has ended."""
+    try:
+        body = _decode_job(record.body)
+    except msgspec.MsgspecError:  # one job that a stranger has written must not end all counting
+        return Facts((record.queue or "", ""))
+    times, wait_s, run_s = body.data, None, None
+    if times.started_at is not None and times.completed_at is not None:
+        wait_s = max(0.0, (times.started_at - record.created_at).total_seconds())
+        run_s = max(0.0, (times.completed_at - times.started_at).total_seconds())
+    return Facts((record.queue or "", body.task), wait_s, run_s)
+
+
+def sample(ids: Sequence[str], most: int) -> list[str]:
+    """Return up to so many of these ids, evenly spread."""
+    if len(ids) <= most:
+        return list(ids)
+    return [ids[place * len(ids) // most] for place in range(most)]
+
+
+def spread(ids: Sequence[str], known: Mapping[str, Facts]) -> dict[str, Facts]:
+    """Return facts for each id: those of an unknown one are those of the nearest known one before it."""
+    latest = next((known[job_id] for job_id in ids if job_id in known), NOTHING)
+    facts: dict[str, Facts] = {}
+    for job_id in ids:
+        latest = facts[job_id] = known.get(job_id, latest)
+    return facts
+
+
+def cells_of(events: Iterable[Event], facts: Mapping[str, Facts]) -> dict[tuple[int, Pair], Cell]:
+    """Return the counts by minute and pair."""
+    cells: dict[tuple[int, Pair], Cell] = {}
+    for event in events:
+        known = facts.get(event.job_id, NOTHING)
+        cell = cells.setdefault((event.minute, known.pair), Cell())
+        setattr(cell, event.what, getattr(cell, event.what) + 1)
+        if event.what not in ENDS:
+            continue
+        for buckets, seconds in ((cell.wait, known.wait_s), (cell.run, known.run_s)):
+            if seconds is not None:
+                bucket = bucket_of(seconds)
+                buckets[bucket] = buckets.get(bucket, 0) + 1
+    return cells
+
+
+def backlog_after(before: Backlog, events: Iterable[Event], facts: Mapping[str, Facts]) -> Backlog:
+    """Return the backlog by queue after these events; queues without any are left out."""
+    backlog = dict(before)
+    for event in events:
+        queue = facts.get(event.job_id, NOTHING).pair[0]
+        pending, running = backlog.get(queue, (0, 0))
+        backlog[queue] = (pending + event.pending, running + event.running)
+    return {
+        queue: (max(0, pending), max(0, running))
+        for queue, (pending, running) in backlog.items()
+        if pending > 0 or running > 0
+    }

@@ -1,15 +1,131 @@
-"""The result of a workload on a fleet, as it is kept. It is read without the libraries that measure."""
+"""Progress and result of a workload, as they are shown and kept. Neither needs the libraries that measure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from interlock.systems.fleet.coverage import Coverage, Verdict
-from interlock.systems.fleet.start import Spread
-from interlock.systems.fleet.thresholds import Threshold
-from interlock.wire.workloads import Latencies, SecondView
+from interlock.systems.fleet.clocks import Spread, some, took
+from interlock.systems.fleet.spec import Coverage, Threshold, Verdict, WorkloadSpec
+from interlock.systems.orchestrator.attachments import Chunk
+from interlock.text import counted
+from interlock.wire.workloads import Happened, Latencies, SecondView
+
+if TYPE_CHECKING:
+    from interlock.systems.fleet.results import Merged
+
+
+LEVEL = "stats"
+"""The level of the log at which the numbers of each second are."""
+
+
+class AgentLive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One agent, right now."""
+
+    agent: str
+    state: str
+    """What was heard of it last; empty before it has taken the workload."""
+    rate: float = 0.0
+    operations: int = 0
+    errors: int = 0
+    corrupt: bool = False
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All of them, right now."""
+
+    elapsed_s: float
+    duration_s: float
+    running: int
+    agents: int
+    operations: int = 0
+    errors: int = 0
+    rate: float = 0.0
+    """Operations in the newest second that all have reported."""
+    latencies: Latencies = Latencies()
+    """Of that second."""
+    backlog: int = 0
+    """Operations that were due and have not begun."""
+    silent: dict[str, float] = {}
+    """Agents that should have reported and have not, and for how many seconds."""
+    members: tuple[AgentLive, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """In a line, for people."""
+        told = [f"{self.running} of {counted(self.agents, 'agent')} running"]
+        if self.operations:
+            found = self.latencies
+            told = [
+                f"{self.rate:,.0f} op/s",
+                f"p50 {took(found.p50_ms)}",
+                f"p99 {took(found.p99_ms)}",
+                counted(self.errors, "error"),
+                *([f"{self.backlog:,} waiting to begin"] if self.backlog else ()),
+                *told,
+            ]
+        if self.silent:
+            told.append(f"{some(tuple(self.silent))} silent for {max(self.silent.values()):.0f} s")
+        return " · ".join(told)
+
+
+def live_of(
+    spec: WorkloadSpec,
+    merged: Merged,
+    states: Mapping[str, Happened | None],
+    elapsed_s: float,
+    silent: Mapping[str, float] = MappingProxyType({}),
+) -> Live:
+    """From what was heard so far, and who is silent for how many seconds."""
+    second = merged.latest(silent=silent.keys())
+    parts = merged.parts.values()
+    return Live(
+        elapsed_s=round(elapsed_s, 3),
+        duration_s=spec.duration_s,
+        running=sum(state is Happened.RUNNING and name not in silent for name, state in states.items()),
+        agents=len(states),
+        operations=merged.operations,
+        errors=merged.errors,
+        rate=float(second.operations) if second else 0.0,
+        latencies=second.latencies if second else Latencies(),
+        backlog=merged.backlog,
+        silent={agent: round(silent[agent], 1) for agent in silent},
+        members=tuple(
+            AgentLive(
+                agent=part.agent,
+                state=str(states[part.agent] or ""),
+                rate=round(part.rate, 1),
+                operations=part.last.operations if part.last else 0,
+                errors=part.last.errors if part.last else 0,
+                corrupt=bool(part.fault),
+            )
+            for part in parts
+        ),
+    )
+
+
+def line_of(live: Live) -> str:
+    """What the log of the job says of a second; without the agents, of which there may be many."""
+    return msgspec.json.encode(msgspec.structs.replace(live, members=())).decode()
+
+
+def read_line(text: str) -> Live:
+    """What `line_of` has written."""
+    return msgspec.json.decode(text, type=Live)
+
+
+def lives_in(chunk: Chunk) -> Iterator[Live]:
+    """Yield every second that some lines of a log tell of."""
+    for line in chunk.lines:
+        if line.level == LEVEL:
+            with suppress(msgspec.MsgspecError):
+                yield read_line(line.text)
+
 
 LOST = "LOST"
 MOST_SECONDS_IN_A_RESULT = 600

@@ -1,23 +1,372 @@
-"""What is left of a workload on a fleet: one result, which says what it is worth and what it speaks for."""
+"""Merge the reports of all agents into one result: counts, true percentiles, and a verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+import tempfile
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
 
 from interlock.lifecycles.workload import Status
-from interlock.plurals import counted
 from interlock.systems.fleet import histograms
-from interlock.systems.fleet.clocks import Offset
-from interlock.systems.fleet.coverage import Coverage, Verdict, covered, verdict_of
-from interlock.systems.fleet.figures import some, took
-from interlock.systems.fleet.merged import Merged, Part
+from interlock.systems.fleet.clocks import Offset, Start, began_ms, some, spread_of, took
+from interlock.systems.fleet.histograms import CorruptHistogram, Histogram
 from interlock.systems.fleet.outcome import LOST, AgentResult, WorkloadResult
-from interlock.systems.fleet.spec import WorkloadSpec
-from interlock.systems.fleet.start import Start, began_ms, spread_of
-from interlock.systems.fleet.thresholds import judged
+from interlock.systems.fleet.spec import (
+    Coverage,
+    Verdict,
+    WorkloadSpec,
+    covered,
+    judged,
+    verdict_of,
+)
+from interlock.text import counted
+from interlock.wire.workloads import Latencies, SecondView
+
+NS = 1_000_000_000
+MOST_SAMPLES = 5
+"""So many different errors of operations are kept of each agent."""
+LONGEST_NS = 3 * 3_600 * NS
+"""No workload lasts for longer, and no agent is later, if what it says is true."""
+KEPT_IN_MEMORY = 16 * 1_048_576
+"""Reports beyond so many bytes are kept in a temporary file, until it is known whose are left out."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent says about one interval, as it was heard."""
+
+    agent: str
+    sequence: int
+    status: Status
+    completed: bool = False
+    elapsed_ns: int = 0
+    operations: int = 0
+    errors: int = 0
+    transferred: int = 0
+    interval_operations: int = 0
+    interval_errors: int = 0
+    histogram: bytes = b""
+    started_at_ns: int = 0
+    """By the agent's clock; 0 while it has not begun."""
+    late_ns: int = 0
+    """How much after the common start it began."""
+    backlog: int = 0
+    """Operations that were due and had not begun."""
+    coalesced: int = 1
+    error: str = ""
+    error_samples: tuple[str, ...] = ()
+    size: int = 0
+    """How many bytes it took on the wire."""
+
+    @property
+    def at_ns(self) -> int:
+        """When it was made, counted from the common start."""
+        return self.elapsed_ns + max(0, self.late_ns) if self.elapsed_ns else 0
+
+
+_NOTHING = Latencies()
+
+
+@dataclass(slots=True)
+class Part:
+    """One agent's share."""
+
+    agent: str
+    histogram: Histogram = field(default_factory=histograms.empty)
+    last: Report | None = None
+    reports: int = 0
+    coalesced: int = 0
+    missing: int = 0
+    """Numbers of reports that never came."""
+    rate: float = 0.0
+    """Operations per second in its latest report."""
+    started_at_ns: int = 0
+    late_ns: int = 0
+    received: int = 0
+    """Bytes on the wire."""
+    fault: str = ""
+    """What was wrong with its numbers, the first time that something was."""
+    gone: bool = False
+    left_out: bool = False
+    """Its share is not in the totals, the seconds and the histograms of all."""
+    samples: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Second:
+    """What was done in one second of the workload, by all of them."""
+
+    operations: int = 0
+    errors: int = 0
+    agents: set[str] = field(default_factory=set)
+    histogram: Histogram | None = None
+    packed: str = ""
+    """The histogram again when the second is settled: a few hundred bytes, not 270,000."""
+    latencies: Latencies = _NOTHING
+
+
+class Merged:
+    """All reports so far, as one. Nothing is heard twice: a number that came before does nothing."""
+
+    def __init__(self, agents: Iterable[str]) -> None:
+        self.parts = {agent: Part(agent) for agent in agents}
+        self.histogram = histograms.empty()
+        self._seconds: dict[int, Second] = {}
+        self._packed = 0
+        self._kept = _Kept(self.parts)
+
+    def hear(self, report: Report) -> str:
+        """Take a report in; answers what is wrong with it, if anything."""
+        part = self.parts[report.agent]
+        before = part.last.sequence if part.last else 0
+        if report.sequence <= before:
+            return ""
+        part.missing += report.sequence - before - 1
+        report, impossible = _possible(report)
+        _count(part, report)
+        fault = self._measure(part, report) or impossible
+        part.fault = part.fault or fault
+        part.last = report
+        part.gone = part.gone or report.completed
+        self._pack()
+        return fault
+
+    def lose(self, agent: str) -> None:
+        """It will not report any more; like one that has ended, it holds up no second of the others."""
+        self.parts[agent].gone = True
+
+    def leave_out(self, agents: Iterable[str]) -> Iterator[int]:
+        """Take the shares of agents out of what all have done together; yields after each second.
+
+        It is to be iterated to its end. An hour takes a minute, which is why it can be paused.
+        """
+        fresh = [agent for agent in agents if not self.parts[agent].left_out]
+        for agent in fresh:
+            self.parts[agent].left_out = True
+        if not any(self.parts[agent].reports for agent in fresh):
+            return
+        self.histogram = histograms.empty()
+        for part in self._counted:
+            histograms.added(self.histogram, part.histogram)
+        for number, shares in self._kept.by_second(fresh):
+            second = self._seconds[number]
+            whole = _opened(second)
+            for share in shares:
+                second.operations -= share.operations
+                second.errors -= share.errors
+                second.agents.discard(share.agent)
+                if share.histogram:
+                    measured = histograms.read(share.histogram, expected=share.operations)
+                    assert measured is not None
+                    whole = histograms.taken_out(whole, measured)
+            second.histogram = whole
+            _close(second)
+            if not second.agents and not second.operations:
+                del self._seconds[number]
+            yield number
+
+    @property
+    def _counted(self) -> list[Part]:
+        return [part for part in self.parts.values() if not part.left_out]
+
+    @property
+    def operations(self) -> int:
+        """Done by all of them."""
+        return sum(part.last.operations for part in self._counted if part.last)
+
+    @property
+    def errors(self) -> int:
+        """Of the operations, those that failed."""
+        return sum(part.last.errors for part in self._counted if part.last)
+
+    @property
+    def transferred(self) -> int:
+        """The bytes that the operations moved."""
+        return sum(part.last.transferred for part in self._counted if part.last)
+
+    @property
+    def backlog(self) -> int:
+        """Operations that were due and have not begun; in the end those that never did."""
+        return sum(part.last.backlog for part in self._counted if part.last)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """When the first of them began and the last one reported, counted from the common start."""
+        heard = [part for part in self._counted if part.last and part.last.at_ns]
+        began = min((part.late_ns for part in heard), default=0)
+        return began, max((part.last.at_ns for part in heard if part.last), default=0)
+
+    @property
+    def settled(self) -> int:
+        """How many seconds are over for everybody who is still there."""
+        return self._settled_without(())
+
+    def _settled_without(self, silent: Collection[str]) -> int:
+        there = [part for part in self.parts.values() if not part.gone and part.agent not in silent]
+        if not there:
+            return max(self._seconds, default=-1) + 1
+        return min((part.last.at_ns // NS if part.last else 0) for part in there)
+
+    def seconds(self, first: int = 0, last: int | None = None) -> list[SecondView]:
+        """The seconds from one to another, without those in which nothing was reported."""
+        end = max(self._seconds, default=-1) + 1 if last is None else last
+        return [
+            _view(number, self._seconds[number]) for number in range(first, end) if number in self._seconds
+        ]
+
+    def latest(self, silent: Collection[str] = ()) -> SecondView | None:
+        """The newest second that is settled for those who are not silent; the newest at all when none is.
+
+        None when nobody speaks: an old second would look like the present one.
+        """
+        if silent and all(part.gone or part.agent in silent for part in self.parts.values()):
+            return None
+        settled = self._settled_without(silent) - 1
+        known = [number for number in self._seconds if number <= settled] or list(self._seconds)
+        return _view(max(known), self._seconds[max(known)]) if known else None
+
+    def histograms_by_second(self) -> Iterator[tuple[int, Histogram]]:
+        """One after the other, for the log that HdrHistogram's own tools read."""
+        for number in sorted(self._seconds):
+            histogram = _opened(self._seconds[number])
+            if histogram.get_total_count():
+                yield number, histogram
+
+    def _measure(self, part: Part, report: Report) -> str:
+        number, second = self._second(report)
+        second.operations += report.interval_operations
+        second.errors += report.interval_errors
+        if report.interval_operations:
+            second.agents.add(report.agent)
+        fault, sound = "", b""
+        try:
+            measured = histograms.read(report.histogram, expected=report.interval_operations)
+            if measured is not None:
+                second.histogram = _opened(second)
+                for whole in (part.histogram, self.histogram, second.histogram):
+                    histograms.added(whole, measured)
+                sound = report.histogram
+        except CorruptHistogram as error:
+            fault = f"report {report.sequence}: {error}"
+        if report.interval_operations or report.interval_errors:
+            share = _Share(report.agent, report.interval_operations, report.interval_errors, sound)
+            self._kept.keep(number, share)
+        return fault
+
+    def _pack(self) -> None:
+        settled = self.settled
+        while self._packed < settled:
+            if second := self._seconds.get(self._packed):
+                _close(second)
+            self._packed += 1
+
+    def _second(self, report: Report) -> tuple[int, Second]:
+        # A report at 1.003 s is about the second that has just ended, as is the last one at exactly 2 s.
+        number = max(0, (report.at_ns - NS // 2) // NS)
+        return number, self._seconds.setdefault(number, Second())
+
+
+class _Share(msgspec.Struct, frozen=True):
+    """What one report has added to one second."""
+
+    agent: str
+    operations: int
+    errors: int
+    histogram: bytes
+
+
+class _Kept:
+    """Every share, until it is known whose are left out; in a temporary file when there are many."""
+
+    _HEAD = struct.Struct("<HIQQI")
+    """Which agent, which second, operations, errors, and the length of the histogram that follows."""
+
+    def __init__(self, agents: Iterable[str]) -> None:
+        self._names = list(agents)
+        self._numbers = {agent: number for number, agent in enumerate(self._names)}
+        self._file = tempfile.SpooledTemporaryFile(KEPT_IN_MEMORY, prefix="interlock-reports-")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+
+    def keep(self, second: int, share: _Share) -> None:
+        """Write it down."""
+        head = (self._numbers[share.agent], second, share.operations, share.errors, len(share.histogram))
+        self._file.write(self._HEAD.pack(*head) + share.histogram)
+
+    def by_second(self, agents: Iterable[str]) -> Iterator[tuple[int, list[_Share]]]:
+        """The shares of these agents, second by second."""
+        wanted = {self._numbers[agent] for agent in agents}
+        places: dict[int, list[int]] = {}
+        place, end = 0, self._file.tell()
+        while place < end:
+            agent, second, _, _, length = self._head(place)
+            if agent in wanted:
+                places.setdefault(second, []).append(place)
+            place += self._HEAD.size + length
+        for second, found in sorted(places.items()):
+            yield second, [self._share(place) for place in found]
+        self._file.seek(end)
+
+    def _head(self, place: int) -> tuple[int, int, int, int, int]:
+        self._file.seek(place)
+        agent, second, operations, errors, length = self._HEAD.unpack(self._file.read(self._HEAD.size))
+        return agent, second, operations, errors, length
+
+    def _share(self, place: int) -> _Share:
+        agent, _, operations, errors, length = self._head(place)
+        return _Share(self._names[agent], operations, errors, self._file.read(length))
+
+
+def _possible(report: Report) -> tuple[Report, str]:
+    """The report with times that can be, and what was wrong with them."""
+    # Clocks are read one after the other, so that who is not late may be early by as much.
+    least = {"elapsed_ns": 0, "late_ns": -NS}
+    wrong = [name for name in least if not least[name] <= getattr(report, name) <= LONGEST_NS]
+    if not wrong:
+        return report, ""
+    told = " and ".join(f"{name} {getattr(report, name):,}" for name in wrong)
+    return msgspec.structs.replace(report, **dict.fromkeys(wrong, 0)), f"{told} cannot be"
+
+
+def _count(part: Part, report: Report) -> None:
+    since_ns = report.elapsed_ns - (part.last.elapsed_ns if part.last else 0)  # by its own clock
+    if since_ns > 0:
+        part.rate = report.interval_operations * NS / since_ns
+    part.reports += 1
+    part.coalesced += max(0, report.coalesced - 1)
+    part.started_at_ns = part.started_at_ns or report.started_at_ns
+    part.late_ns = report.late_ns or part.late_ns
+    part.received += report.size
+    for sample in report.error_samples:
+        if len(part.samples) < MOST_SAMPLES:
+            part.samples[sample] = None
+
+
+def _opened(second: Second) -> Histogram:
+    """The histogram of a second, also of one that was settled and to which something came late."""
+    if second.histogram is None and second.packed:
+        return histograms.unwritten(second.packed)
+    return second.histogram or histograms.empty()
+
+
+def _close(second: Second) -> None:
+    if second.histogram is not None:
+        second.latencies = histograms.latencies(second.histogram)
+        second.packed, second.histogram = histograms.written(second.histogram), None
+
+
+def _view(number: int, second: Second) -> SecondView:
+    late = second.histogram
+    return SecondView(
+        second=number,
+        agents=len(second.agents),
+        operations=second.operations,
+        errors=second.errors,
+        latencies=second.latencies if late is None else histograms.latencies(late),
+    )
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):

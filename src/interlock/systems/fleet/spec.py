@@ -1,18 +1,146 @@
-"""What is asked of a fleet: one workload, which agents, what is put up with, and the job that drives it."""
+"""The spec of a workload: agents, load, coverage policy, thresholds, and the job that drives it.
+
+A result that speaks for some agents alone is PARTIAL, whatever the policy accepts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from interlock.errors import InvalidWorkload
-from interlock.systems.fleet.coverage import Policy
-from interlock.systems.fleet.start import FARTHEST_S
-from interlock.systems.fleet.thresholds import faults_of
+from interlock.lifecycles.workload import Status
+from interlock.systems.fleet.clocks import FARTHEST_S
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.wire.jobs import JobSpec, JobView, RetryRule
+from interlock.wire.workloads import Latencies
+
+
+class Policy(StrEnum):
+    """How many of the agents have to be there to the end."""
+
+    ALL = "all"
+    MAJORITY = "majority"
+    BEST_EFFORT = "best-effort"
+
+
+class Verdict(StrEnum):
+    """What a result is worth."""
+
+    COMPLETE = "COMPLETE"
+    """Every agent has completed."""
+    DEGRADED = "DEGRADED"
+    """Every agent has completed, but not as was asked: too far apart, or with wrong numbers."""
+    PARTIAL = "PARTIAL"
+    """As many as the policy wants, but not all."""
+    FAILED = "FAILED"
+    """Fewer than the policy wants."""
+    ABORTED = "ABORTED"
+    """Somebody stopped it."""
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the fleet a result speaks for."""
+
+    agents: int
+    completed: int
+    lost: int
+    needed: int
+
+    @property
+    def share(self) -> float:
+        """The part that completed."""
+        return self.completed / self.agents if self.agents else 0.0
+
+
+def needed(policy: Policy, agents: int) -> int:
+    """How many of them have to complete."""
+    match policy:
+        case Policy.ALL:
+            return agents
+        case Policy.MAJORITY:
+            return agents // 2 + 1
+        case Policy.BEST_EFFORT:
+            return min(1, agents)
+
+
+def covered(policy: Policy, finals: Iterable[Status | None]) -> Coverage:
+    """From how each of them ended; None for one of which nothing was heard in the end."""
+    ended = list(finals)
+    completed = sum(final is Status.COMPLETED for final in ended)
+    return Coverage(
+        agents=len(ended),
+        completed=completed,
+        lost=len(ended) - completed,
+        needed=needed(policy, len(ended)),
+    )
+
+
+def can_still_do(policy: Policy, agents: int, lost: int) -> bool:
+    """Whether it is worth going on although so many are lost."""
+    return agents - lost >= needed(policy, agents)
+
+
+def verdict_of(coverage: Coverage, *, stopped: bool, flawed: bool = False) -> Verdict:
+    """What the result is worth; a stop that came too late to stop anybody changes nothing."""
+    if coverage.agents and coverage.completed == coverage.agents:
+        return Verdict.DEGRADED if flawed else Verdict.COMPLETE
+    if stopped:
+        return Verdict.ABORTED
+    return Verdict.PARTIAL if coverage.completed >= coverage.needed else Verdict.FAILED
+
+
+LATENCIES = ("mean_ms", "p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms")
+AT_MOST = (*LATENCIES, "error_share")
+AT_LEAST = ("rate",)
+NAMES = (*AT_MOST, *AT_LEAST)
+"""Latencies in milliseconds, failed operations as a share of all, and operations per second."""
+HIGHEST = 1e12
+
+
+class Threshold(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit, and whether it was kept."""
+
+    name: str
+    limit: float
+    passed: bool
+    value: float | None = None
+    """What was measured; nothing (null) where nothing was, which passes no threshold."""
+    at_least: bool = False
+    """The value has to be the limit or more; otherwise the limit or less."""
+
+    @property
+    def sentence(self) -> str:
+        """The limit and the value, for people."""
+        wanted = "at least" if self.at_least else "at most"
+        found = "was not measured" if self.value is None else f"is {self.value:,.4g}"
+        return f"{self.name} {found}, and has to be {wanted} {self.limit:,.4g}"
+
+
+def judged(
+    limits: Mapping[str, float], latencies: Latencies, *, rate: float, operations: int, errors: int
+) -> Iterator[Threshold]:
+    """Yield each limit with what came of it."""
+    values: dict[str, float | None] = {name: getattr(latencies, name) for name in LATENCIES}
+    values["error_share"] = errors / operations if operations else None
+    values["rate"] = rate
+    for name, limit in limits.items():
+        value, at_least = values[name], name in AT_LEAST
+        passed = value is not None and (value >= limit if at_least else value <= limit)
+        yield Threshold(name=name, limit=limit, passed=passed, value=value, at_least=at_least)
+
+
+def faults_of(limits: Mapping[str, float]) -> Iterator[str]:
+    """Yield what is wrong with limits that were asked for."""
+    for name, limit in limits.items():
+        if name not in NAMES:
+            yield f"there is no threshold {name[:40]!r}; there are {', '.join(NAMES)}"
+        elif not 0 <= limit <= HIGHEST:
+            yield f"the threshold {name} is {limit:g} and must be 0 to {HIGHEST:g}"
+
 
 TASK = "interlock.workload"
 """The task whose jobs drive a fleet."""

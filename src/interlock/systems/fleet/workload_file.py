@@ -19,22 +19,39 @@ from typing import Any
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from interlock.errors import InvalidWorkload
-from interlock.systems.fleet.coverage import Policy
+from interlock.systems.fleet.clocks import FARTHEST_S
 from interlock.systems.fleet.spec import (
+    HIGHEST,
     LONGEST_S,
     MOST_AGENTS,
     MOST_OPERATIONS,
     MOST_RATE,
+    NAMES,
+    Policy,
     WorkloadSpec,
     checked,
 )
-from interlock.systems.fleet.start import FARTHEST_S
-from interlock.systems.fleet.thresholds import HIGHEST, NAMES
-from interlock.systems.runs.planning.faults import Faults, Place
-from interlock.systems.runs.planning.kinds import Count, Schema, Word, scalar_text, shape
-from interlock.systems.runs.planning.nodes import FLOAT, INT, compose, place_of, plain
-from interlock.systems.runs.planning.shapes import Field, MapOf, Object, Several
-from interlock.wire.durations import read_duration
+from interlock.systems.runs.planning.field_types import (
+    Count,
+    Field,
+    MapOf,
+    Object,
+    Schema,
+    Several,
+    Word,
+    scalar_text,
+    shape,
+)
+from interlock.systems.runs.planning.yaml_nodes import (
+    FLOAT,
+    INT,
+    Faults,
+    Place,
+    compose,
+    place_of,
+    plain,
+)
+from interlock.text import read_duration
 
 PAGE = "docs/guides/fleet.md"
 

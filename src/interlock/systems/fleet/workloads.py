@@ -1,33 +1,193 @@
-"""The workloads of fleets in a store: each agent's share is a record that mirrors what was heard of it.
+"""Workloads in the store: one record per agent, which mirrors what the controller heard of it.
 
-Authority is with the agents: a record says what a controller has heard. A controller tells facts about
-the workloads of its own attempt, whose ids carry the attempt's fence, so that one which was given up
-cannot write over what its successor says. While it lives it says so every few seconds; when it does not,
-its workloads are written off as the agents themselves do it: by the disconnect, and 15 s to stop.
+The recorder writes it beside the workload and never delays it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
-from interlock.engine.pages import every_entry
+import msgspec
+
+from interlock.engine.aggregate import Aggregate, Columns
+from interlock.engine.loader import every_entry
 from interlock.engine.unit_of_work import Decision, Engine
-from interlock.errors import InvalidWorkload
-from interlock.lifecycles import job
+from interlock.errors import InterlockError, InvalidWorkload, StoreUnavailable
+from interlock.lifecycles import job, workload
+from interlock.lifecycles.couplings import COUPLINGS
+from interlock.lifecycles.durations import WORKLOAD_BEAT_S, Durations
 from interlock.lifecycles.job import JOB
-from interlock.lifecycles.workload import WORKLOAD
+from interlock.lifecycles.workload import WORKLOAD, Status, Workload, WorkloadState
+from interlock.machine import Event
+from interlock.machine.cascade import RootOf, Wiring, later
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
-from interlock.systems.fleet.aggregate import WorkloadAggregate, heard, silent, view_of
 from interlock.systems.fleet.spec import TASK
-from interlock.systems.orchestrator.answers import raise_for_answer
-from interlock.systems.orchestrator.artifacts import Hear
+from interlock.systems.orchestrator.attachments import Hear
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.tokens import read_token
-from interlock.wire.fleet.errors import UnknownWorkload
+from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
 from interlock.wire.runner import Heartbeat
-from interlock.wire.workloads import WorkloadFact, WorkloadView
+from interlock.wire.workloads import Happened, UnknownWorkload, WorkloadFact, WorkloadView
+
+CONTROLLER_LOST = "its controller was not heard of any more"
+
+
+class WorkloadBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Everything about a workload that is not a column of its record."""
+
+    data: Workload
+    agent: str = ""
+    kind: str = ""
+    lost: bool = False
+    why_lost: str = ""
+    operations: int = 0
+    errors: int = 0
+    rate: float = 0.0
+    offset_ms: float | None = None
+    uncertainty_ms: float | None = None
+    began_ms: float | None = None
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(WorkloadBody)
+
+
+class WorkloadAggregate(Aggregate):
+    """The working copy of one workload."""
+
+    __slots__ = ("body", "durations", "job_id")
+    kind = WORKLOAD.name
+    wiring = Wiring(
+        WORKLOAD.name,
+        (WORKLOAD,),
+        COUPLINGS,
+        {},
+        own_timers=(
+            WORKLOAD,
+        ),  # the timers of the table are the agent's; the record waits for its controller
+        durations=Durations.__struct_fields__,
+    )
+
+    def __init__(
+        self, workload_id: str, job_id: str, now: datetime, durations: Durations, record: Record | None
+    ) -> None:
+        state = WorkloadState(record.state) if record else WORKLOAD.initial
+        self.body = _DECODER.decode(record.body) if record else WorkloadBody(data=Workload())
+        super().__init__(workload_id, RootOf(state, self.body), now, record)
+        self.job_id = job_id
+        self.durations = durations
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended: then nothing that is heard of it changes anything."""
+        return self.body.data.final is not None and self.state is workload.IDLE
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """When its controller has to be heard next; once that is lost, when its agent has surely stopped."""
+        if self.over:
+            return None
+        lost = self.body.lost and self.state is workload.ABORTING
+        return later(self.now, self.durations.abort_kill_s if lost else self.durations.workload_silence_s)
+
+    def seconds(self, setting: str) -> float:
+        """Return how long a timer runs."""
+        return float(getattr(self.durations, setting))
+
+    def columns(self) -> Columns:
+        """Return what the workload is found by."""
+        return Columns(parent=self.job_id, queue=self.body.agent or None)
+
+    def encoded(self) -> bytes:
+        """Return the body as the record keeps it."""
+        return _ENCODER.encode(self.body)
+
+
+def heard(draft: WorkloadAggregate, fact: WorkloadFact) -> None:
+    """What a fact makes of a workload."""
+    if draft.over:
+        return
+    body = draft.body
+    body.agent, body.kind = fact.agent or body.agent, fact.kind or body.kind
+    body.operations = max(body.operations, fact.operations)
+    body.errors = max(body.errors, fact.errors)
+    body.rate = fact.rate
+    if fact.offset_ms is not None:
+        body.offset_ms, body.uncertainty_ms = fact.offset_ms, fact.uncertainty_ms
+    body.began_ms = body.began_ms if fact.began_ms is None else fact.began_ms
+    for event in _events(draft, fact):
+        draft.send(event)
+    if fact.happened is Happened.LOST:
+        body.lost, body.why_lost = True, fact.error
+
+
+def silent(draft: WorkloadAggregate) -> None:
+    """Nobody has told anything for too long, so the controller is gone, and its agents have noticed."""
+    if not draft.body.lost:
+        draft.body.lost, draft.body.why_lost = True, CONTROLLER_LOST
+    draft.send(
+        {
+            workload.ABORTING: workload.Timeout15s(workload_id=draft.id),
+            workload.FAILED: workload.ErrorSent(workload_id=draft.id),
+        }.get(draft.state, workload.ControllerDisconnect(workload_id=draft.id))
+    )
+
+
+def view_of(record: Record) -> WorkloadView:
+    """The workload as it stands."""
+    body = _DECODER.decode(record.body)
+    final = body.data.final
+    return WorkloadView(
+        id=record.id,
+        state=record.state,
+        version=record.version,
+        job_id=record.parent or "",
+        agent=body.agent,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        kind=body.kind,
+        final="" if final is None else Status(final).name,
+        error=body.data.error or body.why_lost,
+        lost=body.lost,
+        operations=body.operations,
+        errors=body.errors,
+        rate=body.rate,
+        offset_ms=body.offset_ms,
+        uncertainty_ms=body.uncertainty_ms,
+        began_ms=body.began_ms,
+        deadline_at=record.deadline_at,
+    )
+
+
+def _events(draft: WorkloadAggregate, fact: WorkloadFact) -> Sequence[Event]:
+    """The way of the table to where the agent says it is; its beginning may have been heard before."""
+    mine = draft.id
+    taken: tuple[Event, ...] = () if draft.record else (workload.RpcReceived(workload_id=mine),)
+    started = (*taken, workload.StartTimeReached(workload_id=mine))
+    aborted = workload.AbortReceived(workload_id=mine)
+    match fact.happened:
+        case Happened.READY | Happened.ALIVE:
+            return taken
+        case Happened.REFUSED:
+            refused = workload.RpcReceived(workload_id=mine, fault=fact.error or "refused")
+            return (refused, workload.ErrorSent(workload_id=mine)) if draft.record is None else ()
+        case Happened.RUNNING:
+            return started
+        case Happened.COMPLETED:
+            return (*started, workload.DurationElapsed(workload_id=mine))
+        case Happened.ERROR:
+            error = workload.WorkloadError(workload_id=mine, error=fact.error or "it failed")
+            return (*started, error, workload.ErrorSent(workload_id=mine))
+        case Happened.ABORTING:
+            return (*taken, aborted)
+        case Happened.ABORTED:
+            return (*taken, aborted, workload.TaskCancelled(workload_id=mine))
+        case Happened.LOST:
+            return (*taken, workload.ControllerDisconnect(workload_id=mine))
+
 
 MOST_FACTS = 200
 """So many at most become true together."""
@@ -149,3 +309,80 @@ def _check(fact: WorkloadFact, driver: Record | None, record: Record | None) -> 
             todo=f"Workloads are made by jobs of the task {TASK} while they run.",
             facts={"job_id": fact.job_id, "workload_id": fact.workload_id},
         )
+
+
+Tell = Callable[[Sequence[WorkloadFact]], Awaitable[None]]
+PAUSE_S = 0.5
+"""Before a store that is away is asked again."""
+NUMBERS_EVERY_S = 2.0
+"""How often the store is told the numbers of a small fleet."""
+WRITES_A_SECOND = 20.0
+"""So many records at most are written for the numbers; a larger fleet is told of less often."""
+LAST_WORDS_S = 11.0
+"""With what agents have to stop (`drive.STOP_S`) it is less than a cancelled job may take."""
+
+
+class Teller:
+    """Tells the store what has happened, as soon as it can be told."""
+
+    def __init__(self, tell: Tell, complain: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._complain = complain
+        self._unsaid: dict[str, WorkloadFact] = {}
+        self._known: dict[str, WorkloadFact] = {}
+        self._news = asyncio.Event()
+        self._closing = False
+        self._task = asyncio.create_task(self._run(), name="telling the store")
+
+    def say(self, fact: WorkloadFact) -> None:
+        """Tell this as soon as possible, unless it was told before."""
+        known = self._known.get(fact.workload_id)
+        self._known[fact.workload_id] = fact
+        if known is None or known.happened is not fact.happened:
+            self._unsaid[fact.workload_id] = fact
+            self._news.set()
+
+    async def close(self) -> None:
+        """Tell what is left, within a few seconds."""
+        self._closing = True
+        self._news.set()
+        await asyncio.wait([self._task], timeout=LAST_WORDS_S)
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        while self._unsaid or not self._closing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._news.wait()
+            self._news.clear()
+            await self._flush()
+
+    async def _flush(self) -> None:
+        said = self._unsaid or self._alive()
+        self._unsaid = {}
+        if not said:
+            return
+        try:
+            await self._tell(list(said.values()))
+        except StoreUnavailable:
+            self._unsaid = said | self._unsaid
+            self._news.set()
+            await asyncio.sleep(PAUSE_S)
+        except InterlockError as error:
+            self._complain(f"The store does not take what was heard of the agents: {error.sentence}")
+
+    @property
+    def _every_s(self) -> float:
+        return min(WORKLOAD_BEAT_S, max(NUMBERS_EVERY_S, len(self._known) / WRITES_A_SECOND))
+
+    def _alive(self) -> dict[str, WorkloadFact]:
+        living = (fact for fact in self._known.values() if fact.happened in _LIVING)
+        return {
+            fact.workload_id: msgspec.structs.replace(fact, happened=Happened.ALIVE, error="")
+            for fact in living
+        }
+
+
+_LIVING = (Happened.READY, Happened.RUNNING, Happened.ABORTING)

@@ -1,9 +1,7 @@
-"""The record of a job: the job, its attempts and their leases, which change together.
+"""The job aggregate: a job, its attempts and their leases, which change together under one version. Pure.
 
-Deciders send events to the job, to an attempt or to the lease on one; the tables say what becomes of it,
-and `WIRING` says whom the couplings reach: parts of this record at once, other records by a message that
-is committed with it (`outward`). Nothing here reads a clock or a store, and nothing here knows a rule of
-a lifecycle: those are in the tables.
+`JobFacts` are worked out from the record when a coupling asks for them; `WIRING` says where each event of a
+coupling goes.
 """
 
 from __future__ import annotations
@@ -19,12 +17,21 @@ from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.couplings import COUPLINGS, Receiver
-from interlock.lifecycles.durations import Durations
+from interlock.lifecycles.durations import Durations, Timed
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.lease import LEASE, Lease
-from interlock.lifecycles.moments import Timed
 from interlock.machine import Deadline, Event, Step
-from interlock.machine.cascade import Refusal, Root, Wiring, create, each, elsewhere, later, outward, to
+from interlock.machine.cascade import (
+    Refusal,
+    Root,
+    Wiring,
+    create,
+    each,
+    elsewhere,
+    later,
+    outward,
+    to,
+)
 from interlock.machine.couplings import AnyMachine
 from interlock.store.records import Record
 from interlock.systems.orchestrator.body import (
@@ -37,9 +44,123 @@ from interlock.systems.orchestrator.body import (
     encode_body,
     fold,
 )
-from interlock.systems.orchestrator.facts import JobFacts
-from interlock.systems.orchestrator.failures import Failure, lost, pause_before, timed_out
+from interlock.systems.orchestrator.failures import (
+    Failure,
+    FailureClass,
+    lost,
+    pause_before,
+    rule_for,
+    timed_out,
+)
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.wire.jobs import RetryRule
+
+STOPPED_WITH_OTHERS = ("parent", "sibling")
+"""Reasons for which a child is stopped that say nothing about the child itself."""
+
+
+class JobFacts:
+    """What couplings may ask about a job, as seen from one of its attempts."""
+
+    __slots__ = ("_body", "_job", "_settings", "one")
+
+    def __init__(
+        self, root: Root, body: JobBody, settings: OrchestratorSettings, one: AttemptBody | None
+    ) -> None:
+        self._job = root
+        self._body = body
+        self._settings = settings
+        self.one = one
+
+    @property
+    def tries_left(self) -> bool:
+        """Its failure may be retried, and a try is left."""
+        return self.retries_used < self.rule.retries
+
+    @property
+    def losses_left(self) -> bool:
+        """It may be lost once more; the loss that asks is counted already."""
+        allowed = self._body.losses_allowed
+        return self._body.losses <= (self._settings.losses if allowed is None else allowed)
+
+    @property
+    def stopping(self) -> bool:
+        """Somebody has asked it to stop, or it has ended."""
+        return self._job.data.stop_reason is not None or self._job.state in job.ENDED
+
+    @property
+    def every_shard_succeeded(self) -> bool:
+        """Each shard has an attempt that succeeded."""
+        body = self._body
+        if body.data.worker_count == 1:
+            return self.one is not None and self.one.state is attempt.SUCCEEDED
+        done = {one.shard for one in body.attempts if one.state is attempt.SUCCEEDED}
+        return len(done) == body.data.worker_count
+
+    @property
+    def anything_active(self) -> bool:
+        """Some attempt has not ended."""
+        return self._body.active > 0
+
+    @property
+    def required(self) -> bool:
+        """Its run cannot succeed without it; a job that is in no run holds nobody up."""
+        return self._body.run is not None and self._body.run.required
+
+    @property
+    def fails_parent(self) -> bool:
+        """Its submitter said so, and it was not stopped because of the others."""
+        return self._policy == "fail_parent"
+
+    @property
+    def stops_siblings(self) -> bool:
+        """Its submitter said so; a parent that fails needs none of its children."""
+        return self._policy in ("fail_parent", "cancel_siblings")
+
+    @property
+    def _policy(self) -> str:
+        part = self._body.tree
+        if part is None or self._job.data.stop_reason in STOPPED_WITH_OTHERS:
+            return ""
+        return part.if_fails
+
+    @property
+    def every_required_job_succeeded(self) -> bool:
+        """The run knows that, not the job."""
+        return False
+
+    @property
+    def fail_fast(self) -> bool:
+        """The run decides that, not the job."""
+        return False
+
+    @property
+    def rule(self) -> RetryRule:
+        """How the failure of this attempt is tried again."""
+        body = self._body
+        return rule_for(self._class, retries=body.retries, own=body.retry, defaults=self._settings.retries)
+
+    @property
+    def retries_used(self) -> int:
+        """How many earlier failures of the same class at the same shard were tried again."""
+        one = self.one
+        if one is None:
+            return 0
+        folded = self._body.folded
+        long_ago = folded.failures.get(f"{one.shard}.{self._class}", 0) if folded else 0
+        return long_ago + sum(
+            earlier.shard == one.shard
+            and earlier.index < one.index
+            and earlier.failure is not None
+            and earlier.failure.failure_class is self._class
+            for earlier in self._body.attempts
+        )
+
+    @property
+    def _class(self) -> FailureClass:
+        one = self.one
+        return one.failure.failure_class if one is not None and one.failure is not None else FailureClass.USER
+
 
 One: TypeAlias = AttemptBody | None
 """The attempt that a step is about; None for steps of the job itself."""

@@ -1,21 +1,38 @@
-"""What is kept beside a job because the job must not grow with it: lines, large results, artifacts.
+"""Attachments of jobs: log lines, large results, lists of children and artifacts.
 
-Each is written once, in the commit of the message that brought it: so it is fenced like the message,
-cannot arrive twice, and outlives a forced cancel. Each is a record of its own kind.
+Each is a record of its own, so that the record of the job does not grow with them. The content of an
+artifact is a blob.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import sys
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
-from interlock.engine.write_once import WriteOnce
+from interlock.engine.aggregate import WriteOnce
+from interlock.errors import ArtifactExists, InterlockError, NoBlobs, UnknownArtifact
 from interlock.machine import command, consequence, end, state
-from interlock.store.records import Change, Key
-from interlock.wire.runner import Heartbeat, LogLine, size_of
+from interlock.store.contract import Store
+from interlock.store.records import Change, Key, Query, Record
+from interlock.systems.blobs import Blobs, gone
+from interlock.systems.orchestrator.body import AttemptBody, LeaseBody
+from interlock.systems.orchestrator.texts import (
+    MAX_LEVEL,
+    MAX_LINE,
+    MAX_LINES,
+    fitting,
+    fitting_lines,
+    opening,
+)
+from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
+from interlock.wire.artifacts import ArtifactView, checked_name, newest
+from interlock.wire.runner import Answer, Complete, Failed, Heartbeat, LogLine, Message, size_of
 
 
 class KeptState(StrEnum):
@@ -173,3 +190,232 @@ def artifact_change(job_id: str, artifact: Artifact, *, mark: str, actor: str) -
 def artifact_key(job_id: str, attempt_name: str, name: str) -> Key:
     """Where the record of a file is; an attempt has one of each name."""
     return Key(ARTIFACT.name, f"{job_id}.{attempt_name}.{hashlib.sha256(name.encode()).hexdigest()[:20]}")
+
+
+MOST_GAPS = 32
+"""How many gaps are still waited for."""
+NO_END = sys.maxsize
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """Lines that are new, without a gap between them."""
+
+    offset: int
+    lines: tuple[LogLine, ...]
+    missing: int = 0
+    """How many bytes before them have not arrived."""
+    late: bool = False
+    """They belong before others that were stored earlier."""
+
+
+def placed(held: LeaseBody, message: Message, most: int) -> list[Stretch]:
+    """What of the lines of a message is new; the lease is told how far its log has come."""
+    lines, known = message.log, held.logged
+    if not lines:
+        return []
+    begin = known if message.log_offset is None else message.log_offset
+    end = begin + sum(map(size_of, lines))
+    stretches = []
+    for first, last in (*held.gaps, (known, NO_END)):
+        if new := tuple(_between(lines, begin, first, min(last, most))):
+            at, late = max(begin, first), last is not NO_END
+            stretches.append(Stretch(at, new, 0 if late else at - first, late))
+    if known < most <= end:
+        stretches.append(Stretch(most, (_full(lines[-1].at, most),)))
+    held.logged = max(known, end)
+    held.gaps = tuple(_gaps(held.gaps, known, begin, end))[-MOST_GAPS:]
+    return stretches
+
+
+def chunk_changes(
+    job_id: str, one: AttemptBody, message: Message, name: str, told: list[Stretch], now: datetime, mark: str
+) -> list[Change]:
+    """The records of what is new, and of the whole of a traceback."""
+    assert one.lease is not None
+    chunks = [_chunk(one, message.sequence, stretch) for stretch in told]
+    failed = message.outcome if isinstance(message, Complete) else None
+    if isinstance(failed, Failed) and failed.details and not failed.logged:
+        *chunks, last = chunks or [_chunk(one, message.sequence, Stretch(one.lease.logged, ()))]
+        explained = (*last.lines, LogLine(now, "error", failed.details))
+        chunks.append(_fitting(msgspec.structs.replace(last, lines=explained)))
+    # Of what arrives at the same instant the names decide which is first.
+    return [
+        chunk_change(job_id, f"{chunk.offset:014d}-{name}", chunk, mark=mark, actor=message.runner_id)
+        for chunk in chunks
+    ]
+
+
+def _chunk(one: AttemptBody, sequence: int, stretch: Stretch) -> Chunk:
+    clean = (
+        LogLine(line.at, opening(line.level, MAX_LEVEL), fitting(line.text, MAX_LINE))
+        for line in stretch.lines
+    )
+    chunk = Chunk(
+        shard=one.shard,
+        attempt=one.index,
+        sequence=sequence,
+        lines=tuple(clean),
+        offset=stretch.offset,
+        missing=stretch.missing,
+        late=stretch.late,
+    )
+    return _fitting(chunk)
+
+
+def _fitting(chunk: Chunk) -> Chunk:
+    """Of one that is too long the end is kept, and what is left out is one more gap."""
+    kept = fitting_lines(chunk.lines, MAX_LINES)
+    left_out = sum(map(size_of, chunk.lines[: len(chunk.lines) - len(kept)]))
+    return msgspec.structs.replace(
+        chunk, lines=kept, offset=chunk.offset + left_out, missing=chunk.missing + left_out
+    )
+
+
+def _between(lines: tuple[LogLine, ...], at: int, first: int, last: int) -> Iterator[LogLine]:
+    """The lines that lie between two bytes of the log, when they begin at a third."""
+    for line in lines:
+        size = size_of(line)
+        begin, end = max(at, first) - at, min(at + size, last) - at
+        if begin < end:
+            yield line if (begin, end) == (0, size) else _part(line, begin, end)
+        at += size
+
+
+def _part(line: LogLine, begin: int, end: int) -> LogLine:
+    text = line.text.encode(errors="replace")[begin:end].decode(errors="replace")
+    return msgspec.structs.replace(line, text=text)
+
+
+def _gaps(gaps: tuple[tuple[int, int], ...], known: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """What is still missing when this has arrived."""
+    for first, last in gaps:
+        if first < begin:
+            yield first, min(last, begin)
+        if end < last:
+            yield max(first, end), last
+    if known < begin:
+        yield known, begin
+
+
+def _full(at: datetime, most: int) -> LogLine:
+    return LogLine(at, "gap", f"The log is full: of one attempt {most:,} bytes are kept.")
+
+
+PAGE = 500
+
+Hear = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
+
+
+class Artifacts:
+    """What attempts have left behind, and how they do it."""
+
+    def __init__(self, store: Store, hear: Hear, blobs: Blobs | None) -> None:
+        self._store = store
+        self._hear = hear
+        self._blobs = blobs
+
+    async def keep(self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]) -> ArtifactView:
+        """Keep a file of the attempt that the token is about. The same file again is kept once."""
+        checked_name(name)
+        blobs = self._place()
+        await self._say(Heartbeat(token=token, runner_id=runner_id))
+        blob = await blobs.put(pieces)
+        if (kept := await self._kept(token, name)) is not None:
+            return _same(kept, blob.sha256)
+        upload = Upload(token=token, runner_id=runner_id, name=name, sha256=blob.sha256, size=blob.size)
+        try:
+            await self._say(upload)
+        except InterlockError:
+            # Somebody else may have brought the same file in the same moment.
+            if (kept := await self._kept(token, name)) is None:
+                raise
+            return _same(kept, blob.sha256)
+        kept = await self._kept(token, name)
+        assert kept is not None
+        return kept
+
+    async def list(self, job_id: str) -> tuple[ArtifactView, ...]:
+        """Everything that the attempts of a job have left behind, oldest first."""
+        query = Query(kind=ARTIFACT.name, parent=job_id, newest_first=False, limit=PAGE)
+        found: list[ArtifactView] = []
+        while True:
+            page = await self._store.find(query)
+            found += map(_view, page.records)
+            if not page.cursor:
+                return tuple(
+                    sorted(found, key=lambda one: (one.created_at, one.shard, one.attempt, one.name))
+                )
+            query = msgspec.structs.replace(query, cursor=page.cursor)
+
+    async def find(self, job_id: str, name: str, attempt: str = "") -> ArtifactView:
+        """One of them: of several attempts the last that has left one, unless one is named (`1.2`)."""
+        view = newest(await self.list(job_id), name, attempt)
+        if view is None:
+            raise unknown_artifact(job_id, name, attempt)
+        if self._blobs is None or not await self._blobs.has(view.sha256):
+            raise gone(view.sha256)
+        return view
+
+    def read(self, view: ArtifactView) -> AsyncIterator[bytes]:
+        """What it says, piece by piece."""
+        return self._place().read(view.sha256)
+
+    @asynccontextmanager
+    async def opened(
+        self, job_id: str, name: str, attempt: str = ""
+    ) -> AsyncIterator[tuple[ArtifactView, AsyncIterator[bytes]]]:
+        """One of them, and what it says."""
+        view = await self.find(job_id, name, attempt)
+        yield view, self.read(view)
+
+    def _place(self) -> Blobs:
+        if self._blobs is None:
+            raise NoBlobs(
+                "There is no folder where artifacts could be kept.",
+                todo='Name one in interlock.toml: [blobs] directory = "/srv/interlock/blobs".',
+            )
+        return self._blobs
+
+    async def _say(self, message: Message) -> None:
+        (answer,) = await self._hear([message])
+        raise_for_answer(answer)
+
+    async def _kept(self, token: str, name: str) -> ArtifactView | None:
+        about = read_token(token)
+        assert about is not None  # it was heard
+        key: Key = artifact_key(about.job_id, f"{about.shard}.{about.index}", name)
+        (record,) = await self._store.load([key])
+        return None if record is None else _view(record)
+
+
+def unknown_artifact(job_id: str, name: str, attempt: str = "") -> UnknownArtifact:
+    """The same words from a store and from a server."""
+    which = f"The attempt {attempt} of {job_id}" if attempt else job_id
+    return UnknownArtifact(
+        f"{which} has left nothing behind under the name {name[:64]!r}.",
+        todo=f"See what there is: interlock job artifacts {job_id}",
+        facts={"job_id": job_id, "name": name[:64]},
+    )
+
+
+def _same(kept: ArtifactView, sha256: str) -> ArtifactView:
+    if kept.sha256 == sha256:
+        return kept
+    raise ArtifactExists(
+        f"The attempt has left another file behind under the name {kept.name!r}; that one stays.",
+        todo="Use another name.",
+        facts={"name": kept.name, "sha256": kept.sha256},
+    )
+
+
+def _view(record: Record) -> ArtifactView:
+    body = msgspec.json.decode(record.body, type=Artifact)
+    return ArtifactView(
+        job_id=record.parent or "",
+        name=body.name,
+        shard=body.shard,
+        attempt=body.attempt,
+        size=body.size,
+        sha256=body.sha256,
+        created_at=record.created_at,
+    )

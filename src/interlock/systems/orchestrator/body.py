@@ -1,29 +1,103 @@
-"""What a job is made of, as its record keeps it.
+"""The records of jobs and of trees of jobs, as the store keeps them.
 
-A job, its attempts and their leases change together, so they are one record: one version, one
-commit. What the store has to know (queue, labels, when it is ready, its next deadline) are columns
-of the record. What no decision depends on is apart: what the job was given (`JobGiven`) never changes,
-and what it returned is the record's result. The rest is in the body, so that jobs that are alike have the
-same one, byte for byte, and are decided about once. The structs here are working copies: they are read
-from the record, changed by a decider, and written back.
+The record of a job holds its attempts and their leases. The record of a tree says which of its jobs have a
+slot and which wait.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from functools import lru_cache
 
 import msgspec
 
+from interlock.engine.aggregate import WriteOnce
 from interlock.lifecycles import attempt, lease
 from interlock.lifecycles.attempt import Attempt, AttemptState
 from interlock.lifecycles.job import Job
 from interlock.lifecycles.lease import Lease, LeaseState
-from interlock.store.records import Record
+from interlock.machine import command, consequence, end, state
+from interlock.store.records import Change, Key, Record
 from interlock.systems.orchestrator.failures import Failure
-from interlock.systems.orchestrator.trees.body import TreePart
 from interlock.wire.jobs import RetryRule
 from interlock.wire.runner import Progress
+
+
+class TreeState(StrEnum):
+    """Where a tree stands."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    DROPPED = "dropped"
+
+
+OPEN, CLOSED, DROPPED = TreeState.OPEN, TreeState.CLOSED, TreeState.DROPPED
+
+close = command("close", "Nothing of the tree is left.", by="orchestrator")
+drop = consequence("drop", "Nobody wants it any more.", by="operator")
+
+TREE = WriteOnce(
+    "tree",
+    "Which jobs of a tree may be at work at the same time.",
+    opened=state(OPEN, "Some job of it has not ended.", turn="orchestrator"),
+    settled=end(CLOSED, "Every job of it has ended."),
+    dropped=end(DROPPED, "Not wanted any more."),
+    settle=close,
+    why="Its root and all below it have ended.",
+    drop=drop,
+)
+
+
+class Seat(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a job that was let in takes."""
+
+    depth: int
+    workers: int
+
+
+class TreeBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Everything about a tree that is not in its jobs."""
+
+    inside: dict[str, Seat] = {}
+    """Jobs that were let in and have not ended, in the order in which they came."""
+    waiting: dict[str, int] = {}
+    """Parents that have given their place back until their children have ended, with their depth."""
+    returning: dict[str, int] = {}
+    """Those of them whose children have ended, and which have no place yet."""
+    holding: dict[str, int] = {}
+    """Parents of which some child may be held back, with the depth of their children."""
+
+    @property
+    def empty(self) -> bool:
+        """Nobody is in it and nobody wants to be."""
+        return not (self.inside or self.waiting or self.returning or self.holding)
+
+
+def tree_key(root_id: str) -> Key:
+    """Where the record of a tree is."""
+    return Key(TREE.name, root_id)
+
+
+def decode_tree(record: Record | None) -> TreeBody:
+    """A working copy; an empty one for a tree that begins."""
+    return msgspec.json.decode(record.body, type=TreeBody) if record is not None else TreeBody()
+
+
+def tree_change(root_id: str, record: Record | None, body: TreeBody, *, mark: str, over: bool) -> Change:
+    """Return the tree as it shall become; `over` closes it."""
+    encoded = msgspec.json.encode(body)
+    return TREE.change(root_id, encoded, settle=over, before=record, actor="orchestrator", mark=mark)
+
+
+class TreePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a job that has a parent knows of its tree."""
+
+    root_id: str
+    if_fails: str = "ignore"
+    """What its failure does to its parent and to its siblings."""
+    not_before: datetime | None = None
+    """When it is held back: from when on it was to be ready."""
 
 
 class LeaseBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):

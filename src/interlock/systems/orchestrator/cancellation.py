@@ -17,8 +17,8 @@ from interlock.systems.orchestrator.body import AttemptBody
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.notifications import notifications_for
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.trees.notifications import CANCEL_CHILDREN, tree_words_of
-from interlock.systems.quarantine.strikes import RUNNER_LOST, Lost, name_of
+from interlock.systems.orchestrator.tree_slots import CANCEL_CHILDREN, tree_words_of
+from interlock.systems.quarantine import RUNNER_LOST, Lost, name_of
 from interlock.wire.runner import LogLine
 
 MAX_WORDS = 1_000

@@ -1,26 +1,208 @@
 """Why a job is not done yet: what it waits for, whose turn it is, and when the next deadline is.
 
-Everything is read from the record and from the tables, the same that decide: there is no second
-opinion about what a state means.
+A ready job may lack a worker that takes it; a job of a tree may wait for its children or for a slot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from interlock.lifecycles import attempt, job, lease
+from interlock.lifecycles import attempt, job, lease, worker
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.lease import LEASE
+from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.machine import Machine
-from interlock.store.records import Record
+from interlock.store.contract import Store
+from interlock.store.records import Count, Key, Query, Record
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
-from interlock.systems.orchestrator.claimers import Lack
-from interlock.systems.orchestrator.trees.explanation import ALONE, Around, held_back
+from interlock.systems.orchestrator.tree_slots import (
+    LIVING_JOBS,
+    waits_for_children,
+    waits_for_place,
+)
+from interlock.text import nearest
+from interlock.wire.workers import WorkerSpec
+
+PAGE, PAGES = 500, 4
+"""How many workers are looked at; where there are more, and none of these fits, nothing is said."""
+SHELL = "interlock.shell"
+LIVING_WORKERS = tuple(map(str, worker.LIVING))
+
+
+class Lack(NamedTuple):
+    """Why no live worker takes a job, and what to do about it."""
+
+    sentence: str
+    todo: str
+    paused: str = ""
+    """The id of the only worker that could take it, which is paused."""
+
+
+class Claimer(NamedTuple):
+    """A worker that is alive."""
+
+    id: str
+    name: str
+    takes: bool
+    """Whether it may be given work at present."""
+    queues: tuple[str, ...]
+    labels: tuple[str, ...]
+    tasks: tuple[str, ...] | None
+    """None where it does not say which it has: then it may have any."""
+
+    def has(self, task: str) -> bool:
+        """Whether it may have the task."""
+        return self.tasks is None or task in self.tasks
+
+
+class _Wishes(msgspec.Struct, frozen=True):
+    drain: bool = False
+
+
+class _Body(msgspec.Struct, frozen=True):
+    """What of a worker's record is of interest here."""
+
+    spec: WorkerSpec
+    wishes: _Wishes = _Wishes()
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+async def look_for_lacks(
+    store: Store, jobs: Iterable[Record], now: datetime, *, names: bool = True
+) -> dict[str, Lack]:
+    """Return by id why no live worker takes some of these jobs; others are taken, or are not ready.
+
+    Without `names` no other worker, queue or task is named: who asks may not see them.
+    """
+    ready = [(job, decode_body(job.body).task) for job in jobs if job.ready_at and job.ready_at <= now]
+    claimers: list[Claimer] = []
+    query = Query(kind=WORKER.name, states=LIVING_WORKERS, limit=PAGE)
+    for _ in range(PAGES if ready else 0):
+        page = await store.find(query)
+        claimers += [claimer for record in page.records if (claimer := claimer_of(record)) is not None]
+        lacks = {job.id: lack(job, task, claimers, names=names) for job, task in ready}
+        missing = {job_id: each for job_id, each in lacks.items() if each is not None}
+        if not missing or not page.cursor:
+            return missing
+        query = msgspec.structs.replace(query, cursor=page.cursor)
+    return {}
+
+
+def claimer_of(record: Record) -> Claimer | None:
+    """Return what a living worker can take; None for one that has been asked to go."""
+    body = _decode(record.body)
+    if body.wishes.drain:
+        return None
+    takes = WorkerState(record.state) in worker.TAKING
+    spec = body.spec
+    return Claimer(record.id, spec.name, takes, spec.queues, record.labels, spec.tasks)
+
+
+def lack(job: Record, task: str, claimers: Sequence[Claimer], *, names: bool) -> Lack | None:
+    """Return the first thing that none of these workers has: queue, labels, task, or leave to work. Pure."""
+    queue, start = job.queue or "", _start(job, task)
+    listening = [one for one in claimers if queue in one.queues]
+    if not listening:
+        return nobody_listens(queue, claimers, start, names=names)
+    labelled = [one for one in listening if set(job.labels) <= set(one.labels)]
+    if not labelled:
+        missing = [label for label in job.labels if not any(label in one.labels for one in listening)]
+        wanted = missing or job.labels
+        noun = "the label" if len(wanted) == 1 else "all of the labels"
+        return Lack(f"No live worker of the queue {queue} has {noun} {', '.join(wanted)}.", start)
+    able = [one for one in labelled if one.has(task)]
+    if not able:
+        known = sorted({name for one in labelled for name in one.tasks or ()} - {SHELL}) if names else []
+        guess = nearest(task, known)
+        also = f" Did you mean {guess}?" if guess else ""
+        return Lack(f"No live worker has the task {task}.{also}", start)
+    return None if any(one.takes for one in able) else _paused(able, names=names)
+
+
+def nobody_listens(queue: str, claimers: Sequence[Claimer], start: str = "", *, names: bool) -> Lack:
+    """Return that none of these workers takes a queue. Pure."""
+    others = sorted({name for one in claimers for name in one.queues}) if names else []
+    also = f" Those that are alive take: {', '.join(others[:5])}." if others else ""
+    return Lack(f"No live worker takes the queue {queue}.{also}", start or _start_for(queue))
+
+
+def _paused(able: Sequence[Claimer], *, names: bool) -> Lack:
+    if len(able) == 1:
+        name = f", {able[0].name}," if names else ""
+        todo = f"interlock worker resume {able[0].id}" if names else ""
+        paused = able[0].id if names else ""
+        return Lack(f"The only live worker that could take it{name} is paused.", todo, paused)
+    return Lack(f"All {len(able)} live workers that could take it are paused.", "interlock worker list")
+
+
+def _start(job: Record, task: str) -> str:
+    labels = "".join(f" --label {label}" for label in job.labels)
+    return _start_for(job.queue or "", "--shell" if task == SHELL else "MODULE") + labels
+
+
+def _start_for(queue: str, what: str = "MODULE") -> str:
+    return f"interlock worker start {what}" + ("" if queue == "default" else f" --queue {queue}")
+
+
+class Around(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a tree beside the record of one of its jobs."""
+
+    left: Count | None = None
+    """How many of its children have not ended."""
+    places: int | None = None
+    """How many workers there may be at its depth."""
+    parent_stops: bool = False
+
+
+ALONE = Around()
+"""Nobody has looked around."""
+
+
+async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Around:
+    """What there is to know where a job is held back; nothing is looked at for any other."""
+    body = decode_body(record.body)
+    places = quotas[body.data.depth]
+    if any(map(waits_for_children, body.attempts)):
+        left = await store.count(Query(kind=JOB.name, parent=record.id, states=LIVING_JOBS))
+        return Around(left=left, places=places)
+    if record.parent is not None and any(waits_for_place(one, body) for one in body.attempts):
+        (parent,) = await store.load([Key(JOB.name, record.parent)])
+        stops = parent is not None and decode_body(parent.body).data.stop_reason is not None
+        return Around(places=places, parent_stops=stops)
+    return ALONE
+
+
+def held_back(one: AttemptBody, record: Record, body: JobBody, around: Around) -> str | None:
+    """What of its tree an attempt waits for, in words; None when it is something else."""
+    if waits_for_children(one):
+        if around.left is not None and not around.left.number:
+            return f"Its children have ended, and it waits for a place{_in_tree(record, body, around)}."
+        many = "" if around.left is None else f": {_many(around.left)} of {body.children} have not ended"
+        return f"It waits for its children{many}, and it holds no lease meanwhile."
+    if not waits_for_place(one, body):
+        return None
+    if around.parent_stops:
+        return f"It waits to be stopped with its parent {record.parent}, and is not given out any more."
+    return f"It waits for a place{_in_tree(record, body, around)}."
+
+
+def _in_tree(record: Record, body: JobBody, around: Around) -> str:
+    root_id = body.tree.root_id if body.tree is not None else record.id
+    if around.places is None:
+        return f" in the tree of {root_id}"
+    workers = f"{around.places} worker{'s' if around.places != 1 else ''}"
+    return f" in the tree of {root_id}: at depth {body.data.depth} it has {workers} at a time"
+
+
+def _many(left: Count) -> str:
+    return f"{left.number}{' or more' if left.capped else ''}"
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

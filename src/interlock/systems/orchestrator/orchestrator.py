@@ -38,16 +38,16 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator import cancellation
 from interlock.systems.orchestrator.body import decode_body
-from interlock.systems.orchestrator.completions import Report, decide_completions, report_of, result_in
-from interlock.systems.orchestrator.grant_secrets import NO_ORIGIN, redacted, with_secrets
-from interlock.systems.orchestrator.grants import Claiming, Offer, offers_of
-from interlock.systems.orchestrator.idempotent_claims import (
+from interlock.systems.orchestrator.grants import (
     ClaimCommit,
+    Claiming,
+    Offer,
     asked_of,
     claim_over,
     claim_reused,
     commits_for,
     earlier_answers,
+    offers_of,
     outcomes_by_job,
     reissue_grant,
     seed_of,
@@ -55,11 +55,17 @@ from interlock.systems.orchestrator.idempotent_claims import (
     tokens_of,
 )
 from interlock.systems.orchestrator.notifications import RUN_JOBS, noop
-from interlock.systems.orchestrator.runner_messages import decide_message
+from interlock.systems.orchestrator.runner_messages import (
+    Report,
+    decide_completions,
+    decide_message,
+    report_of,
+    result_in,
+)
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, digest_of, job_of, read_token, secret_of
-from interlock.systems.orchestrator.trees.notifications import TREE_TOPICS
-from interlock.systems.orchestrator.vault import Vault
+from interlock.systems.orchestrator.tree_slots import TREE_TOPICS
+from interlock.systems.orchestrator.vault import NO_ORIGIN, Vault, redacted, with_secrets
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
 
 log = logging.getLogger("interlock.orchestrator")

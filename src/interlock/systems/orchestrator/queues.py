@@ -21,11 +21,11 @@ from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
 from interlock.machine import Event, Machine, Refusal, command, ignore, on, rest, state
 from interlock.store.contract import Store
-from interlock.store.limits import MAX_ID
 from interlock.store.records import Change, Commit, Key, Query, Record
-from interlock.systems.orchestrator.claimers import Lack
+from interlock.store.validation import MAX_ID
+from interlock.systems.orchestrator.explanation import Lack
+from interlock.wire.filter_language import LOOKED_AT
 from interlock.wire.jobs import QueueHold, QueueView
-from interlock.wire.wanted import LOOKED_AT
 
 MAX_COUNT = 10_000
 PAGES = 5

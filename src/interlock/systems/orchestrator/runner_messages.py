@@ -1,12 +1,6 @@
-"""What runners say, judged. Pure: from a job and a message to an answer and what becomes of the job.
+"""Decide messages of runners: from a job and a message to an answer and a commit. Pure.
 
-Authority. Only the live lease is heard, by the store's clock: what has run out by now is expired
-first, swept or not, and the commit itself may not happen after the lease's end.
-
-Repeats. The same message again is answered as the first time and changes nothing. A second report
-with other content is a conflict; it is refused, and the refusal is journalled, like everything that
-is said under a lease that has ended. Of refusals that are alike (the attempt, the type of message and
-the code) the first is journalled: a runner that is refused again and again must not fill the journal.
+Reports that say the same about jobs that were granted together are decided once for all of them.
 """
 
 from __future__ import annotations
@@ -14,17 +8,18 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from interlock.engine.unit_of_work import Decision, journalled_once
-from interlock.lifecycles import attempt, lease
+from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.lease import LeaseState
 from interlock.machine import Event, Refused
 from interlock.store import records
-from interlock.store.records import Commit, Note, Record
+from interlock.store.records import Batch, Commit, Note, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate, completed
 from interlock.systems.orchestrator.attachments import (
     Artifact,
@@ -32,20 +27,19 @@ from interlock.systems.orchestrator.attachments import (
     Saving,
     Upload,
     artifact_change,
+    chunk_changes,
+    placed,
     result_change,
 )
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody
 from interlock.systems.orchestrator.cancellation import commit_of, messages_of
 from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
-from interlock.systems.orchestrator.logs import chunk_changes, placed
+from interlock.systems.orchestrator.grants import ANY_JOB, any_job, is_about_one
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import MAX_DELAY_S
-from interlock.systems.orchestrator.texts import (
-    MAX_DETAILS,
-    cleaned,
-    fitting,
-)
-from interlock.systems.orchestrator.tokens import Token
+from interlock.systems.orchestrator.texts import MAX_DETAILS, cleaned, fitting
+from interlock.systems.orchestrator.tokens import Token, is_the_same, read_token
+from interlock.wire.json_values import json_fault
 from interlock.wire.runner import (
     Ack,
     Answer,
@@ -61,7 +55,6 @@ from interlock.wire.runner import (
     StaleCode,
     Succeeded,
 )
-from interlock.wire.values import json_fault
 
 _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode.LEASE_REVOKED}
 _ENCODER = msgspec.json.Encoder()
@@ -421,3 +414,83 @@ def _unknown_lease(token: Token) -> Stale:
     return Stale(
         code=StaleCode.UNKNOWN_LEASE, error=f"There is no such lease on an attempt of {token.job_id}."
     )
+
+
+_ANY_RESULT = msgspec.Raw(b'"~any~result~"')
+
+
+class Report(NamedTuple):
+    """What tells reports that say the same from others."""
+
+    given_by: int
+    """Which decision the jobs were given out by, together."""
+    token_tail: str
+    """All of a token but the job that it is about."""
+    runner_id: str
+    cost: float | None
+
+
+class HeardTogether(msgspec.Struct, frozen=True):
+    """What such a report does: the answer to each, and the batch without the results."""
+
+    answer: Answer
+    batch: Batch
+
+
+def report_of(given_by: int, token: str, message: Message, settings: OrchestratorSettings) -> Report | None:
+    """Return what a message says as far as others may say the same; None if it is heard by itself.
+
+    `given_by` tells the decision that has given out its job together with others, and `token` is what was
+    given with this one.
+    """
+    if type(message) is not Complete:
+        return None
+    outcome = message.outcome
+    if message.log or message.log_offset is not None or type(outcome) is not Succeeded:
+        return None
+    if not is_the_same(message.token, token) or not is_kept_inline(outcome.result, settings):
+        return None
+    tail = token.partition(".")[2]
+    return Report(given_by, tail, message.runner_id, message.cost)
+
+
+def result_in(message: Message) -> bytes:
+    """Return what such a report says was returned."""
+    assert isinstance(message, Complete)
+    assert isinstance(message.outcome, Succeeded)
+    return bytes(message.outcome.result)
+
+
+def decide_completions(
+    report: Report, records: list[Record], now: datetime, mark: str, settings: OrchestratorSettings
+) -> HeardTogether | None:
+    """Return what such reports do to these jobs; None where that depends on which one it is."""
+    stands_for_all = any_job(records[0], now)
+    token = read_token(f"any.{report.token_tail}")
+    if token is None:
+        return None
+    token = replace(token, job_id=ANY_JOB)
+    said = Complete(
+        token=str(token), runner_id=report.runner_id, outcome=Succeeded(_ANY_RESULT), cost=report.cost
+    )
+    decision = decide_message(stands_for_all, token, said, now, mark, settings)
+    commit = decision.commit
+    if commit is None or len(commit.changes) != 1 or commit.refusals:
+        return None
+    (change,) = commit.changes
+    common = replace(change, id="", expected_at=None, result=None)
+    # What is yet to come of a job may depend on its id, like the pause before the next attempt.
+    if (
+        not isinstance(decision.answer, Heard)
+        or change.state != job.COMPLETED
+        or change.result != bytes(_ANY_RESULT)
+        or is_about_one(common)
+    ):
+        return None
+    batch = Batch(
+        change=common,
+        ids=tuple([record.id for record in records]),
+        expected_at=tuple([record.updated_at for record in records]),
+        not_after=commit.not_after,
+    )
+    return HeardTogether(decision.answer, batch)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from interlock.lifecycles.durations import DEFAULTS, Durations
-from interlock.systems.blobs.settings import BlobSettings
+from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.failures import (
     DEFAULT_LOSSES,
     DEFAULT_RETRIES,
@@ -16,8 +16,8 @@ from interlock.systems.orchestrator.failures import (
     FailureRule,
 )
 from interlock.systems.orchestrator.vault import NO_POLICY, SecretPolicy
-from interlock.systems.quarantine.strikes import QuarantineSettings
-from interlock.systems.runs.edges import Edges
+from interlock.systems.quarantine import QuarantineSettings
+from interlock.systems.runs.settings import Edges
 from interlock.wire.jobs import RetryRule
 
 DEFAULT_QUOTAS = (10, 8, 5, 3, 2, 1)

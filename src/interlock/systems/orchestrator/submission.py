@@ -13,9 +13,9 @@ import msgspec
 from interlock.errors import InvalidJob, TerminalState, TooLarge, UnknownJob
 from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
-from interlock.store.limits import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Batch, Record
+from interlock.store.validation import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import (
     JobBody,
@@ -24,14 +24,14 @@ from interlock.systems.orchestrator.body import (
     Provenance,
     RunPart,
     SimulationPart,
+    TreePart,
     encode_given,
 )
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.texts import is_whole
-from interlock.systems.orchestrator.trees.body import TreePart
 from interlock.wire.jobs import IfFails, JobSpec
-from interlock.wire.values import json_fault
+from interlock.wire.json_values import json_fault
 
 MAX_RETRIES = 100
 MAX_DELAY_S = 366 * 86_400.0

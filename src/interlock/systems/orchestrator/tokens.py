@@ -1,10 +1,4 @@
-"""The token of a lease: who has it may speak about one attempt, and nobody else.
-
-It names its record, so that a message is one look-up, and carries a secret of 128 bits of which the
-record keeps only a digest. All leases of one claim have the same secret: they belong to one runner, and
-jobs that are alike stay alike. It follows from the seed of the claim, so that deciding stays a pure
-function: however often a claim is decided, the same attempt gets the same token.
-"""
+"""Lease tokens: whoever holds one may report about one attempt. And the errors for a lease that has ended."""
 
 from __future__ import annotations
 
@@ -13,6 +7,19 @@ import hmac
 import re
 
 import msgspec
+
+from interlock.errors import (
+    ConflictingCompletion,
+    InterlockError,
+    LeaseExpired,
+    LeaseRevoked,
+    MessageRefused,
+    TooLarge,
+    UnknownLease,
+    WrongRunner,
+)
+from interlock.wire.artifacts import CacheRefused
+from interlock.wire.runner import Answer, Heard, NotHeard, Stale
 
 _SHAPE = re.compile(r"([\w-]{1,64})\.(\d{1,4})\.(\d{1,6})\.([0-9a-f]{32})", re.ASCII)
 
@@ -91,3 +98,28 @@ def fence_of(epoch: int, version: int) -> int:
 def version_of(fence: int) -> int:
     """The version of the record in which the grant was made."""
     return fence & ((1 << EPOCH_SHIFT) - 1)
+
+
+_ERRORS: dict[str, type[InterlockError]] = {
+    error.code: error
+    for error in (
+        LeaseExpired,
+        LeaseRevoked,
+        UnknownLease,
+        WrongRunner,
+        ConflictingCompletion,
+        TooLarge,
+        CacheRefused,
+    )
+}
+
+
+def raise_for_answer(answer: Answer) -> Heard:
+    """What was heard; raises what was not."""
+    match answer:
+        case Heard():
+            return answer
+        case Stale(code=code, error=error, todo=todo):
+            raise _ERRORS[code](error, todo=todo)
+        case NotHeard(code=code, error=error, todo=todo, facts=facts):
+            raise _ERRORS.get(code, MessageRefused)(error, todo=todo, facts={**facts, "refusal": code})

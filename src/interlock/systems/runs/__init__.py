@@ -2,16 +2,17 @@
 
 Reading order:
 
-    body         what a run is made of, as its record keeps it; `plans` is what is kept beside it
-    draft        a run while it is decided about; `facts` serve it
-    plan_validation  whether a plan can be carried out
-    commits      a run as it has become, with the messages that lead on
-    reconciler   hearing what jobs say, and seeing to deadlines
-    orders       what a run wants of its jobs, carried out
-    preparation  from CREATED to QUEUED; `planning` has the planners
-    cancellation  cancels, and giving way to a newer run
-    rerun        which jobs are done again; `comparison` is with the last green run
-    reporting    from an outcome to REPORTED; the reporters
-    runs         what people do with runs; `views`, `explanation` and `columns` show them
-    debounce     how news is dealt with at once
+    body              the record of a run, and the columns by which it is found; `plans` is kept beside it
+    aggregate         a run while it is decided about
+    plan_validation   whether a plan can be carried out, and what a run may do with it
+    preparation       from CREATED to QUEUED, and reruns; `planning` has the planners
+    reconciler        job changes in, commits of runs and orders to their jobs out
+    cancellation      cancel requests, and superseding by a newer run
+    reporting         from an outcome to REPORTED; the reporters
+    runs              the operations on runs, and the sweeper; `views` and `search` show and find them
+    triggers          webhooks that start runs; `trigger_events` reads them, `webhook_security` verifies them
+    failure_analysis  why jobs failed, for people; `job_history` knows which jobs are flaky
+    caches            files that jobs keep for later jobs
+    graph             a run as a graph; `graph_text` and `graph_export` draw it
+    settings          triggers and reporters, as configured
 """

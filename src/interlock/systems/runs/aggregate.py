@@ -1,9 +1,9 @@
-"""The record of a run: what it was, what it is sent, and what that makes of it.
+"""The aggregate of a run: its machine, the facts beside a step, and where its couplings lead.
 
 The table of the run says what becomes of it, and `WIRING` whom the couplings reach: the run itself, or its
-jobs. What it wants of its jobs is gathered as orders, to be committed with it. Steps of its jobs reach it
-as messages (`hear_jobs`). Nothing here reads a clock or a store, and nothing here knows a rule of a
-lifecycle: those are in the tables.
+jobs. What it wants of its jobs is collected as orders, to be committed with it. Steps of its jobs reach it
+as messages (`hear_jobs`). Facts are computed from the record when a coupling asks for them. Nothing here
+reads a clock or a store, and nothing here knows a rule of a lifecycle: those are in the tables.
 """
 
 from __future__ import annotations
@@ -17,17 +17,77 @@ from interlock.lifecycles import job, run
 from interlock.lifecycles.couplings import COUPLINGS, Receiver
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.job import JOB, JobState
-from interlock.lifecycles.run import RUN, RunState
+from interlock.lifecycles.run import RUN, Run, RunState
 from interlock.machine import Event, Step
 from interlock.machine.cascade import Refusal, Root, Wiring, create, order, to
 from interlock.store.records import Record
 from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs import body as letters
-from interlock.systems.runs.body import RunBody, decode_run, encode_run
-from interlock.systems.runs.columns import group_key, labels_of
-from interlock.systems.runs.facts import RunFacts
+from interlock.systems.runs.body import RunBody, decode_run, encode_run, group_key, labels_of
 from interlock.systems.runs.plans import Graph
 from interlock.wire.runs import Approval, AwaitedApproval
+
+
+class RunFacts:
+    """What couplings may ask about a run, as seen from one of its jobs."""
+
+    __slots__ = ("_body", "_data", "_required")
+
+    def __init__(self, data: Run, body: RunBody, required: bool = False) -> None:
+        self._data = data
+        self._body = body
+        self._required = required
+
+    @property
+    def stopping(self) -> bool:
+        """Somebody has asked it to stop."""
+        return self._data.cancel_requested
+
+    @property
+    def anything_active(self) -> bool:
+        """Some job of it has not ended."""
+        return self._body.left > 0
+
+    @property
+    def required(self) -> bool:
+        """The run cannot succeed without the job."""
+        return self._required
+
+    @property
+    def every_required_job_succeeded(self) -> bool:
+        """No required job is left to succeed."""
+        return self._body.required_left == 0
+
+    @property
+    def fail_fast(self) -> bool:
+        """What cannot change the outcome any more is stopped."""
+        return self._body.fail_fast
+
+    @property
+    def tries_left(self) -> bool:
+        """A run is not tried again; its jobs are."""
+        return False
+
+    @property
+    def fails_parent(self) -> bool:
+        """Nor has it a parent."""
+        return False
+
+    @property
+    def stops_siblings(self) -> bool:
+        """Nor siblings."""
+        return False
+
+    @property
+    def losses_left(self) -> bool:
+        """Nor is it lost."""
+        return False
+
+    @property
+    def every_shard_succeeded(self) -> bool:
+        """Nor has it shards."""
+        return False
+
 
 UPSTREAM, FAIL_FAST, TIMEOUT = "upstream", "fail_fast", "timeout"
 NOT_APPROVED = "not_approved"

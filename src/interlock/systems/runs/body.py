@@ -1,11 +1,15 @@
-"""What a run is made of, as its record keeps it.
+"""The record of a run: its body, and the columns by which a store finds it.
 
-The record stays small whatever the plan: of each job it keeps one character, and the counts that
-decide about the run. The plan is beside it (`plans`), and the jobs are records of their own.
+The record stays small whatever the plan: it keeps one character for each job, and the counts that decide
+about the run. The plan is kept beside it (`plans`), and the jobs are records of their own.
+
+The group is the record's queue, because runs of one group must find each other quickly. Workflow,
+repository, ref and commit are labels, beside the labels that the submitter has given.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from datetime import datetime
 
@@ -13,9 +17,77 @@ import msgspec
 
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JobState
-from interlock.lifecycles.run import Run
+from interlock.lifecycles.run import RUN, Run
+from interlock.store.records import Query
+from interlock.store.validation import MAX_LABEL
 from interlock.systems.runs.plans import Graph
-from interlock.wire.runs import Approval, AwaitedApproval, ForkTerms, RunSpec
+from interlock.wire.filter_language import LOOKED_AT
+from interlock.wire.runs import Approval, AwaitedApproval, ForkTerms, RunFilter, RunSpec
+
+_TAGS = "refs/tags/"
+
+
+def group_of(spec: RunSpec) -> str:
+    """The concurrency group of a run, in words: by default its workflow and ref; none without a ref.
+
+    A change from a fork supersedes only runs of its own pull request, whatever group is named.
+    """
+    source = spec.source
+    change = f"{source.repository} {source.ref}".strip()
+    if spec.concurrency_group is not None:
+        fork = f" (fork: {change})" if source.from_fork and spec.concurrency_group else ""
+        return spec.concurrency_group + fork
+    fork = " (fork)" if source.from_fork else ""
+    return f"{spec.workflow} {change}{fork}".strip() if source.ref else ""
+
+
+def group_key(spec: RunSpec) -> str | None:
+    """Where the runs of one group are found; those of tags are a group of their own, always."""
+    group = group_of(spec)
+    if not group:
+        return None
+    kind = "tag" if spec.source.ref.startswith(_TAGS) else "branch"
+    return f"{kind}.{_digest(group)}"
+
+
+def labels_of(spec: RunSpec) -> tuple[str, ...]:
+    """What the record of a run can be found by."""
+    source = spec.source
+    known = _sought(spec.workflow, source.repository, source.ref, source.sha, group_of(spec))
+    return tuple(sorted({*known, *spec.labels}))
+
+
+def query_of(wanted: RunFilter, *, newest_first: bool, cursor: str, limit: int) -> Query:
+    """The filter as the store knows it."""
+    known = _sought(wanted.workflow, wanted.repository, wanted.ref, wanted.sha, wanted.concurrency_group)
+    return Query(
+        kind=RUN.name,
+        states=wanted.states,
+        parent=wanted.origin_run_id or None,
+        labels=tuple(sorted({*known, *wanted.labels})),
+        since=wanted.since,
+        until=wanted.until,
+        newest_first=newest_first,
+        cursor=cursor,
+        limit=limit,
+        within=LOOKED_AT,
+    )
+
+
+def label(noun: str, value: str) -> str:
+    """A label that says what something is; where that is too long, a digest stands for it."""
+    told = f"{noun}:{value}"
+    return told if len(told) <= MAX_LABEL and told.isprintable() else f"{noun}#{_digest(value)}"
+
+
+def _sought(workflow: str, repository: str, ref: str, sha: str, group: str) -> list[str]:
+    told = {"workflow": workflow, "repository": repository, "ref": ref, "sha": sha, "group": group}
+    return [label(noun, value) for noun, value in told.items() if value]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
 
 WAITING, RELEASED, RUNNING, STOPPING = "w", "q", "r", "x"
 COMPLETED, FAILED, CANCELED, CARRIED = "C", "F", "X", "s"

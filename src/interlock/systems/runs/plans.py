@@ -15,8 +15,7 @@ from enum import StrEnum
 
 import msgspec
 
-from interlock.engine.aggregate import rewritten
-from interlock.engine.write_once import WriteOnce
+from interlock.engine.aggregate import WriteOnce, rewritten
 from interlock.machine import command, consequence, end, state
 from interlock.store.contract import Store
 from interlock.store.records import Change, Key, Note, Record

@@ -1,7 +1,11 @@
 """From CREATED to QUEUED: make room for the run in its group, ask the planner, and accept its plan.
 
-Anybody may do this, and do it again after a crash: a run that is being planned is still in PLANNING,
+Any process may do this, and do it again after a crash: a run that is being planned is still in PLANNING,
 and a plan that comes second changes nothing.
+
+Reruns. A rerun has the plan of the earlier run: all of it, what has failed, or from one job on. A job that
+is not repeated has succeeded, and counts as done from the beginning, under the name that it has in the old
+run. What has not succeeded is always repeated, so a rerun cannot hide a failure.
 """
 
 from __future__ import annotations
@@ -9,29 +13,96 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from interlock.engine.aggregate import rewritten
 from interlock.engine.unit_of_work import Applied, Decision, Engine
-from interlock.errors import InterlockError, PlanRefused, StoreUnavailable
+from interlock.errors import (
+    InterlockError,
+    InvalidRun,
+    PlanRefused,
+    StoreUnavailable,
+    TransitionNotAllowed,
+)
 from interlock.lifecycles import run
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.run import RUN, RunState
 from interlock.store.records import Change, Commit, Key, Record
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.runs.admission import awaited, awaited_first, check_admitted
+from interlock.systems.runs import body as letters
 from interlock.systems.runs.aggregate import RunAggregate
-from interlock.systems.runs.body import RunBody, decode_run, encode_run
+from interlock.systems.runs.body import RunBody, decode_run, encode_run, group_key, labels_of
 from interlock.systems.runs.cancellation import Stopping
-from interlock.systems.runs.columns import group_key, labels_of
-from interlock.systems.runs.commits import RunCommit, commit_of
-from interlock.systems.runs.plan_validation import check_plan
-from interlock.systems.runs.planning.port import Planner, PlanRequest
+from interlock.systems.runs.plan_validation import (
+    awaited,
+    awaited_first,
+    check_admitted,
+    check_plan,
+)
+from interlock.systems.runs.planning import Planner, PlanRequest
 from interlock.systems.runs.plans import Graph, Piece, Plans, graph_of, piece_change, pieces_of
-from interlock.systems.runs.reconciler import Keeper
-from interlock.wire.runs import AwaitedApproval, Plan
+from interlock.systems.runs.reconciler import Keeper, RunCommit, run_commit_of
+from interlock.wire.runs import AwaitedApproval, Plan, RerunPreview
+
+Which: TypeAlias = Literal["all", "failed", "from"]
+
+
+def check_settled(record: Record) -> None:
+    """Raise unless the outcome of the run is decided."""
+    if RunState(record.state) not in run.SETTLED:
+        raise TransitionNotAllowed(
+            f"The run {record.id} is {record.state}; only one whose outcome is decided is done again.",
+            allowed=["cancel"],
+            todo="Wait for its end, or cancel it first.",
+            facts={"run_id": record.id, "machine": RUN.name, "state": record.state},
+        )
+
+
+def carried_over(run_id: str, body: RunBody, graph: Graph, which: Which, job: str = "") -> frozenset[int]:
+    """The places of jobs that are not done again."""
+    done = {place for place, letter in enumerate(body.states) if letter in letters.SUCCEEDED}
+    if which == "all":
+        return frozenset()
+    if which == "from":
+        place = graph.place_of(job)
+        if place is None:
+            raise InvalidRun(
+                f"The run {run_id} has no job {job!r}.",
+                allowed=graph.names[:100],
+                todo="Name one of its jobs; `interlock run show` lists them.",
+                facts={"run_id": run_id, "job": job},
+            )
+        return frozenset(done - graph.downstream(place))
+    if len(done) == len(graph.ids):
+        raise InvalidRun(
+            f"Every job of the run {run_id} has succeeded, so there is nothing to do again.",
+            todo="Do all of it again, or from one of its jobs on.",
+            facts={"run_id": run_id},
+        )
+    return frozenset(done)
+
+
+def preview_of(run_id: str, graph: Graph, kept: frozenset[int]) -> RerunPreview:
+    """Return the names of the jobs that are done again, and of those that are not."""
+    return RerunPreview(
+        run_id=run_id,
+        again=tuple(name for place, name in enumerate(graph.names) if place not in kept),
+        kept=tuple(name for place, name in enumerate(graph.names) if place in kept),
+    )
+
+
+def plan_of(pieces: Sequence[Piece], body: RunBody) -> Plan:
+    """The plan of a run, put together again."""
+    return Plan(
+        jobs=tuple(job for piece in pieces for job in piece.jobs),
+        skipped=tuple(job for piece in pieces for job in piece.skipped),
+        fail_fast=body.fail_fast,
+        timeout_s=body.timeout_s,
+    )
+
 
 MAX_ERROR = 4_000
 WORKFLOW = "workflow"
@@ -157,7 +228,7 @@ class Preparing:
             draft = begun(found[0], now, self._settings.durations)
             if draft is None:
                 return Decision(None)
-            prepared = commit_of(draft, mark=self._engine.mark(), actor="orchestrator")
+            prepared = run_commit_of(draft, mark=self._engine.mark(), actor="orchestrator")
             return Decision(prepared, prepared.commit)
 
         applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
@@ -194,7 +265,7 @@ class Preparing:
                 piece_change(run_id, number, piece, mark=mark, actor="planner")
                 for number, piece in enumerate(pieces)
             ]
-            prepared = commit_of(draft, mark=mark, actor="planner", more=more)
+            prepared = run_commit_of(draft, mark=mark, actor="planner", more=more)
             return Decision(prepared, prepared.commit)
 
         applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
@@ -211,7 +282,9 @@ class Preparing:
             draft = RunAggregate.of(found[0], now, self._settings.durations)
             if draft.fail_planning(event, error[:MAX_ERROR], reason) is not None:
                 return Decision(None)
-            commit: Commit = commit_of(draft, mark=self._engine.mark(), actor="planner", reason=reason).commit
+            commit: Commit = run_commit_of(
+                draft, mark=self._engine.mark(), actor="planner", reason=reason
+            ).commit
             return Decision(None, commit)
 
         await self._engine.apply([Key(RUN.name, run_id)], decide)

@@ -1,43 +1,60 @@
-"""What people do with runs: submit, look, cancel, do again. No rule is here; the tables have them."""
+"""The operations on runs (submit, find, show, cancel, rerun), and the sweeper that moves runs on.
+
+No rule is here; the tables have them. The sweeper acts at once on news that arises in its own process. What
+is lost with a process, or was left by one that has no time, is found by the next sweep.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from interlock.engine.pages import every_entry
+from interlock.engine.debounce import Debouncer
+from interlock.engine.loader import every_entry
+from interlock.engine.outbox import DeliveryPolicy, Handler, deliver
 from interlock.engine.unit_of_work import Decision, Engine, IdempotencyKey
 from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.store.records import Commit, Entry, Key, Record, Repeated
-from interlock.systems.orchestrator.claimers import look_for_lacks
+from interlock.systems.orchestrator.explanation import look_for_lacks
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.runs.admission import FORK
 from interlock.systems.runs.aggregate import RunAggregate
-from interlock.systems.runs.analysis.analyser import Analysing, FlakyJobs
-from interlock.systems.runs.analysis.signs import signs_of
-from interlock.systems.runs.body import Happened, RunBody, decode_run
+from interlock.systems.runs.body import Happened, RunBody, decode_run, group_of, query_of
 from interlock.systems.runs.cancellation import DECLINED, Stopping, approved, present
-from interlock.systems.runs.columns import group_of, query_of
-from interlock.systems.runs.commits import PLANS, about, commit_of
-from interlock.systems.runs.comparison import LOOKS_BACK, compared, compared_with, earlier_runs, is_green
-from interlock.systems.runs.explanation import MOST_LINES, explain, unfinished
-from interlock.systems.runs.plan_validation import check_run
-from interlock.systems.runs.planning.port import Historian, Planner
+from interlock.systems.runs.failure_analysis import Analysing, FlakyJobs, signs_of
+from interlock.systems.runs.plan_validation import FORK, check_run
+from interlock.systems.runs.planning import Historian, Planner
 from interlock.systems.runs.plans import Piece, Plans, graph_of, piece_change, pieces_of
-from interlock.systems.runs.preparation import WORKFLOW, Preparing
-from interlock.systems.runs.reconciler import Keeper
-from interlock.systems.runs.reporting.last_step import Ending
-from interlock.systems.runs.reporting.port import Reporter
-from interlock.systems.runs.reporting.reporter import Reporting, ReportView
-from interlock.systems.runs.rerun import Which, carried_over, check_settled, plan_of, preview_of
-from interlock.systems.runs.sweeper import RunSweeper
-from interlock.systems.runs.views import job_views, view_of
+from interlock.systems.runs.preparation import (
+    WORKFLOW,
+    Preparing,
+    Which,
+    carried_over,
+    check_settled,
+    plan_of,
+    preview_of,
+)
+from interlock.systems.runs.reconciler import PLANS, REPORTS, About, Keeper, about, run_commit_of
+from interlock.systems.runs.reporting.report import Reporter
+from interlock.systems.runs.reporting.reporter import LESSONS, Ending, Reporting, ReportView
+from interlock.systems.runs.views import (
+    LOOKS_BACK,
+    MOST_LINES,
+    compared,
+    compared_with,
+    earlier_runs,
+    explain,
+    is_green,
+    job_views,
+    unfinished,
+    view_of,
+)
 from interlock.wire.runs import (
     Approval,
     ForkTerms,
@@ -50,6 +67,101 @@ from interlock.wire.runs import (
     RunSpec,
     RunView,
 )
+
+PLANNING = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
+REPORTING = DeliveryPolicy(max_tries=1_000_000)
+"""A run is reported however long that takes."""
+AT_ONCE = 50
+"""How many runs are planned or reported side by side."""
+
+
+class RunSweeper:
+    """Who sees to what there is to do about runs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        keeper: Keeper,
+        preparing: Preparing,
+        reporting: Callable[[], Reporting],
+        analysing: Analysing,
+    ) -> None:
+        self._engine = engine
+        self._keeper = keeper
+        self._preparing = preparing
+        self._reporting = reporting
+        self._analysing = analysing
+        self._words = Debouncer("runs hear", keeper.hear)
+        self._plans = Debouncer("runs are planned", self.plan)
+        self._reports = Debouncer("runs are reported", self.report)
+        self.prompt = True
+        keeper.on_its_way = self._on_its_way
+        keeper.on_decided = self._on_decided
+
+    def words(self) -> None:
+        """Jobs have told their runs something."""
+        if self.prompt:
+            self._words.ring()
+
+    def plans(self) -> None:
+        """Somebody has submitted a run."""
+        if self.prompt:
+            self._plans.ring()
+
+    async def keep(self, *, patiently: bool = True) -> int:
+        """Deal with everything that waits to be dealt with; answers how much that was.
+
+        Planners may take their time, and whoever has other things to look after need not wait for them.
+        """
+        done = await self._keeper.sweep() + await self._reporting().sweep()
+        while some := await self._round(patiently):
+            done += some
+        return done + await self._reporting().go_on(at_once=not self.prompt)
+
+    async def close(self) -> None:
+        """Finish what can be finished at once, and leave the rest to others."""
+        await asyncio.gather(*(bell.close() for bell in (self._words, self._plans, self._reports)))
+
+    async def _round(self, patiently: bool) -> int:
+        done = await self._keeper.hear() + await self._keeper.follow_orders()
+        if patiently or not self.prompt:
+            done += await self.plan()
+        else:
+            self._plans.ring()
+        done += await self.report()
+        if patiently:
+            await asyncio.gather(*(bell.idle() for bell in (self._words, self._plans, self._reports)))
+        return done
+
+    async def plan(self) -> int:
+        """Have runs planned that wait for it; answers how many there were."""
+        return await self._deliver({PLANS: self._planned}, PLANNING)
+
+    async def _planned(self, payload: bytes) -> None:
+        await self._preparing.prepare(msgspec.json.decode(payload, type=About).run_id)
+        self.words()  # of runs that were superseded
+        self._on_decided()
+
+    async def report(self) -> int:
+        """What is to be told is put before those who tell it; how long they take is their own matter."""
+        handlers = {REPORTS: self._reporting().outcome, LESSONS: self._analysing.learn}
+        done = await self._reporting().mention() + await self._deliver(handlers, REPORTING)
+        if done and self.prompt:
+            await self._reporting().go_on()
+        return done
+
+    def _on_its_way(self, run_id: str) -> None:
+        if self._reporting().on_its_way(run_id):
+            self._on_decided()
+
+    def _on_decided(self) -> None:
+        if self.prompt:
+            self._reports.ring()
+
+    async def _deliver(self, handlers: Mapping[str, Handler], postage: DeliveryPolicy) -> int:
+        engine = self._engine
+        return await deliver(engine.store, engine.committer, handlers, postage, limit=AT_ONCE)
+
 
 PAGE = 500
 COMPARED_AT_ONCE = 20
@@ -194,7 +306,9 @@ class Runs:
             mark, version = self.engine.mark(), draft.version
             more = (about(draft, PLANS, f"plan.{version}", mark),)
             request = asked.answered(b"null") if asked else None
-            prepared = commit_of(draft, mark=mark, actor=actor, reason=comment, more=more, request=request)
+            prepared = run_commit_of(
+                draft, mark=mark, actor=actor, reason=comment, more=more, request=request
+            )
             return Decision(None, prepared.commit)
 
         async def do() -> RunView:

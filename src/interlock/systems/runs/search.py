@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Protocol
 
 from interlock.errors import UnknownRun
-from interlock.wire.run_filters import WantedRuns
+from interlock.wire.filter_language import LOOKS
+from interlock.wire.filters import WantedRuns
 from interlock.wire.runs import RunFilter, RunView
-from interlock.wire.wanted import LOOKS
 
 PAGE = 200
 MAX_SCANNED = 10_000

@@ -1,20 +1,47 @@
-"""How a run is shown."""
+"""Views of a run: how it stands, why it is not done yet, and how it compares with the last green run.
+
+An explanation says what the run and each of its jobs wait for, whose turn it is, and until when. Everything
+is read from the records and from the tables, the same that decide.
+
+The last green run of the same workflow, repository and ref is found by the labels of run records, newest
+first. A store cannot search for an outcome, so at most `LOOKS_BACK` settled runs of the last `WITHIN` are
+read until one is green; jobs are loaded for that one only.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Literal
 
-from interlock.lifecycles import run
-from interlock.lifecycles.run import RunState
+import msgspec
+
+from interlock.lifecycles import job, run
+from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.run import RUN, RunState
 from interlock.store.records import Record
+from interlock.systems.orchestrator import explanation as jobs
 from interlock.systems.orchestrator.body import JobBody, decode_body
+from interlock.systems.orchestrator.explanation import Lack
 from interlock.systems.orchestrator.views import failure_view
 from interlock.systems.runs import body as letters
-from interlock.systems.runs.admission import confined
 from interlock.systems.runs.body import RunBody, decode_run
-from interlock.systems.runs.plans import Piece
-from interlock.wire.runs import HeldTo, RunJobView, RunView, SkippedJob
+from interlock.systems.runs.plan_validation import confined
+from interlock.systems.runs.plans import Graph, Piece
+from interlock.text import counted
+from interlock.wire.runs import (
+    HeldTo,
+    JobChange,
+    RunComparison,
+    RunExplanation,
+    RunFilter,
+    RunJobView,
+    RunView,
+    RunWaiting,
+    SkippedJob,
+)
 
 
 def view_of(
@@ -113,3 +140,258 @@ def _reason(letter: str, known: JobBody | None) -> str:
     if letter == letters.CARRIED:
         return "carried_over"
     return (known.data.stop_reason or "") if known else ""
+
+
+MOST_LINES = 100
+MOST_NAMES = 5
+
+_REASONS = {
+    "plan_failed": "there was no plan",
+    "planner_timeout": "the planner took too long",
+    "required_job_failed": "a required job has failed",
+    "job_canceled": "a required job was stopped",
+    "timeout": "it lasted for longer than it may",
+    "superseded": "a newer run of its group has taken its place",
+    "cancel": "somebody asked for that",
+    "declined": "an operator has declined it",
+    "not_approved": "no operator has approved it in time",
+}
+
+
+def unfinished(body: RunBody) -> list[int]:
+    """The places of jobs that have not ended."""
+    return [place for place, letter in enumerate(body.states) if letter not in letters.ENDED]
+
+
+def explain(
+    record: Record,
+    graph: Graph | None,
+    found: Mapping[str, Record],
+    now: datetime,
+    lacks: Mapping[str, Lack] = MappingProxyType({}),
+) -> RunExplanation:
+    """What is known about a run at this moment; `found` are those of its jobs that were loaded.
+
+    `lacks` says of some of them why no live worker takes them.
+    """
+    body, state = decode_run(record.body), RunState(record.state)
+    places = unfinished(body) if graph is not None else []
+    shown = places[:MOST_LINES]
+    lines = [] if state is run.REPORTED else [_about_run(record, body, state, graph, places)]
+    if graph is not None:
+        for place in shown:
+            job_id = graph.ids[place]
+            lines.append(_about_job(body, graph, place, found.get(job_id), now, lacks.get(job_id)))
+    deadlines = [line.deadline_at for line in lines if line.deadline_at is not None]
+    return RunExplanation(
+        run_id=record.id,
+        state=state,
+        sentence=_ended(body) if state is run.REPORTED else lines[0].sentence,
+        lines=tuple(lines),
+        more=len(places) - len(shown),
+        next_deadline_at=min(deadlines) if deadlines else None,
+        todo=_todo(record.id, body, state) or next((lack.todo for lack in lacks.values()), ""),
+    )
+
+
+def _ended(body: RunBody) -> str:
+    told = f"It ended as {body.data.outcome}, and was reported"
+    return f"{told}: {_because(body)}." if body.reason else f"{told}."
+
+
+def _because(body: RunBody) -> str:
+    why = _REASONS.get(body.reason, body.reason)
+    if body.culprit:
+        return f"{why} ({body.culprit})"
+    return f"{why}: {body.error.rstrip('.')}" if body.error else why
+
+
+def _todo(run_id: str, body: RunBody, state: RunState) -> str:
+    if state is run.AWAITING_APPROVAL:
+        return f"interlock run approve {run_id}"
+    if body.data.outcome in (None, run.SUCCESS) or body.superseded_by:
+        return ""
+    return f"interlock run rerun {run_id}" + (" --failed" if body.states else "")
+
+
+def _about_run(
+    record: Record, body: RunBody, state: RunState, graph: Graph | None, places: list[int]
+) -> RunWaiting:
+    entry = RUN.table.entry(state)
+    return RunWaiting(
+        entity=f"run {record.id}",
+        state=state,
+        sentence=_run_sentence(body, state, graph, places),
+        turn=str(entry.turn or ""),
+        deadline_at=record.deadline_at,
+        deadline_event=entry.within.event.name if entry.within and record.deadline_at else "",
+        accepts=RUN.accepts(state),
+    )
+
+
+def _run_sentence(body: RunBody, state: RunState, graph: Graph | None, places: list[int]) -> str:
+    total = len(body.states)
+    names = _listed([graph.names[place] for place in places]) if graph is not None else "its jobs"
+    match state:
+        case run.CREATED:
+            return "It waits to be planned."
+        case run.AWAITING_APPROVAL:
+            return f"It waits for an operator's approval: {_awaited(body)}."
+        case run.PLANNING:
+            return f"The planner {body.spec.planner} works out the jobs."
+        case run.QUEUED:
+            return f"None of its {counted(total, 'job')} has begun; they wait for runners: {names}."
+        case run.RUNNING:
+            return f"{total - body.left} of {counted(total, 'job')} ended; it waits for {names}."
+        case run.CANCEL_REQUESTED:
+            return f"It is being stopped ({body.stop_reason}); it waits for {names}."
+        case _:
+            why = f": {_because(body)}" if body.reason else ""
+            return f"It ended as {body.data.outcome}{why}; that waits to be reported."
+
+
+def _awaited(body: RunBody) -> str:
+    """What has to be approved, who asks, and for which commit."""
+    source, awaits = body.spec.source, body.awaits
+    what = "the change comes from a fork"
+    if awaits is not None and awaits.environments:
+        what = f"its jobs use the environment {' and '.join(awaits.environments)}"
+    of = " of ".join(filter(None, (f"commit {source.sha[:12]}" if source.sha else "", source.repository)))
+    by = f"asked for by {source.actor}" if source.actor else ""
+    return ", ".join(filter(None, (what, of, by)))
+
+
+def _about_job(
+    body: RunBody, graph: Graph, place: int, record: Record | None, now: datetime, lack: Lack | None
+) -> RunWaiting:
+    letter, name = body.states[place], graph.names[place]
+    if letter == letters.WAITING or record is None or JobState(record.state) in job.ENDED:
+        return RunWaiting(
+            entity=name,
+            job_id=graph.ids[place],
+            state=letters.NAMES[letter],
+            sentence=_waiting_sentence(body, graph, place, record),
+            turn=str(JOB.table.entry(job.PENDING).turn or ""),
+            accepts=JOB.accepts(job.PENDING),
+        )
+    known = jobs.explain(record, now, lack=lack)
+    first = known.lines[-1] if known.lines else None
+    return RunWaiting(
+        entity=name,
+        job_id=record.id,
+        state=letters.NAMES[letter] if letter == letters.STOPPING else record.state,
+        sentence=known.sentence,
+        turn=first.turn if first else "",
+        deadline_at=known.next_deadline_at,
+        deadline_event=first.deadline_event if first else "",
+        accepts=JOB.accepts(JobState(record.state)),
+    )
+
+
+def _waiting_sentence(body: RunBody, graph: Graph, place: int, record: Record | None) -> str:
+    if record is not None and JobState(record.state) in job.ENDED:
+        return f"It is {record.state}; the run has not heard of that yet."
+    needed = [each for each in graph.needs[place] if body.states[each] not in letters.ENDED]
+    if not needed:
+        return "It is about to be given to runners."
+    return (
+        "It waits for "
+        + _listed([f"{graph.names[each]} ({letters.NAMES[body.states[each]]})" for each in needed])
+        + "."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+LOOKS_BACK = 100
+"""How many earlier runs are read at most."""
+WITHIN = timedelta(days=14)
+MOST_CHANGES = 200
+SLOWER_BY = 1.25
+SLOWER_BY_S = 2.0
+"""Less than this is noise: a busy machine, a cold cache."""
+_WORST_FIRST = ("failed", "slower", "new", "gone")
+
+
+def earlier_runs(view: RunView) -> RunFilter | None:
+    """Return what settled runs of the same kind are found by; None when nothing says what that is."""
+    if not (view.workflow or view.source.repository):
+        return None
+    return RunFilter(
+        states=(str(run.SUCCESS), str(run.REPORTED)),
+        workflow=view.workflow,
+        repository=view.source.repository,
+        ref=view.source.ref,
+        since=view.created_at - WITHIN,
+        until=view.created_at,
+    )
+
+
+def is_green(view: RunView, other: RunView) -> bool:
+    """Return whether a run is green and of the same kind; a filter ignores what is empty."""
+    return view.outcome == run.SUCCESS and _kind(view) == _kind(other)
+
+
+def compared(view: RunView, green: RunView | None, looked_at: int) -> RunComparison:
+    """Return the jobs that have changed since the last green run."""
+    if green is None:
+        return RunComparison(run_id=view.id, looked_at=looked_at)
+    found = compared_with(view, green)
+    return msgspec.structs.replace(found, green=found.other, other=None, looked_at=looked_at)
+
+
+def compared_with(view: RunView, other: RunView) -> RunComparison:
+    """Return the jobs that differ from those of another run."""
+    changes = sorted(_changes(view.jobs, other.jobs), key=lambda each: _WORST_FIRST.index(each.change))
+    return RunComparison(
+        run_id=view.id,
+        other=msgspec.structs.replace(other, jobs=(), skipped=()),
+        changes=tuple(changes[:MOST_CHANGES]),
+        more=max(0, len(changes) - MOST_CHANGES),
+    )
+
+
+def _changes(now: Sequence[RunJobView], green: Sequence[RunJobView]) -> Iterator[JobChange]:
+    before = {each.name: each for each in green}
+    for one in now:
+        known = before.pop(one.name, None)
+        if known is None:
+            yield JobChange(name=one.name, change="new", job_id=one.job_id, took_s=_took_s(one))
+        elif known.job_id != one.job_id and (change := _change(one, known)):
+            yield change
+    for gone in before.values():
+        yield JobChange(name=gone.name, change="gone", before_job_id=gone.job_id, before_s=_took_s(gone))
+
+
+def _change(one: RunJobView, known: RunJobView) -> JobChange | None:
+    took_s, before_s = _took_s(one), _took_s(known)
+    if one.state == job.FAILED and known.state == job.COMPLETED:
+        return _differs(one, known, "failed")
+    if took_s is None or before_s is None or one.state != job.COMPLETED:
+        return None
+    is_slower = took_s >= before_s * SLOWER_BY and took_s - before_s >= SLOWER_BY_S
+    return _differs(one, known, "slower") if is_slower else None
+
+
+def _differs(one: RunJobView, known: RunJobView, change: Literal["failed", "slower"]) -> JobChange:
+    return JobChange(
+        name=one.name,
+        change=change,
+        job_id=one.job_id,
+        before_job_id=known.job_id,
+        took_s=_took_s(one),
+        before_s=_took_s(known),
+    )
+
+
+def _took_s(one: RunJobView) -> float | None:
+    if one.started_at is None or one.completed_at is None:
+        return None
+    return (one.completed_at - one.started_at).total_seconds()
+
+
+def _kind(view: RunView) -> tuple[str, str, str]:
+    return view.workflow, view.source.repository, view.source.ref

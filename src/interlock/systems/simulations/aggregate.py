@@ -23,17 +23,19 @@ from interlock.machine.cascade import Refusal, Root, RootOf, Wiring, to
 from interlock.machine.couplings import AnyMachine
 from interlock.store.records import Change, Commit, Note, Record, StepLine
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.simulations import pulse
+from interlock.systems.simulations import body
 from interlock.systems.simulations.body import (
+    PULSE,
     Execution,
+    PulseBody,
+    PulseState,
     SimulationBody,
     decode_body,
     decode_pulse,
     encode,
     joined,
+    labels_of,
 )
-from interlock.systems.simulations.pulse import PULSE, PulseBody, PulseState
-from interlock.systems.simulations.search import labels_of
 from interlock.wire.simulations import PRIORITIES, Danger, SimulationSpec, SimulationWord
 
 MOST_TOLD = 100
@@ -50,13 +52,13 @@ _AT_REST = (simulation.PAUSED, simulation.INTERRUPTED)
 
 # fmt: off
 PULSES = Couplings[Any]((
-    couple(SIMULATION, simulation.RUNNING, PULSE, pulse.take, to=_Receiver.ITS_PULSE,
+    couple(SIMULATION, simulation.RUNNING, PULSE, body.take, to=_Receiver.ITS_PULSE,
            why="From now on its worker has to be heard."),
-    couple(SIMULATION, _AT_REST, PULSE, pulse.rest, to=_Receiver.ITS_PULSE, by=_ENDS,
+    couple(SIMULATION, _AT_REST, PULSE, body.rest, to=_Receiver.ITS_PULSE, by=_ENDS,
            why="Nobody executes it, so nobody has to be heard."),
-    couple(SIMULATION, _AT_REST, PULSE, pulse.fall_silent, to=_Receiver.ITS_PULSE, by=_SILENT,
+    couple(SIMULATION, _AT_REST, PULSE, body.fall_silent, to=_Receiver.ITS_PULSE, by=_SILENT,
            why="Nobody was heard, and nobody has to be any more."),
-    couple(SIMULATION, simulation.ENDED, PULSE, pulse.finish, to=_Receiver.ITS_PULSE,
+    couple(SIMULATION, simulation.ENDED, PULSE, body.finish, to=_Receiver.ITS_PULSE,
            why="There is nothing more to hear."),
 ))
 # fmt: on
@@ -123,7 +125,7 @@ class SimulationAggregate(Aggregate):
 
     def entered(self, step: Step[Any], _: None) -> None:
         """Note who is heard from now on, or how many dangers there were."""
-        if step.target is pulse.BEATING:
+        if step.target is body.BEATING:
             self.pulse.worker_id, self.pulse.at = self.body.data.worker_id or "", self.now
         else:
             self.body.danger_count = self.pulse.dangers
@@ -150,7 +152,7 @@ class SimulationAggregate(Aggregate):
 
     def beat(self, word: SimulationWord) -> None:
         """What a sign of life brings along; the simulation has accepted it."""
-        self._tell_pulse(pulse.beat)
+        self._tell_pulse(body.beat)
         self._note(word)
 
     def note(self, word: SimulationWord) -> None:
@@ -223,7 +225,7 @@ class SimulationAggregate(Aggregate):
     def _warn(self, dangers: tuple[Danger, ...]) -> None:
         fresh = [each for each in dangers if each.number > self.pulse.dangers]
         for each in fresh:
-            self._tell_pulse(pulse.danger)
+            self._tell_pulse(body.danger)
             self.pulse.dangers = each.number
         self._told += [f"step {each.step}: {each.text}" for each in fresh[:MOST_TOLD]]
 
@@ -266,10 +268,10 @@ SimulationAggregate.wiring = Wiring(
     {Receiver.ITSELF: to(SIMULATION, _simulation), _Receiver.ITS_PULSE: to(PULSE, _pulse)},
     events={simulation.Cancel: lambda record, _: simulation.Cancel(at=record.now)},
     own_timers=(SIMULATION,),
-    quiet=(pulse.beat,),
+    quiet=(body.beat,),
     notes={
         SIMULATION: tuple(state for state in SIMULATION.states if state is not simulation.RUNNING),
-        PULSE: (pulse.BEATING,),
+        PULSE: (body.BEATING,),
     },
     durations=Durations.__struct_fields__,
 )

@@ -1,16 +1,114 @@
-"""What the record of a simulation keeps, and how it is shown together with its pulse."""
+"""The records of a simulation: its own, and its pulse, which says who executes it and how far it has come.
+
+And by which columns and words simulations are found.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 import msgspec
 
 from interlock.lifecycles import simulation
-from interlock.lifecycles.simulation import Simulation
-from interlock.store.records import Record
-from interlock.systems.simulations.pulse import PulseBody
-from interlock.wire.simulations import SimulationMetrics, SimulationSpec, SimulationView
+from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.owners import Owner
+from interlock.lifecycles.simulation import SIMULATION, Simulation
+from interlock.machine import (
+    STAY,
+    Machine,
+    command,
+    consequence,
+    end,
+    ignore,
+    message,
+    on,
+    refuse,
+    state,
+    timer,
+)
+from interlock.store.contract import Store
+from interlock.store.records import Key, Query, Record
+from interlock.systems.runs.body import label
+from interlock.wire.filter_language import LOOKED_AT
+from interlock.wire.simulations import (
+    Samples,
+    SimulationFilter,
+    SimulationMetrics,
+    SimulationSpec,
+    SimulationView,
+)
+
+
+class PulseState(StrEnum):
+    """Whether anybody has to be heard."""
+
+    STILL = "still"
+    BEATING = "beating"
+    OVER = "over"
+
+
+STILL, BEATING, OVER = PulseState.STILL, PulseState.BEATING, PulseState.OVER
+
+take = consequence("take", "A worker executes the simulation.", by=Owner.SIMULATOR)
+rest = consequence("rest", "Nobody executes the simulation.", by=Owner.SIMULATOR)
+finish = command("finish", "The simulation has ended.", by=Owner.SIMULATOR)
+beat = message("beat", "Its worker is alive.", by=Owner.WORKER)
+danger = message("danger", "Its worker warns of something.", by=Owner.WORKER)
+fall_silent = timer("fall_silent", "Nothing was heard for too long.", by=Owner.CLOCK)
+
+_SILENCE = deadline(fall_silent, "simulation_silence_s", since="the last heartbeat, or the start")
+
+# fmt: off
+PULSE = Machine[PulseState, None](
+    "pulse",
+    "Who executes a simulation, when that was heard last, and how far it has come.",
+    initial=STILL,
+    spine=(STILL, BEATING, OVER),
+    stop=(finish,),
+    states=(
+        state(STILL, "Nobody executes it, and nobody has to be heard.", turn=Owner.SIMULATOR),
+        state(BEATING, "Its worker is heard every few seconds.", turn=Owner.SIMULATOR, within=_SILENCE),
+        end(OVER, "The simulation has ended."),
+    ),
+    rows=(
+        on(take, STILL, BEATING, owner=Owner.SIMULATOR, why="From now on this worker is heard."),
+        on(beat, BEATING, STAY, owner=Owner.SIMULATOR, arms=_SILENCE, why="It is being worked on."),
+        on(danger, BEATING, STAY, owner=Owner.SIMULATOR, why="It is counted, and told to who listens."),
+        on(rest, BEATING, STILL, owner=Owner.SIMULATOR, why="It was paused or interrupted."),
+        on(fall_silent, BEATING, STILL, owner=Owner.SIMULATOR, why="Its worker counts as dead."),
+        on(finish, (STILL, BEATING), OVER, owner=Owner.SIMULATOR, why="There is nothing more to hear."),
+        refuse(take, BEATING, why="another worker is heard"),
+        refuse(take, OVER, why="it has ended"),
+        *(refuse(said, STILL, why="nobody executes it") for said in (beat, danger)),
+        *(refuse(said, OVER, why="it has ended") for said in (beat, danger)),
+        ignore(rest, (STILL, OVER), why="nobody has to be heard"),
+        ignore(fall_silent, (STILL, OVER), why="nobody has to be heard"),
+        ignore(finish, OVER, why="it has ended"),
+    ),
+)
+# fmt: on
+
+
+class PulseBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What the record of a pulse keeps."""
+
+    worker_id: str = ""
+    """Who is heard."""
+    execution: int = 0
+    attempt: int = 0
+    at: datetime | None = None
+    """When it was heard last."""
+    step: int = 0
+    total_steps: int | None = None
+    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    saved_step: int = 0
+    """The step after which the checkpoint was saved."""
+    saved_at: datetime | None = None
+    dangers: int = 0
+    samples: Samples = Samples()
+    """Metrics over the steps, in a bounded number."""
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,4 +221,70 @@ def view_of(record: Record, pulse_record: Record | None, now: datetime, stale_s:
         trouble=body.trouble,
         input=spec.input,
         result=body.result,
+    )
+
+
+PAGE = 200
+MAX_SCANNED = 10_000
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Simulations with their pulses, newest first."""
+
+    pairs: list[tuple[Record, Record | None]]
+    cursor: str = ""
+    """Where the next page begins; empty at the end."""
+    stopped_early: bool = False
+    """There was too much to look through: what lies behind the cursor has not been looked at."""
+
+
+def labels_of(spec: SimulationSpec) -> tuple[str, ...]:
+    """What the record of a simulation can be found by."""
+    return (label("priority", spec.priority),)
+
+
+def query_of(wanted: SimulationFilter, cursor: str, limit: int) -> Query:
+    """The filter, as far as a store can search by it."""
+    return Query(
+        kind=SIMULATION.name,
+        states=tuple(str(SIMULATION.state(name)) for name in wanted.statuses),
+        labels=(label("priority", wanted.priority),) if wanted.priority else (),
+        cursor=cursor,
+        limit=limit,
+        within=LOOKED_AT,
+    )
+
+
+async def found(store: Store, wanted: SimulationFilter, *, cursor: str, limit: int) -> Found:
+    """Up to `limit` simulations that match."""
+    records: list[Record] = []
+    scanned, text = 0, wanted.text.casefold()
+    while True:
+        room = limit - len(records)
+        size = PAGE if text else room
+        page = await store.find(query_of(wanted, cursor, size))
+        kept = [place for place, each in enumerate(page.records, 1) if _says(each, text)]
+        records += [page.records[place - 1] for place in kept[:room]]
+        scanned, following = scanned + len(page.records), page.cursor
+        if len(kept) > room or (len(kept) == room and kept[-1] < len(page.records)):
+            # The next page begins right after the last one that is shown.
+            following = (await store.find(query_of(wanted, cursor, kept[room - 1]))).cursor
+        cursor = following
+        early = scanned >= MAX_SCANNED or len(page.records) < size
+        if not cursor or len(records) >= limit or early:
+            return Found(await with_pulses(store, records), cursor, bool(cursor) and early)
+
+
+async def with_pulses(store: Store, records: Sequence[Record]) -> list[tuple[Record, Record | None]]:
+    """Each with what was heard of it last."""
+    pulses = await store.load([Key(PULSE.name, each.id) for each in records]) if records else []
+    return list(zip(records, pulses, strict=True))
+
+
+def _says(record: Record, text: str) -> bool:
+    if not text:
+        return True
+    spec = decode_body(record).spec
+    return any(
+        text in each.casefold() for each in (record.id, spec.task, spec.scenario_name, spec.scenario_path)
     )

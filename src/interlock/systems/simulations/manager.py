@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.pages import every_entry
+from interlock.engine.loader import every_entry
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import (
     AlreadyThere,
@@ -29,14 +29,20 @@ from interlock.store.records import Count, Entry, Key, Pruned, Query, Record, Re
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.simulations.aggregate import SimulationAggregate
-from interlock.systems.simulations.body import decode_pulse, metrics_of
-from interlock.systems.simulations.pulse import BEATING, PULSE
+from interlock.systems.simulations.body import (
+    BEATING,
+    PULSE,
+    Found,
+    decode_pulse,
+    found,
+    metrics_of,
+    query_of,
+)
 from interlock.systems.simulations.reconciler import CancelJob, SimulationReconciler, Written
-from interlock.systems.simulations.search import Found, found, query_of
 from interlock.systems.simulations.state_files import Imported, import_directory
 from interlock.systems.simulations.validation import check, job_change, unknown
+from interlock.wire.filter_language import LOOKED_AT
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
-from interlock.wire.wanted import LOOKED_AT
 
 PAGE = 500
 EVERYTHING = SimulationFilter()

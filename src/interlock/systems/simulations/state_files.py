@@ -20,7 +20,7 @@ import msgspec
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import CannotLoad, InterlockError
 from interlock.lifecycles import simulation
-from interlock.lifecycles.moments import Timed
+from interlock.lifecycles.durations import Timed
 from interlock.lifecycles.simulation import SIMULATION
 from interlock.store.records import Key, Record, Repeated
 from interlock.systems.orchestrator.settings import OrchestratorSettings

@@ -9,15 +9,15 @@ from datetime import datetime
 import msgspec
 
 from interlock.errors import InvalidJob, InvalidSimulation, NotJson, TooLarge, UnknownSimulation
-from interlock.store.limits import MAX_ID
 from interlock.store.records import Change
+from interlock.store.validation import MAX_ID
 from interlock.systems.orchestrator.body import SimulationPart
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import MAX_DELAY_S, check_spec, new_job
 from interlock.systems.orchestrator.texts import is_whole
 from interlock.wire.jobs import JobSpec
+from interlock.wire.json_values import json_fault
 from interlock.wire.simulations import PRIORITIES, SimulationSpec
-from interlock.wire.values import json_fault
 
 MAX_STEPS = 2**53
 MAX_TEXT = 2_000

@@ -1,21 +1,24 @@
-"""What is done with workers: they register and beat, people pause, resume, terminate and look."""
+"""`Workers`: registration and heartbeats, pause, resume and terminate, search, and the pools of hosts."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
-from interlock.engine.pages import every_entry
+from interlock.engine.loader import every_entry
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InvalidWorker, StoreUnavailable, TerminalState, UnknownWorker
 from interlock.lifecycles import lease, worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Commit, Committed, Count, Entry, Key, Query, Record, Repeated
+from interlock.store.validation import MAX_HANDLER, MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.waiters import waker
@@ -23,17 +26,165 @@ from interlock.systems.supervisor.aggregate import (
     TROUBLES,
     LetGo,
     WorkerAggregate,
+    WorkerBody,
     beaten,
+    decode_body,
     died,
     gone,
+    marked,
+    orders_of,
     silent,
+    view_of,
 )
-from interlock.systems.supervisor.body import WorkerBody, decode_body, marked, orders_of, view_of
-from interlock.systems.supervisor.lease_release import let_go
-from interlock.systems.supervisor.pools import pools_of
-from interlock.systems.supervisor.tasks import tasks_of
-from interlock.systems.supervisor.validation import check
-from interlock.wire.workers import PoolView, WorkerBeat, WorkerOrders, WorkerSpec, WorkerTasks, WorkerView
+from interlock.systems.supervisor.leases import let_go, tasks_of
+from interlock.wire.filters import WorkerFilter
+from interlock.wire.runner import MAX_TASKS
+from interlock.wire.workers import (
+    POOL,
+    POOL_LEAST,
+    POOL_MOST,
+    POOL_PID,
+    PoolView,
+    WorkerBeat,
+    WorkerOrders,
+    WorkerSpec,
+    WorkerTasks,
+    WorkerView,
+)
+
+MAX_CAPACITY = 10_000
+MAX_METADATA = 4_096
+
+
+def check(spec: WorkerSpec) -> None:
+    """Raise unless the worker can be registered."""
+    faults = []
+    for noun, text in (("workspace_id", spec.workspace_id), ("name", spec.name or "-")):
+        if not 1 <= len(text) <= MAX_ID or not text.isprintable() or "#" in text:
+            faults.append(f"{noun} has 1 to {MAX_ID} printable characters and no '#'")
+    faults += _misnamed(spec)
+    for noun, number, most in (
+        ("labels", len(set(spec.labels)), MAX_LABELS),
+        ("tasks", len(spec.tasks or ()), MAX_TASKS),
+    ):
+        if number > most:
+            faults.append(f"there are {number} {noun}, at most {most}")
+    if not 1 <= spec.capacity <= MAX_CAPACITY:
+        faults.append(f"capacity is {spec.capacity} and must be 1 to {MAX_CAPACITY}")
+    texts = (spec.incarnation, spec.host, spec.version, *spec.metadata, *spec.metadata.values())
+    if sum(map(len, texts)) > MAX_METADATA or not all(text.isprintable() for text in texts):
+        faults.append(f"what it says about itself has at most {MAX_METADATA} printable characters")
+    if faults:
+        raise InvalidWorker(
+            "The worker cannot be registered: " + "; ".join(faults) + ".",
+            todo="Correct it and register again; nothing was stored.",
+            facts={"faults": faults},
+        )
+
+
+def _misnamed(spec: WorkerSpec) -> Iterator[str]:
+    for noun, names, longest in (
+        ("the name of a queue", spec.queues, MAX_ID),
+        ("a label", spec.labels, MAX_LABEL),
+        ("the name of a task", spec.tasks or (), MAX_HANDLER),
+    ):
+        if not all(1 <= len(each) <= longest and each.isprintable() for each in names):
+            yield f"{noun} has 1 to {longest} printable characters"
+
+
+DEATHS = 5
+"""How many of the latest ends are shown."""
+
+
+def pools_of(workers: Iterable[WorkerView]) -> list[PoolView]:
+    """Return the pools that these workers are of, by host and name."""
+    members: dict[tuple[str, str, str], list[WorkerView]] = {}
+    for view in sorted(workers, key=lambda each: each.created_at):
+        known = view.metadata
+        if POOL in known:
+            key = (view.host, known[POOL], known.get(POOL_PID, ""))
+            members.setdefault(key, []).append(view)
+    return [_pool(key, members[key]) for key in sorted(members)]
+
+
+def _pool(key: tuple[str, str, str], views: list[WorkerView]) -> PoolView:
+    host, name, pid = key
+    newest = views[-1].metadata
+    living = [view for view in views if WorkerState(view.state) in worker.LIVING]
+    died = [view for view in views if WorkerState(view.state) in (worker.FAILED, worker.TERMINATED)]
+    names = [view.name for view in views]
+    return PoolView(
+        host=host,
+        name=name,
+        pid=_number(pid),
+        least=_number(newest.get(POOL_LEAST, "")),
+        most=_number(newest.get(POOL_MOST, "")),
+        workers=tuple(living),
+        restarts=len(names) - len(set(names)),
+        died=tuple(sorted(died, key=lambda view: view.updated_at, reverse=True)[:DEATHS]),
+    )
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+PAGE = 500
+MAX_SCANNED = 10_000
+
+LIVING = tuple(str(state) for state in worker.LIVING)
+"""The states of workers that are still there."""
+
+ORDERS = {"pause": worker.Pause, "resume": worker.Resume, "terminate": worker.Terminate, "drain": None}
+"""What can be ordered, and the event that it is; draining is a wish, which the worker grants by leaving."""
+
+
+class FindsWorkers(Protocol):
+    """Whoever has workers: a store, or a server before one."""
+
+    async def find(self, query: Query) -> tuple[list[WorkerView], str]:
+        """A page of workers, newest first, and the cursor of the next one."""
+        ...
+
+
+@dataclass(slots=True)
+class FoundWorkers:
+    """Workers that match, newest first."""
+
+    views: list[WorkerView] = field(default_factory=list)
+    more: bool = False
+    """There are others, or there was too much to look through."""
+
+
+async def found_workers(
+    workers: FindsWorkers, wanted: WorkerFilter, now: datetime, *, limit: int = MAX_SCANNED
+) -> FoundWorkers:
+    """Up to `limit` workers that match."""
+    found, scanned = FoundWorkers(), 0
+    selection = wanted.selection(now, limit=PAGE)
+    query = selection.query
+    while wanted.wanted_states:
+        views, cursor = await workers.find(query)
+        found.views += [view for view in views if selection.keeps(view)]
+        scanned += len(views)
+        if len(found.views) > limit or not cursor or scanned >= MAX_SCANNED:
+            found.more = bool(cursor) or len(found.views) > limit
+            del found.views[limit:]
+            break
+        query = msgspec.structs.replace(query, cursor=cursor)
+    return found
+
+
+def meant(wanted: WorkerFilter, order: str) -> WorkerFilter:
+    """Those of them with which it can be done; of those that are gone only whoever names their state."""
+    event = ORDERS[order]
+    accepting = LIVING if event is None else [s for s in map(str, WORKER.states) if _accepts(s, event.name)]
+    return wanted.among(state for state in accepting if wanted.states or state in LIVING)
+
+
+def _accepts(state: str, event: str) -> bool:
+    return event in WORKER.accepts(WORKER.state(state))
+
 
 LOOK_EVERY_S = 0.1
 """How often a waiting worker's record is looked at, at most, while others keep the store busy."""

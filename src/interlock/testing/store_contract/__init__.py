@@ -23,8 +23,13 @@ Reading order:
     suite          which tests apply; then the tests, grouped by subject
 """
 
-from interlock.testing.store_contract.catalogue import CATALOGUE
-from interlock.testing.store_contract.opener import DatabaseOpener, RecordTable, StoreOpener, Traits
-from interlock.testing.store_contract.suite import suite_for
+from interlock.testing.store_contract.builders import CATALOGUE
+from interlock.testing.store_contract.suite import (
+    DatabaseOpener,
+    RecordTable,
+    StoreOpener,
+    Traits,
+    suite_for,
+)
 
 __all__ = ["CATALOGUE", "DatabaseOpener", "RecordTable", "StoreOpener", "Traits", "suite_for"]

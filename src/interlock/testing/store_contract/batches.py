@@ -25,9 +25,13 @@ from interlock.store.records import (
     Work,
 )
 from interlock.testing.store_contract.builders import (
+    DELIVERED,
+    LOST,
+    PACKED,
     PACKING,
     QUEUE,
     SENDING,
+    SENT,
     all_found,
     creation,
     each,
@@ -43,7 +47,6 @@ from interlock.testing.store_contract.builders import (
     take,
     whole_feed,
 )
-from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, SENT
 
 MANY = tuple(f"p{number:03}" for number in range(40))
 

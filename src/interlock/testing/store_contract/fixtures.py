@@ -1,14 +1,41 @@
-"""The fixture `store`: an open store on an empty database. Import it where the suite is run."""
+"""The fixture `store`, and an opener for the store in memory. Import the fixture where the suite is run."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 
 from interlock.store.contract import Store
-from interlock.testing.store_contract.opener import StoreOpener
+from interlock.store.memory import MemoryStore
+from interlock.testing.clocks import JumpingClock
+from interlock.testing.store_contract.builders import CATALOGUE
+from interlock.testing.store_contract.suite import StoreOpener
 
 
 @pytest.fixture
 async def store(opener: StoreOpener) -> Store:
     """An open store on an empty database."""
     return await opener.open()
+
+
+class MemoryOpener(StoreOpener):
+    """One object is the database; its clock moves only when a test says so."""
+
+    def __init__(self, make: Callable[..., MemoryStore] = MemoryStore) -> None:
+        self._make = make
+        self._clock = JumpingClock()
+        self._store = make(CATALOGUE, clock=self._clock)
+
+    async def open(self) -> Store:
+        """The one and only."""
+        await self._store.open()
+        return self._store
+
+    async def elsewhere(self) -> StoreOpener:
+        """Another memory."""
+        return MemoryOpener(self._make)
+
+    async def elapse(self, store: Store, seconds: float) -> None:  # noqa: ARG002
+        """Nobody has to wait."""
+        self._clock.jump(seconds)

@@ -34,7 +34,7 @@ from interlock.testing.store_contract.builders import (
     swept,
     take,
 )
-from interlock.testing.store_contract.opener import StoreOpener
+from interlock.testing.store_contract.suite import StoreOpener
 
 Work: TypeAlias = Callable[..., Awaitable[Any]]
 """Done in the other process, on a store of its own; a function of this or another importable module."""

@@ -1,7 +1,6 @@
-"""One chapter: a world and its faults from one seed, watched from beginning to end.
+"""One episode: a world and its faults from one seed, checked from beginning to end.
 
-People and faults have their time; then the faults stop, everything is up again, and whatever is unsettled
-has to settle within the bound of the world. The same seed plays the same chapter, to the last write.
+The injector applies the timed faults: to a process, to the network, to the store.
 """
 
 from __future__ import annotations
@@ -9,7 +8,8 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import ClassVar
 
 import msgspec
 
@@ -22,30 +22,114 @@ from interlock.lifecycles.worker import WORKER
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Key, Query
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.systems.orchestrator.body import OPEN, TREE
 from interlock.systems.orchestrator.explanation import explain
-from interlock.systems.orchestrator.trees.body import OPEN, TREE
-from interlock.systems.quarantine.lifecycle import STANDING
-from interlock.systems.simulations.pulse import PULSE
-from interlock.verify.worlds.casts.bench import Bench
-from interlock.verify.worlds.casts.operators import OperatorCast
-from interlock.verify.worlds.casts.orchestrators import OrchestratorCast
-from interlock.verify.worlds.casts.people import EXPLAINED, LOST, TOLD, PeopleCast
-from interlock.verify.worlds.casts.players import PlayerCast
-from interlock.verify.worlds.casts.submitters import SubmitterCast
-from interlock.verify.worlds.casts.workers import WorkerCast
-from interlock.verify.worlds.fates import Fates
-from interlock.verify.worlds.injector import Striker
-from interlock.verify.worlds.judge import Judge
+from interlock.systems.quarantine import STANDING
+from interlock.systems.simulations.body import PULSE
+from interlock.verify.worlds.actors.clients import (
+    EXPLAINED,
+    LOST,
+    TOLD,
+    PeopleCast,
+    PlayerCast,
+    SubmitterCast,
+)
+from interlock.verify.worlds.actors.handlers import Bench
+from interlock.verify.worlds.actors.operators import OperatorCast
+from interlock.verify.worlds.actors.orchestrators import OrchestratorCast
+from interlock.verify.worlds.actors.workers import WorkerCast
+from interlock.verify.worlds.faults import Blow, Fates
+from interlock.verify.worlds.judge import CLOSED, Judge
 from interlock.verify.worlds.judge_fleet import FREED
-from interlock.verify.worlds.judge_trees import CLOSED
 from interlock.verify.worlds.judge_workers import BOOKS
-from interlock.verify.worlds.plan import HOUR_S, Faults, World
+from interlock.verify.worlds.network import Broken, Cast, Place, Process, Stage, Watcher
 from interlock.verify.worlds.scheduler import RunsInCircles
-from interlock.verify.worlds.stage import Cast, Place, Stage
 from interlock.verify.worlds.storage import SharedStore, driven
-from interlock.verify.worlds.watcher import Broken, Watcher
+from interlock.verify.worlds.worlds import HOUR_S, Faults, World
+from interlock.worker.host import Shutdown
 from interlock.worker.process import WorkerProcess
 from interlock.worker.tasks import Registry
+
+LEAVES = "a worker that is asked to go is gone in time"
+
+
+class Striker:
+    """Does what the fates have drawn."""
+
+    def __init__(self, stage: Stage, store: SharedStore) -> None:
+        self.stage = stage
+        self.store = store
+
+    def strike(self, blow: Blow) -> None:
+        """Let it happen, unless there is nobody left for it to happen to."""
+        process = self.stage.places[blow.who].process
+        if process is None or not process.alive or process.frozen or not self._lands(blow, process):
+            return
+        words = {
+            "kill": f"{blow.who} is killed, and comes back in {blow.for_s:.0f} s",
+            "deploy": f"{blow.who} is asked to go",
+            "freeze": f"{blow.who} is frozen for {blow.for_s:.0f} s",
+            "partition": f"{blow.who} and {blow.whom} cannot reach each other for {blow.for_s:.0f} s",
+            "outage": f"the store is away for {blow.for_s:.0f} s",
+            "failover": f"the store fails over, {blow.amount:.1f} s of writes are lost",
+            "lag": f"timers of {blow.who} are {blow.amount:.0f} s late for {blow.for_s:.0f} s",
+        }
+        self.stage.watcher.tell(self.stage.schedule.now, f"{words[blow.what]}  [{blow.name}]")
+        self.stage.watcher.heard(f"{blow.name} {blow.what} {blow.who}".encode())
+        self._ACTS[blow.what](self, blow, process)
+
+    def _lands(self, blow: Blow, process: Process) -> bool:
+        if blow.what == "deploy" and _is_leaving(process):
+            return False
+        return self.stage.fates.happens(blow.name, blow.what)
+
+    def _kill(self, blow: Blow, _: Process) -> None:
+        self.stage.places[blow.who].kill(blow.for_s)
+
+    def _deploy(self, blow: Blow, process: Process) -> None:
+        worker = process.role
+        worker.shutdown.request()
+        deadline_s = self.stage.world.durations.shutdown_deadline_s + 1.0
+        self.stage.schedule.call_in(deadline_s / process.loop.rate, self._gone, blow, process)
+
+    def _gone(self, blow: Blow, process: Process) -> None:
+        if process.alive and not process.was_held_up_since(blow.at_s):
+            self.stage.watcher.broke(LEAVES, f"{process.loop.name} was asked to go at {blow.at_s:.0f} s")
+
+    def _freeze(self, blow: Blow, process: Process) -> None:
+        self.stage.freeze(process, blow.for_s)
+
+    def _part(self, blow: Blow, _: Process) -> None:
+        self.stage.part(blow.who, blow.whom, blow.for_s)
+
+    def _take_store_away(self, blow: Blow, _: Process) -> None:
+        self.stage.away_until = max(self.stage.away_until, self.stage.schedule.now + blow.for_s)
+
+    def _fail_over(self, blow: Blow, process: Process) -> None:
+        lost = self.store.fail_over(blow.amount)
+        self.stage.watcher.saw("a fail-over loses writes" if lost else "a fail-over loses nothing")
+        self._take_store_away(blow, process)
+
+    def _lag(self, blow: Blow, process: Process) -> None:
+        process.lag(blow.amount)
+        self.stage.schedule.call_in(blow.for_s, process.lag, 0.0)
+
+    _ACTS: ClassVar[dict[str, Callable[[Striker, Blow, Process], None]]] = {
+        "kill": _kill,
+        "deploy": _deploy,
+        "freeze": _freeze,
+        "partition": _part,
+        "outage": _take_store_away,
+        "failover": _fail_over,
+        "lag": _lag,
+    }
+
+
+def _is_leaving(process: Process) -> bool:
+    """Whether it was asked to go already, or is nobody who could be asked."""
+    shutdown = getattr(process.role, "shutdown", None)
+    return not isinstance(shutdown, Shutdown) or shutdown.requested
+
 
 SETTLES = "after the last fault everything settles"
 REPLAYS = "the journal replays to the record"
@@ -295,7 +379,7 @@ class Play:
 
     def _place_fleet(self, registry: Registry) -> None:
         """Agents, who drives them, and whoever wants that."""
-        from interlock.verify.worlds.casts.fleet import fleet_of  # noqa: PLC0415 - libraries for fleets alone
+        from interlock.verify.worlds.actors.controllers import fleet_of  # noqa: PLC0415 - libraries for fleets alone
 
         fleet = fleet_of(self.stage, self.store, self.judge, registry, self.faults, self.until_s)
         for name, cast in fleet:

@@ -1,25 +1,93 @@
-"""What is claimed of the fleet of a world: of every word to an agent, of every process, of every result.
-
-The judge reads along at the agents (what they hear, say, start and see end) and at the controllers (what a
-drive begins with and comes to), and knows the true time, which none of them does. Where the world has held
-somebody up, or has kept words from arriving, nothing is claimed of those whom that has met.
-"""
+"""Claims about the fleet of a world: of every message to an agent, of every process, of every result."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from interlock.lifecycles.workload import WORKLOAD, Status, Workload, WorkloadState
 from interlock.store.records import Record
-from interlock.systems.fleet.aggregate import WorkloadBody
 from interlock.systems.fleet.spec import WorkloadSpec
-from interlock.verify.jobs.judge import DONE_ONCE
-from interlock.verify.worlds.fleets import Life, Tour, Troubles, job_of
-from interlock.verify.worlds.stage import Process
-from interlock.verify.worlds.watcher import Watcher
+from interlock.systems.fleet.workloads import WorkloadBody
+from interlock.verify.models.job_judge import DONE_ONCE
+from interlock.verify.worlds.network import Process, Watcher
+
+
+class Tour:
+    """One drive of one controller, from the first question to the result."""
+
+    def __init__(
+        self,
+        controller: Process,
+        job_id: str,
+        workloads: Mapping[str, str],
+        *,
+        begun_s: float,
+        within_s: float,
+    ) -> None:
+        self.controller = controller
+        self.job_id = job_id
+        self.workloads = workloads
+        """What the workload is called on each agent, by the agent's place."""
+        self.begun_s = begun_s
+        self.within_s = within_s
+        """How long it may take, by the controller's clock."""
+        self.ended_s: float | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has come to a result or a refusal, or has died with its controller."""
+        return self.ended_s is not None
+
+
+class Life:
+    """One workload on one agent while something of it lives, and what is known of it afterwards."""
+
+    def __init__(
+        self, process: Process, workload_id: str, end: str, *, up_s: float, prepare_s: float
+    ) -> None:
+        self.process = process
+        self.workload_id = workload_id
+        self.end = end
+        """How it ends, by the dice."""
+        self.up_ns = round(up_s * 1e9)
+        """How long its process takes until it can begin."""
+        self.prepare_ns = round(prepare_s * 1e9)
+        """So long before the start its agent starts the process."""
+        self.survives_s = 0.0
+        """So long it can live although it is killed."""
+        self.began_s: float | None = None
+        self.prompt = False
+        """It has begun at the very instant, and nothing has kept it from that."""
+        self.operations = 0
+        """What it has told its agent of."""
+        self.over = False
+        self.well = False
+        self.orphaned = False
+        """Its controller has died while it ran."""
+
+
+class Troubles:
+    """When something went wrong last between two places, as far as it was noticed by their messages."""
+
+    def __init__(self) -> None:
+        self._last: dict[frozenset[str], float] = {}
+
+    def note(self, one: str, other: str, at_s: float) -> None:
+        """Something did not arrive, or not in time."""
+        self._last[frozenset((one, other))] = at_s
+
+    def since(self, one: str, other: str, at_s: float) -> bool:
+        """Whether there was any since then."""
+        return self._last.get(frozenset((one, other)), float("-inf")) >= at_s
+
+
+def job_of(workload_id: str) -> str:
+    """The job that drives it, of whose story it is a part; any other name is that of its own story."""
+    return workload_id.rsplit("_", 2)[0] if workload_id.count("_") > 2 else workload_id
+
 
 ALONE = "an agent has at most one workload"
 READY_FIRST = "an agent runs only what it has said READY for"

@@ -16,10 +16,15 @@ from interlock.store.records import Record
 from interlock.systems.orchestrator.body import JobBody
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plans import PLAN, Piece
-from interlock.verify.jobs.judge import ASKED_FOR, DONE_ONCE
-from interlock.verify.runs.decisions import APPROVED_FIRST, RUN_ABSORBS, STEPS_HOLD, TABLES_HOLD
-from interlock.verify.runs.world import FAILURE_HAS_A_CAUSE, SUCCESS_IS_EARNED
-from interlock.verify.worlds.watcher import Watcher
+from interlock.verify.models.job_judge import ASKED_FOR, DONE_ONCE
+from interlock.verify.models.run_decisions import (
+    APPROVED_FIRST,
+    RUN_ABSORBS,
+    STEPS_HOLD,
+    TABLES_HOLD,
+)
+from interlock.verify.models.run_world import FAILURE_HAS_A_CAUSE, SUCCESS_IS_EARNED
+from interlock.verify.worlds.network import Watcher
 
 NEEDS = "a job of a run begins only when what it needs has ended well, or may fail"
 _NO_PLAN = ("plan_failed", "planner_timeout", "not_approved")

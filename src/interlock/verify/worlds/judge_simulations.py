@@ -16,10 +16,9 @@ from interlock.lifecycles import simulation
 from interlock.lifecycles.simulation import SIMULATION, SimulationState
 from interlock.store.records import Record
 from interlock.systems.orchestrator.tokens import read_token
-from interlock.systems.simulations.body import SimulationBody, decode_body, decode_pulse
-from interlock.systems.simulations.pulse import PULSE, PulseBody
-from interlock.verify.jobs.judge import DONE_ONCE, Look
-from interlock.verify.worlds.watcher import Watcher
+from interlock.systems.simulations.body import PULSE, PulseBody, SimulationBody, decode_body, decode_pulse
+from interlock.verify.models.job_judge import DONE_ONCE, Look
+from interlock.verify.worlds.network import Watcher
 from interlock.wire.simulations import AnySimulationWord
 
 TABLE_HOLDS = "what the table of simulations claims holds"

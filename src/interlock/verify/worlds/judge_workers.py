@@ -15,13 +15,10 @@ from interlock.engine.outbox import SENT, OutboxMessage
 from interlock.lifecycles import job, lease, worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Record
-from interlock.systems.quarantine.lifecycle import QUARANTINED, STANDING
-from interlock.systems.quarantine.quarantine import body_of
-from interlock.systems.quarantine.strikes import name_of
-from interlock.systems.supervisor.aggregate import LET_GO, LetGo
-from interlock.systems.supervisor.body import WorkerBody, decode_body
-from interlock.verify.jobs.judge import Look
-from interlock.verify.worlds.watcher import Watcher
+from interlock.systems.quarantine import QUARANTINED, STANDING, body_of, name_of
+from interlock.systems.supervisor.aggregate import LET_GO, LetGo, WorkerBody, decode_body
+from interlock.verify.models.job_judge import Look
+from interlock.verify.worlds.network import Watcher
 from interlock.wire.runner import ClaimRequest, Grant
 
 TABLE_HOLDS = "what the table of workers claims holds"

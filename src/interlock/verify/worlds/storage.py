@@ -31,8 +31,7 @@ from interlock.store.records import (
     Recorded,
     Work,
 )
-from interlock.verify.worlds.calls import Call, Done
-from interlock.verify.worlds.stage import STORE, Process
+from interlock.verify.worlds.network import STORE, Call, Done, Process
 
 T = TypeVar("T")
 

@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 
 from interlock.systems.orchestrator.failures import FailureClass, FailureRule
-from interlock.systems.runs.analysis.classifier import Finding, finding_of
-from interlock.systems.runs.analysis.history import Ended, HistoryBody, Named
-from interlock.systems.runs.analysis.signs import SIGNS, evidence_in, signal_of, signs_of
+from interlock.systems.runs.failure_analysis import (
+    SIGNS,
+    Finding,
+    evidence_in,
+    finding_of,
+    signal_of,
+    signs_of,
+)
+from interlock.systems.runs.job_history import Ended, HistoryBody, Named
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import RunJobView
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from interlock.store.records import Record, record_after
-from interlock.systems.runs.analysis.history import (
+from interlock.systems.runs.job_history import (
     COMMITS,
     FLAKY,
     FORGOTTEN,

@@ -12,12 +12,11 @@ from tests.systems.orchestrator.house import RUNNER, TTL_S
 from tests.systems.runs.site import Site, planned
 
 from interlock.errors import InterlockError, InvalidArguments, LeaseExpired, NoBlobs
-from interlock.systems.blobs import BlobSettings
-from interlock.systems.blobs.directory import DirectoryBlobs
+from interlock.systems.blobs import BlobSettings, DirectoryBlobs
 from interlock.systems.orchestrator.attachments import Saving
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.runs.caching.lifecycle import CacheBody, saved
-from interlock.wire.caches import CacheRefused
+from interlock.systems.runs.caches import CacheBody, saved
+from interlock.wire.artifacts import CacheRefused
 from interlock.wire.runner import Grant, NotHeard
 from interlock.wire.runs import Source
 

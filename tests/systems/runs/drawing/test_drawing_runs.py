@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.systems.runs.drawing.graph import MARKS, Graph, Node, drawn_needs, graph_of
-from interlock.systems.runs.drawing.others import draw_dot, draw_mermaid
-from interlock.systems.runs.drawing.svg import draw_svg
-from interlock.systems.runs.drawing.text import draw_text
+from interlock.systems.runs.graph import MARKS, Graph, Node, drawn_needs, graph_of
+from interlock.systems.runs.graph_export import draw_dot, draw_mermaid, draw_svg
+from interlock.systems.runs.graph_text import draw_text
 from interlock.wire.runs import RunJobView, RunView
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.systems.runs.planning.conditions import BadCondition, read_condition
-from interlock.systems.runs.planning.patterns import fault_of, matching
-from interlock.systems.runs.planning.variables import Known, environment
+from interlock.systems.runs.planning.expressions import (
+    BadCondition,
+    Known,
+    environment,
+    fault_of,
+    matching,
+    read_condition,
+)
 from interlock.wire.runs import Source
 
 PUSH = Source(event="push", ref="refs/heads/main", sha="abc", changed_paths=("src/a/b.py", "README.md"))

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from interlock.errors import InvalidSettings, PlanRefused
-from interlock.systems.runs.planning import git
+from interlock.systems.runs.planning import PlanRequest, git
 from interlock.systems.runs.planning.git import Repositories, check_address
-from interlock.systems.runs.planning.planners import WorkflowPlanner
-from interlock.systems.runs.planning.port import PlanRequest
+from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.wire.runs import Plan, RunSpec, Source
 
 CI = """\

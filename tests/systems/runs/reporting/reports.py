@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from interlock.systems.runs.reporting.port import Report, Word
+from interlock.systems.runs.reporting.report import Report, Word
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import RunJobView, RunView, Source
 

@@ -8,11 +8,11 @@ from tests.systems.runs.reporting.receiver import Receiver, Says
 from tests.systems.runs.reporting.reports import NOW, SHA, failed_run, now, report, run_view
 from tests.waiting import PATIENCE_S
 
+from interlock.systems.runs.reporting.github import GithubReporter, refusal_of
 from interlock.systems.runs.reporting.outbound_http import Answered
-from interlock.systems.runs.reporting.port import NotTold, Word
-from interlock.systems.runs.reporting.reporters.github import GithubReporter, refusal_of
-from interlock.systems.runs.reporting.settings import GithubReporting
-from interlock.systems.runs.secrets import Secret
+from interlock.systems.runs.reporting.report import NotTold, Word
+from interlock.systems.runs.settings import GithubReporting
+from interlock.systems.runs.webhook_security import Secret
 from interlock.wire.runs import Source
 
 TOKEN = Secret(b"ghp_secret")

@@ -17,8 +17,8 @@ from tests.systems.runs.site import plan, planned
 from interlock.engine.committer import Committer
 from interlock.errors import InterlockError
 from interlock.store.records import Commit, Key, Outcome, Work
-from interlock.systems.runs.reporting.lifecycle import DONE, REPORT, report_id
-from interlock.systems.runs.reporting.settings import ReportingSettings
+from interlock.systems.runs.reporting.report import DONE, REPORT, report_id
+from interlock.systems.runs.settings import ReportingSettings
 from interlock.wire.jobs import SHELL
 from interlock.wire.runs import RunSpec
 

@@ -12,10 +12,10 @@ from tests.systems.runs.reporting.receiver import Receiver, Says
 from tests.systems.runs.reporting.reports import NOW, now, report, run_view
 from tests.systems.runs.reporting.told import SOURCE, Told, reporting, statuses
 
-from interlock.systems.runs.reporting.port import NotTold, Word
-from interlock.systems.runs.reporting.reporters.github import GithubReporter
-from interlock.systems.runs.reporting.settings import GithubReporting
-from interlock.systems.runs.secrets import Secret
+from interlock.systems.runs.reporting.github import GithubReporter
+from interlock.systems.runs.reporting.report import NotTold, Word
+from interlock.systems.runs.settings import GithubReporting
+from interlock.systems.runs.webhook_security import Secret
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import Approval, RunJobView, RunSpec, RunView, SkippedJob, Source
 

@@ -12,13 +12,11 @@ from tests.systems.runs.reporting.receiver import Receiver, Says
 from tests.systems.runs.reporting.reports import NOW, failed_run, now, report, run_view
 from tests.waiting import PATIENCE_S
 
-from interlock.systems.runs.reporting.addresses import is_public
 from interlock.systems.runs.reporting.outbound_http import MAX_ANSWER, Answered, Outgoing
-from interlock.systems.runs.reporting.port import NotTold, Word
-from interlock.systems.runs.reporting.reporters.webhook import WebhookReporter, refusal_of
-from interlock.systems.runs.reporting.settings import WebhookReporting
-from interlock.systems.runs.secrets import Secret
-from interlock.systems.runs.triggers.signatures import check_standard
+from interlock.systems.runs.reporting.report import NotTold, Word
+from interlock.systems.runs.reporting.webhook import WebhookReporter, refusal_of
+from interlock.systems.runs.settings import WebhookReporting
+from interlock.systems.runs.webhook_security import Secret, check_standard, is_public
 
 KEY, OLD = Secret(b"k" * 32), Secret(b"o" * 32)
 HERE = ("127.0.0.0/8",)

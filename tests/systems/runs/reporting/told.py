@@ -8,11 +8,15 @@ from tests.systems.runs.reporting.receiver import Receiver
 from tests.systems.runs.site import Site, planned
 
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.runs.edges import Edges
-from interlock.systems.runs.reporting.lanes import Lane
+from interlock.systems.runs.reporting.delivery import Lane
 from interlock.systems.runs.reporting.reporter import ReportView
-from interlock.systems.runs.reporting.settings import GithubReporting, ReportingSettings, WebhookReporting
-from interlock.systems.runs.secrets import Secret
+from interlock.systems.runs.settings import (
+    Edges,
+    GithubReporting,
+    ReportingSettings,
+    WebhookReporting,
+)
+from interlock.systems.runs.webhook_security import Secret
 from interlock.wire.runs import Source
 
 SOURCE = Source(repository="acme/shop", ref="refs/heads/main", sha="b" * 40, event="push")

@@ -11,11 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.systems.runs.triggers.deliveries import FORK, HERE, NONE, A, B, pull_request, push
 
-from interlock.systems.runs.triggers.deliveries import key_of
-from interlock.systems.runs.triggers.errors import BadPayload
-from interlock.systems.runs.triggers.generic import spec_of, unknown_targets
-from interlock.systems.runs.triggers.github import MAX_COMMITS, MAX_PATHS, Change, Ignored, read_event
-from interlock.systems.runs.triggers.rules import Evaluation, Hook, Rule, rule_for
+from interlock.systems.runs.trigger_events import (
+    MAX_COMMITS,
+    MAX_PATHS,
+    Change,
+    Evaluation,
+    Hook,
+    Ignored,
+    Rule,
+    read_event,
+    rule_for,
+    spec_of,
+    unknown_targets,
+)
+from interlock.systems.runs.triggers import key_of
+from interlock.systems.runs.webhook_security import BadPayload
 from interlock.wire.runs import RunSpec, Source
 
 CI = Rule(run=Evaluation(workflow="ci", labels=("linux",)))

@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.errors import InvalidSettings
-from interlock.systems.runs.secrets import Secret, new_signing_key, secret_texts, signing_keys
-from interlock.systems.runs.triggers.errors import NotSigned
-from interlock.systems.runs.triggers.signatures import (
+from interlock.systems.runs.webhook_security import (
+    NotSigned,
+    Secret,
     check_github,
     check_standard,
     github_signature,
+    new_signing_key,
+    secret_texts,
+    signing_keys,
     standard_headers,
     standard_signature,
 )

@@ -1,7 +1,46 @@
-"""From what somebody asks to be evaluated to a plan: a graph of jobs, each with why it is there.
+"""Planning: from a request to a plan, a graph of jobs, each with the reason why it is there.
 
-port.py         what every planner offers
-workflow.py     workflow files, `.interlock/*.yml`
-flow.py         Python functions decorated with `@flow`
-repository.py   workflow files as they are in a git repository at some commit
+    workflow.py     workflow files, `.interlock/*.yml`: read, checked, and their planner
+    flow.py         Python functions decorated with `@flow`, and their planner
+    git.py          workflow files as they are in a git repository at some commit
+    planner.py      from a workflow and a change to a plan
+    schema.py       the table of workflow files; `model.py` is what a file becomes
+    field_types.py  the types of values in that table; `yaml_nodes.py` reads YAML with lines and columns
+    expressions.py  variables, patterns, `if:` conditions and `${{ … }}`
+
+This module is the interface of planners. A planner may take its time, and may be asked twice for one run,
+because the process that asked first may have crashed. So it changes nothing outside, and answers the same
+request with the same plan.
 """
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from interlock.wire.runs import Plan, RunSpec
+
+
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which run wants a plan, and of what."""
+
+    run_id: str
+    spec: RunSpec
+
+
+class Planner(Protocol):
+    """Makes plans of one kind of request."""
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        """The plan; raises `PlanRefused` with everything that is wrong with the request."""
+        ...
+
+
+@runtime_checkable
+class Historian(Protocol):
+    """A planner that knows the history of repositories."""
+
+    async def descends(self, repository: str, sha: str, older: str) -> bool | None:
+        """Whether a commit has another one in its history; None where that is not known."""
+        ...

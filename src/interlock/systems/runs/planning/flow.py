@@ -1,4 +1,4 @@
-"""Python flows: a function that says which jobs there are.
+"""Python flows: a function that declares jobs, and the planner that calls it.
 
     from interlock import Flow, flow, task
 
@@ -10,12 +10,13 @@
 
     await il.runs.submit(ci, pythons="3.13")
 
-The function is called where it is submitted, or by a planner that has its module, and what comes of it
-is a plan. It does none of the work: tasks that it names are not called.
+The function is called where it is submitted, or by a planner that has its module loaded, and what comes of
+it is a plan. It does none of the work: tasks that it names are not called.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -23,11 +24,16 @@ from typing import Any, Protocol, TypeAlias, overload
 
 import msgspec
 
-from interlock.errors import CannotLoad, InvalidArguments, PlanRefused
-from interlock.suggestions import nearest
-from interlock.systems.runs.planning.conditions import changed_sentence
-from interlock.systems.runs.planning.patterns import matching
-from interlock.systems.runs.planning.variables import Known, branch_of, tag_of
+from interlock.errors import CannotLoad, InterlockError, InvalidArguments, PlanRefused
+from interlock.systems.runs.planning import PlanRequest
+from interlock.systems.runs.planning.expressions import (
+    Known,
+    branch_of,
+    changed_sentence,
+    matching,
+    tag_of,
+)
+from interlock.text import nearest
 from interlock.wire.jobs import SHELL, JobSpec
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source
 
@@ -285,3 +291,35 @@ def _refuse_what_a_plan_has_not(spec: JobSpec) -> None:
                 todo=f"Leave {field} out.",
                 facts={"task": spec.task},
             )
+
+
+class FlowPlanner:
+    """Makes plans with flows that are loaded here. It imports nothing: a request names no code to run."""
+
+    def __init__(self, flows: Mapping[str, FlowFunction] = FLOWS) -> None:
+        self._flows = flows
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        """The plan; the function runs beside the loop, and whatever it raises is told."""
+        spec = request.spec
+        found = self._flows.get(spec.definition)
+        if found is None:
+            known = tuple(sorted(self._flows))
+            guess = nearest(spec.definition, known)
+            raise PlanRefused(
+                f"There is no flow {spec.definition[:200]!r} here."
+                + (f" Did you mean {guess}?" if guess else ""),
+                allowed=known,
+                todo="Start the server with its module, or submit the flow from a program that has it.",
+                facts={"flow": spec.definition[:200], "known": list(known)},
+            )
+        try:
+            return await asyncio.to_thread(found.plan, spec.source, **spec.inputs)
+        except InterlockError:
+            raise
+        except Exception as error:
+            raise PlanRefused(
+                f"The flow {found.address} raised {type(error).__name__}: {error}",
+                todo="Mend the flow.",
+                facts={"flow": found.address, "exception": type(error).__name__},
+            ) from error

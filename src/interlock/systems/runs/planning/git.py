@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from interlock.errors import InvalidSettings, PlanRefused
-from interlock.systems.runs.planning.jobs import Clone
-from interlock.systems.runs.planning.nodes import MAX_BYTES
-from interlock.wire.git import as_variables, authorization, check_secret
+from interlock.systems.runs.planning.planner import Clone
+from interlock.systems.runs.planning.yaml_nodes import MAX_BYTES
+from interlock.wire.credentials import as_variables, authorization, check_secret
 
 PROTOCOLS = ("file", "git", "http", "https", "ssh")
 FOLDER = ".interlock"

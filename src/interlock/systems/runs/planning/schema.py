@@ -1,15 +1,361 @@
-"""The table of workflow files for others: as JSON Schema for editors, and as rows for the reference page."""
+"""The table of workflow files: every key, how its value is written, and what it means.
+
+Reading a file, the JSON Schema for editors and the page docs/reference/workflow.md all come from here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from interlock.systems.runs.planning.conditions import COMPARING, FUNCTIONS
-from interlock.systems.runs.planning.kinds import AnyJson, Kind
-from interlock.systems.runs.planning.shapes import Either, Field, ListOf, MapOf, Object, Several
-from interlock.systems.runs.planning.table import OBJECTS, WORKFLOW
-from interlock.systems.runs.planning.variables import FAMILIES, NAMES
+from yaml.nodes import MappingNode, Node
+
+from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.runs.planning.expressions import (
+    COMPARING,
+    FAMILIES,
+    FUNCTIONS,
+    NAMES,
+    Scope,
+)
+from interlock.systems.runs.planning.field_types import (
+    AnyJson,
+    Count,
+    Duration,
+    Either,
+    Field,
+    Filled,
+    Flag,
+    If,
+    Kind,
+    ListOf,
+    MapOf,
+    NeededJob,
+    Object,
+    Pattern,
+    Schema,
+    Several,
+    Word,
+    shape,
+)
+from interlock.systems.runs.planning.model import (
+    MOST_COMBINATIONS,
+    NOWHERE,
+    Artifact,
+    Cache,
+    Combination,
+    Concurrency,
+    Defaults,
+    Input,
+    Job,
+    Matrix,
+    On,
+    Retry,
+    Step,
+    Trigger,
+    WorkflowFile,
+    combinations,
+    useless,
+)
+from interlock.systems.runs.planning.yaml_nodes import Faults, pairs, place_of
+
+NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
+MOST_AXES = 20
+_VALUE = Word("value of an axis")
+_VALUES = ListOf(_VALUE, most=MOST_COMBINATIONS)
+_ENTRIES = ListOf(MapOf(_VALUE, "an axis", NAME, most=MOST_AXES), most=MOST_COMBINATIONS)
+_OTHERS = ("include", "exclude")
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Axes with their values, `include` and `exclude`."""
+
+    def read(self, node: Node, faults: Faults) -> Matrix:
+        """The matrix; empty when it makes no sense."""
+        if not isinstance(node, MappingNode) or len(node.value) > MOST_AXES:
+            faults.add(
+                place_of(node), f"a matrix has at most {MOST_AXES} axes with values, not {shape(node)}"
+            )
+            return Matrix({})
+        found: dict[str, Any] = {}
+        before = len(faults.found)
+        for key, value in pairs(node, faults):
+            found[key.value] = (_ENTRIES if key.value in _OTHERS else _VALUES).read(value, faults)
+        axes = {name: values for name, values in found.items() if name not in _OTHERS}
+        matrix = Matrix(axes, found.get("include", ()), found.get("exclude", ()))
+        if len(faults.found) == before:
+            _check(matrix, node, faults)
+        return matrix if len(faults.found) == before else Matrix(axes)
+
+    def schema(self) -> Schema:
+        """Lists of values, and the two keys that are different."""
+        return {
+            "type": "object",
+            "properties": {name: _ENTRIES.schema() for name in _OTHERS},
+            "propertyNames": {"pattern": f"^(?:{NAME})$"},
+            "additionalProperties": _VALUES.schema(),
+            "maxProperties": MOST_AXES,
+        }
+
+
+def _check(matrix: Matrix, node: MappingNode, faults: Faults) -> None:
+    places = {key.value: place_of(value) for key, value in pairs(node, faults)}
+    for name, values in matrix.axes.items():
+        twice = [value for value in dict.fromkeys(values) if values.count(value) > 1]
+        if twice:
+            faults.add(places[name], f"{twice[0]!r} is there twice")
+    if matrix.size > MOST_COMBINATIONS:
+        many = f"{matrix.size:,} combinations, and {MOST_COMBINATIONS:,} is the most"
+        faults.add(place_of(node), f"the matrix has {many}")
+        return
+    for entry in useless(matrix):
+        faults.add(
+            places["exclude"], f"{_combination_words(entry)} is no combination, so it excludes nothing"
+        )
+    made = combinations(matrix)
+    if not made:
+        faults.add(place_of(node), "no combination is left")
+    names = [tuple(one.get(name, "") for name in matrix.names) for one in made]
+    if len(set(names)) < len(names):
+        faults.add(places.get("include", place_of(node)), "two combinations are the same")
+
+
+def _combination_words(entry: Combination) -> str:
+    return "{" + ", ".join(f"{name}: {value}" for name, value in entry.items()) + "}"
+
+
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+MOST_JOBS = 1_000
+MOST_STEPS = 200
+
+_ENV = MapOf(Filled(Scope.EVERYTHING), "variable", VARIABLE)
+_PATTERNS = Several(Pattern())
+_PATHS = Field("paths", _PATTERNS, "Only when a path that matches has changed.", "src/**")
+_PUSH = Object(
+    "push",
+    Trigger,
+    (
+        Field("branches", _PATTERNS, "Only these branches. With `tags` alone: no branch.", "main"),
+        Field("tags", _PATTERNS, "Only these tags. With `branches` alone: no tag.", "v*"),
+        _PATHS,
+    ),
+    "Commits were pushed.",
+)
+_PULL_REQUEST = Object("pull_request", Trigger, (_PATHS,), "A pull request was opened or has changed.")
+_MANUAL = Object("manual", Trigger, (), "Somebody asked for it; this is always possible.")
+_WEBHOOK = Object("webhook", Trigger, (_PATHS,), "A generic webhook, whatever it calls its event.")
+EVENTS = {"push": _PUSH, "pull_request": _PULL_REQUEST, "manual": _MANUAL, "webhook": _WEBHOOK}
+
+
+def _on_events(names: tuple[str, ...]) -> On:
+    triggers = {name: Trigger(place=NOWHERE) for name in names if name in EVENTS}
+    return On(place=NOWHERE, **triggers)
+
+
+ON = Object("on", On, tuple(Field(name, kind, kind.doc) for name, kind in EVENTS.items()))
+INPUT = Object(
+    "an input",
+    Input,
+    (
+        Field("description", Word(most=1_000), "What it is for."),
+        Field("default", Word(most=1_000), "What it is when it is not given; otherwise empty."),
+        Field("required", Flag(), "A request without it is refused."),
+        Field("options", ListOf(Word()), "The only values it may have.", "[staging, production]"),
+    ),
+)
+CONCURRENCY = Object(
+    "concurrency",
+    Concurrency,
+    (
+        Field("group", Filled(Scope.EVERYTHING, 200), "Runs of one group supersede older ones.", "release"),
+        Field("cancel", Flag(), "false: runs go on beside each other."),
+    ),
+)
+RETRY = Object(
+    "a retry rule",
+    Retry,
+    (
+        Field("retries", Count(0, 100), "How often.", "2", required=True),
+        Field("first-pause", Duration(), "How long to wait before the first retry.", "10s"),
+        Field("factor", Count(1, 100), "Each pause is so many times as long as the one before."),
+        Field("longest-pause", Duration(), "And never longer than this.", "5m"),
+    ),
+)
+STEP = Object(
+    "a step",
+    Step,
+    (
+        Field(
+            "run", Filled(), "What the shell is given. Only `matrix.…` is replaced in it.", "make test", True
+        ),
+        Field("name", Filled(most=200), "What the log calls it; otherwise the first line of `run`."),
+        Field("env", _ENV, "Variables of this step."),
+        Field("workdir", Filled(most=1_000), "Where it runs, from the job's workdir on."),
+        Field("timeout", Duration(), "It is stopped after this, and has failed.", "5m"),
+        Field("continue-on-error", Flag(), "The steps after it run although it has failed."),
+    ),
+)
+ARTIFACT = Object(
+    "an artifact",
+    Artifact,
+    (
+        Field("name", Filled(most=57), "What it is called.", "coverage", required=True),
+        Field(
+            "path",
+            Several(Filled(most=1_000)),
+            "Which files, from the workdir on; a folder, or several of them, is kept as NAME.tar.gz.",
+            "htmlcov",
+            required=True,
+        ),
+    ),
+)
+CACHE = Object(
+    "a cache",
+    Cache,
+    (
+        Field(
+            "key",
+            Filled(most=100),
+            "What it is saved under, for later jobs of the repository: letters, digits and `. _ : @ + / -`.",
+            "pip-${{ matrix.python }}",
+            required=True,
+        ),
+        Field(
+            "files",
+            Several(Filled(most=1_000)),
+            "Files whose content becomes part of the key, so that it changes when they do; patterns.",
+            '"requirements*.txt"',
+        ),
+        Field(
+            "path",
+            Several(Filled(most=1_000)),
+            "Which files and folders, from the workdir on; what the repository has there is left alone.",
+            ".cache/pip",
+            required=True,
+        ),
+        Field(
+            "restore-keys",
+            Several(Filled(most=100), 10),
+            "Without a cache of the key: the newest whose key begins with one of these.",
+            "pip-",
+        ),
+    ),
+)
+_CLASSES = tuple(str(one) for one in FailureClass if one is not FailureClass.LOST)
+_DEFAULTS = (
+    Field("runs-on", Several(Filled(most=100)), "Labels that a runner must have.", "[linux, gpu]"),
+    Field("queue", Filled(most=100), "Which queue it waits in.", "ci"),
+    Field("priority", Count(-1_000, 1_000), "Higher ones go first."),
+    Field("workdir", Filled(most=1_000), "Where the steps run, from the checkout on.", "backend"),
+    Field("checkout", Flag(), "false: the steps begin in an empty folder, without the repository."),
+    Field(
+        "checkout-secret",
+        Word("secret", VARIABLE),
+        "The secret to fetch a private repository with: `TOKEN` or `USER:PASSWORD`. No step sees it.",
+        "SHOP_TOKEN",
+    ),
+    Field("timeout", Duration(), "One attempt is stopped after this.", "15m"),
+    Field("job-timeout", Duration(), "All attempts together are stopped after this.", "1h"),
+    Field("retries", Count(0, 100), "How often it is tried again when it failed or took too long."),
+    Field(
+        "retry",
+        MapOf(RETRY, "class of failure", NAME, keys=_CLASSES),
+        f"The same for each class of failure: {', '.join(_CLASSES)}.",
+        "{infra: {retries: 3}}",
+    ),
+    Field("losses", Count(0, 100), "How often it may lose its runner; otherwise 3 times."),
+)
+DEFAULTS = Object("defaults", Defaults, _DEFAULTS)
+JOB = Object(
+    "a job",
+    Job,
+    (
+        Field(
+            "needs",
+            Several(NeededJob()),
+            "Jobs that must have ended well before. When one is left out of the plan, so is this one.",
+            "[build]",
+        ),
+        Field("after", Several(NeededJob()), "The same, for jobs that may be left out.", "[lint]"),
+        Field("if", If(), "Left out of the plan unless this holds.", "branch == 'main'"),
+        Field(
+            "matrix",
+            Axes(),
+            "One job for each combination of the values of its axes; see `include` and `exclude`.",
+            '{python: ["3.11", "3.12"]}',
+        ),
+        Field("steps", ListOf(STEP, MOST_STEPS), "Commands, one after the other."),
+        Field("task", Word("task", most=200), "Instead of steps: a Python task, by its name.", "shop.pack"),
+        Field("input", AnyJson(), "What the task is given.", "{size: 3}"),
+        Field("env", _ENV, "Variables of its steps."),
+        Field("optional", Flag(), "It may fail: the run and what needs it go on."),
+        Field("shards", Count(1, 10), "So many of it run side by side, and all must succeed."),
+        Field(
+            "secrets",
+            Several(Word("secret", VARIABLE)),
+            "Names of secrets that its steps find as variables. Never given to runs from forks.",
+            "[PYPI_TOKEN]",
+        ),
+        Field(
+            "environment",
+            Word("environment", NAME, most=100),
+            "What it deploys to: it may have secrets of its own, and need an approval. Not for forks.",
+            "production",
+        ),
+        Field("artifacts", Several(ARTIFACT), "Files that are kept when it has ended, also when it failed."),
+        Field(
+            "cache",
+            Several(CACHE, 10),
+            "Files that are there again in later jobs. Saved when the steps went well; forks have their own.",
+        ),
+        *_DEFAULTS,
+    ),
+    exclusive=(("steps", "task"),),
+)
+WORKFLOW = Object(
+    "a workflow",
+    WorkflowFile,
+    (
+        Field("name", Word("name", most=100), "What its runs are called; otherwise the name of the file."),
+        Field(
+            "on",
+            Either(ON, Several(Word("event", one_of=tuple(EVENTS))), _on_events),
+            "Which events start it; otherwise all of them.",
+            "[push, pull_request]",
+        ),
+        Field(
+            "inputs", MapOf(INPUT, "input", NAME), "What can be given with `interlock run submit --input`."
+        ),
+        Field(
+            "concurrency",
+            Either(CONCURRENCY, Flag(), lambda yes: Concurrency(cancel=yes)),
+            "Which runs a newer one supersedes; otherwise those of the same workflow and ref.",
+            "false",
+        ),
+        Field("env", _ENV, "Variables of all steps."),
+        Field("defaults", DEFAULTS, "What a job has when it does not say otherwise."),
+        Field("timeout", Duration(), "The run is stopped after this.", "1h"),
+        Field("fail-fast", Flag(), "false: the other jobs go on when a required one has failed."),
+        Field("jobs", MapOf(JOB, "job", NAME, MOST_JOBS), "The jobs, by their names.", required=True),
+    ),
+)
+OBJECTS: Mapping[str, Object] = {
+    "workflow": WORKFLOW,
+    "on.push": _PUSH,
+    "on.pull_request": _PULL_REQUEST,
+    "on.webhook": _WEBHOOK,
+    "inputs.NAME": INPUT,
+    "concurrency": CONCURRENCY,
+    "defaults": DEFAULTS,
+    "jobs.NAME": JOB,
+    "jobs.NAME.steps": STEP,
+    "jobs.NAME.retry.CLASS": RETRY,
+    "jobs.NAME.artifacts": ARTIFACT,
+    "jobs.NAME.cache": CACHE,
+}
+"""For the reference page, in the order in which it tells them."""
 
 
 def workflow_schema() -> dict[str, Any]:

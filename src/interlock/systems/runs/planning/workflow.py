@@ -1,4 +1,4 @@
-"""Workflow files: from the text to something that plans can be made of.
+"""Workflow files: read, checked, and planned, from a text or from the files of a commit.
 
     name: ci
     on: [push, pull_request]
@@ -13,18 +13,130 @@
         steps:
           - run: make test PYTHON=${{ matrix.python }}
 
-What is wrong is told with line and column, all of it at once.
+Every fault is reported with line and column, all of them at once.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from interlock.systems.runs.planning.checks import check
-from interlock.systems.runs.planning.faults import Faults, Place
-from interlock.systems.runs.planning.model import WorkflowFile
-from interlock.systems.runs.planning.nodes import compose
-from interlock.systems.runs.planning.table import WORKFLOW
+import msgspec
+from yaml.nodes import Node
+
+from interlock.errors import PlanRefused
+from interlock.systems.runs.planning import PlanRequest
+from interlock.systems.runs.planning.field_types import Placed, inside
+from interlock.systems.runs.planning.git import FOLDER, Mirror, Repositories, WorkflowText
+from interlock.systems.runs.planning.model import Job, Step, WorkflowFile
+from interlock.systems.runs.planning.planner import Clone, group_of, plan_of
+from interlock.systems.runs.planning.schema import WORKFLOW
+from interlock.systems.runs.planning.yaml_nodes import Faults, Place, compose
+from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source
+
+
+def check(workflow: WorkflowFile, faults: Faults) -> None:
+    """Look at everything that refers to something else."""
+    if not workflow.jobs:
+        faults.add(workflow.place, "a workflow has at least one job")
+    _check_inputs(workflow, faults)
+    _check_names(tuple(_texts_of_workflow(workflow)), workflow, None, faults)
+    for job in workflow.jobs.values():
+        _check_kind(job, faults)
+        for need in job.waits_for:
+            if need.name not in workflow.jobs:
+                faults.unknown(need.place, "job", need.name, tuple(workflow.jobs))
+        _check_names(tuple(_texts_of_job(job)), workflow, job, faults)
+    _check_cycles(workflow.jobs, faults)
+
+
+def _check_inputs(workflow: WorkflowFile, faults: Faults) -> None:
+    for name, declared in workflow.inputs.items():
+        if declared.default and declared.options and declared.default not in declared.options:
+            faults.add(declared.place, f"the default of {name} is none of its options")
+
+
+def _check_kind(job: Job, faults: Faults) -> None:
+    """Steps and a task each have keys that the other has no use for."""
+    if not job.task:
+        if job.input is not None:
+            faults.add(job.place, "input is for a task; steps have env")
+        return
+    of_steps = {
+        "env": job.env,
+        "workdir": job.workdir,
+        "checkout": job.checkout is not None,
+        "checkout-secret": job.checkout_secret,
+        "artifacts": job.artifacts,
+        "cache": job.cache,
+    }
+    for name, value in of_steps.items():
+        if value:
+            faults.add(job.place, f"{name} is for steps; a task has input")
+
+
+def _check_names(
+    texts: tuple[tuple[str, Node, int], ...], workflow: WorkflowFile, job: Job | None, faults: Faults
+) -> None:
+    """Names of the matrix and of inputs have to be declared."""
+    matrix = job.matrix.names if job is not None and job.matrix is not None else ()
+    known = {"matrix": ("axis of the matrix", matrix), "inputs": ("input", tuple(workflow.inputs))}
+    for name, node, offset in texts:
+        family, dot, key = name.partition(".")
+        if dot and key not in known[family][1]:
+            noun, names = known[family]
+            faults.unknown(inside(node, offset), noun, key, names)
+
+
+def _texts_of_workflow(workflow: WorkflowFile) -> Iterator[tuple[str, Node, int]]:
+    group = workflow.concurrency.group if workflow.concurrency is not None else None
+    yield from _holes(group, *workflow.env.values())
+
+
+def _texts_of_job(job: Job) -> Iterator[tuple[str, Node, int]]:
+    if job.condition is not None:
+        condition, node = job.condition
+        yield from ((named.name, node, named.offset) for named in condition.names)
+    yield from _holes(job.queue, job.workdir, *(job.runs_on or ()), *job.env.values())
+    for step in job.steps:
+        yield from _texts_of_step(step)
+    for artifact in job.artifacts:
+        yield from _holes(artifact.name, *artifact.path)
+    for cache in job.cache:
+        yield from _holes(cache.key, *cache.path, *cache.files, *cache.restore_keys)
+
+
+def _texts_of_step(step: Step) -> Iterator[tuple[str, Node, int]]:
+    yield from _holes(step.run, step.name, step.workdir, *step.env.values())
+
+
+def _holes(*texts: Placed | None) -> Iterator[tuple[str, Node, int]]:
+    for text in texts:
+        if text is not None:
+            yield from ((hole.name, text.node, hole.offset) for hole in text.template.holes)
+
+
+def _check_cycles(jobs: Mapping[str, Job], faults: Faults) -> None:
+    """Take away what needs nothing that is left, again and again; what cannot be taken is a circle."""
+    left = {name: {need.name for need in job.waits_for if need.name in jobs} for name, job in jobs.items()}
+    while free := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in free:
+            del left[name]
+    if left:
+        circle = _circle(left)
+        last = next(need for need in jobs[circle[0]].waits_for if need.name == circle[1])
+        faults.add(last.place, f"jobs wait for each other: {' → '.join(circle)}")
+
+
+def _circle(left: Mapping[str, set[str]]) -> list[str]:
+    """One circle, from a job back to itself."""
+    path = [next(iter(left))]
+    while True:
+        following = min(left[path[-1]] & left.keys())
+        if following in path:
+            return [*path[path.index(following) :], following]
+        path.append(following)
 
 
 def read_workflow(text: str, file: str = "workflow.yml") -> WorkflowFile:
@@ -44,3 +156,121 @@ def read_workflow(text: str, file: str = "workflow.yml") -> WorkflowFile:
 def name_of(workflow: WorkflowFile, file: str) -> str:
     """What its runs are called: its name, or that of the file."""
     return workflow.name or PurePosixPath(file).stem
+
+
+class WorkflowPlanner:
+    """Makes plans of workflow files. Reading takes a while, so it is done beside the loop."""
+
+    def __init__(self, repositories: Repositories | None = None) -> None:
+        self._repositories = repositories
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        """The plan of the file in the request, or of all files of the commit that it names."""
+        spec = request.spec
+        if spec.definition.strip():
+            return await asyncio.to_thread(plan_of_text, spec)
+        if self._repositories is None or not spec.source.repository:
+            raise PlanRefused(
+                "There is no workflow file in the request, and no repository to look for one.",
+                todo="Give its text as `definition`, or name the repository and the commit.",
+                facts={"run_id": request.run_id},
+            )
+        return await self._plan_of_commit(spec, self._repositories.mirror(spec.source.repository))
+
+    async def descends(self, repository: str, sha: str, older: str) -> bool | None:
+        """Whether a commit has another one in its history; None where that is not known here."""
+        try:
+            known = None if self._repositories is None else self._repositories.mirror(repository)
+            return None if known is None else await known.descends(sha, older)
+        except PlanRefused:
+            return None
+
+    async def _plan_of_commit(self, spec: RunSpec, mirror: Mirror) -> Plan:
+        source = spec.source
+        commit = await mirror.fetch(source.sha, source.ref, source.base_sha)
+        texts = await mirror.workflows(commit)
+        if not texts:
+            raise PlanRefused(
+                f"The commit {commit[:12]} of {source.repository} has no workflow file.",
+                todo=f"Add one: {FOLDER}/ci.yml.",
+                facts={"repository": source.repository, "sha": commit},
+            )
+        changed = source.changed_paths
+        if changed is None:
+            changed = await mirror.changed_paths(commit, source.base_sha)
+        known = msgspec.structs.replace(source, sha=commit, changed_paths=changed)
+        return await asyncio.to_thread(_plan_of_files, texts, known, spec.inputs, mirror.clone)
+
+
+def spec_of_file(text: str, file: str, source: Source, inputs: Mapping[str, str]) -> RunSpec:
+    """A run of a workflow file. Whatever is wrong with the file is told now, not by the run."""
+    workflow = read_workflow(text, file)
+    plan_of(workflow, source, inputs)
+    return RunSpec(
+        workflow=name_of(workflow, file),
+        planner="workflow",
+        definition=text,
+        inputs=dict(inputs),
+        source=source,
+        concurrency_group=group_of(workflow, source, inputs),
+    )
+
+
+def plan_of_text(spec: RunSpec) -> Plan:
+    """The plan of the workflow file that a request has with it."""
+    file = f"{spec.workflow or 'workflow'}.yml"
+    return plan_of(read_workflow(spec.definition, file), spec.source, spec.inputs)
+
+
+def _plan_of_files(
+    texts: list[WorkflowText], source: Source, inputs: Mapping[str, str], clone: Clone
+) -> Plan:
+    """One plan of all files; where there are several, their names go before those of their jobs."""
+    plans: dict[str, Plan] = {}
+    for file in texts:
+        workflow = read_workflow(_decoded(file), file.path)
+        # Inputs are meant for the files that have them.
+        own = {name: value for name, value in inputs.items() if len(texts) == 1 or name in workflow.inputs}
+        name = name_of(workflow, file.path)
+        if name in plans:
+            raise PlanRefused(
+                f"Two workflow files are called {name}.",
+                todo="Give one of them another name.",
+                facts={"name": name, "file": file.path},
+            )
+        plans[name] = plan_of(workflow, source, own, clone=clone)
+    if len(plans) == 1:
+        return next(iter(plans.values()))
+    limits = [plan.timeout_s for plan in plans.values()]
+    return Plan(
+        jobs=tuple(_named(name, job) for name, plan in plans.items() for job in plan.jobs),
+        skipped=tuple(
+            SkippedJob(name=f"{name} / {job.name}", why=job.why, workflow=name)
+            for name, plan in plans.items()
+            for job in plan.skipped
+        ),
+        fail_fast=all(plan.fail_fast for plan in plans.values()),
+        timeout_s=None if None in limits else max(limit for limit in limits if limit is not None),
+        concurrency_group=_group([plan.concurrency_group for plan in plans.values()]),
+    )
+
+
+def _group(said: list[str | None]) -> str | None:
+    """Of several files: what one of them names; none, as soon as one wants to go on beside others."""
+    return "" if "" in said else next((group for group in said if group is not None), None)
+
+
+def _named(workflow: str, job: PlannedJob) -> PlannedJob:
+    needs = tuple(f"{workflow} / {need}" for need in job.needs)
+    return msgspec.structs.replace(job, name=f"{workflow} / {job.name}", needs=needs, workflow=workflow)
+
+
+def _decoded(file: WorkflowText) -> str:
+    try:
+        return file.text.decode()
+    except UnicodeDecodeError as error:
+        before = file.text[: error.start]
+        faults = Faults(file.path)
+        place = Place(before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        faults.add(place, "there is a byte that is no UTF-8")
+        raise faults.refusal() from error

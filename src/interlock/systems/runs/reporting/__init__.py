@@ -1,12 +1,11 @@
-"""What goes out: whoever waits for a run is told how it stands, and at last how it ended.
+"""Reporting: reporters are notified how a run stands, and at last how it ended.
 
 Reading order:
 
-    port         what is told, what a reporter is, and what can become of telling
-    lifecycle    the table of a report: one for each run and each reporter
-    decisions    pure: what becomes of a report when there is news, and when it was told or not
-    lanes        one for each reporter, so that one that is down holds up nobody else
-    reporter     what ties them to runs: outcomes in, REPORTED out
-    outbound_http  requests to addresses that somebody else has named
-    reporters    GitHub, signed webhooks, and the log
+    report         what is reported, the table of a report, and the interface of reporters
+    delivery       what becomes of a report, and one queue for each reporter
+    reporter       the link to runs: outcomes in, REPORTED out
+    github         commit statuses and check runs
+    webhook        signed webhooks; `outbound_http` sends to addresses that users have named
+    summary        a run in a few words, for all reporters
 """

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 import msgspec
 
-from interlock.systems.runs.reporting.addresses import Address, is_public, networks
-from interlock.systems.runs.reporting.port import NotTold
+from interlock.systems.runs.reporting.report import NotTold
+from interlock.systems.runs.webhook_security import Address, is_public, networks
 
 MAX_ANSWER = 65_536
 _PORTS = {"http": 80, "https": 443}

@@ -1,9 +1,9 @@
-"""What ties reports to runs: outcomes come in, and REPORTED goes out.
+"""From the outcome of a run to REPORTED, by way of its reports.
 
 When an outcome is decided there is one message for it (`run.report`), in the same commit. From it follow
 the reports of all reporters that are configured, in one commit; when the last of them has ended the run
-is REPORTED, in the commit of that end. With nobody to tell, the log is told and that is all. Telling
-happens after the outcome is decided and never holds a run; a report that cannot be told is tried for
+is REPORTED, in the commit of that end. Without reporters the outcome is only logged. Reporting happens after
+the outcome is decided and never blocks a run; a report that cannot be delivered is retried for
 `report_for_s`, then given up on, and stays to be looked at.
 """
 
@@ -15,36 +15,120 @@ from datetime import datetime
 
 import msgspec
 
+from interlock.engine.debounce import Debouncer
 from interlock.engine.outbox import MESSAGE, outgoing
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import UnknownRun
-from interlock.lifecycles.run import OUTCOMES
+from interlock.lifecycles import run
+from interlock.lifecycles.run import OUTCOMES, RUN
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record
-from interlock.systems.runs.commits import About
-from interlock.systems.runs.debounce import Debouncer
-from interlock.systems.runs.reporting.decisions import (
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.runs.aggregate import RunAggregate
+from interlock.systems.runs.body import decode_run, query_of
+from interlock.systems.runs.plans import Plans, piece_key, settled_piece
+from interlock.systems.runs.reconciler import About, run_commit_of
+from interlock.systems.runs.reporting.delivery import (
+    Lane,
+    Told,
     body_of,
     dropped,
+    giving_up,
     has_ended,
     overdue,
+    settled,
     told_again,
+    url_of,
     with_news,
 )
-from interlock.systems.runs.reporting.lanes import Lane, Told, giving_up, settled, url_of
-from interlock.systems.runs.reporting.lifecycle import (
+from interlock.systems.runs.reporting.github import GithubReporter
+from interlock.systems.runs.reporting.report import (
     DROPPED,
     GIVEN_UP,
     REPORT,
     SENDING,
     WAITING,
+    WORDS,
+    Now,
+    Report,
+    Reporter,
     ReportState,
+    Word,
     report_id,
 )
-from interlock.systems.runs.reporting.port import WORDS, Report, Reporter, Word
-from interlock.systems.runs.reporting.reporters import reporters_of
-from interlock.systems.runs.reporting.reporters.summary import in_words, shortened
-from interlock.systems.runs.reporting.settings import ReportingSettings
-from interlock.wire.runs import RunExplanation, RunView, RunWaiting
+from interlock.systems.runs.reporting.summary import in_words, shortened
+from interlock.systems.runs.reporting.webhook import WebhookReporter
+from interlock.systems.runs.settings import ReportingSettings
+from interlock.systems.runs.views import view_of
+from interlock.wire.runs import RunExplanation, RunFilter, RunView, RunWaiting
+
+NEWER = 20
+"""How many runs of one commit are looked at for one that is newer."""
+
+
+class Ending:
+    """What reports need of runs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        plans: Plans,
+        settings: OrchestratorSettings,
+        view: Callable[[str], Awaitable[RunView]],
+    ) -> None:
+        self._engine = engine
+        self._plans = plans
+        self._settings = settings
+        self.view = view
+
+    async def ending(self, run_id: str) -> list[Key]:
+        """The run, and the pieces of its plan, which are removed with it one day."""
+        key = Key(RUN.name, run_id)
+        (record,) = await self._engine.store.load([key])
+        pieces = decode_run(record.body).pieces if record is not None else 0
+        return [key, *(piece_key(run_id, number) for number in range(pieces))]
+
+    async def newer(self, run: RunView) -> list[RunView]:
+        """Return runs of the same commit that have taken the place of a run, or came after it."""
+        source = run.source
+        if not source.sha:
+            return []
+        wanted = RunFilter(
+            workflow=run.workflow, repository=source.repository, sha=source.sha, since=run.created_at
+        )
+        query = query_of(wanted, newest_first=True, cursor="", limit=NEWER)
+        found = list((await self._engine.store.find(query)).records)
+        if run.superseded_by:
+            loaded = await self._engine.store.load([Key(RUN.name, run.superseded_by)])
+            found += [record for record in loaded if record is not None]
+        views = [view_of(record) for record in found]
+        order = (run.created_at, run.id)
+        return [
+            view
+            for view in views
+            if view.id == run.superseded_by
+            or ((view.created_at, view.id) > order and view.superseded_by != run.id)
+        ]
+
+    def reported(self, records: Sequence[Record | None], now: datetime) -> tuple[Change, ...]:
+        """The run is REPORTED; nothing when it was before, or has no outcome."""
+        record, *kept = records
+        if record is None:
+            return ()
+        draft = RunAggregate.of(record, now, self._settings.durations)
+        if draft.send(run.reported) is not None:
+            return ()
+        mark = self._engine.mark()
+        pieces = [settled_piece(each, mark=mark) for each in kept if each is not None]
+        return run_commit_of(draft, mark=mark, actor="reporter", more=pieces).commit.changes
+
+
+def reporters_of(settings: ReportingSettings, now: Now) -> tuple[Reporter, ...]:
+    """Everybody who is configured, whether or not this process has what they need."""
+    return (
+        *(GithubReporter(one, now, timeout_s=settings.request_s) for one in settings.github),
+        *(WebhookReporter(one, now, timeout_s=settings.request_s) for one in settings.webhooks),
+    )
+
 
 log = logging.getLogger("interlock.runs")
 

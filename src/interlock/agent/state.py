@@ -1,0 +1,491 @@
+"""The state of an agent: its one workload, and what the table says about everything that happens.
+
+Each occurrence becomes an event with the workload's id; `_apply` asks the table and carries out the answer.
+Nothing else here knows which state allows what: a late timer, a second abort, the end of a process that was
+replaced are all sent to the table, and it ignores those that no longer mean anything.
+
+The outbox holds what the controller has not read yet of one workload, never more than one message of each
+kind. A slow reader slows nothing down and costs no memory: samples are merged into the message that waits.
+READY comes first and the final message last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import ParamSpec
+
+import msgspec
+
+from interlock.agent.execution import KILLED_S, Execution, Log, ProcessFamily, Spawn
+from interlock.agent.port import Offered
+from interlock.agent.protocol import Order, Sample, Started
+from interlock.agent.settings import AgentSettings
+from interlock.agent.validation import Asked, Checked, look_at, too_far
+from interlock.errors import InvalidWorkload
+from interlock.lifecycles.workload import (
+    READY,
+    WORKLOAD,
+    AbortReceived,
+    CancelWorkload,
+    ControllerDisconnect,
+    DurationElapsed,
+    ErrorSent,
+    OfWorkload,
+    RpcReceived,
+    SendStatus,
+    SpawnWorkload,
+    StartTimeReached,
+    Status,
+    TaskCancelled,
+    Timeout5s,
+    Timeout15s,
+    Workload,
+    WorkloadError,
+    WorkloadState,
+)
+from interlock.machine import Deadline, Moved, Refused
+
+
+class Clocks(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent reads the time from; a simulated machine hands in its own."""
+
+    wall_ns: Callable[[], int] = time.time_ns
+    """Nanoseconds since 1970, as far as anybody here knows; instants are told by it."""
+    monotonic_ns: Callable[[], int] = time.monotonic_ns
+    """It goes on whatever happens to the other one; whatever is waited for is waited for by it."""
+
+
+THIS_MACHINE = Clocks()
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller is told: a status, and what was done since the message before."""
+
+    sequence: int
+    said: SendStatus
+    started: Started | None
+    totals: Sample
+    since: Sample
+    interval_ns: int
+
+
+class Outbox:
+    """Merges what is said, and gives it out in order."""
+
+    def __init__(self, quiet_s: float, on_last: Callable[[], None] = lambda: None) -> None:
+        self._quiet_s = quiet_s
+        """After so long without a sample a message goes out that says only that it runs."""
+        self._on_last = on_last
+        """Is called when the last message was taken."""
+        self._statuses: list[SendStatus] = []
+        self._running = False
+        self._started: Started | None = None
+        self._since = Sample(samples=0)
+        self._totals = Sample(samples=0)
+        self._told_ns = 0
+        self._sequence = 0
+        self._news = asyncio.Event()
+        self._ended = False
+
+    def run(self) -> None:
+        """It runs from now on, and that is news."""
+        self._running = True
+        self._news.set()
+
+    def say(self, status: SendStatus) -> None:
+        """READY, or how it ended: neither is ever merged with another."""
+        self._statuses.append(status)
+        self._running = self._running and not status.completed
+        self._news.set()
+
+    def hear(self, word: Started | Sample) -> None:
+        """What the workload says while it runs."""
+        if isinstance(word, Started):
+            self._started = word
+        else:
+            self._since.absorb(word)
+        self._news.set()
+
+    async def next(self) -> Message | None:
+        """The next message as soon as there is one; None after the last."""
+        if self._ended:
+            return None
+        if not self._statuses and not self._news.is_set():
+            await self._until_news()
+        self._news.clear()
+        said = self._statuses.pop(0) if self._statuses else SendStatus(Status.RUNNING)
+        if self._statuses:
+            self._news.set()
+        message = self._message(said)
+        if said.completed:
+            self._ended = True
+            self._on_last()
+        return message
+
+    async def _until_news(self) -> None:
+        if not self._running:
+            await self._news.wait()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._quiet_s):
+                await self._news.wait()
+
+    def _message(self, said: SendStatus) -> Message:
+        since = Sample(samples=0)
+        if said.status is not Status.READY:  # which may be read late, and is about nothing that came later
+            since, self._since = self._since, since
+        since.elapsed_ns = max(since.elapsed_ns, self._told_ns)
+        interval_ns, self._told_ns = since.elapsed_ns - self._told_ns, since.elapsed_ns
+        totals = self._totals
+        totals.elapsed_ns = since.elapsed_ns
+        totals.backlog = since.backlog if since.samples else totals.backlog
+        totals.operations += since.operations
+        totals.errors += since.errors
+        totals.size += since.size
+        self._sequence += 1
+        return Message(
+            sequence=self._sequence,
+            said=said,
+            started=self._started,
+            totals=msgspec.structs.replace(totals),
+            since=since,
+            interval_ns=interval_ns,
+        )
+
+
+REMEMBERED = 1_000
+"""So many ids are not taken a second time: what is left of an old workload must find nobody."""
+UNREAD_S = 5.0
+"""How long an error that nobody reads keeps the agent from being idle."""
+LEAVE_S = 4.0
+"""How long the answer to an abort waits for what is killed while it prepares; milliseconds are usual."""
+QUIET = 1.5
+"""After so many intervals without a sample the controller is told that there was none."""
+
+P = ParamSpec("P")
+
+
+class Present:
+    """The workload that the agent has now, and what belongs to it alone."""
+
+    def __init__(self, asked: Asked, checked: Checked | None, outbox: Outbox) -> None:
+        self.asked = asked
+        self.checked = checked
+        self.outbox = outbox
+        self.start_at_ns: int | None = None
+        self.told_unix_ns: int | None = None
+        """The start as it was told, by the wall clock."""
+        self.execution: Execution | None = None
+        self.leaving: OfWorkload | None = None
+        """Why it is aborted while it prepares; the table is told when nothing of it is left."""
+        self.timers: list[asyncio.TimerHandle] = []
+
+    @property
+    def workload_id(self) -> str:
+        """By which everything that is said about it names it."""
+        return self.asked.workload_id
+
+
+class Desk:
+    """Has one workload at a time, or none."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        kinds: Mapping[str, Offered],
+        log: Log,
+        spawn: Spawn = ProcessFamily,
+        clocks: Clocks = THIS_MACHINE,
+    ) -> None:
+        self.state: WorkloadState = WORKLOAD.initial
+        self.record = Workload()
+        self.present: Present | None = None
+        self.kinds = kinds
+        self.clocks = clocks
+        self._settings = settings
+        self._durations = settings.durations
+        self._log = log
+        self._spawn = spawn
+        self._since_ns = self.clocks.monotonic_ns()
+        self._used: deque[str] = deque(maxlen=REMEMBERED)
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def since_s(self) -> float:
+        """How long it has been in its state."""
+        return (self.clocks.monotonic_ns() - self._since_ns) / 1e9
+
+    @property
+    def sample_every_s(self) -> float:
+        """How often it reports while a workload runs."""
+        return self._settings.sample_every_s
+
+    # What the controller wants
+
+    def request(self, asked: Asked) -> Outbox:
+        """Take a workload; what is said about it comes out of the outbox. Raises when the agent is busy."""
+        refused = WORKLOAD.decide(self.state, self.record, RpcReceived(workload_id=asked.workload_id))
+        if isinstance(refused, Refused):  # before anything of the request is looked at
+            error = refused.error()
+            error.facts |= {"workload_id": self.record.workload_id, "controller": self.controller}
+            raise error
+        fault, checked = None, None
+        try:
+            checked = self._look_at(asked)
+        except InvalidWorkload as error:
+            fault = error.sentence
+        on_last = partial(self._error_sent, asked.workload_id)
+        outbox = Outbox(QUIET * self._settings.sample_every_s, on_last)
+        self.present = Present(asked, checked, outbox)
+        self._used.append(asked.workload_id)
+        self._apply(RpcReceived(workload_id=asked.workload_id, fault=fault))
+        if fault is None and asked.start_at_unix_ns is not None:
+            self._schedule(self.present, asked.start_at_unix_ns)
+        return outbox
+
+    def start(self, workload_id: str, start_at_unix_ns: int) -> int:
+        """Say when it starts; how many nanoseconds ago that was. Raises when it cannot start any more."""
+        refused = WORKLOAD.decide(self.state, self.record, StartTimeReached(workload_id=workload_id))
+        if isinstance(refused, Refused):
+            raise refused.error()
+        if fault := too_far(start_at_unix_ns, self.clocks.wall_ns(), self._durations):
+            raise InvalidWorkload(f"{fault[0].upper()}{fault[1:]}.", todo="Choose another start.")
+        present = self.present
+        assert present is not None
+        if present.leaving is not None:
+            raise InvalidWorkload(f"The workload {workload_id} was aborted.", todo="Ask for another one.")
+        if present.execution is None:
+            return self._schedule(present, start_at_unix_ns)
+        if start_at_unix_ns != present.told_unix_ns:
+            raise InvalidWorkload(
+                f"The workload {workload_id} prepares for the start that it was told.",
+                todo="Tell another start before that, or abort it.",
+            )
+        return 0
+
+    def abort(self, workload_id: str, reason: str = "") -> bool:
+        """Stop it; whether there was anything to stop."""
+        self._log.info("workload_abort_asked", workload_id=workload_id, reason=reason)
+        return self._leave(AbortReceived(workload_id=workload_id))
+
+    def disconnected(self, workload_id: str) -> None:
+        """Nobody is left who wants to know about it."""
+        self._leave(ControllerDisconnect(workload_id=workload_id))
+
+    async def until_left(self) -> None:
+        """Wait for what is killed while it prepares, which takes a moment."""
+        if self.present is not None and self.present.leaving is not None:
+            await self.until_idle(LEAVE_S)
+
+    async def until_idle(self, seconds: float) -> None:
+        """Wait until it is idle, but no longer than so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            pass
+
+    async def close(self) -> None:
+        """Stop what there is; killed if need be, nothing is left behind."""
+        if self.present is not None and not self._idle.is_set():
+            self.abort(self.present.workload_id, "the agent is stopped")
+        await self.until_idle(self._durations.abort_kill_s + KILLED_S)
+        if not self._idle.is_set() and self.present is not None and self.present.execution is not None:
+            await self.present.execution.abandon()
+
+    @property
+    def controller(self) -> str:
+        """Who asked for the workload that it has, or had last."""
+        return self.present.asked.controller if self.present is not None else ""
+
+    def _look_at(self, asked: Asked) -> Checked:
+        if asked.workload_id in self._used:
+            raise InvalidWorkload(f"There was a workload {asked.workload_id!r} here before.")
+        return look_at(asked, self.kinds, self._durations, self.clocks.wall_ns())
+
+    def _schedule(self, present: Present, start_at_unix_ns: int) -> int:
+        """From here on the monotonic clock counts, whatever happens to the other one."""
+        ahead_ns = start_at_unix_ns - self.clocks.wall_ns()
+        present.start_at_ns = self.clocks.monotonic_ns() + ahead_ns
+        present.told_unix_ns = start_at_unix_ns
+        prepare_s = present.checked.prepare_s if present.checked is not None else 0.0
+        self._disarm(present)
+        if prepare_s > 0 and ahead_ns > 0:
+            self._in(present, max(0.0, ahead_ns / 1e9 - prepare_s), self._begin, present)
+        reached = StartTimeReached(workload_id=present.workload_id)
+        self._in(present, max(0.0, ahead_ns / 1e9), self._apply, reached)
+        return max(0, -ahead_ns)
+
+    # While it prepares it is READY: the table knows nothing of its process before the start
+
+    def _leave(self, event: OfWorkload) -> bool:
+        """Abort it. What prepares is killed first: when the agent is IDLE nothing is left."""
+        present = self.present
+        if (
+            present is None
+            or present.execution is None
+            or self.state is not READY
+            or present.workload_id != event.workload_id
+        ):
+            return isinstance(self._apply(event), Moved)
+        if present.leaving is not None:
+            return False
+        present.leaving = event
+        self._disarm(present)
+        present.execution.kill()
+        return True
+
+    def _hear(self, present: Present, word: Started | Sample) -> None:
+        """What its process says. It begins at the instant by itself, perhaps before our timer is due."""
+        if isinstance(word, Started) and present.leaving is None:
+            self._apply(StartTimeReached(workload_id=present.workload_id))
+        present.outbox.hear(word)
+
+    def _of_execution(self, present: Present, event: OfWorkload) -> None:
+        """What becomes of its process; one that ends while READY ends the wait for the start."""
+        if self.state is not READY or self.present is not present:
+            self._apply(event)
+        elif present.leaving is None:
+            if isinstance(event, DurationElapsed | WorkloadError):
+                self._apply(StartTimeReached(workload_id=present.workload_id))
+            self._apply(event)
+        elif isinstance(event, Timeout15s) and event.survivors:
+            assert present.execution is not None
+            present.execution.kill()
+        elif isinstance(event, Timeout15s | TaskCancelled):
+            self._apply(present.leaving)
+
+    # What the table says
+
+    def _apply(self, event: OfWorkload) -> Moved[WorkloadState, Workload] | Refused[WorkloadState]:
+        """Let the table decide what an event does, and do that."""
+        decision = WORKLOAD.decide(self.state, self.record, event)
+        if isinstance(decision, Refused):
+            self._log.debug("workload_event_ignored", _event=event.name, sentence=decision.sentence)
+            return decision
+        present = self.present
+        assert present is not None
+        self.state, self.record = decision.state, decision.data
+        for step in decision.steps:
+            if step.moves:
+                self._note(step.source, step.target, event)
+                self._disarm(present)
+            for deadline in step.arms:
+                self._arm(present, deadline)
+        for effect in decision.effects:
+            self._carry_out(present, effect)
+        if self.state in WORKLOAD.resting:
+            self._idle.set()
+        else:
+            self._idle.clear()
+        return decision
+
+    def _note(self, source: str, target: str, event: OfWorkload) -> None:
+        self._since_ns = self.clocks.monotonic_ns()
+        self._log.info(
+            "workload_state_transition",
+            workload_id=event.workload_id,
+            from_state=str(source),
+            to_state=str(target),
+            _event=event.name,
+            error=self.record.error,
+        )
+
+    def _carry_out(self, present: Present, effect: object) -> None:
+        match effect:
+            case SendStatus():
+                present.outbox.say(effect)
+                if effect.completed:
+                    asyncio.get_running_loop().call_later(UNREAD_S, self._error_sent, present.workload_id)
+            case SpawnWorkload():
+                if present.execution is None:  # otherwise it has prepared, and begins by itself
+                    self._begin(present)
+                present.outbox.run()
+            case CancelWorkload(forced=False) if present.execution is not None:
+                present.execution.ask()
+            case CancelWorkload() if present.execution is not None:
+                self._log.warning("workload_does_not_stop", workload_id=present.workload_id)
+                present.execution.terminate()
+            case _:
+                raise AssertionError(f"nobody knows how to do {effect!r}")
+
+    def _error_sent(self, workload_id: str) -> None:
+        self._apply(ErrorSent(workload_id=workload_id))
+
+    def _begin(self, present: Present) -> None:
+        """Start its process, which prepares and waits for the start; what it says goes into the outbox."""
+        checked, asked = present.checked, present.asked
+        assert checked is not None
+        assert present.start_at_ns is not None
+        order = Order(
+            home=checked.home,
+            spec=checked.spec,
+            start_at_ns=present.start_at_ns,
+            duration_s=checked.duration_s,
+            rate=asked.rate,
+            concurrency=asked.concurrency or 1,
+            max_operations=asked.max_operations,
+            sample_every_s=self._settings.sample_every_s,
+            drain_s=self._settings.drain_s,
+            path=list(sys.path),
+        )
+        line = partial(self._hear_line, present.workload_id)
+        family = self._spawn(order, partial(self._hear, present), line)
+        say = partial(self._of_execution, present)
+        present.execution = Execution(present.workload_id, family, say, self._durations)
+
+    def _hear_line(self, workload_id: str, line: str, stream: str) -> None:
+        self._log.info("workload_output", workload_id=workload_id, line=line, stream=stream)
+
+    # Timers: each is about one workload, and means nothing to another
+
+    def _arm(self, present: Present, deadline: Deadline) -> None:
+        """What a deadline of the table does when it is due."""
+        seconds = float(getattr(self._durations, deadline.setting))
+        workload_id = present.workload_id
+        match deadline.setting:
+            case "start_wait_s":
+                nobody = StartTimeReached(workload_id=workload_id, told=False)
+                self._in(present, seconds, self._apply, nobody)
+            case "workload_duration_s":
+                self._in(present, self._longest_s(present), self._is_over_time, present)
+            case "abort_warning_s":
+                self._in(present, seconds, self._apply, Timeout5s(workload_id=workload_id))
+            case _:
+                self._in(present, seconds, self._kill, present)
+
+    def _longest_s(self, present: Present) -> float:
+        """From now until it has to have ended; its process should have seen to that long before."""
+        assert present.checked is not None
+        assert present.start_at_ns is not None
+        ahead_s = max(0.0, (present.start_at_ns - self.clocks.monotonic_ns()) / 1e9)
+        slack_s = self._settings.drain_s + self._durations.abort_warning_s + self._durations.start_wait_s
+        return ahead_s + present.checked.duration_s + slack_s
+
+    def _is_over_time(self, present: Present) -> None:
+        if present.execution is not None:
+            self._log.warning("workload_is_over_time", workload_id=present.workload_id)
+            present.execution.is_over_time()
+
+    def _kill(self, present: Present) -> None:
+        if present.execution is not None:
+            self._log.warning("workload_is_killed", workload_id=present.workload_id)
+            present.execution.kill()
+
+    def _in(
+        self, present: Present, seconds: float, act: Callable[P, object], *args: P.args, **more: P.kwargs
+    ) -> None:
+        call = partial(act, *args, **more)
+        present.timers.append(asyncio.get_running_loop().call_later(seconds, call))
+
+    def _disarm(self, present: Present) -> None:
+        for timer in present.timers:
+            timer.cancel()
+        present.timers.clear()

@@ -1,0 +1,186 @@
+"""The process of one workload: prepares it, starts it at the instant, drives it, and cleans up.
+
+    python -m interlock.agent.workload_process DESCRIPTOR
+
+Through the descriptor the agent says what to run and when to stop, and the process sends what it counts. When
+the agent is gone the warden ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from interlock.agent.load import PacedLoad
+from interlock.agent.port import Workload, load_kind
+from interlock.agent.protocol import (
+    MAX_LINE_BYTES,
+    Ended,
+    FromChild,
+    Order,
+    Started,
+    Up,
+    line_of,
+    to_child,
+    told_briefly,
+)
+
+GATHER_S = 0.1
+"""How often the numbers are worked out between two samples."""
+STOP_S = 2.0
+"""How long a workload that is told to stop may take before it is cancelled."""
+LATE_S = 1.0
+"""How much longer than its time a workload may run that drives itself."""
+NAP_S = 0.005
+"""The last bit before the start is slept through without the event loop, whose timers are coarse."""
+SPIN_NS = 200_000
+"""And the very last is not slept at all: waking up takes longer."""
+
+
+def main() -> None:
+    """Run the workload that the descriptor tells of; threads that are left are left behind."""
+    asyncio.run(_converse(int(sys.argv[1])))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+async def _converse(descriptor: int) -> None:
+    ours = socket.socket(fileno=descriptor)
+    reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
+    order = to_child(await reader.readline())
+    if not isinstance(order, Order):
+        return
+    sys.path[:] = order.path
+    execution = _Execution(order, writer)
+    execution.say(Up())
+    listening = asyncio.create_task(execution.listen(reader))
+    await execution.execute()
+    listening.cancel()
+    with suppress(ConnectionError):
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+
+class _Execution:
+    """One workload, from its class to its last word."""
+
+    def __init__(self, order: Order, writer: asyncio.StreamWriter) -> None:
+        self._order = order
+        self._writer = writer
+        self._load = PacedLoad(order)
+        self._stop = asyncio.Event()
+
+    def say(self, word: FromChild) -> None:
+        """Tell the agent."""
+        if not self._writer.is_closing():
+            self._writer.write(line_of(word))
+
+    async def listen(self, reader: asyncio.StreamReader) -> None:
+        """Whatever comes after the order means stop, also the end of the agent."""
+        with suppress(ConnectionError):
+            await reader.readline()
+        self._load.stop()
+        self._stop.set()
+
+    async def execute(self) -> None:
+        """Prepare, wait for the start, run, clean up, and say how it ended."""
+        error = None
+        try:
+            workload = self._load_workload()
+            try:
+                await self._unless_stopped(workload.prepare())
+                await self._until_start()
+                if not self._stop.is_set():
+                    await self._run(workload)
+            finally:
+                await workload.cleanup()
+        except Exception as caught:  # noqa: BLE001 - whatever it was is how the workload ended
+            traceback.print_exc()  # for the agent's log; the controller is told in one line
+            error = _told_with_place(caught)
+        self._tell()
+        self.say(Ended(error=error))
+
+    def _load_workload(self) -> Workload[Any]:
+        kind = load_kind(self._order.home)
+        return kind(msgspec.json.decode(self._order.spec, type=kind.spec_type))
+
+    async def _until_start(self) -> None:
+        """Exactly then, however long it is; late when preparing took longer."""
+        left_s = (self._order.start_at_ns - time.monotonic_ns()) / 1e9
+        if left_s > NAP_S:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s - NAP_S):
+                    await self._stop.wait()
+        if self._stop.is_set():
+            return
+        time.sleep(max(0.0, (self._order.start_at_ns - time.monotonic_ns() - SPIN_NS) / 1e9))
+        while time.monotonic_ns() < self._order.start_at_ns:
+            pass
+        self._load.begin()
+        late_ns = self._load.start_ns - self._order.start_at_ns
+        self.say(Started(at_unix_ns=time.time_ns(), late_ns=late_ns))
+
+    async def _run(self, workload: Workload[Any]) -> None:
+        sampling = asyncio.create_task(self._sample())
+        try:
+            longest_s = self._order.duration_s + self._order.drain_s + LATE_S
+            await self._unless_stopped(workload.run(self._load), longest_s, STOP_S)
+        finally:
+            sampling.cancel()
+
+    async def _sample(self) -> None:
+        """Say what was done, at whole intervals since the common start, also when its own was later."""
+        every_ns = round(self._order.sample_every_s * 1e9)
+        number = self._since_start_ns // every_ns + 1
+        while True:
+            left_s = (number * every_ns - self._since_start_ns) / 1e9
+            await asyncio.sleep(min(max(left_s, 0.0), GATHER_S))
+            if self._since_start_ns >= number * every_ns:
+                self._tell()
+                number = self._since_start_ns // every_ns + 1
+            else:
+                self._load.counting.gather()
+
+    @property
+    def _since_start_ns(self) -> int:
+        return time.monotonic_ns() - self._order.start_at_ns
+
+    def _tell(self) -> None:
+        """Say what was done since the last time."""
+        sample = self._load.counting.take(max(self._load.elapsed_ns, 0))
+        sample.backlog = self._load.backlog
+        self.say(sample)
+
+    async def _unless_stopped(
+        self, doing: Coroutine[Any, Any, None], longest_s: float | None = None, stop_s: float = 0.0
+    ) -> None:
+        """Do it until it has ended, or has to: somebody wants it to stop, or it takes too long."""
+        task, told = asyncio.create_task(doing), asyncio.create_task(self._stop.wait())
+        await asyncio.wait((task, told), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        if told.done() and stop_s and not task.done():
+            await asyncio.wait((task,), timeout=stop_s)
+        for each in (task, told):
+            each.cancel()
+        await asyncio.wait((task, told))
+        if not task.cancelled():
+            task.result()
+
+
+def _told_with_place(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119
+    return told_briefly(error) + place
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Connect to a store or a server for the length of one command."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from interlock.cli import project
+from interlock.errors import BadStoreUrl
+from interlock.processes import credentials
+from interlock.remote import is_server
+from interlock.remote.interfaces import Reach
+from interlock.store.contract import Store
+from interlock.store.records import Query
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.systems.kinds import DeclaredKind
+from interlock.systems.orchestrator.attachments import LOG, Chunk
+from interlock.wire.tls import CA
+
+PAGE = 500
+OVERLAP = timedelta(seconds=10)
+"""So far back chunks are looked for again: of two that arrive at once one may show later."""
+
+
+class StoredChunks:
+    """The chunks of one job; each call gives what has come since the one before."""
+
+    def __init__(self, store: Store, job_id: str) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._since: datetime | None = None
+        self._seen: set[str] = set()
+
+    async def __call__(self) -> AsyncIterator[Chunk]:
+        """What is new."""
+        query = Query(kind=LOG.name, parent=self._job_id, newest_first=False, since=self._since, limit=PAGE)
+        while True:
+            page = await self._store.find(query)
+            for record in (record for record in page.records if record.id not in self._seen):
+                self._since = record.created_at - OVERLAP
+                self._seen.add(record.id)
+                yield msgspec.json.decode(record.body, type=Chunk)
+            if not page.cursor:
+                return
+            query = msgspec.structs.replace(query, cursor=page.cursor)
+
+
+T = TypeVar("T")
+
+
+class Embedded(EmbeddedOrchestrator):
+    """A store, as it is reached from the command line."""
+
+    def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
+        """What attempts write: each call gives what has come since the one before."""
+        return StoredChunks(self.here.store, job_id)
+
+
+def ask(url: str | None, work: Callable[[Reach], Awaitable[T]]) -> T:
+    """Connect to the store or the server of this project, do the work, and let go."""
+    here = project.load(url)
+
+    async def run() -> T:
+        async with connected(here) as reach:
+            return await work(reach)
+
+    return asyncio.run(run())
+
+
+def ask_store(url: str | None, work: Callable[[EmbeddedOrchestrator], Awaitable[T]]) -> T:
+    """The same for what only the store itself can do."""
+    here = project.load(url)
+    store_url(here)
+
+    async def run() -> T:
+        port = Embedded(here.url, settings=here.settings)
+        await port.connect()
+        try:
+            return await work(port)
+        finally:
+            await port.disconnect()
+
+    return asyncio.run(run())
+
+
+@asynccontextmanager
+async def connected(here: project.Project, kinds: Sequence[DeclaredKind[Any]] = ()) -> AsyncIterator[Reach]:
+    """The store or the server of this project, connected while it is needed."""
+    if is_server(here.url):
+        from interlock.remote.services import RemoteOrchestrator
+
+        port: Embedded | RemoteOrchestrator = RemoteOrchestrator(
+            here.url, token=token(), settings=here.settings, ca=ca()
+        )
+    else:
+        port = Embedded(here.url, settings=here.settings, kinds=kinds)
+    await port.connect()
+    try:
+        yield port
+    finally:
+        await port.disconnect()
+
+
+def store_url(here: project.Project) -> str:
+    """The store of this project; raises when all that is known is a server."""
+    if is_server(here.url):
+        raise BadStoreUrl(
+            f"{here.url} is a server, and this is done with the database itself.",
+            todo="Say which one with --store, where the database can be reached.",
+            facts={"url": here.url},
+        )
+    return here.url
+
+
+def token() -> str | None:
+    """What a server lets us in with."""
+    return credentials.token()
+
+
+def ca() -> str | None:
+    """The file of certificates that vouch for a server."""
+    return os.environ.get(CA) or None
+
+
+def actor() -> str:
+    """What the journal says about who did it."""
+    try:
+        return f"{getpass.getuser()} (command line)"
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        return "command line"

@@ -1,0 +1,237 @@
+"""Maintain a database: migrate, status, prune, vacuum, audit, and empty the one of `interlock dev`."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import typer
+
+from interlock.cli import project
+from interlock.cli.connection import store_url
+from interlock.cli.loading import load_kinds
+from interlock.cli.output import Sheet
+from interlock.engine.audit import Audit, audit
+from interlock.errors import BadStoreUrl, ForeignSchema, StoreUnavailable
+from interlock.store.catalogue import Catalogue
+from interlock.store.contract import ServerConnections, Store, StoreStatus
+from interlock.store.sqlite.database import path_of
+from interlock.store.urls import store_for
+from interlock.store.validation import known_kind
+from interlock.systems.catalogue import CATALOGUE, Lifecycles, lifecycles_with
+from interlock.systems.orchestrator.tokens import EPOCH_SHIFT
+from interlock.text import counted
+
+T = TypeVar("T")
+
+
+def ask(url: str | None, work: Callable[[Store], Awaitable[T]], kinds: Catalogue = CATALOGUE) -> T:
+    """Open the store of this project, do the work, and let go."""
+
+    async def run() -> T:
+        store = store_for(store_url(project.load(url)), kinds)
+        try:
+            await store.open()
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def status(url: str | None) -> StoreStatus:
+    """What is in the database; opening it has brought its schema up to date."""
+    return ask(url, lambda store: store.status())
+
+
+def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str, dict[str, int]]:
+    """Prune batch after batch until nothing is left to prune; the counts by kind."""
+    counts: dict[str, dict[str, int]] = {}
+    kinds = _lifecycles(url).kinds
+
+    async def work(store: Store) -> dict[str, dict[str, int]]:
+        for name in _named(kinds, kind):
+            states = sorted(kinds[name].ended)
+            removed = counts[name] = {"records": 0, "entries": 0, "requests": 0}
+            more = bool(states)
+            while more:
+                batch = await store.prune(kind=name, states=states, older_than=older_than)
+                removed["records"] += batch.records
+                removed["entries"] += batch.entries
+                removed["requests"] += batch.requests
+                more = batch.more
+        return counts
+
+    return ask(url, work, kinds)
+
+
+def vacuumed(url: str | None) -> tuple[str, int | None]:
+    """Free what can be freed; return where, and how many bytes."""
+
+    async def work(store: Store) -> tuple[str, int | None]:
+        freed = await store.compact()
+        return (await store.status()).url, freed
+
+    return ask(url, work)
+
+
+def restored(url: str | None, fence: int) -> tuple[str, int]:
+    """Begin an epoch above that of a fence; return where, and which."""
+
+    async def work(store: Store) -> tuple[str, int]:
+        epoch = await store.raise_epoch(fence >> EPOCH_SHIFT)
+        return (await store.status()).url, epoch
+
+    return ask(url, work)
+
+
+def audited(url: str | None, kind: str | None) -> Audit:
+    """Replay the journal of every kind that has one."""
+    machines, known, _ = _lifecycles(url)
+    kinds = [name for name in _named(known, kind) if name in machines]
+    return ask(url, lambda store: audit(store, machines, kinds), known)
+
+
+def status_entry(found: StoreStatus) -> dict[str, Any]:
+    """The status for a program."""
+    entry: dict[str, Any] = msgspec.to_builtins(found)
+    return entry
+
+
+def status_sheets(found: StoreStatus) -> list[Sheet]:
+    """The status for people."""
+    counted = partial(_counted, found.cap)
+    oldest = found.oldest_entry_at.isoformat(timespec="seconds") if found.oldest_entry_at else "none"
+    about = [
+        ("store", found.url),
+        ("server", found.server),
+        ("schema", f"version {found.schema_version} of {found.wanted_version}"),
+        *([("size", f"{found.size_bytes:,} bytes")] if found.size_bytes is not None else []),
+        ("journal", f"{counted(found.entries)} entries, the oldest of {oldest}"),
+        ("requests", counted(found.requests)),
+        *_connections(found.connections),
+    ]
+    rows = [(kind, state, counted(n)) for kind, by in found.records.items() for state, n in by.items()]
+    return [
+        Sheet("about", "Store", ("what", "value"), about),
+        Sheet("records", "Records", ("kind", "state", "number"), rows),
+    ]
+
+
+def _counted(cap: int | None, number: int) -> str:
+    """A number, marked where counting ended there."""
+    return f"{number}+" if cap is not None and number >= cap else str(number)
+
+
+def _connections(found: ServerConnections | None) -> list[tuple[str, str]]:
+    if found is None:
+        return []
+    each = f"{found.at_rest} at rest, at most {found.busy}"
+    return [
+        ("connections", f"{found.ours} of Interlock, {found.all} in all, the server allows {found.most}"),
+        ("for each worker", each),
+    ]
+
+
+def pruned_sheet(pruned: dict[str, dict[str, int]]) -> Sheet:
+    """What was removed, one line for each kind."""
+    rows = [(kind, str(n["records"]), str(n["entries"]), str(n["requests"])) for kind, n in pruned.items()]
+    return Sheet("pruned", "Removed", ("kind", "records", "entries", "requests"), rows)
+
+
+def audit_entry(found: Audit) -> dict[str, Any]:
+    """The audit for a program."""
+    entry: dict[str, Any] = msgspec.to_builtins(found)
+    return {"ok": not found.faults, **entry}
+
+
+def audit_sheets(found: Audit) -> list[Sheet]:
+    """The audit for people: what was looked at, then every fault."""
+    verdict = f"{len(found.faults)} faults" if found.faults else "journal and records agree"
+    about = [
+        ("verdict", verdict),
+        ("records", str(found.records)),
+        ("entries", str(found.entries)),
+        ("steps", str(found.steps)),
+        ("refusals", str(found.refusals)),
+    ]
+    faults = [(fault.kind, fault.id, str(fault.version), fault.sentence) for fault in found.faults]
+    return [
+        Sheet("audit", "Audit", ("what", "value"), about),
+        Sheet("fault", "Faults", ("kind", "id", "version", "what is wrong"), faults),
+    ]
+
+
+def _lifecycles(url: str | None) -> Lifecycles:
+    """Return our lifecycles and those of the kinds that the project file names."""
+    return lifecycles_with(declared=load_kinds(project.load(url).kinds))
+
+
+def _named(kinds: Catalogue, kind: str | None) -> Sequence[str]:
+    return tuple(kinds) if kind is None else (known_kind(kinds, kind).name,)
+
+
+_SQLITE_SIDE_FILES = ("", "-wal", "-shm", "-journal")
+
+
+def empty_database(url: str, *, sure: bool) -> None:
+    """Remove a database file, if it is ours and nobody uses it; asks unless somebody is sure."""
+    path = _sqlite_path(url)
+    if not path.exists():
+        return
+    jobs = _jobs_in(path)
+    if not sure:
+        typer.confirm(
+            f"Remove {path.resolve()} with its {counted(jobs, 'job')} and their history?", abort=True
+        )
+    for end in _SQLITE_SIDE_FILES:
+        Path(f"{path}{end}").unlink(missing_ok=True)
+    typer.echo(f"{path.resolve()} was emptied ({counted(jobs, 'job')}).", err=True)
+
+
+def _sqlite_path(url: str) -> Path:
+    if not url.startswith("sqlite:"):
+        raise BadStoreUrl(
+            "Only a database in a file can be emptied like this.",
+            todo="Leave --reset out, or make the database anew with its own tools.",
+            facts={"scheme": url.partition(":")[0]},
+        )
+    return path_of(url)
+
+
+def _jobs_in(path: Path) -> int:
+    """How many jobs are lost; raises when that is not for us to do."""
+    facts: dict[str, object] = {"path": str(path)}
+    try:
+        with closing(sqlite3.connect(path, timeout=0.5, isolation_level=None)) as database:
+            # In this mode the lock is refused while anybody at all has the file open.
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            database.execute("BEGIN EXCLUSIVE")
+            database.execute("SELECT 1 FROM interlock_schema")
+            (number,) = database.execute("SELECT count(*) FROM records_view WHERE kind = 'job'").fetchone()
+            return int(number)
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise StoreUnavailable(
+                f"{path} is in use, so it is not emptied.",
+                todo="End the servers and workers that use it, and try again.",
+                facts=facts,
+            ) from None
+        raise _foreign(path, error) from None
+    except sqlite3.DatabaseError as error:
+        raise _foreign(path, error) from None
+
+
+def _foreign(path: Path, error: sqlite3.Error) -> ForeignSchema:
+    return ForeignSchema(
+        f"{path} is not a database of Interlock ({error}), so it is left alone.",
+        todo="Name another file, or remove it yourself.",
+        facts={"path": str(path)},
+    )

@@ -1,0 +1,485 @@
+"""Submit, cancel and retry jobs.
+
+Arguments are turned into job specs and checked before anything is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import msgspec
+import typer
+
+from interlock.cli import job_views, job_watch, project
+from interlock.cli.bulk_actions import BulkAction, part_of
+from interlock.cli.connection import actor, connected
+from interlock.cli.job_views import chosen, filter_in, whole_id
+from interlock.cli.output import print_line, print_struct
+from interlock.cli.project import Project
+from interlock.errors import CannotLoad, InterlockError, InvalidArguments, UnknownTask
+from interlock.lifecycles import job
+from interlock.remote.interfaces import JobsApi, Reach, Services
+from interlock.systems.orchestrator.jobs import BULK
+from interlock.systems.orchestrator.submission import check_size, check_spec
+from interlock.wire.jobs import JobSpec, JobView
+from interlock.worker.codec import told
+from interlock.worker.imports import import_named
+from interlock.worker.tasks import Registry, Task, load_tasks
+
+MOST_FILES = 200
+SHELL_NAME = "interlock.shell"
+"""The task that every worker has."""
+
+
+class TaskNames:
+    """Tasks by the names that people type, each looked up once."""
+
+    def __init__(self, module: str | None) -> None:
+        self._module = module
+        self._registry: Registry | None = None
+        self._known: dict[str, Task[..., Any]] = {}
+
+    def find(self, name: str) -> Task[..., Any]:
+        """The task that a name means."""
+        if name not in self._known:
+            self._known[name] = self._found(name)
+        return self._known[name]
+
+    def _found(self, name: str) -> Task[..., Any]:
+        found = _shell() if name == SHELL_NAME else self._registered(name) or _in_module(name)
+        if found is None:
+            raise _unknown(name, self._registry)
+        return found
+
+    def _registered(self, name: str) -> Task[..., Any] | None:
+        if self._module is None:
+            return None
+        registry = self._registry = self._registry or load_tasks(self._module)
+        names = [known for known in registry.names() if known == name or known.endswith(f".{name}")]
+        if name in registry:
+            return registry.get(name)
+        return registry.get(names[0]) if len(names) == 1 else None
+
+
+def _shell() -> Task[..., Any]:
+    from interlock.worker.shell import SHELL  # it needs what only workers need
+
+    return SHELL
+
+
+def _in_module(name: str) -> Task[..., Any] | None:
+    """The task `module:function` or `module.function`; None when it cannot be that."""
+    module_name, separator, path = name.partition(":") if ":" in name else name.rpartition(".")
+    if not (separator and module_name and path):
+        return None
+    try:
+        module = import_named(module_name)
+    except CannotLoad as error:
+        if ":" not in name and isinstance(error.__cause__, ModuleNotFoundError):
+            return None
+        raise
+    thing: object = module
+    for part in path.split("."):
+        thing = getattr(thing, part, None)
+    if isinstance(thing, Task):
+        return thing
+    raise _not_in(module, path)
+
+
+def _not_in(module: ModuleType, path: str) -> UnknownTask:
+    known = [name for name, value in vars(module).items() if isinstance(value, Task)]
+    error = UnknownTask(path, known, where=module.__name__)
+    if not known:
+        error.todo = f"Decorate a function in {module.__name__} with @task."
+    return error
+
+
+def _unknown(name: str, registry: Registry | None) -> UnknownTask:
+    names = registry.names() if registry is not None else ()
+    error = UnknownTask(name, names)
+    rest = "it as module:function, or say --unchecked if only the workers know it."
+    error.todo = f"Use one of: {', '.join(names)}; or name {rest}" if names else f"Name {rest}"
+    if here := _functions_here(name):
+        error.todo = f"Did you mean {' or '.join(here)}? Otherwise name {rest}"
+    return error
+
+
+def _functions_here(name: str) -> list[str]:
+    """Return `module:name` for each file of the current directory with such a task, read and not imported."""
+    if not name.isidentifier():
+        return []
+    function = re.compile(rf"^(?:async )?def {name}\(", re.MULTILINE)
+    found = []
+    for path in sorted(Path.cwd().glob("*.py"))[:MOST_FILES]:
+        with suppress(OSError, UnicodeDecodeError):
+            text = path.read_text(encoding="utf-8")
+            if "@task" in text and function.search(text):
+                found.append(f"{path.stem}:{name}")
+    return found
+
+
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitOptions:
+    """What was typed."""
+
+    task: str | None = None
+    arguments: tuple[str, ...] = ()
+    command: str | None = None
+    """For a shell."""
+    module: str | None = None
+    unchecked: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of the submission, as `JobSpec` calls them."""
+    count: int = 1
+
+
+def command_of(shell: str | None, words: Sequence[str]) -> str | None:
+    """The command for a shell: as it was given, or the words behind `--` as they were."""
+    if shell is not None and words:
+        raise InvalidArguments("A command was given twice, with --shell and behind --.", todo="Give one.")
+    if shell is not None or not words:
+        return shell
+    return words[0] if len(words) == 1 else shlex.join(words)
+
+
+def specs_for(asked: SubmitOptions, here: Project, lines: Iterable[bytes]) -> list[JobSpec]:
+    """The jobs that were asked for; `lines` is what standard input has."""
+    maker = Maker(asked, here)
+    if asked.command is not None:
+        return [_shell_spec(asked, asked.command)] * asked.count
+    if asked.task is None:
+        raise InvalidArguments(
+            "No task given.",
+            todo="Name a task, such as shop.tasks:send, or a command with --shell 'make test'.",
+        )
+    task = asked.task
+    if task == STDIN:
+        return [_in_line(number, maker.whole_spec, line) for number, line in _numbered(lines)] * asked.count
+    if asked.arguments == (STDIN,):
+        make = partial(maker.spec, task)
+        return [_in_line(number, make, line) for number, line in _numbered(lines)] * asked.count
+    try:
+        arguments = typed_arguments(asked.arguments)
+    except InvalidArguments as error:
+        raise maker.with_signature(error, task) from None
+    return [maker.spec(task, arguments)] * asked.count
+
+
+def _shell_spec(asked: SubmitOptions, command: str) -> JobSpec:
+    if asked.task is not None:
+        raise InvalidArguments(
+            f"Both a task ({asked.task}) and a command for a shell are there.",
+            todo="Give one of them.",
+            facts={"task": asked.task, "command": command},
+        )
+    return _converted(
+        {"task": SHELL_NAME, **asked.options, "input": msgspec.Raw(msgspec.json.encode({"run": command}))}
+    )
+
+
+class Maker:
+    """Makes jobs as they were asked for."""
+
+    def __init__(self, asked: SubmitOptions, here: Project) -> None:
+        self._asked = asked
+        self._settings = here.settings
+        self._tasks = TaskNames(asked.module or here.worker.module)
+
+    def spec(self, name: str, arguments: bytes | dict[str, Any]) -> JobSpec:
+        """One job; the arguments are JSON, or by name."""
+        options = self._asked.options
+        if isinstance(arguments, bytes):
+            check_size(name, arguments, self._settings)
+        if self._asked.unchecked:
+            raw = arguments if isinstance(arguments, bytes) else msgspec.json.encode(arguments)
+            _decoded(raw)
+            return _converted({"task": name, **options, "input": msgspec.Raw(raw)})
+        return _spec_of(self._tasks.find(name).options(**options), arguments)
+
+    def with_signature(self, error: InvalidArguments, name: str) -> InvalidArguments:
+        """Return the error with what the task takes, as far as that is known here."""
+        if not self._asked.unchecked:
+            with suppress(InterlockError):
+                error.todo += f" {name} takes {self._tasks.find(name).takes}."
+        return error
+
+    def whole_spec(self, line: bytes) -> JobSpec:
+        """One job from a line that says everything about it; what was typed goes before it."""
+        check_size(STDIN, line, self._settings)
+        given = _decoded(line)
+        if not isinstance(given, dict) or not isinstance(given.get("task"), str):
+            raise InvalidArguments('It is not an object with a "task".', todo=_WHOLE)
+        arguments = msgspec.json.encode(given.pop("input", {}))
+        spec = _converted({**given, **self._asked.options})
+        if self._asked.unchecked:
+            return msgspec.structs.replace(spec, input=msgspec.Raw(arguments))
+        own = {key: getattr(spec, key) for key in (*given, *self._asked.options) if key != "task"}
+        return _spec_of(self._tasks.find(spec.task).options(**own), arguments)
+
+
+def _spec_of(task: Task[..., Any], arguments: bytes | dict[str, Any]) -> JobSpec:
+    if isinstance(arguments, dict):
+        try:
+            return task.spec(**arguments)
+        except InvalidArguments as error:
+            raise _with_advice(error, arguments) from None
+    match _decoded(arguments):
+        case dict() as by_name:
+            return task.spec(**by_name)
+        case list() as by_position:
+            return task.spec(*by_position)
+        case other:
+            raise InvalidArguments(
+                f"The arguments are {type(other).__name__}, and should be a JSON object or list.",
+                todo=f"It takes {task.takes}.",
+            )
+
+
+def _with_advice(error: InvalidArguments, arguments: dict[str, Any]) -> InvalidArguments:
+    """Somebody who means text may have typed what reads as a number."""
+    odd = [name for name, value in arguments.items() if not isinstance(value, (str, dict, list))]
+    if odd and "expected str" in error.sentence:
+        error.todo += f" To give text that looks like JSON, quote it twice: {odd[0]}='\"...\"'."
+    return error
+
+
+def typed_arguments(words: Sequence[str]) -> bytes | dict[str, Any]:
+    """What was typed as `key=value`, or as JSON."""
+    if len(words) == 1 and words[0].lstrip()[:1] in ("{", "["):
+        return words[0].encode(errors="surrogateescape")
+    given: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise InvalidArguments(
+                f"{word!r} is neither key=value nor a JSON object.",
+                todo="Write width=200 name=cat, or '{\"width\": 200}'.",
+                facts={"argument": word},
+            )
+        if name in given:
+            raise InvalidArguments(f"{name} is given twice.", todo="Give it once.", facts={"argument": name})
+        given[name] = _value(value)
+    return given
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return text
+
+
+_CLOSING = {b"{": "}", b"[": "]"}
+
+
+def _decoded(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        cut = "truncated" in str(error) and raw.lstrip()[:1] in _CLOSING
+        why = f"the closing {_CLOSING[raw.lstrip()[:1]]} is missing" if cut else told(error)
+        raise InvalidArguments(
+            f"The arguments are not JSON: {why}.", todo="Write '{\"width\": 200}', or width=200."
+        ) from None
+
+
+def _converted(given: dict[str, Any]) -> JobSpec:
+    try:
+        return msgspec.convert(given, JobSpec)
+    except msgspec.ValidationError as error:
+        raise InvalidArguments(
+            f"The job cannot be read: {told(error)}.", todo=_WHOLE, facts={"cause": told(error)}
+        ) from None
+
+
+_WHOLE = 'Write {"task": "shop.send", "input": {...}}, with any of: ' + ", ".join(
+    name for name in JobSpec.__struct_fields__ if name not in ("task", "input")
+)
+
+
+def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    return ((number, line.strip()) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def _in_line(number: int, make: Callable[[bytes], JobSpec], line: bytes) -> JobSpec:
+    """A job from a line of standard input; what is wrong is told with its number."""
+    try:
+        return make(line)
+    except InterlockError as error:
+        error.sentence = f"Line {number}: {error.sentence}"
+        error.facts["line"] = number
+        raise
+
+
+class Order(Protocol):
+    """What shall be done with each job."""
+
+    @property
+    def verb(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def states(self) -> Sequence[str]:
+        """In which states it can be done; a filter is held to them."""
+        ...
+
+    async def carry_out(self, jobs: JobsApi, job_id: str) -> JobView:
+        """Do it."""
+        ...
+
+    def line(self, view: JobView) -> str:
+        """What is said about it in a pipe."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Ask it to stop."""
+
+    reason: str
+    request_id: str | None
+    verb: str = "cancel"
+    states: Sequence[str] = tuple(str(state) for state in job.JobState if state not in job.ENDED)
+
+    async def carry_out(self, jobs: JobsApi, job_id: str) -> JobView:
+        """Ask it to stop."""
+        request_id = part_of(self.request_id, job_id)
+        return await jobs.cancel(job_id, reason=self.reason, actor=actor(), request_id=request_id)
+
+    def line(self, view: JobView) -> str:
+        """Its state: it may still be at it."""
+        return "\t".join((view.id, view.state, job_views.said(view)))
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Do it again."""
+
+    request_id: str | None
+    verb: str = "retry"
+    states: Sequence[str] = tuple(str(state) for state in job.ENDED)
+
+    async def carry_out(self, jobs: JobsApi, job_id: str) -> JobView:
+        """Make the new job."""
+        request_id = part_of(self.request_id, job_id)
+        return await jobs.get(await jobs.retry(job_id, actor=actor(), request_id=request_id))
+
+    def line(self, view: JobView) -> str:
+        """The new id, and nothing else, so that it can be used."""
+        return view.id
+
+
+def carry_out(
+    store: str | None, order: Order, words: Sequence[str], yes: bool, dry_run: bool, as_json: bool
+) -> int:
+    """Do it with all jobs that are meant; the answer is the exit code."""
+    by_filter = filter_in(words) is not None
+
+    async def choose(port: Reach) -> list[JobView]:
+        return await chosen(port.here.jobs, words, among=order.states if by_filter else ())
+
+    async def act(place: Services, job_id: str) -> JobView:
+        return await order.carry_out(place.jobs, job_id)
+
+    many = BulkAction("job", order.verb, by_filter, choose, act, order.line, job_views.list_sheet)
+    return many.carry_out(store, yes=yes, dry_run=dry_run, as_json=as_json)
+
+
+def submit(
+    store: str | None,
+    asked: SubmitOptions,
+    request_id: str | None,
+    wait: bool,
+    patience_s: float | None,
+    *,
+    verbose: bool = False,
+    as_json: bool,
+) -> int:
+    """Submit what was asked for; the answer is the exit code."""
+    here = project.load(store)
+    made = specs_for(asked, here, sys.stdin.buffer if sys.stdin else ())
+    for spec in made:
+        check_spec(spec, here.settings)
+
+    async def work() -> int:
+        async with connected(here) as port:
+            ids = await _stored(port.here.jobs, made, request_id, quiet=as_json)
+            if wait:
+                return await _waited(port, ids, patience_s, verbose=verbose, as_json=as_json)
+            if as_json:
+                _print_views([view for view in await _views(port.here.jobs, ids) if view is not None])
+            return 0
+
+    try:
+        return asyncio.run(work())
+    except KeyboardInterrupt:
+        if wait:
+            typer.echo("Stopped watching; whatever was submitted goes on.", err=True)
+        raise
+
+
+async def _stored(
+    jobs: JobsApi, made: Sequence[JobSpec], request_id: str | None, *, quiet: bool
+) -> list[str]:
+    """Store them, and say which as soon as they are: what is stored must not be lost to its owner."""
+    made = await _with_whole_parents(jobs, made)
+    ids: list[str] = []
+    size = len(made) if request_id is not None else BULK
+    for start in range(0, len(made), max(size, 1)):
+        batch = made[start : start + size]
+        ids += (new := await jobs.submit_many(batch, actor=actor(), request_id=request_id))
+        if not quiet:
+            print("\n".join(new), flush=True)
+    return ids
+
+
+async def _with_whole_parents(jobs: JobsApi, made: Sequence[JobSpec]) -> Sequence[JobSpec]:
+    named = {spec.parent_job_id for spec in made if spec.parent_job_id}
+    if not named:
+        return made
+    whole = {text: await whole_id(jobs, text) for text in named}
+    return [msgspec.structs.replace(s, parent_job_id=whole.get(s.parent_job_id or "")) for s in made]
+
+
+async def _waited(
+    port: Reach, ids: Sequence[str], patience_s: float | None, *, verbose: bool, as_json: bool
+) -> int:
+    if as_json:
+        code, views = await job_watch.follow_quietly(port, ids, patience_s)
+        _print_views(views)
+        return code
+    code, views = await job_watch.follow(port, ids, patience_s, verbose=verbose)
+    for view in views:
+        if isinstance(view.result, msgspec.Raw):
+            result = bytes(view.result).decode(errors="replace")
+            print(result if len(ids) == 1 else f"{view.id}\t{result}", flush=True)
+    return code
+
+
+async def _views(jobs: JobsApi, ids: Sequence[str]) -> list[JobView | None]:
+    found: list[JobView | None] = []
+    for start in range(0, len(ids), BULK):
+        found += await jobs.get_many(ids[start : start + BULK])
+    return found
+
+
+def _print_views(views: Sequence[JobView]) -> None:
+    if len(views) == 1:
+        print_struct(views[0])
+        return
+    for view in views:
+        print_line(view)

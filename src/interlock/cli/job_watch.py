@@ -1,0 +1,426 @@
+"""Follow jobs live: `job watch`, `job wait` and `job tree`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import typer
+
+from interlock.cli import job_views, output
+from interlock.cli.connection import ask
+from interlock.cli.job_views import blocked, chosen, progress_text, whole_id
+from interlock.cli.journal import (
+    NOT_IN_TIME,
+    POLL_S,
+    JobFollower,
+    News,
+    exit_code,
+    has_ended,
+    wait_for_wakeup,
+)
+from interlock.cli.output import iso, lasting, print_line, print_struct
+from interlock.errors import StoreUnavailable
+from interlock.lifecycles import job
+from interlock.remote.interfaces import Reach
+from interlock.systems.orchestrator.waiters import waker
+from interlock.text import counted, harmless
+from interlock.wire.jobs import JobView, TreeNode, TreeView
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+LOOK_FOR_WORKERS_S = 5.0
+"""How often to look whether a worker is there that may take what is pending."""
+LAST_LOOK_S = 20.0
+"""How long a store may take to say how things stand when the time is over."""
+
+
+class Screen(Protocol):
+    """Where news is shown."""
+
+    async def show(self, news: News) -> None:
+        """Show what has happened."""
+        ...
+
+
+def watch(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
+    """Follow jobs to their end and show what happens; the answer is the exit code."""
+
+    async def work(port: Reach) -> int:
+        ids = await _chosen_ids(port, words)
+        return await _followed(port, ids, _screen(port, as_json=as_json), timeout_s)
+
+    return _until_interrupted(lambda: ask(store, work))
+
+
+def wait(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
+    """Wait for jobs to end and say how each did; the answer is the exit code."""
+
+    async def work(port: Reach) -> int:
+        ids = await _chosen_ids(port, words)
+        return await _followed(port, ids, nullcontext(Outcomes(as_json=as_json)), timeout_s, steps=False)
+
+    return _until_interrupted(lambda: ask(store, work))
+
+
+async def follow(
+    port: Reach, ids: Sequence[str], timeout_s: float | None, *, verbose: bool
+) -> tuple[int, list[JobView]]:
+    """Follow jobs that were just submitted; return the exit code and the jobs as they ended.
+
+    Shows the state of each; with `verbose` every transition, as `watch` does.
+    """
+    last = Remembered()
+    if verbose:
+        screen = _screen(port, as_json=False)
+    else:
+        screen = _live(port) if output.on_terminal() else nullcontext(Stages())
+    code = await _followed(port, ids, screen, timeout_s, steps=verbose, also=last)
+    return code, [last.views[job_id] for job_id in ids if job_id in last.views]
+
+
+async def follow_quietly(
+    port: Reach, ids: Sequence[str], timeout_s: float | None
+) -> tuple[int, list[JobView]]:
+    """The same, with nothing shown; answers with the jobs as they ended."""
+    last = Remembered()
+    code = await _followed(port, ids, nullcontext(last), timeout_s, steps=False)
+    return code, [last.views[job_id] for job_id in ids if job_id in last.views]
+
+
+async def _chosen_ids(port: Reach, words: Sequence[str]) -> list[str]:
+    views = await chosen(port.here.jobs, words)
+    if not views:
+        typer.echo("No job matches.", err=True)
+    return [view.id for view in views]
+
+
+async def _followed(
+    port: Reach,
+    ids: Sequence[str],
+    screen: AbstractContextManager[Screen],
+    timeout_s: float | None,
+    *,
+    steps: bool = True,
+    also: Screen | None = None,
+) -> int:
+    latest: dict[str, JobView] = {}
+    following = JobFollower(port, ids, tell_steps=steps, in_trouble=Trouble())
+    nobody = NoWorker(port)
+    with screen as shown:
+        try:
+            async with asyncio.timeout(timeout_s), aclosing(following.news()) as news:
+                async for piece in news:
+                    latest |= {view.id: view for view in piece.views}
+                    await shown.show(piece)
+                    if also is not None:
+                        await also.show(piece)
+                    await nobody.look(latest.values())
+        except TimeoutError:
+            if not latest:  # the time was over before the first look
+                latest = await _last_look(following, shown)
+            living = [job_id for job_id in ids if job_id not in latest or not has_ended(latest[job_id])]
+            if living:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LAST_LOOK_S):
+                        await nobody.look(latest.values())
+                typer.echo(f"Not ended in time: {', '.join(living)}.", err=True)
+                return NOT_IN_TIME
+    return exit_code(latest.values())
+
+
+async def _last_look(following: JobFollower, shown: Screen) -> dict[str, JobView]:
+    """Show the jobs as they are now, if the store answers."""
+    with suppress(StoreUnavailable, TimeoutError):
+        async with asyncio.timeout(LAST_LOOK_S):
+            piece = await following.look()
+            await shown.show(piece)
+            return {view.id: view for view in piece.views}
+    return {}
+
+
+def _until_interrupted(follow: Callable[[], int]) -> int:
+    try:
+        return follow()
+    except KeyboardInterrupt:
+        typer.echo("Stopped watching; whatever runs goes on.", err=True)
+        raise
+
+
+def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[Screen]:
+    if as_json:
+        return nullcontext(JsonLines())
+    return _live(port) if output.on_terminal() else nullcontext(Transitions())
+
+
+def _live(port: Reach) -> AbstractContextManager[Screen]:
+    from interlock.cli.live import LiveTable  # a pipe need not wait for rich
+
+    return LiveTable(port.now)
+
+
+class Transitions:
+    """A line for each transition, for a pipe."""
+
+    async def show(self, news: News) -> None:
+        """One line each, there at once."""
+        for step in news.steps:
+            output.print_row(job_views.step_row(step))
+
+
+class Stages:
+    """A line for each state that a job reaches, on stderr: stdout is for the results."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, str] = {}
+
+    async def show(self, news: News) -> None:
+        """Tell which jobs are in another state than before."""
+        for view in news.views:
+            if self._states.get(view.id) != view.state:
+                self._states[view.id] = view.state
+                told = harmless(" ".join(job_views.said(view).split()))
+                typer.echo(f"{view.id} {view.state} {told}".rstrip(), err=True)
+
+
+class JsonLines:
+    """A line of JSON for each transition, and one for each job when it has ended."""
+
+    async def show(self, news: News) -> None:
+        """One line each, there at once."""
+        for step in news.steps:
+            print_line({"step": step})
+        for view in news.views:
+            if has_ended(view):
+                print_line({"job": view})
+
+
+class Outcomes:
+    """A line for each job, when it has ended."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    async def show(self, news: News) -> None:
+        """How those ended that have."""
+        for view in news.views:
+            if not has_ended(view):
+                continue
+            if self._as_json:
+                print_line(view)
+            else:
+                output.print_row((view.id, view.state, job_views.said(view)))
+
+
+class Remembered:
+    """Nothing is shown."""
+
+    def __init__(self) -> None:
+        self.views: dict[str, JobView] = {}
+
+    async def show(self, news: News) -> None:
+        """Keep what is known."""
+        self.views |= {view.id: view for view in news.views}
+
+
+class NoWorker:
+    """Says why no live worker takes a job that is waited for, once for each reason."""
+
+    def __init__(self, port: Reach) -> None:
+        self._port = port
+        self._told: set[str] = set()
+        self._next_look_at = float("-inf")
+
+    async def look(self, views: Iterable[JobView]) -> None:
+        """Look at what is pending, now and then."""
+        now = asyncio.get_running_loop().time()
+        if now < self._next_look_at:
+            return
+        with suppress(StoreUnavailable):
+            for told in await blocked(self._port.here.jobs, views):
+                if told.blocked not in self._told:
+                    self._told.add(told.blocked)
+                    todo = f" → {told.todo}" if told.todo else ""
+                    typer.echo(harmless(f"Waiting ({told.job_id}): {told.blocked}{todo}"), err=True)
+        self._next_look_at = now + LOOK_FOR_WORKERS_S
+
+
+class Trouble:
+    """Says once that the store is away."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def __call__(self, error: StoreUnavailable) -> None:
+        if not self._told:
+            typer.echo(f"{error.sentence} Still trying; Ctrl-C ends this, not the job.", err=True)
+        self._told = True
+
+
+MOST_CHILDREN = 20
+"""Of more children than that, those are shown on a terminal that have not ended, and the rest is counted."""
+WAITS = {"children": "waits for its children", "place": "waits for a place"}
+
+
+class Twig(msgspec.Struct, frozen=True):
+    """A job of a tree and those below it."""
+
+    node: TreeNode
+    below: list[Twig]
+
+
+def show(store: str | None, text: str, *, most: int, once: bool, everything: bool, as_json: bool) -> None:
+    """Print the tree; on a terminal it stays up to date until all of it has ended."""
+    live = output.on_terminal() and not once and not as_json
+
+    async def work(port: Reach) -> tuple[TreeView, datetime]:
+        job_id = await whole_id(port.here.jobs, text)
+        if live:
+            await _follow(port, job_id, most, None if everything else MOST_CHILDREN)
+        return await port.here.jobs.tree(job_id, most=most), await port.now()
+
+    view, now = ask(store, work)
+    if as_json:
+        print_struct(view)
+    elif not output.on_terminal():
+        output.print_sheets([sheet_of(view)])
+    elif not live:
+        _print(view, now, None if everything else MOST_CHILDREN)
+    if view.cut:
+        typer.echo(f"There is more than is shown: --limit {2 * most} shows more of it.", err=True)
+
+
+def sheet_of(view: TreeView) -> output.Sheet:
+    """One line for each job, for a pipe."""
+    columns = ("id", "depth", "parent", "state", "task", "started", "ended", "cost", "tree cost", "says")
+    rows = [
+        (
+            node.id,
+            str(node.depth),
+            node.parent_job_id or "",
+            node.state,
+            node.task,
+            iso(node.started_at),
+            iso(node.completed_at),
+            _amount(node.cost),
+            _amount(node.tree_cost),
+            says(node),
+        )
+        for node in view.nodes
+    ]
+    return output.Sheet("node", "", columns, rows)
+
+
+def twigs_of(nodes: Sequence[TreeNode]) -> Twig:
+    """The nodes as the tree that they are: each comes after its parent, and before its parent's siblings."""
+    root = Twig(nodes[0], [])
+    path = [root]
+    for node in nodes[1:]:
+        del path[node.depth :]
+        twig = Twig(node, [])
+        path[-1].below.append(twig)
+        path.append(twig)
+    return root
+
+
+def lines_of(
+    twig: Twig, most: int | None, ahead: str = "", turn: str = ""
+) -> Iterator[tuple[str, TreeNode | str]]:
+    """What is drawn before each job, and the job; or, in words, those that are not shown one by one."""
+    yield ahead + turn, twig.node
+    ahead += "" if not turn else ("   " if turn.startswith("└") else "│  ")
+    shown = twig.below
+    if most is not None and len(shown) > most:
+        living = [each for each in shown if each.node.state not in job.ENDED]
+        shown = living[:most]
+    rest = len(twig.below) - len(shown)
+    for place, child in enumerate(shown, 1):
+        last = place == len(shown) and not rest
+        yield from lines_of(child, most, ahead, "└─ " if last else "├─ ")
+    if rest:
+        names = {each.node.id for each in shown}
+        states = Counter(each.node.state for each in twig.below if each.node.id not in names)
+        told = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+        yield f"{ahead}└─ ", f"{rest} more: {told}"
+
+
+def says(node: TreeNode) -> str:
+    """What a job says about itself: why it failed, what stops it, what it waits for, how far it is."""
+    if node.failure is not None:
+        return f"{node.failure.failure_class}: {node.failure.error}"
+    if node.stop_reason is not None:
+        return f"stopped: {node.stop_reason}" if node.completed_at else f"stopping: {node.stop_reason}"
+    if node.completed_at is None and node.waits_for:
+        return WAITS.get(node.waits_for, node.waits_for)
+    if node.completed_at is None and node.progress is not None:
+        return progress_text(node.progress)
+    return node.description
+
+
+async def _follow(port: Reach, job_id: str, most: int, children: int | None) -> None:
+    from rich.live import Live
+
+    from interlock.cli.tables import console_here
+
+    called = asyncio.Event()
+    stop = port.here.store.subscribe(waker(called))
+    try:
+        with Live(console=console_here(), auto_refresh=False, vertical_overflow="crop") as live:
+            while True:
+                called.clear()
+                view = await port.here.jobs.tree(job_id, most=most)
+                live.update(_drawing(view, await port.now(), children), refresh=True)
+                if all(state in job.ENDED for state in view.states):
+                    return
+                await port.recover()
+                await wait_for_wakeup(called, POLL_S)
+    finally:
+        stop()
+
+
+def _print(view: TreeView, now: datetime, children: int | None) -> None:
+    from interlock.cli.tables import console_here
+
+    console_here().print(_drawing(view, now, children))
+
+
+def _drawing(view: TreeView, now: datetime, children: int | None) -> Text:
+    from rich.text import Text
+
+    lines = [_line(ahead, what, now) for ahead, what in lines_of(twigs_of(view.nodes), children)]
+    told = ", ".join(f"{number} {state}" for state, number in sorted(view.states.items()))
+    cost = view.nodes[0].tree_cost
+    summary = f"{counted(len(view.nodes), 'job')}: {told}" + (f"; cost {cost:g}" if cost is not None else "")
+    return Text("\n").join([*lines, Text(summary, style="dim")])
+
+
+def _line(ahead: str, what: TreeNode | str, now: datetime) -> Text:
+    from rich.text import Text
+
+    from interlock.cli.tables import style_of
+
+    line = Text(ahead, style="dim", no_wrap=True, overflow="ellipsis")
+    if isinstance(what, str):
+        return line.append(what, style="dim")
+    line.append(f"{what.id} ", style="bold")
+    line.append(f"{harmless(what.task)} ", style="")
+    line.append(what.state, style=style_of(what.state))
+    if what.started_at is not None:
+        taken = ((what.completed_at or now) - what.started_at).total_seconds()
+        line.append(f"  {lasting(max(0.0, taken))}", style="dim")
+    if what.tree_cost is not None:
+        line.append(f"  {what.tree_cost:g}", style="dim")
+    if told := says(what):
+        line.append(f"  {harmless(' '.join(told.split()))}", style="italic")
+    return line
+
+
+def _amount(cost: float | None) -> str:
+    return "" if cost is None else f"{cost:g}"

@@ -1,0 +1,211 @@
+"""Rows and verdicts of `interlock machine …`; `render` prints them.
+
+A declaration with faults never becomes a machine: it raises while its module is imported. `machine check`
+reports that error as its answer. So nothing here imports the lifecycles before a command runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
+
+import msgspec
+
+from interlock.cli.output import Sheet
+from interlock.errors import MalformedCouplings, MalformedTable
+from interlock.machine import Blueprint, Coupling, Couplings, Fault, Machine, find_faults
+from interlock.machine.blueprint import DeadlineSheet, KeptSheet, StateSheet, TransitionSheet
+from interlock.machine.draw.text import first_sentence, humane
+
+
+def list_sheet(blueprints: Iterable[Blueprint]) -> Sheet:
+    """One line for each machine."""
+    rows = [
+        (
+            blueprint.machine,
+            str(len(blueprint.states)),
+            _joined(state.name for state in blueprint.states if state.terminal),
+            _joined(blueprint.owners),
+            blueprint.fingerprint,
+            first_sentence(blueprint.doc),
+        )
+        for blueprint in blueprints
+    ]
+    return Sheet("machine", "", ("name", "states", "ends", "owners", "fingerprint", "what it is"), rows)
+
+
+def list_entry(blueprint: Blueprint) -> dict[str, object]:
+    """The same line for a program."""
+    return {
+        "machine": blueprint.machine,
+        "doc": first_sentence(blueprint.doc),
+        "initial": blueprint.initial,
+        "states": [state.name for state in blueprint.states],
+        "terminal": [state.name for state in blueprint.states if state.terminal],
+        "transitions": len(blueprint.transitions),
+        "owners": list(blueprint.owners),
+        "fingerprint": blueprint.fingerprint,
+    }
+
+
+def machine_sheets(blueprint: Blueprint, *, joined: bool) -> list[Sheet]:
+    """Everything about one machine; `joined` puts the sources of one row on one line."""
+    return [
+        Sheet("state", "States", ("state", "turn", "at most", "meaning"), _states(blueprint)),
+        Sheet(
+            "transition",
+            "Transitions",
+            ("from", "event", "to", "owner", "only if", "why"),
+            _transitions(blueprint, joined=joined),
+        ),
+        Sheet(
+            "kept",
+            "Accepted without a transition",
+            ("in", "event", "owner", "only if", "why"),
+            _kept(blueprint, joined=joined),
+        ),
+        Sheet(
+            "walk",
+            "Taken in two steps",
+            ("in", "event", "first", "why"),
+            [(walk.state, walk.event, walk.first, walk.why) for walk in blueprint.walks],
+        ),
+    ]
+
+
+def silence_sheet(blueprint: Blueprint) -> Sheet:
+    """The pairs of state and event that are deliberately nothing."""
+    answers = (("ignored", blueprint.ignored), ("refused", blueprint.refused))
+    rows = [(s.state, s.event, answer, s.why) for answer, silences in answers for s in silences]
+    return Sheet("nothing", "Deliberately nothing", ("in", "event", "is", "because"), rows)
+
+
+def couplings_sheet(couplings: Iterable[Coupling[Any]]) -> Sheet:
+    """One line for each coupling."""
+    rows = [(coupling.sentence, coupling.why) for coupling in couplings]
+    return Sheet("coupling", "", ("when, and what follows", "why"), rows)
+
+
+def coupling_entry(coupling: Coupling[Any]) -> dict[str, object]:
+    """The same line for a program."""
+    return {
+        "cause": coupling.cause.name,
+        "into": [str(name) for name in coupling.into],
+        "holding": coupling.holding,
+        "out_of": [str(name) for name in coupling.out_of],
+        "by": [event.name for event in coupling.by],
+        "if": [condition.__name__ for condition in coupling.when],
+        "effect": coupling.effect.name,
+        "event": None if coupling.event is None else coupling.event.name,
+        "to": coupling.to,
+        "sentence": coupling.sentence,
+        "why": coupling.why,
+    }
+
+
+def _states(blueprint: Blueprint) -> list[tuple[str, ...]]:
+    return [(state.name, _turn(state), _at_most(state.within), state.doc) for state in blueprint.states]
+
+
+def _turn(state: StateSheet) -> str:
+    if state.terminal:
+        return "(end)"
+    return "(may stay)" if state.resting else state.turn or "(the clock)"
+
+
+def _at_most(deadline: DeadlineSheet | None) -> str:
+    if deadline is None:
+        return ""
+    return f"{humane(deadline.seconds)} since {deadline.since} ({deadline.setting})"
+
+
+def _transitions(blueprint: Blueprint, *, joined: bool) -> list[tuple[str, ...]]:
+    def told(row: TransitionSheet) -> tuple[str, ...]:
+        return (row.event, row.target, row.owner, _joined(row.guards), row.why)
+
+    return _by_source([(row.source, told(row)) for row in blueprint.transitions], joined=joined)
+
+
+def _kept(blueprint: Blueprint, *, joined: bool) -> list[tuple[str, ...]]:
+    def told(row: KeptSheet) -> tuple[str, ...]:
+        return (row.event, row.owner, _joined(row.guards), row.why)
+
+    return _by_source([(row.state, told(row)) for row in blueprint.kept], joined=joined)
+
+
+def _by_source(pairs: list[tuple[str, tuple[str, ...]]], *, joined: bool) -> list[tuple[str, ...]]:
+    if not joined:
+        return [(source, *told) for source, told in pairs]
+    groups = groupby(pairs, key=lambda pair: pair[1])
+    return [(_joined(source for source, _ in group), *told) for told, group in groups]
+
+
+def _joined(words: Iterable[str]) -> str:
+    return ", ".join(words)
+
+
+AnyMachine: TypeAlias = Machine[Any, Any]
+
+COUPLINGS = "couplings"
+BAD_COUPLING = "bad-coupling"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What was looked at, and everything that is wrong with it."""
+
+    machine: str
+    ok: bool
+    faults: tuple[Fault, ...] = ()
+
+
+def check_machines(names: Sequence[str]) -> list[Verdict]:
+    """A verdict on each of the machines; without names on the built-in ones and their couplings."""
+    try:
+        from interlock import lifecycles  # this declares them, so a fault shows here
+    except (MalformedTable, MalformedCouplings) as error:
+        return [_as_told(error, "lifecycles")]
+    if names:
+        return [_on_name(name) for name in names]
+    built_in = [_on_machine(machine) for machine in lifecycles.MACHINES.values()]
+    return [*built_in, _on_couplings(lifecycles.COUPLINGS)]
+
+
+def verdict_entry(verdict: Verdict) -> dict[str, object]:
+    """A verdict for a program."""
+    told: dict[str, object] = msgspec.to_builtins(verdict)
+    return told
+
+
+def _on_name(name: str) -> Verdict:
+    from interlock.cli.loading import load_machine  # it needs sound lifecycles
+
+    try:
+        return _on_machine(load_machine(name))
+    except (MalformedTable, MalformedCouplings) as error:
+        return _as_told(error, name)
+
+
+def _on_machine(machine: AnyMachine) -> Verdict:
+    return _verdict(machine.name, find_faults(machine.table))
+
+
+def _on_couplings(couplings: Couplings[Any]) -> Verdict:
+    try:
+        Couplings(couplings.all)
+    except MalformedCouplings as error:
+        return _as_told(error, COUPLINGS)
+    return _verdict(COUPLINGS, ())
+
+
+def _as_told(error: MalformedTable | MalformedCouplings, name: str) -> Verdict:
+    """The faults that a declaration raised; tables give pairs of code and sentence."""
+    told = error.facts.get("faults")
+    faults = told if isinstance(told, list) else [error.sentence]
+    pairs = ([BAD_COUPLING, fault] if isinstance(fault, str) else fault for fault in faults)
+    return _verdict(str(error.facts.get("machine", name)), (Fault(*pair) for pair in pairs))
+
+
+def _verdict(name: str, faults: Iterable[Fault]) -> Verdict:
+    found = tuple(faults)
+    return Verdict(name, not found, found)

@@ -1,0 +1,325 @@
+"""What a project file says about webhooks, forks, secrets, environments and reports.
+
+    public_url = "https://ci.example.org"
+
+    [github]
+    webhook_secret_env = "INTERLOCK_GITHUB_WEBHOOK_SECRET"
+    webhook_secret_file = "/run/secrets/github-webhook"
+
+    [[triggers]]                              # the first that fits decides
+    repository = "acme/*"
+    events = ["push", "pull_request"]
+    refs = ["refs/heads/*", "refs/pull/*"]
+    workflow = "ci"
+    forks = "approve"                         # an operator approves each commit; or "trust", or "never"
+    trusted = ["octocat"]                     # accounts whose changes from forks need no approval
+    fork_queue = "untrusted"                  # where all jobs of forks wait
+    fork_labels = []                          # and what their runners must have
+
+    [secrets.DEPLOY_KEY]                      # which jobs may have it; every condition must hold
+    repositories = ["acme/shop"]
+    environments = ["production"]
+
+    [environments.production]                 # what jobs name as `environment`
+    repositories = ["acme/shop"]
+    refs = ["refs/heads/main", "refs/tags/v*"]
+    approval = true                           # an operator approves each run
+
+    [[hooks]]                                 # POST /api/webhooks/generic/deploy
+    name = "deploy"
+    secret_env = "DEPLOY_HOOK_SECRET"
+    workflow = "deploy"
+    planner = "flow"
+    definition = "shop.flows:deploy"
+    fields = { "source.sha" = "commit.id", "inputs.target" = "target?" }
+
+    [[reporters]]
+    kind = "github"
+    token_env = "INTERLOCK_GITHUB_TOKEN"
+
+    [[reporters]]
+    kind = "webhook"
+    name = "team"
+    url = "https://hooks.example.org/ci"
+    secret_env = "TEAM_HOOK_SECRET"
+
+Secrets are never in the file: it names the variable or the file that holds them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from interlock.store.validation import MAX_ID, MAX_LABEL, MAX_LABELS
+from interlock.systems.orchestrator.submission import SECRET
+from interlock.systems.orchestrator.vault import Environment, SecretPolicy, SecretScope
+from interlock.systems.runs.settings import (
+    API,
+    CONTEXT,
+    Edges,
+    GithubReporting,
+    ReportingSettings,
+    Statuses,
+    WebhookReporting,
+)
+from interlock.systems.runs.trigger_events import (
+    MAX_BODY_BYTES,
+    Evaluation,
+    Forks,
+    Hook,
+    Rule,
+    TriggerSettings,
+    unknown_targets,
+)
+from interlock.systems.runs.webhook_security import Secret, networks, secret_texts, signing_keys
+
+_WEBHOOK_SECRET = "INTERLOCK_GITHUB_WEBHOOK_SECRET"
+_TOKEN = "INTERLOCK_GITHUB_TOKEN"
+_ACCOUNT = re.compile(r"[\w-]{1,100}(\[bot\])?", re.ASCII)
+
+
+class GithubSection(msgspec.Struct, frozen=True, kw_only=True):
+    """Webhooks of GitHub."""
+
+    webhook_secret_env: str = _WEBHOOK_SECRET
+    webhook_secret_file: str = ""
+    max_body_bytes: int = MAX_BODY_BYTES
+
+
+class _Evaluated(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that follows."""
+
+    workflow: str = ""
+    planner: str = "workflow"
+    definition: str = ""
+    inputs: dict[str, str] = {}
+    concurrency_group: str | None = None
+    labels: tuple[str, ...] = ()
+    priority: int = 0
+
+    @property
+    def run(self) -> Evaluation:
+        """As the rules want it."""
+        return Evaluation(**{name: getattr(self, name) for name in Evaluation.__struct_fields__})
+
+
+class TriggerSection(_Evaluated, frozen=True, kw_only=True):
+    """Which changes are evaluated, and how."""
+
+    repository: str = "*"
+    events: tuple[Literal["push", "pull_request"], ...] = ("push", "pull_request")
+    refs: tuple[str, ...] = ("refs/heads/*", "refs/pull/*")
+    forks: bool | Forks = "approve"
+    trusted: tuple[str, ...] = ()
+    fork_queue: str = "untrusted"
+    fork_labels: tuple[str, ...] = ()
+
+
+class HookSection(_Evaluated, frozen=True, kw_only=True):
+    """Somebody else's webhook."""
+
+    name: str
+    secret_env: str = ""
+    secret_file: str = ""
+    takes: Literal["event", "run"] = "event"
+    fields: dict[str, str] = {}
+    tolerance_s: float = 300.0
+
+
+class ReporterSection(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who is told."""
+
+    kind: Literal["github", "webhook"]
+    name: str = ""
+    repository: str = "*"
+    token_env: str = _TOKEN
+    token_file: str = ""
+    api: str = API
+    context: str = CONTEXT
+    statuses: Statuses = "workflow"
+    check: bool = False
+    url: str = ""
+    secret_env: str = ""
+    secret_file: str = ""
+    words: tuple[
+        Literal["awaiting_approval", "pending", "running", "success", "failed", "canceled", "timeout"], ...
+    ] = (
+        "success",
+        "failed",
+        "canceled",
+        "timeout",
+    )
+    allow: tuple[str, ...] = ()
+
+
+class EdgeSections(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    public_url: str = ""
+    github: GithubSection = GithubSection()
+    triggers: tuple[TriggerSection, ...] = ()
+    hooks: tuple[HookSection, ...] = ()
+    reporters: tuple[ReporterSection, ...] = ()
+    secrets: dict[str, SecretScope] = {}
+    environments: dict[str, Environment] = {}
+
+
+def policy_of(said: EdgeSections) -> SecretPolicy:
+    """Which jobs may have which secrets."""
+    return SecretPolicy(secrets=said.secrets, environments=said.environments)
+
+
+def edges_of(said: EdgeSections, environment: Mapping[str, str] = os.environ) -> Edges:
+    """The settings, with those secrets that this process has."""
+    secrets = _Secrets(environment)
+    github = said.github
+    rules = tuple(_rule(each) for each in said.triggers)
+    hooks = tuple(_hook(each, secrets) for each in said.hooks)
+    tokens = secrets.texts("GitHub's webhooks", github.webhook_secret_env, github.webhook_secret_file)
+    if rules and not tokens:
+        secrets.lacking.append("webhooks of GitHub are refused: there is no secret for them")
+    return Edges(
+        triggers=TriggerSettings(
+            github_secrets=tokens, rules=rules, hooks=hooks, max_body_bytes=github.max_body_bytes
+        ),
+        reporting=ReportingSettings(
+            github=tuple(_github(each, secrets) for each in said.reporters if each.kind == "github"),
+            webhooks=tuple(_webhook(each, secrets) for each in said.reporters if each.kind == "webhook"),
+            public_url=said.public_url,
+        ),
+        lacking=tuple(secrets.lacking),
+    )
+
+
+def faults_of(said: EdgeSections) -> Iterator[str]:
+    """What cannot be meant."""
+    names = [hook.name for hook in said.hooks]
+    for hook in said.hooks:
+        if not hook.name or names.count(hook.name) > 1 or "/" in hook.name:
+            yield f"hooks.name is {hook.name!r}, and must be a name of its own"
+        if not (hook.secret_env or hook.secret_file):
+            yield f"hook {hook.name} names no secret_env and no secret_file"
+        for target in unknown_targets(hook.fields):
+            yield f"hook {hook.name}: {target} is no part of a run"
+    for rule in said.triggers:
+        yield from _fork_faults(rule)
+    yield from _secret_faults(said)
+    for one in said.reporters:
+        yield from _reporter_faults(one)
+    for name, url in (("public_url", said.public_url), *((r.kind, r.url or r.api) for r in said.reporters)):
+        if url and urlsplit(url).scheme not in ("http", "https"):
+            yield f"{name}: {url!r} is not http(s)://…"
+
+
+def _fork_faults(rule: TriggerSection) -> Iterator[str]:
+    what = f"triggers.repository {rule.repository}"
+    for name in rule.trusted:
+        if not _ACCOUNT.fullmatch(name):
+            yield f'{what}: trusted names {name!r}, and is a list of accounts; forks = "trust" trusts all'
+    if rule.forks in (False, "never") and rule.trusted:
+        yield f"{what}: forks are never evaluated, so trusted means nothing"
+    if not (1 <= len(rule.fork_queue) <= MAX_ID and rule.fork_queue.isprintable()):
+        yield f"{what}: fork_queue has 1 to {MAX_ID} printable characters"
+    if len(rule.fork_labels) > MAX_LABELS or not all(
+        1 <= len(label) <= MAX_LABEL and label.isprintable() for label in rule.fork_labels
+    ):
+        yield f"{what}: fork_labels are at most {MAX_LABELS}, of 1 to {MAX_LABEL} printable characters"
+
+
+def _secret_faults(said: EdgeSections) -> Iterator[str]:
+    for name, scope in said.secrets.items():
+        if not SECRET.fullmatch(name):
+            yield f"secrets.{name}: that cannot be the name of a secret, which is a variable like NPM_TOKEN"
+        for one in scope.environments:
+            if not any(fnmatchcase(each, one) for each in said.environments):
+                yield f"secrets.{name}.environments names {one}, and there is no [environments.{one}]"
+
+
+def _reporter_faults(one: ReporterSection) -> Iterator[str]:
+    if one.kind == "webhook" and not (one.name and one.url and (one.secret_env or one.secret_file)):
+        yield f"reporter {one.name}: a webhook needs a name, a url, and secret_env or secret_file"
+    try:
+        networks(one.allow)
+    except ValueError as error:
+        yield f"reporter {one.name}: {error}"
+
+
+class _Secrets:
+    """Reads secrets, and notes which are not there."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.lacking: list[str] = []
+
+    def texts(self, what: str, variable: str, file: str, todo: str = "") -> tuple[Secret, ...]:
+        return secret_texts(what, variable=variable, file=file, todo=todo, environment=self._environment)
+
+    def keys(self, what: str, variable: str, file: str, otherwise: str) -> tuple[Secret, ...]:
+        found = signing_keys(what, variable=variable, file=file, environment=self._environment)
+        if not found:
+            self.lacking.append(f"{what} {otherwise}: there is no secret for it")
+        return found
+
+
+def _rule(said: TriggerSection) -> Rule:
+    forks = said.forks
+    if isinstance(forks, bool):
+        forks = "approve" if forks else "never"
+    return Rule(
+        run=said.run,
+        repository=said.repository,
+        events=said.events,
+        refs=said.refs,
+        forks=forks,
+        trusted=said.trusted,
+        fork_queue=said.fork_queue,
+        fork_labels=said.fork_labels,
+    )
+
+
+def _hook(said: HookSection, secrets: _Secrets) -> Hook:
+    return Hook(
+        name=said.name,
+        keys=secrets.keys(f"the hook {said.name}", said.secret_env, said.secret_file, "is refused"),
+        takes=said.takes,
+        run=said.run,
+        fields=said.fields,
+        tolerance_s=said.tolerance_s,
+    )
+
+
+def _github(said: ReporterSection, secrets: _Secrets) -> GithubReporting:
+    name = said.name or "github"
+    todo = "Put the whole token there: GitHub shows it once, under Settings → Developer settings."
+    tokens = secrets.texts(f"the reporter {name}", said.token_env, said.token_file, todo)
+    if not tokens:
+        secrets.lacking.append(f"the reporter {name} is left to other processes: there is no token for it")
+    return GithubReporting(
+        name=name,
+        token=tokens[0] if tokens else None,
+        api=said.api,
+        context=said.context,
+        statuses=said.statuses,
+        check=said.check,
+        repository=said.repository,
+    )
+
+
+def _webhook(said: ReporterSection, secrets: _Secrets) -> WebhookReporting:
+    return WebhookReporting(
+        name=said.name,
+        url=said.url,
+        keys=secrets.keys(
+            f"the reporter {said.name}", said.secret_env, said.secret_file, "is left to other processes"
+        ),
+        words=said.words,
+        repository=said.repository,
+        allow=said.allow,
+    )

@@ -1,0 +1,217 @@
+"""Command `simulation run`: start a simulation and a worker process here that executes only that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import msgspec
+import typer
+
+from interlock.cli import project
+from interlock.cli.connection import Embedded, actor, connected, store_url
+from interlock.cli.output import print_struct
+from interlock.cli.simulation_actions import (
+    Found,
+    SimulationOptions,
+    follow,
+    found,
+    load,
+    simulation_in,
+)
+from interlock.cli.simulation_views import whole_id
+from interlock.errors import CannotLoad, InterlockError, InvalidArguments
+from interlock.lifecycles import simulation
+from interlock.processes import credentials
+from interlock.wire.simulations import SimulationView
+from interlock.worker.pool import POOL, URL
+
+GOING_S = 35.0
+"""A little longer than a worker takes at most to give back what it has."""
+SOON_S = 2.0
+"""After so long without an end it is said what is waited for."""
+DEAD_EVERY_S = 0.5
+TAIL_BYTES = 4_096
+ERROR = "Error: "
+STOPPED = "`interlock simulation run` was stopped"
+
+
+def run(store: str | None, asked: SimulationOptions, *, resume: str = "", as_json: bool) -> int:
+    """Run a simulation here to its end, or go on with one; return the exit code."""
+    here = project.load(store)
+    url = store_url(here)
+    begins = Running(asked, resume, f"here-{secrets.token_hex(4)}")
+
+    async def work() -> int:
+        async with connected(here) as port:
+            assert isinstance(port, Embedded)  # a URL of a store leads to no server
+            begins.view = await begins.begun(port)
+            if not as_json:
+                typer.echo(begins.view.run_id, err=True)
+            try:
+                with _worker(begins.module, url, begins.queue) as worker:
+                    code = await _followed(port, begins.view.run_id, worker, as_json=as_json)
+            finally:
+                view = await _left(port, begins.view.run_id)
+            if not as_json and view.status == simulation.COMPLETED and isinstance(view.result, msgspec.Raw):
+                print_struct(view.result)
+            return code
+
+    try:
+        return asyncio.run(work())
+    except KeyboardInterrupt:
+        if begins.view is not None:
+            typer.echo(_how_to_go_on(begins.view.run_id, asked.what), err=True)
+        raise
+
+
+class Running:
+    """What is executed here: something new, or what an earlier execution has left."""
+
+    def __init__(self, asked: SimulationOptions, resume: str, queue: str) -> None:
+        self._asked = asked
+        self._resume = resume
+        self.queue = queue
+        """Of this execution alone: no other worker is given it."""
+        self.view: SimulationView | None = None
+        self._new: Found | None = None
+        if resume:
+            self.module, known = load(simulation_in(asked.what))
+            self._task = known.name
+        else:
+            self._new = found(asked)
+            self.module = self._new.module
+
+    async def begun(self, port: Embedded) -> SimulationView:
+        """Create it, or resume it, for a worker of this queue."""
+        simulations = port.here.simulations
+        if self._new is not None:
+            return await simulations.create_run(self._new.spec, actor=actor(), queue=self.queue)
+        self._check_nothing_else()
+        run_id = await whole_id(simulations, self._resume)
+        await port.recover()  # word that its worker is gone may not have been delivered
+        task = (await simulations.get(run_id)).task
+        if task != self._task:
+            what = self._asked.what
+            raise InvalidArguments(
+                f"The simulation {run_id} executes {task or 'no task'}, and {what} is {self._task}.",
+                todo="Name the file or module of its own task.",
+                facts={"run_id": run_id, "task": task, "named": self._task},
+            )
+        return await simulations.resume(run_id, reason="resume here", actor=actor(), queue=self.queue)
+
+    def _check_nothing_else(self) -> None:
+        asked = self._asked
+        told = [*asked.words, *filter(None, (asked.run_id, asked.name, asked.priority))]
+        if told or asked.steps:
+            raise InvalidArguments(
+                f"The simulation {self._resume} has its arguments already.",
+                todo="With --resume give only the file or module, and its id.",
+                facts={"run_id": self._resume, "given": told},
+            )
+
+
+def _how_to_go_on(run_id: str, what: str) -> str:
+    return (
+        f"Stopped. Go on with `interlock simulation resume {run_id}` on any worker that knows it, or here "
+        f"with `interlock simulation run {what} --resume {run_id}`."
+    )
+
+
+async def _left(port: Embedded, run_id: str) -> SimulationView:
+    """Take back the job of a simulation that has not ended: no other worker looks into its queue."""
+    simulations = port.here.simulations
+    view = await simulations.get(run_id)
+    if view.resuming or view.status in (simulation.PENDING, simulation.RUNNING):
+        with contextlib.suppress(InterlockError):  # then a resume moves it
+            await simulations.let_go(run_id, view.execution, STOPPED)
+        view = await simulations.get(run_id)
+    return view
+
+
+async def _followed(port: Embedded, run_id: str, worker: Worker, *, as_json: bool) -> int:
+    """Until it stands, or its worker has ended without it."""
+    following = asyncio.ensure_future(follow(port, run_id, None, as_json=as_json))
+    try:
+        while not following.done():
+            await asyncio.wait([following], timeout=DEAD_EVERY_S)
+            if worker.process.poll() is not None and not following.done():
+                raise CannotLoad(
+                    f"The worker of {run_id} has ended by itself, {worker.ended_how()}.",
+                    todo="Start one by hand to see why: interlock worker start MODULE",
+                    facts={"run_id": run_id, "exit_code": worker.process.returncode},
+                )
+        return following.result()
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+
+
+class Worker:
+    """The worker of one simulation, and what it has written."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: int) -> None:
+        self.process = process
+        self._log = log
+
+    def ended_how(self) -> str:
+        """Return how it ended, with the last line that it has written where it ended by its own decision."""
+        code = self.process.returncode
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        size = os.fstat(self._log).st_size
+        tail = os.pread(self._log, TAIL_BYTES, max(0, size - TAIL_BYTES)).decode("utf-8", "replace")
+        lines = [line for each in reversed(tail.splitlines()) if (line := each.strip())]
+        error = next((line for line in lines if line.startswith(ERROR)), "")
+        last = error.removeprefix(ERROR) or (lines or ["it says nothing"])[0]
+        return f"with exit code {code}: {last.removesuffix('.')}"
+
+
+@contextlib.contextmanager
+def _worker(module: str, url: str, queue: str) -> Iterator[Worker]:
+    """A worker for one queue; it is gone when this is over, and gives back what it has.
+
+    It knows whose it is and does not outlive this process. Its log is a file without a name.
+    """
+    command = [sys.executable, "-m", "interlock", "worker", "start", module]
+    command += ["--queue", queue, "--name", queue, "--slots", "1", "--log-format", "text"]
+    with tempfile.TemporaryFile(prefix="interlock-simulation-") as log:
+        with credentials.handed_over({URL: url}) as (environment, pipe):
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**environment, POOL: str(os.getpid())},
+                pass_fds=(pipe,),
+            )
+        try:
+            yield Worker(process, log.fileno())
+        finally:
+            process.terminate()
+            _wait_for(process)
+
+
+def _wait_for(process: subprocess.Popen[bytes]) -> None:
+    """Let a worker give back what it has; not for ever, and no longer than the user wants to wait."""
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SOON_S)
+            return
+        typer.echo(
+            f"The step has not ended yet. It has {GOING_S:.0f} s; press Ctrl-C again to kill it now.",
+            err=True,
+        )
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GOING_S)
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,212 @@
+"""Show simulations and clean up after them: `simulation list|show|metrics|import|prune`."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import typer
+
+from interlock.cli import output
+from interlock.cli.connection import actor, ask, ask_store
+from interlock.cli.options import parse_duration
+from interlock.cli.output import Sheet, iso, print_struct, shown
+from interlock.errors import InvalidSimulation, UnknownSimulation
+from interlock.remote.interfaces import Reach, SimulationsApi
+from interlock.store.records import Entry
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.systems.simulations.state_files import Imported
+from interlock.systems.simulations.views import news_of
+from interlock.text import counted
+from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationView
+
+COLUMNS = ("id", "state", "steps", "scenario", "priority", "dangers", "worker", "created")
+MOST_SOUGHT = 1_000
+
+
+def show_list(
+    store: str | None,
+    text: str,
+    statuses: tuple[str, ...],
+    priority: str,
+    *,
+    limit: int,
+    cursor: str,
+    as_json: bool,
+) -> None:
+    """A page of simulations."""
+    wanted = SimulationFilter(statuses=statuses, priority=priority, text=text)
+
+    async def work(port: Reach) -> tuple[list[SimulationView], str, datetime]:
+        views, following = await port.here.simulations.list_runs(wanted, cursor=cursor, limit=limit)
+        return views, following, await port.now()
+
+    views, following, now = ask(store, work)
+    if as_json:
+        print_struct({"simulations": views, "cursor": following})
+        return
+    rows = [_row(view, now) for view in views]
+    spare = ("worker", "priority", "dangers", "created")
+    output.print_sheets([Sheet("simulation", "", COLUMNS, rows, one_line=True, spare=spare)])
+    if following:
+        typer.echo(f"There are more: --cursor {following}", err=True)
+
+
+def show(store: str | None, text: str, *, as_json: bool) -> None:
+    """One simulation, with what has happened to it."""
+
+    async def work(port: Reach) -> tuple[SimulationView, list[Entry], datetime]:
+        run_id = await whole_id(port.here.simulations, text)
+        entries = await port.here.simulations.history(run_id)
+        return await port.here.simulations.get(run_id), entries, await port.now()
+
+    view, entries, now = ask(store, work)
+    happened = [news for entry in entries for news in news_of(entry)]
+    if as_json:
+        print_struct({"simulation": view, "history": happened})
+        return
+    terminal = output.on_terminal()
+    facts = [(name, value) for name, value in _facts(view, now, terminal=terminal) if value]
+    rows = [(shown(each.at, now, terminal=terminal), each.event, each.text, each.actor) for each in happened]
+    output.print_sheets(
+        [
+            Sheet("fact", f"simulation {view.run_id}", ("name", "value"), facts),
+            Sheet("event", "what has happened", ("when", "to", "says", "by"), rows),
+        ]
+    )
+
+
+def metrics(store: str | None, text: str, names: tuple[str, ...], last: int | None, *, as_json: bool) -> None:
+    """Print the metrics of a simulation: a line for each sample, a column for each metric."""
+
+    async def work(port: Reach) -> SimulationMetrics:
+        return await port.here.simulations.metrics(await whole_id(port.here.simulations, text))
+
+    found = ask(store, work)
+    for name in names:
+        if name not in found.series:
+            raise InvalidSimulation(
+                f"The simulation {found.run_id} has recorded no metric {name}.",
+                todo="Leave out --name to see all metrics.",
+                facts={"run_id": found.run_id, "metric": name},
+                allowed=tuple(found.series),
+            )
+    first = max(0, len(found.steps) - last) if last else 0
+    series = {name: found.series[name][first:] for name in names or found.series}
+    found = msgspec.structs.replace(found, steps=found.steps[first:], series=series)
+    if as_json:
+        print_struct(found)
+        return
+    rows = [
+        (str(step), *("" if values[place] is None else f"{values[place]:g}" for values in series.values()))
+        for place, step in enumerate(found.steps)
+    ]
+    output.print_sheets([Sheet("step", "", ("step", *series), rows)])
+    if not found.steps:
+        typer.echo(f"The simulation {found.run_id} has recorded no metrics.", err=True)
+    elif found.stride > 1:
+        typer.echo(f"Each line stands for {found.stride} steps: the latest of them.", err=True)
+
+
+def import_runs(store: str | None, folder: Path, task: str, *, as_json: bool) -> int:
+    """Bring in runs from before; 1 when some of them could not be read."""
+
+    async def work(port: EmbeddedOrchestrator) -> Imported:
+        return await port.here.simulations.import_directory(folder, actor=actor(), task=task)
+
+    imported = ask_store(store, work)
+    if as_json:
+        print_struct(imported)
+    else:
+        again = dict.fromkeys(imported.without_state, "it has no state: a resume begins with step 1")
+        rows = [(run_id, "imported", again.get(run_id, "")) for run_id in imported.made]
+        rows += [(run_id, "was there", "") for run_id in imported.known]
+        rows += [(path, "refused", why) for path, why in imported.refused.items()]
+        output.print_sheets([Sheet("run", "", ("name", "what", "why"), rows)])
+    return 1 if imported.refused else 0
+
+
+def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
+    """Remove what ended long ago, batch by batch."""
+    age: timedelta = parse_duration(older_than)
+
+    async def work(port: EmbeddedOrchestrator) -> tuple[int, int]:
+        removed, requests, more = 0, 0, True
+        while more:
+            pruned = await port.here.simulations.prune(age)
+            removed, requests, more = removed + pruned.records, requests + pruned.requests, pruned.more
+        return removed, requests
+
+    removed, requests = ask_store(store, work)
+    if as_json:
+        print_struct({"removed": removed, "requests": requests})
+    else:
+        print(f"Removed {counted(removed, 'simulation')} and {counted(requests, 'expired request id')}.")
+
+
+async def whole_id(simulations: SimulationsApi, text: str) -> str:
+    """The id that somebody means by its beginning."""
+    try:
+        return (await simulations.get(text)).run_id
+    except UnknownSimulation:
+        views, _ = await simulations.list_runs(SimulationFilter(text=text), limit=MOST_SOUGHT)
+        names = (text, f"s_{text}")
+        fitting = [view.run_id for view in views if view.run_id.startswith(names)]
+        if len(fitting) != 1:
+            raise
+        return fitting[0]
+
+
+def _row(view: SimulationView, now: datetime) -> tuple[str, ...]:
+    return (
+        view.run_id,
+        told_status(view),
+        steps_of(view),
+        view.scenario_name or view.task,
+        view.priority,
+        str(view.danger_count or ""),
+        view.worker_id or "",
+        shown(view.created_at, now, terminal=output.on_terminal()),
+    )
+
+
+def told_status(view: SimulationView) -> str:
+    """The status, with what is about to become of it."""
+    if view.stale:
+        return f"{view.status} (stale)"
+    if view.resuming:
+        return f"{view.status} (resuming)"
+    wanted = "cancelling" if view.cancel_requested else "pausing" if view.pause_requested else ""
+    return f"{view.status} ({wanted})" if wanted and view.status == "running" else view.status
+
+
+def steps_of(view: SimulationView) -> str:
+    """How far it is."""
+    return f"{view.current_step}/{view.total_steps}" if view.total_steps else str(view.current_step)
+
+
+def _facts(view: SimulationView, now: datetime, *, terminal: bool) -> list[tuple[str, str]]:
+    result = bytes(view.result).decode() if isinstance(view.result, msgspec.Raw) else ""
+    return [
+        ("status", told_status(view)),
+        ("steps", steps_of(view)),
+        ("saved", f"after step {view.saved_step}" if view.saved_step else ""),
+        ("scenario", " ".join(filter(None, (view.scenario_name, view.scenario_path)))),
+        ("task", view.task),
+        ("arguments", bytes(view.input).decode()),
+        ("priority", view.priority),
+        ("dangers", str(view.danger_count or "")),
+        ("worker", view.worker_id or ""),
+        ("job", view.job_id),
+        ("created", shown(view.created_at, now, terminal=terminal)),
+        ("started", shown(view.started_at, now, terminal=terminal)),
+        ("paused", shown(view.paused_at, now, terminal=terminal)),
+        ("completed", shown(view.completed_at, now, terminal=terminal)),
+        ("heard", shown(view.last_heartbeat, now, terminal=terminal)),
+        ("error", view.error or ""),
+        ("trouble", view.trouble),
+        ("result", result),
+        ("version", f"{view.version}"),
+        ("now", "" if terminal else iso(now)),
+    ]

@@ -1,0 +1,65 @@
+"""The orchestrator ports of `interlock worker start --burst`.
+
+The worker stops when nothing is left to do.
+
+That is when no job is ready for it and none in its queues is under way: in its own slots, on another
+worker, or waiting for a retry. The store decides that, not the worker: an attempt that has timed out is
+over although its thread still runs. Otherwise the ports are the ordinary ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.wire.runner import ClaimRequest, Grant
+from interlock.worker.http import HttpOrchestrator
+
+Claim = Callable[[ClaimRequest], Awaitable[list[Grant]]]
+
+
+class BurstOnStore(EmbeddedOrchestrator):
+    """The port of a burst worker on a store."""
+
+    go: Callable[[], None]
+    """Asks the worker to go."""
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Return work for this runner, or ask it to go."""
+
+        async def under_way() -> bool:
+            return await self.here.jobs.under_way(request.queues)
+
+        return await _claimed(request, super().claim, under_way, self.recover, self.go)
+
+
+class BurstThroughServer(HttpOrchestrator):
+    """The port of a burst worker behind a server."""
+
+    go: Callable[[], None]
+    """Asks the worker to go."""
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Return work for this runner, or ask it to go."""
+
+        async def under_way() -> bool:
+            return self.under_way
+
+        return await _claimed(request, super().claim, under_way, self.recover, self.go)
+
+
+async def _claimed(
+    request: ClaimRequest,
+    claim: Claim,
+    under_way: Callable[[], Awaitable[bool]],
+    recover: Callable[[], Awaitable[int]],
+    go: Callable[[], None],
+) -> list[Grant]:
+    grants = await claim(request)
+    if grants or await under_way():
+        return grants
+    await recover()  # what has ended may make room for more: jobs of a run
+    grants = await claim(request)
+    if not grants and not await under_way():
+        go()
+    return grants

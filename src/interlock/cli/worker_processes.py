@@ -1,0 +1,343 @@
+"""Start a worker in this process, or supervise a pool of worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from interlock.cli import connection, project
+from interlock.cli.connection import connected, token
+from interlock.cli.loading import load_kinds
+from interlock.errors import InterlockError, InvalidSettings, StoreUnavailable
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB
+from interlock.processes import credentials
+from interlock.processes.credentials import hide_password, make_private
+from interlock.processes.sandbox import SandboxSettings
+from interlock.remote import is_server
+from interlock.remote.interfaces import Reach
+from interlock.store.records import Query
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.systems.orchestrator.vault import FILE as SECRETS_FILE
+from interlock.wire.workers import POOL, POOL_LEAST, POOL_MOST, POOL_PID
+from interlock.worker.entry import run_worker
+from interlock.worker.host import Shutdown, heeding_signals
+from interlock.worker.pool import Pool, PoolSettings, started_with
+from interlock.worker.port import DeathBook, OrchestratorPort
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.tasks import Registry, load_tasks
+from interlock.worker.telemetry import Log, make_log
+
+MEGABYTE = 1024 * 1024
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said on the command line; what was not, the project file may say."""
+
+    module: str | None = None
+    shell: bool = False
+    """It runs steps in a shell and knows no tasks."""
+    name: str | None = None
+    queues: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    slots: int | None = None
+    threads: int | None = None
+    processes: int | None = None
+    executor: str | None = None
+    prefetch: int | None = None
+    metrics_port: int | None = None
+    log_level: str | None = None
+    log_format: str | None = None
+    job_log_level: str | None = None
+    memory_limit_mb: int | None = None
+    burst: bool = False
+    isolate: str | None = None
+    network: bool | None = None
+    mounts: tuple[str, ...] = ()
+    token: str | None = None
+    """What a server lets it in with."""
+    token_file: str | None = None
+    ca: str | None = None
+    """The file of certificates that vouch for the server."""
+
+
+def start_worker(store: str | None, asked: WorkerOptions) -> int:
+    """Run a worker of this project; the answer is the exit code."""
+    here = project.load(store)
+    module = asked.module or here.worker.module
+    if module is None and not asked.shell:
+        raise InvalidSettings(
+            "No task module given.",
+            todo='Name one: interlock worker start shop.tasks, or write module = "shop.tasks" '
+            f"below [worker] in {project.FILE}; or with --shell, for steps of workflows alone.",
+        )
+    settings = settings_for(here, asked)
+    token = _token(asked)
+    if token is not None:
+        credentials.hold(credentials.TOKEN, token)
+    credentials.hide_password(here.url)
+
+    shutdown = Shutdown()
+    with heeding_signals(shutdown):  # importing may take long, and a signal must not be lost meanwhile
+        tasks = Registry() if module is None or asked.shell else load_tasks(module)
+        return run_worker(settings, tasks, lambda: port_for(here, asked, token), shutdown)
+
+
+def port_for(here: project.Project, asked: WorkerOptions, token: str | None) -> OrchestratorPort:
+    """Where work comes from: a server, or a store."""
+    return _server_port(here.url, token, asked) if is_server(here.url) else _store_port(here, asked)
+
+
+def _store_port(here: project.Project, asked: WorkerOptions) -> OrchestratorPort:
+    if not asked.burst:
+        return EmbeddedOrchestrator(here.url, settings=here.settings, kinds=load_kinds(here.kinds))
+    from interlock.cli.worker_burst import BurstOnStore
+
+    port = BurstOnStore(here.url, settings=here.settings)
+    port.go = _ask_to_go
+    return port
+
+
+def _server_port(url: str, token: str | None, asked: WorkerOptions) -> OrchestratorPort:
+    from interlock.worker.http import HttpOrchestrator
+
+    how: dict[str, Any] = {
+        "names": lambda: secrets.token_hex(16),
+        "token": token,
+        "ca": asked.ca or connection.ca(),
+    }
+    if not asked.burst:
+        return HttpOrchestrator(url, **how)
+    from interlock.cli.worker_burst import BurstThroughServer
+
+    port = BurstThroughServer(url, wait_s=0.0, tell_under_way=True, **how)
+    port.go = _ask_to_go
+    return port
+
+
+def _token(asked: WorkerOptions) -> str | None:
+    """Return what a server lets the worker in with; a file goes before the environment."""
+    if asked.token_file is None:
+        return asked.token or connection.token()
+    try:
+        text = sys.stdin.read() if asked.token_file == "-" else Path(asked.token_file).read_text("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(
+            f"The token cannot be read from {asked.token_file}: {error}.",
+            todo="Give a file with nothing but the token in it, or - to read it from standard input.",
+            facts={"token_file": asked.token_file},
+        ) from None
+    return text.strip() or None
+
+
+def settings_for(here: project.Project, asked: WorkerOptions) -> WorkerSettings:
+    """The command line goes before the project file, and that before the defaults."""
+    said = msgspec.structs.asdict(here.worker)
+    said |= {name: value for name, value in msgspec.structs.asdict(asked).items() if value not in (None, ())}
+    options = {
+        "name": said["name"] or socket.gethostname(),
+        "queues": said["queues"],
+        "labels": said["labels"],
+        "concurrency": said["slots"],
+        "threads": said.get("threads"),
+        "processes": said.get("processes"),
+        "executor": said["executor"],
+        "prefetch": said["prefetch"],
+        "metrics_port": said["metrics_port"],
+        "log_level": said["log_level"],
+        "log_format": said.get("log_format"),
+        "job_log_level": said["job_log_level"],
+        "memory_limit_bytes": None if said["memory_limit_mb"] is None else said["memory_limit_mb"] * MEGABYTE,
+        "max_result_bytes": here.settings.max_result_bytes,
+        "durations": here.settings.durations,
+        "sandbox": _sandbox(said, asked),
+    }
+    return WorkerSettings(**{name: value for name, value in options.items() if value not in (None, ())})
+
+
+def _sandbox(said: Mapping[str, Any], asked: WorkerOptions) -> SandboxSettings:
+    """Files with credentials are hidden from steps, whatever else they are shown."""
+    hidden = (asked.token_file, os.environ.get(SECRETS_FILE))
+    return SandboxSettings(
+        kind=said["isolate"] or "none",
+        network=said["network"] is not False,
+        mounts=tuple(said["mounts"]),
+        hidden=tuple(filter(None, hidden)),
+    )
+
+
+def _ask_to_go() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+MAX_COUNT = 10_000
+UNFINISHED = tuple(str(state) for state in job.JobState if state not in job.ENDED)
+RUNNING = (str(job.RUNNING),)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+"""Between two tries to report a death."""
+
+
+def supervise(store: str | None, asked: WorkerOptions, *, least: int, most: int) -> int:
+    """Keep workers alive until somebody asks this process to go; the answer is the exit code."""
+    here = project.load(store)
+    module = asked.module or here.worker.module
+    if module is None:
+        raise InvalidSettings(
+            "Nobody says where the tasks are.",
+            todo=f'Name a module, or write module = "shop.tasks" below [worker] in {project.FILE}.',
+        )
+    settings = settings_for(here, asked)
+    end_s = settings.durations.shutdown_deadline_s + 5.0
+    pool = PoolSettings(name=settings.name, least=least, most=most, slots=settings.concurrency, end_s=end_s)
+    shutdown = Shutdown()
+    with heeding_signals(shutdown):
+        return asyncio.run(_supervise(here, pool, settings, [module, *_words(asked)], shutdown))
+
+
+async def _supervise(
+    here: project.Project, pool: PoolSettings, settings: WorkerSettings, words: list[str], shutdown: Shutdown
+) -> int:
+    make_private()
+    hide_password(here.url)
+    log = make_log(settings.log_level, settings.log_format)
+    command = [sys.executable, "-m", "interlock", "worker", "start", *words]
+    depth = Depth(here, settings.queues) if pool.most > pool.least else None
+
+    async def unfinished() -> int | None:
+        return await depth.look() if depth else None
+
+    deaths = Deaths(lambda: port_for(here, WorkerOptions(), token()), settings.durations.lease_ttl_s, log)
+    keeping = Pool(
+        pool,
+        started_with(command, here.url, _about(pool)),
+        unfinished,
+        log=log,
+        shutdown=shutdown,
+        report=deaths.report,
+    )
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, keeping.renew)
+    try:
+        return await keeping.run()
+    finally:
+        if depth:
+            await depth.close()
+
+
+def _about(pool: PoolSettings) -> dict[str, str]:
+    """Return what the workers say of their pool."""
+    return {
+        POOL: pool.name,
+        POOL_PID: str(os.getpid()),
+        POOL_LEAST: str(pool.least),
+        POOL_MOST: str(pool.most),
+    }
+
+
+class Deaths:
+    """Reports workers that have died, over a connection that is opened for it."""
+
+    def __init__(self, connect: Callable[[], OrchestratorPort], for_s: float, log: Log) -> None:
+        self._connect = connect
+        self._for_s = for_s
+        """After that the leases of the dead have ended by themselves."""
+        self._log = log
+
+    async def report(self, name: str, incarnation: str, reason: str) -> None:
+        """Say it until it is heard, or is of no use any more."""
+        until, pause_s = time.monotonic() + self._for_s, FIRST_PAUSE_S
+        while time.monotonic() < until:
+            try:
+                await self._say(name, incarnation, reason)
+            except StoreUnavailable as error:
+                self._log.warning("death_not_reported", worker=name, error=error.sentence)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            except InterlockError as error:  # also one that nobody knows: it had not registered yet
+                self._log.warning("death_not_reported", worker=name, code=error.code, error=error.sentence)
+                return
+            else:
+                self._log.info("death_reported", worker=name, incarnation=incarnation, reason=reason)
+                return
+
+    async def _say(self, name: str, incarnation: str, reason: str) -> None:
+        port = self._connect()
+        try:
+            await port.connect()
+            if isinstance(port, DeathBook):
+                await port.died(name, incarnation, reason)
+        finally:
+            await port.disconnect()
+
+
+class Depth:
+    """How much there is to do in some queues, asked over one connection for as long as it holds."""
+
+    def __init__(self, here: project.Project, queues: tuple[str, ...]) -> None:
+        self._here = here
+        self._queues = queues
+        self._connection = connected(here)
+        self._port: Reach | None = None
+
+    async def look(self) -> int | None:
+        """Return how many jobs wait for a worker or have one; None while the store is unavailable.
+
+        Jobs that wait in a paused queue are not given out, so more workers would have nothing to do.
+        """
+        try:
+            if self._port is None:
+                self._port = await self._connection.__aenter__()
+            here = self._port.here
+            paused = {hold.name for hold in await here.queues.paused()}
+            counts = [
+                await here.jobs.count(
+                    Query(kind=JOB.name, queue=queue, states=RUNNING if queue in paused else UNFINISHED),
+                    cap=MAX_COUNT,
+                )
+                for queue in self._queues
+            ]
+        except StoreUnavailable:
+            await self.close()
+            self._connection = connected(self._here)
+            return None
+        return sum(count.number for count in counts)
+
+    async def close(self) -> None:
+        """Let go."""
+        port, self._port = self._port, None
+        if port is not None:
+            await self._connection.__aexit__(None, None, None)
+
+
+def _words(asked: WorkerOptions) -> Iterator[str]:
+    """How a worker is told the same on its command line."""
+    for queue in asked.queues:
+        yield from ("--queue", queue)
+    for label in asked.labels:
+        yield from ("--label", label)
+    if asked.slots is not None:
+        yield from ("--slots", str(asked.slots))
+    for mount in asked.mounts:
+        yield from ("--mount", mount)
+    if asked.isolate is not None:
+        yield from ("--isolate", asked.isolate)
+    if asked.network is False:
+        yield "--no-network"
+    options = {
+        "--log-level": asked.log_level,
+        "--log-format": asked.log_format,
+        "--job-log-level": asked.job_log_level,
+        "--memory-limit-mb": asked.memory_limit_mb,
+    }
+    for option, value in options.items():
+        if value is not None:
+            yield from (option, str(value))

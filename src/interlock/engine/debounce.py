@@ -1,0 +1,59 @@
+"""Debounce background work: run it soon after a signal, once for many signals, and never twice at a time.
+
+A signal saves waiting for the next sweep. The sweeps make up for a signal that is lost with its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+log = logging.getLogger("interlock.runs")
+
+GRACE_S = 10.0
+"""How long a process that ends goes on planning the run that it has submitted: others would have to wait."""
+TURNS = 20
+"""In how many turns that is waited for: a host that stands still uses up one of them."""
+
+
+class Debouncer:
+    """A body that is run whenever somebody has rung, until it finds nothing more to do."""
+
+    def __init__(self, name: str, body: Callable[[], Awaitable[int]]) -> None:
+        self._name = name
+        self._body = body
+        self._rung = False
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def ring(self) -> None:
+        """Have it done soon."""
+        self._rung = True
+        if not self._closed and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._answer(), name=self._name)
+
+    async def idle(self) -> None:
+        """Come back when nothing is being done."""
+        while self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
+
+    async def close(self, *, grace_s: float = GRACE_S) -> None:
+        """Answer no more; what has begun may finish, if that does not take long."""
+        self._closed = True
+        if self._task is None:
+            return
+        for _ in range(TURNS):
+            if (await asyncio.wait([self._task], timeout=grace_s / TURNS))[0]:
+                return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _answer(self) -> None:
+        while self._rung and not self._closed:
+            self._rung = False
+            try:
+                while await self._body() and not self._closed:
+                    pass
+            except Exception as error:  # noqa: BLE001 - the sweeps come by again, whatever it was
+                log.warning("%s: %s: %s", self._name, type(error).__name__, error)

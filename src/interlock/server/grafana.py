@@ -1,0 +1,363 @@
+"""The Grafana dashboard, made from the table of metrics; `make docs` writes it to docs/grafana/.
+
+Every server counts the whole journal and all records: of several servers the largest value is taken, never
+the sum. Values of a single server or worker are added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from interlock.lifecycles import attempt, job, task
+from interlock.lifecycles.attempt import ATTEMPT
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.run import RUN
+from interlock.lifecycles.worker import WORKER
+from interlock.wire import metrics as table
+from interlock.wire.metrics import Metric
+
+_MACHINES = 'machine=~"$machine"'
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One question to Prometheus, and what its lines are called."""
+
+    ask: str
+    legend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture."""
+
+    title: str
+    says: str
+    queries: tuple[Query, ...]
+    unit: str = "short"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Pictures that belong together."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+def _rate(metric: Metric, *, only: str = "", part: str = "") -> str:
+    return f"rate({metric.name}{part}{'{' + only + '}' if only else ''}[$__rate_interval])"
+
+
+def _by(labels: Sequence[str], expression: str, *, take: str = "sum") -> str:
+    return f"{take} by ({', '.join(labels)}) ({expression})"
+
+
+def _told_by_all(metric: Metric, labels: Sequence[str], only: str = "") -> str:
+    """What every server counts for itself: the largest of them."""
+    rate = _rate(metric, only=only)
+    one = rate if set(labels) == set(metric.labels) else _by(("instance", *labels), rate)
+    return _by(labels, one, take="max")
+
+
+def _slowest(metric: Metric, labels: Sequence[str], only: str = "", *, take: str = "sum") -> str:
+    """What nineteen of twenty do not exceed."""
+    buckets = _by(("le", *labels), _rate(metric, only=only, part="_bucket"), take=take)
+    return f"histogram_quantile(0.95, {buckets})"
+
+
+def _one_of(label: str, values: Sequence[object]) -> str:
+    return f'{label}=~"{"|".join(str(value) for value in values)}"'
+
+
+def _now(machine: str) -> Query:
+    return Query(_by(("state",), f'{table.RECORDS.name}{{machine="{machine}"}}', take="max"), "{{state}}")
+
+
+_REPEATED = 'outcome="repeated"'
+_HITS = Query(
+    f"sum({_rate(table.REQUEST_IDS, only=_REPEATED)}) / sum({_rate(table.REQUEST_IDS)})",
+    "repeats",
+)
+
+ROWS = (
+    Row(
+        "Now",
+        (
+            Panel("Jobs", "Jobs that have not ended.", (_now(JOB.name),)),
+            Panel("Runs", "Runs that have not ended.", (_now(RUN.name),)),
+            Panel("Workers", "Workers that live, as the supervisor sees them.", (_now(WORKER.name),)),
+            Panel(
+                "Jobs that end",
+                "By how they end.",
+                (
+                    Query(
+                        _told_by_all(
+                            table.TRANSITIONS,
+                            ("to_state",),
+                            f'machine="{JOB.name}", {_one_of("to_state", job.ENDED)}',
+                        ),
+                        "{{to_state}}",
+                    ),
+                ),
+                "ops",
+            ),
+            Panel(
+                "Attempts that are lost",
+                "Their leases expired, or were taken back; the work is done by another.",
+                (
+                    Query(
+                        _told_by_all(
+                            table.TRANSITIONS,
+                            ("from_state",),
+                            f'machine="{ATTEMPT.name}", to_state="{attempt.STALE}"',
+                        ),
+                        "{{from_state}}",
+                    ),
+                ),
+                "ops",
+            ),
+            Panel(
+                "Requests that are repeats",
+                "How many of the requests with an id were answered from memory.",
+                (_HITS,),
+                "percentunit",
+            ),
+        ),
+    ),
+    Row(
+        "Lifecycles",
+        (
+            Panel(
+                "Transitions",
+                "By the states that they lead from and to.",
+                (
+                    Query(
+                        _told_by_all(table.TRANSITIONS, table.TRANSITIONS.labels, _MACHINES),
+                        "{{machine}}: {{from_state}} → {{to_state}}",
+                    ),
+                ),
+                "ops",
+            ),
+            Panel(
+                "Time in a state",
+                "What nineteen of twenty do not exceed.",
+                (
+                    Query(
+                        _slowest(table.STATE_SECONDS, table.STATE_SECONDS.labels, _MACHINES, take="max"),
+                        "{{machine}}: {{state}}",
+                    ),
+                ),
+                "s",
+            ),
+            Panel(
+                "Transitions that were refused",
+                "Asked for, and answered with no; and messages of runners that came too late.",
+                (
+                    Query(
+                        _by(table.REFUSED.labels, _rate(table.REFUSED, only=_MACHINES)),
+                        "{{machine}} {{state}}: {{code}}",
+                    ),
+                    Query(
+                        _told_by_all(table.REFUSALS_JOURNALLED, ("machine",), _MACHINES),
+                        "{{machine}}: journalled",
+                    ),
+                ),
+                "ops",
+            ),
+        ),
+    ),
+    Row(
+        "Servers",
+        (
+            Panel(
+                "Requests",
+                "By the status of the answer.",
+                (Query(_by(("status",), _rate(table.HTTP_REQUESTS)), "{{status}}"),),
+                "reqps",
+            ),
+            Panel(
+                "How long answers take",
+                "What nineteen of twenty do not exceed.",
+                (Query(_slowest(table.HTTP_SECONDS, table.HTTP_SECONDS.labels), "{{method}} {{route}}"),),
+                "s",
+            ),
+            Panel(
+                "Loops that fail",
+                "How often in a row; zero for a loop that works. Rounds in a second show that it is alive.",
+                (
+                    Query(_by(("loop",), table.LOOP_FAILURES.name, take="max"), "{{loop}} failures"),
+                    Query(_by(("loop",), f"deriv({table.LOOP_ROUNDS.name}[5m])"), "{{loop}} rounds/s"),
+                ),
+            ),
+            Panel(
+                "Removed",
+                "Records, entries of the journal and request ids whose time was over.",
+                (Query(_by(table.PRUNED.labels, _rate(table.PRUNED)), "{{what}}"),),
+                "ops",
+            ),
+            Panel(
+                "Journal that was missed",
+                "A server that falls so far behind that what it should read is gone counts too little.",
+                (Query(f"max(increase({table.JOURNAL_GAPS.name}[1h]))", "gaps in an hour"),),
+            ),
+        ),
+    ),
+    Row(
+        "Worker processes",
+        (
+            Panel(
+                "Processes",
+                "By the state that they are in.",
+                (Query(_by(("state",), table.WORKER_STATE.name), "{{state}}"),),
+            ),
+            Panel(
+                "Transitions of processes",
+                "A process that works goes round; one that reconnects all the time does not work.",
+                (
+                    Query(
+                        _by(("from_state", "to_state"), _rate(table.WORKER_TRANSITIONS)),
+                        "{{from_state}} → {{to_state}}",
+                    ),
+                ),
+                "ops",
+            ),
+            Panel(
+                "Time of processes in a state",
+                "What nineteen of twenty do not exceed.",
+                (Query(_slowest(table.WORKER_SECONDS, ("state",)), "{{state}}"),),
+                "s",
+            ),
+            Panel(
+                "Tasks that end",
+                "By how they end.",
+                (
+                    Query(
+                        _by(
+                            ("task_type", "to_state"),
+                            _rate(table.TASK_TRANSITIONS, only=_one_of("to_state", task.ENDED)),
+                        ),
+                        "{{task_type}} {{to_state}}",
+                    ),
+                ),
+                "ops",
+            ),
+            Panel(
+                "How long tasks are worked on",
+                "What nineteen of twenty do not exceed.",
+                (
+                    Query(
+                        _slowest(table.TASK_SECONDS, ("task_type",), f'state="{task.PROCESSING}"'),
+                        "{{task_type}}",
+                    ),
+                ),
+                "s",
+            ),
+            Panel(
+                "What should not be",
+                "Events that were refused, loops that are silent, handlers that could not be stopped, "
+                "ends that were forced.",
+                (
+                    Query(
+                        _by(table.WORKER_REFUSED.labels, _rate(table.WORKER_REFUSED)),
+                        "{{machine}}: {{event}}",
+                    ),
+                    Query(_by(("loop",), table.WORKER_LOOP_STALLED.name), "{{loop}} is silent"),
+                    Query(f"sum({table.WORKER_LEFT_BEHIND.name})", "handlers left behind"),
+                    Query(f"sum({table.WORKER_FORCED.name})", "ends forced"),
+                ),
+            ),
+        ),
+    ),
+)
+
+
+_WIDTH, _HEIGHT, _ACROSS = 8, 8, 3
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+def dashboard() -> dict[str, Any]:
+    """Everything that Grafana imports."""
+    return {
+        "uid": "interlock",
+        "title": "Interlock",
+        "description": "Runs, jobs, workers and their lifecycles.",
+        "tags": ["interlock"],
+        "timezone": "browser",
+        "editable": True,
+        "graphTooltip": 1,
+        "schemaVersion": 39,
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {"list": [_datasource(), _machines()]},
+        "panels": list(_placed(ROWS)),
+    }
+
+
+def _placed(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Three in a line, each row under the one before."""
+    number, top = 1, 0
+    for row in rows:
+        yield {
+            "id": number,
+            "type": "row",
+            "title": row.title,
+            "collapsed": False,
+            "gridPos": {"h": 1, "w": _WIDTH * _ACROSS, "x": 0, "y": top},
+            "panels": [],
+        }
+        number, top = number + 1, top + 1
+        for place, panel in enumerate(row.panels):
+            down, across = divmod(place, _ACROSS)
+            at = {"h": _HEIGHT, "w": _WIDTH, "x": across * _WIDTH, "y": top + down * _HEIGHT}
+            yield _drawn(panel, number, at)
+            number += 1
+        top += -(-len(row.panels) // _ACROSS) * _HEIGHT
+
+
+def _drawn(panel: Panel, number: int, at: dict[str, int]) -> dict[str, Any]:
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": panel.title,
+        "description": panel.says,
+        "datasource": _SOURCE,
+        "gridPos": at,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "options": {
+            "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+        "targets": [
+            {
+                "refId": chr(ord("A") + place),
+                "datasource": _SOURCE,
+                "expr": query.ask,
+                "legendFormat": query.legend,
+                "range": True,
+            }
+            for place, query in enumerate(panel.queries)
+        ],
+    }
+
+
+def _datasource() -> dict[str, Any]:
+    return {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+
+
+def _machines() -> dict[str, Any]:
+    return {
+        "name": "machine",
+        "label": "Lifecycle",
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": f"label_values({table.TRANSITIONS.name}, machine)",
+        "refresh": 2,
+        "sort": 1,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": ["All"], "value": ["$__all"], "selected": True},
+    }

@@ -1,0 +1,377 @@
+"""The middleware around all routes: check the host, authenticate, limit, log, and answer errors.
+
+Every request is authenticated here, also one for an address that does not exist. Whatever goes wrong
+further in ends here as problem+json, and is counted and logged once. The header Authorization and the query
+are never logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import itertools
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+
+from starlette.routing import compile_path
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from interlock.errors import InterlockError
+from interlock.server.authentication import session_of
+from interlock.server.connections import head_too_large
+from interlock.server.endpoint import EXCHANGE, Exchange
+from interlock.server.limits import NOWHERE, Buckets, origin_of
+from interlock.server.parts import Parts
+from interlock.server.problems import (
+    ForeignOrigin,
+    NoHttp,
+    NotReady,
+    WrongHost,
+    response_of,
+    unexpected,
+)
+from interlock.server.requests import ClientGone
+from interlock.server.routes import Route
+from interlock.server.settings import ServerSettings
+from interlock.server.web import Web
+from interlock.systems.access.authentication import not_signed_in
+from interlock.systems.access.principals import LOCAL, NotSignedIn, Principal, Role
+from interlock.systems.runs.webhook_security import NotSigned
+from interlock.wire.artifacts import LEASE, RUNNER
+
+GONE = 499
+"""What the log says of a request whose sender did not wait."""
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_HERE = ("localhost", "127.0.0.1", "::1")
+_ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+_ALWAYS_NAMES = frozenset(name for name, _ in _ALWAYS)
+_HSTS = (b"strict-transport-security", b"max-age=31536000")
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]{2,45})\]|(?P<name>[0-9A-Za-z._~-]*))(?::[0-9]{0,5})?")
+_ONCE = frozenset(
+    {
+        "authorization",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "cookie",
+        "host",
+        "idempotency-key",
+        "last-event-id",
+        "origin",
+        "sec-fetch-site",
+        "transfer-encoding",
+        "webhook-id",
+        "webhook-signature",
+        "webhook-timestamp",
+        "x-github-event",
+        "x-hub-signature-256",
+        *(name.lower() for name in (LEASE, RUNNER)),
+    }
+)
+"""Headers that say one thing. Where one comes twice, a proxy may have believed the other one."""
+_FORWARDED = frozenset(
+    {
+        "forwarded",
+        "via",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-port",
+        "x-forwarded-proto",
+        "x-forwarded-server",
+        "x-real-ip",
+    }
+)
+"""Headers by which a proxy tells for whom it asks."""
+_LINE = len("  HTTP/1.1\r\n\r\n")
+_PER_HEADER = len(": \r\n")
+_ANYBODY = Principal(name="anybody", roles=(Role.ADMIN, Role.RUNNER))
+_STRANGER = Principal(name="", roles=())
+
+
+class Gate:
+    """Stands before the routes."""
+
+    def __init__(self, app: ASGIApp, parts: Parts, routes: Sequence[Route], web: Web) -> None:
+        self._app = app
+        self._web = web
+        self._parts = parts
+        self._open = frozenset(
+            route.path for route in routes if route.role is None and not route.for_strangers
+        )
+        self._for_strangers = tuple(compile_path(route.path)[0] for route in routes if route.for_strangers)
+        self._spelled_out = frozenset(
+            route.path for route in routes if "{" not in route.path and not route.for_strangers
+        )
+        self._hosts = _hosts(parts.settings)
+        self._strangers = Buckets(parts.settings.stranger_rate)
+        self._untold = LOCAL if parts.settings.loopback else _ANYBODY
+        self._tls = parts.settings.tls_cert is not None
+        self._names = _names()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        exchange = Exchange(next(self._names), headers)
+        scope[EXCHANGE] = exchange
+        began = time.perf_counter()
+        try:
+            await self._answer(exchange, scope, receive, _noting(exchange, send))
+        finally:
+            self._note(exchange, scope, time.perf_counter() - began)
+
+    async def _answer(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._admit(exchange, scope)
+            await self._app(scope, receive, send)
+        except ClientGone:
+            exchange.status = GONE
+        except asyncio.CancelledError:
+            if not self._parts.stopping.is_set():
+                raise
+            await self._tell(_given_up(), exchange, scope, receive, send)
+        except (NotSigned, NotSignedIn) as error:
+            await self._tell(self._not_again(error, scope), exchange, scope, receive, send)
+        except InterlockError as error:
+            await self._tell(error, exchange, scope, receive, send)
+        except Exception:
+            self._parts.log.exception("unexpected", request=exchange.request, path=scope["path"][:200])
+            await self._tell(unexpected(), exchange, scope, receive, send)
+
+    async def _tell(
+        self, error: InterlockError, exchange: Exchange, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        exchange.code = error.code
+        self._parts.metrics.refused(error)
+        if not exchange.began:
+            await response_of(error, exchange.request)(scope, receive, send)
+
+    # Letting in
+
+    async def _admit(self, exchange: Exchange, scope: Scope) -> None:
+        self._check_head(exchange, scope)
+        self._check_host(exchange)
+        if scope["method"] not in _SAFE:
+            self._check_origin(exchange)
+        if self._is_for_strangers(scope["path"]) or self._web.serves(scope):
+            exchange.principal = _STRANGER
+        else:
+            exchange.principal = await self._principal(exchange, scope)
+
+    def _is_for_strangers(self, path: str) -> bool:
+        """Whether nobody is asked for a token there. Most addresses are known by their very name."""
+        if path in self._spelled_out:
+            return path in self._open
+        return any(pattern.match(path) for pattern in self._for_strangers)
+
+    async def _principal(self, exchange: Exchange, scope: Scope) -> Principal:
+        sent = exchange.headers.get("authorization")
+        if sent is None and await self._parts.door.is_open():
+            return self._without_token(exchange)
+        if sent is None and (session := session_of(exchange.headers, tls=self._tls)):
+            if scope["method"] not in _SAFE:
+                self._check_own_page(exchange.headers)
+            return await self._parts.sessions.principal_of(session, _address(scope))
+        shown = _bearer(sent)
+        if "." in shown and (by_claim := await self._parts.claims.principal_of(shown)):
+            return by_claim
+        return await self._parts.check.principal_of(shown, _address(scope))
+
+    def _without_token(self, exchange: Exchange) -> Principal:
+        """Return who asks without a token; what came through a proxy is not from this machine."""
+        forwarded = _FORWARDED.intersection(exchange.headers)
+        if not forwarded:
+            return self._untold
+        if self._parts.settings.insecure:
+            return _ANYBODY
+        raise NotSignedIn(
+            f"The request came through a proxy (header {min(forwarded)}), so it needs a token.",
+            todo="Create one (interlock token create NAME --role ROLE) and send it as "
+            "`Authorization: Bearer il_…`; to let everybody in without a token, start the server with "
+            "--insecure.",
+            facts={"headers": sorted(forwarded)},
+        )
+
+    def _not_again(self, error: InterlockError, scope: Scope) -> InterlockError:
+        try:
+            self._count_stranger(scope)
+        except InterlockError as too_many:
+            return too_many
+        return error
+
+    def _count_stranger(self, scope: Scope) -> None:
+        """Whoever has shown nothing that is any good may try only so often; raises when that is over."""
+        self._strangers.take(_origin(scope))
+
+    def _check_head(self, exchange: Exchange, scope: Scope) -> None:
+        """Refuse a head that is too large, however it arrived, or that says two things at once."""
+        given: list[tuple[bytes, bytes]] = scope["headers"]
+        size = sum(map(len, chain.from_iterable(given))) + len(given) * _PER_HEADER
+        size += len(scope["method"]) + len(scope["raw_path"]) + len(scope["query_string"]) + _LINE
+        size += bool(scope["query_string"])
+        if size > self._parts.settings.max_header_bytes:
+            raise head_too_large(self._parts.settings.max_header_bytes)
+        if len(exchange.headers) < len(given):
+            _check_once(given)
+        if "host" not in exchange.headers and scope["http_version"] == "1.1":
+            raise NoHttp("The request has no header Host.", todo="Send one; HTTP/1.1 requires it.")
+
+    def _check_host(self, exchange: Exchange) -> None:
+        """A page whose name leads to this machine must not speak for it (DNS rebinding)."""
+        called = _name_of(exchange.headers.get("host", ""))
+        if called is None:
+            raise NoHttp(
+                "The header Host is no name or address with an optional port.",
+                todo="Send the name of the server alone: Host: ci.example.org",
+                facts={"host": exchange.headers["host"][:100]},
+            )
+        exchange.hsts = self._tls and called not in _HERE
+        if self._hosts and called not in self._hosts:
+            raise WrongHost(
+                f"This server is not called {called[:100]!r}.",
+                todo="Call it by a name below, or start it with --allow-host NAME.",
+                allowed=sorted(self._hosts),
+                facts={"host": called[:100]},
+            )
+
+    def _check_origin(self, exchange: Exchange) -> None:
+        """A browser says on whose behalf it asks; anything else says nothing."""
+        headers = exchange.headers
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        if origin is None and site in ("none", "same-origin"):
+            return
+        if not self._is_own(headers) and origin not in self._parts.settings.allowed_origins:
+            raise ForeignOrigin(
+                f"A page of {str(origin)[:100]} may not change anything here.",
+                todo="Start the server with --allow-origin if that page is yours.",
+                facts={"origin": str(origin)[:100]},
+            )
+
+    def _check_own_page(self, headers: Mapping[str, str]) -> None:
+        """Refuse to change something for a cookie unless the browser names a page of this server (CSRF)."""
+        site = headers.get("sec-fetch-site", "same-origin" if "origin" in headers else "")
+        if site != "same-origin" or ("origin" in headers and not self._is_own(headers)):
+            raise ForeignOrigin(
+                "A session may change something only from a page of this server.",
+                todo="Programs and other pages send a token: Authorization: Bearer il_…",
+            )
+
+    def _is_own(self, headers: Mapping[str, str]) -> bool:
+        """Return whether the header Origin names this server; without TLS here a proxy may have it."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        return origin == f"https://{host}" or (origin == f"http://{host}" and not self._tls)
+
+    # Noting down
+
+    def _note(self, exchange: Exchange, scope: Scope, seconds: float) -> None:
+        route = exchange.route
+        self._parts.metrics.answered(scope["method"], route.path if route else "", exchange.status, seconds)
+        actor = exchange.principal.name if exchange.principal else ""
+        facts = {
+            "method": scope["method"],
+            "path": scope["path"][:200],
+            "status": exchange.status,
+            "ms": round(seconds * 1_000, 2),
+            "actor": actor,
+            "request": exchange.request,
+            "code": exchange.code,
+        }
+        if exchange.status >= 400:
+            alike = {"status": exchange.status, "code": exchange.code}
+            alike |= {"actor": actor} if actor else {"address": _origin(scope)}
+            self._parts.log.seldom("request", alike, **facts)
+        elif scope["method"] in _SAFE:
+            self._parts.log.debug("request", **facts)
+        else:
+            self._parts.log.info("request", **facts)
+
+
+def _noting(exchange: Exchange, send: Send) -> Send:
+    async def note(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            exchange.began = True
+            exchange.status = message["status"]
+            given = message["headers"]
+            named = {name for name, _ in given}
+            if named.isdisjoint(_ALWAYS_NAMES):
+                extra: Iterable[tuple[bytes, bytes]] = _ALWAYS
+            else:
+                extra = [(name, value) for name, value in _ALWAYS if name not in named]
+            message["headers"] = [*given, *extra, (b"x-request-id", exchange.request.encode())]
+            if exchange.hsts:
+                message["headers"].append(_HSTS)
+        await send(message)
+
+    return note
+
+
+def _address(scope: Scope) -> str:
+    """Return the address at the other end of the connection; behind a proxy that is the proxy's."""
+    return str((scope.get("client") or ("somebody",))[0])
+
+
+def _names() -> Iterator[str]:
+    """Return what requests are called. Numbers in a row would tell how many requests others make."""
+    return (secrets.token_hex(8) for _ in itertools.count())
+
+
+def _given_up() -> NotReady:
+    return NotReady(
+        "The server has ended before the answer was ready; whether something was done may be unknown.",
+        todo="Ask another server; with a request id it can be sent again without harm.",
+    )
+
+
+def _bearer(sent: str | None) -> str:
+    if sent is None:
+        raise not_signed_in("No token came with the request.")
+    scheme, _, token = sent.partition(" ")
+    if scheme.lower() != "bearer":
+        raise not_signed_in("The header Authorization carries no bearer token.")
+    return token.strip()
+
+
+def _hosts(settings: ServerSettings) -> frozenset[str]:
+    """The names that a server may be called by; none when any will do."""
+    own: Iterable[str] = (*_HERE, settings.host.strip("[]").lower()) if settings.loopback else ()
+    return frozenset({*own, *(name.lower() for name in settings.allowed_hosts)})
+
+
+@lru_cache(maxsize=64)
+def _name_of(host: str) -> str | None:
+    """Return the header Host without its port; None when it is not what RFC 9110 calls a host."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return None
+    if found["six"] is None:
+        return found["name"].lower()
+    try:
+        return str(ipaddress.IPv6Address(found["six"]))
+    except ValueError:
+        return None
+
+
+def _check_once(given: Iterable[tuple[bytes, bytes]]) -> None:
+    numbers = Counter(name.decode("latin-1") for name, _ in given)
+    twice = sorted(name for name, number in numbers.items() if number > 1 and name in _ONCE)
+    if twice:
+        raise NoHttp(
+            f"The header {twice[0]} is there {numbers[twice[0]]} times.",
+            todo="Send it once.",
+            facts={"headers": twice},
+        )
+
+
+def _origin(scope: Scope) -> str:
+    """Return the address that a request came from, as limits count it."""
+    return origin_of((scope.get("client") or NOWHERE)[0])

@@ -1,0 +1,297 @@
+"""Claiming records that are ready or due, and committing what becomes of them.
+
+Alone. Mostly one claimer comes at a time. It holds nothing while it decides: it looks at what is ready
+(one message), decides, and writes what it decided (another), each change compared by version as always.
+Should another writer have come between, nothing is written, and it goes the way of company.
+
+In company. Two claimers that look at the same time see the same records, and one would have decided in vain.
+So a claimer that has met another, or has a claim under way already, takes what it sees: locked in one
+transaction from the look to the commit, past what others hold. After a while it tries alone again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from time import monotonic
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from interlock.store.contract import Decide
+from interlock.store.postgres.commits import CommitWriter
+from interlock.store.postgres.connections import Connections, Session
+from interlock.store.postgres.failures import Again
+from interlock.store.postgres.queries import query as statement
+from interlock.store.postgres.rows import ready_records_of, record_of
+from interlock.store.ranking import HANDLER_MARK, had_by, lane_of
+from interlock.store.records import Batch, Claim, Commit, Outcome, Record, Work
+
+_PROMOTED_AT_ONCE = 1_000
+_FURTHER = 8
+"""How much further a claimer looks who found that others hold the heads of the lanes."""
+_FEW_LANES = 32
+"""So many lanes are looked up one by one; of more, those are found in which something is ready."""
+Place: TypeAlias = tuple[int, str]
+"""Rank and id of the last record that was taken."""
+START: Place = (-(2**63), "")
+MANY_TAKEN = 1_000
+"""A claimer that has taken fewer passes them quickly."""
+LOOKS, LOOK_AGAIN_S = 20, 0.1
+"""After so many looks, or so long, a claimer looks from the start again."""
+_CLAIMS = 64
+"""So many different claimers are remembered."""
+_SHORTEST_COMPANY, _LONGEST_COMPANY = 16, 1_024
+
+
+def _asked(claim: Claim) -> tuple[list[str] | None, list[str], list[str]]:
+    """All lanes that a claimer may take from, where they are few; its queues, and what it has."""
+    queues, handlers = list(dict.fromkeys(claim.queues)), claim.handlers
+    if handlers is None:
+        return None, queues, [*claim.labels, HANDLER_MARK]
+    if not claim.labels and len(queues) * (1 + len(handlers)) <= _FEW_LANES:
+        return [lane_of(queue, (), handler) for queue in queues for handler in ("", *handlers)], queues, []
+    return None, queues, list(had_by(claim.labels, handlers))
+
+
+class Company:
+    """Whether others claim at the same time, as far as this store has met them."""
+
+    def __init__(self) -> None:
+        self._under_way = 0
+        self._careful = 0
+        """How many claims it will go the way of company."""
+        self._length = _SHORTEST_COMPANY
+
+    @contextmanager
+    def claim(self) -> Iterator[bool]:
+        """One more claim is under way; whether it may believe that it is alone."""
+        alone = not self._under_way and not self._careful
+        self._under_way += 1
+        self._careful = max(0, self._careful - 1)
+        try:
+            yield alone
+        finally:
+            self._under_way -= 1
+
+    def met(self) -> None:
+        """Somebody was faster: be careful for twice as long as the last time."""
+        self._careful = self._length
+        self._length = min(2 * self._length, _LONGEST_COMPANY)
+
+    def met_nobody(self) -> None:
+        """It went well, alone."""
+        self._length = _SHORTEST_COMPANY
+
+
+class Beginnings:
+    """From which rank on claims look.
+
+    Entries of what was taken stay in the index of what is ready until they are vacuumed, and a look from
+    the start passes all of them. So a claimer that has taken many begins where its last claim ended. It
+    looks from the start again when it finds less than it asked for, and now and then: a record that ranks
+    before what was taken last waits for that, no longer than `LOOK_AGAIN_S`.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], _Beginning] = {}
+
+    def of(self, claim: Claim) -> Place:
+        """Return the place after which the next look begins."""
+        known = self._of(claim)
+        if known.looks >= LOOKS or monotonic() >= known.looked_at + LOOK_AGAIN_S:
+            known.place = START
+        if known.place == START:
+            known.looks, known.looked_at = 0, monotonic()
+        known.looks += 1
+        return known.place
+
+    def is_enough(self, claim: Claim, rows: Sequence[asyncpg.Record]) -> bool:
+        """Learn from what was found; False if it has to be looked for from the start."""
+        known = self._of(claim)
+        if len(rows) < claim.limit:
+            from_start, known.place = known.place == START, START
+            return from_start
+        known.taken += len(rows)
+        if known.taken >= MANY_TAKEN:
+            known.place = rows[-1]["rank"], rows[-1]["id"]
+        return True
+
+    def _of(self, claim: Claim) -> _Beginning:
+        claimer = claim.kind, claim.queues, claim.labels, claim.handlers
+        known = self._known.get(claimer)
+        if known is None:
+            if len(self._known) >= _CLAIMS:
+                self._known.clear()
+            known = self._known[claimer] = _Beginning()
+        return known
+
+
+class _Beginning:
+    """Where the claims of one claimer begin."""
+
+    __slots__ = ("looked_at", "looks", "place", "taken")
+
+    def __init__(self) -> None:
+        self.place = START
+        self.taken = 0
+        self.looks = 0
+        """Since the last one from the start, which was at `looked_at`."""
+        self.looked_at = 0.0
+
+
+class Claims:
+    """How one store claims and sweeps."""
+
+    def __init__(self, connections: Connections, writing: CommitWriter) -> None:
+        self._connections = connections
+        self._writing = writing
+        self._schema = connections.target.schema
+        self._company = Company()
+        self._beginnings = Beginnings()
+
+    async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
+        """What is ready for this claimer."""
+        last: tuple[datetime, bool] | None = None
+
+        def noted(records: Sequence[Record], now: datetime) -> Sequence[Work]:
+            nonlocal last
+            commits = decide(records, now)
+            last = now, bool(commits)
+            return commits
+
+        async def work(session: Session) -> list[Outcome]:
+            if alone and session.attempt == 1:
+                outcomes = await self._claim_alone(session, claim, noted)
+                if outcomes is not None:
+                    return outcomes
+            return await self._claim_in_company(session, claim, noted)
+
+        with self._company.claim() as alone:
+            outcomes = await self._connections.run("Claiming", work)
+        if not outcomes and last is not None and last[1]:
+            # Others had it all before it was written: what counts is what is said last, so it is asked again.
+            decide([], last[0])
+        return outcomes
+
+    async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
+        """What has a deadline passed; sweepers come together, so they are always in company."""
+
+        async def work(session: Session) -> list[Outcome]:
+            await session.begin()
+            *rows, last = await self._take(session, "take_due", (list(kinds),), limit)
+            return await self._decided(session, [record_of(row, 3) for row in rows], last["moment"], decide)
+
+        return await self._connections.run("Sweeping what is due", work)
+
+    async def _claim_alone(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome] | None:
+        """Look, decide, write; None where that is not all there is to it."""
+        writing = self._writing
+        sql = statement("peek_ready", self._schema)
+        while True:
+            after = self._beginnings.of(claim)
+            rows = await session.fetch(sql, writing.seen, claim.kind, *_asked(claim), claim.limit, *after)
+            last = rows.pop()
+            if self._beginnings.is_enough(claim, rows):
+                break
+        if last["delayed"]:
+            return None
+        now = writing.saw(last["moment"])
+        if not rows:
+            return []
+        records = ready_records_of(rows, claim.kind)
+        commits = decide(records, now)
+        writing.check(commits)
+        parts = writing.parts(commits, records)
+        if not parts:
+            return []
+        try:
+            outcomes = await writing.write_all(session, parts)
+        except Again:
+            self._company.met()
+            raise
+        self._company.met_nobody()
+        return outcomes
+
+    async def _claim_in_company(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome]:
+        """Lock the heads of the lanes that this claimer may take from, skipping what others hold."""
+        await session.begin()
+        rows = await self._take_ready(session, claim)
+        while rows[-1]["delayed"]:
+            # Records whose time has come get into line first, where others see them too.
+            await session.rollback()
+            promoted = await self._promote(session, claim.kind)
+            await session.begin()
+            rows = await self._take_ready(session, claim)
+            if promoted < _PROMOTED_AT_ONCE:
+                break
+        *rows, last = rows
+        records = ready_records_of(rows, claim.kind)
+        return await self._decided(session, records, last["moment"], decide)
+
+    async def _take_ready(self, session: Session, claim: Claim) -> list[asyncpg.Record]:
+        while True:
+            after = self._beginnings.of(claim)
+            rows = await self._take(session, "take_ready", (claim.kind, *_asked(claim)), claim.limit, *after)
+            if self._beginnings.is_enough(claim, rows[:-1]):
+                return rows
+
+    async def _take(
+        self, session: Session, what: str, arguments: tuple[Any, ...], limit: int, *more: object
+    ) -> list[asyncpg.Record]:
+        """Lock up to `limit`, looking further where others hold what came first. One row more ends them."""
+        sql = statement(what, self._schema)
+        reach = limit * 2
+        while True:
+            rows = await session.within(sql, self._writing.seen, *arguments, limit, reach, *more)
+            if len(rows) > limit or not rows[-1]["cut"]:
+                return rows
+            reach *= _FURTHER
+
+    async def _promote(self, session: Session, kind: str) -> int:
+        sql = statement("promote", self._schema)
+        [[number]] = await session.fetch(sql, self._writing.seen, kind, _PROMOTED_AT_ONCE, writes=True)
+        return int(number)
+
+    async def _decided(
+        self, session: Session, records: Sequence[Record], now: datetime, decide: Decide
+    ) -> list[Outcome]:
+        """Commit what becomes of what was taken, in the transaction that holds it."""
+        writing = self._writing
+        writing.saw(now)
+        if not records:
+            await session.rollback()
+            return []
+        try:
+            commits = decide(records, now)
+            writing.check(commits)
+            # Of what we hold we know how it stands, so that nothing can be in the way; a second time we
+            # are not so sure.
+            judging = session.attempt > 1 or not self._foresees(commits, records)
+            parts = [(part, writing.call(part, judging=judging)) for part in writing.parts(commits, records)]
+        except Exception:
+            await session.rollback()
+            raise
+        outcomes: list[Outcome] = []
+        for part, call in parts:
+            outcomes += await writing.write_within(session, part, call)
+        await session.commit()
+        return outcomes
+
+    def _foresees(self, work: Sequence[Work], records: Sequence[Record]) -> bool:
+        """Whether these change only the records, as they stand and as their tables allow."""
+        held = {(record.kind, record.id): record for record in records}
+        moves: set[tuple[str, str, str]] = set()
+        for item in work:
+            if item.not_after is not None or (isinstance(item, Commit) and item.request is not None):
+                return False
+            changes = [item.change] if isinstance(item, Batch) else item.changes
+            for change in changes:
+                for name in item.ids if isinstance(item, Batch) else (change.id,):
+                    record = held.get((change.kind, name))
+                    if record is None or record.version != change.expected:
+                        return False
+                    moves.add((change.kind, record.state, change.state))
+        catalogue = self._writing.catalogue
+        return all(catalogue[kind].allows(source, target) for kind, source, target in moves)

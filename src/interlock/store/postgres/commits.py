@@ -1,0 +1,453 @@
+"""Commits as calls of the functions in the database, and their answers as outcomes.
+
+Commits are checked, then cut into waves (commits that touch different records) and batches (one change of
+many records). Each becomes the arguments of one call (see `sql/0014_batch.sql` and `sql/0015_commit.sql`). It
+is first tried as if nothing stood in its way, and judged closely when something did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any, TypeAlias, TypeVar
+
+import asyncpg
+import msgspec
+
+from interlock.store.catalogue import Catalogue
+from interlock.store.contract import Capabilities
+from interlock.store.postgres.columns import (
+    END,
+    NOTHING,
+    Column,
+    Ends,
+    bodies_of,
+    columns_of,
+    ends_in,
+    ends_of,
+    given_of,
+    handlers_of,
+    is_end,
+    joined,
+    joined_data,
+    labels_as_text,
+    moments,
+    notes_of,
+    numbers,
+    results_of,
+)
+from interlock.store.postgres.connections import Session
+from interlock.store.postgres.failures import Undone, translate
+from interlock.store.postgres.queries import query as statement
+from interlock.store.postgres.rows import recorded_of
+from interlock.store.postgres.target import Target
+from interlock.store.ranking import microseconds, rank_of
+from interlock.store.records import (
+    Batch,
+    Change,
+    Commit,
+    Committed,
+    Conflict,
+    Illegal,
+    Outcome,
+    Record,
+    Repeated,
+    Request,
+    RequestReused,
+    TooLate,
+    Work,
+)
+from interlock.store.validation import check_commits, waves
+
+_encoder = msgspec.json.Encoder()
+
+Statement: TypeAlias = tuple[str, list[Any]]
+"""The name of a statement, and its arguments."""
+
+_ORDER = ("repeated", "late", "stale", "illegal")
+"""What is judged first counts first."""
+
+
+class Wave:
+    """Commits of which no two touch the same record or request.
+
+    `held` are records that were read just now: where such a record is in the version that is expected, and
+    a body is the very same object, it stays as it is, and need not be sent.
+    """
+
+    def __init__(self, ends: Ends, commits: Sequence[Commit], held: Sequence[Record] = ()) -> None:
+        self._ends = ends
+        self._commits = commits
+        self._held = held
+        self._changes, self._places = _in_the_order_of_keys(commits)
+
+    def arguments(self, judging: bool, not_before: datetime) -> list[Any]:
+        """The arguments of `write_wave`. Times cost the driver most: only a judge needs all limits."""
+        limits, requests = self._limits(), self._requests()
+        return [
+            judging,
+            not_before,
+            joined([change.id for change in self._changes]),
+            bodies_of(self._changes, self._held),
+            *self._columns_and_notes(),
+            *_columns(_refusals(self._commits), 4),
+            min([limit for _, limit in limits], default=None),
+            *_columns(limits if judging else [], 2),
+            *_columns([(place, *_request_row(request)) for place, request in requests], 7),
+        ]
+
+    def trial(self, not_before: datetime) -> Statement:
+        """Write all of it, or nothing, in which case there is no answer."""
+        return "try_wave", self.arguments(False, not_before)[1:]
+
+    def judged(self, not_before: datetime) -> Statement:
+        """Write what can be written, and tell what stood in the way of the rest."""
+        return "judge", self.arguments(True, not_before)[1:]
+
+    def within(self, judging: bool, not_before: datetime) -> Statement:
+        """The same in a transaction that goes on; what is not judged raises where something is in the way."""
+        return "write", self.arguments(judging, not_before)
+
+    def _limits(self) -> list[tuple[int, datetime]]:
+        return [(p, c.not_after) for p, c in enumerate(self._commits) if c.not_after is not None]
+
+    def _requests(self) -> list[tuple[int, Request]]:
+        return [(p, c.request) for p, c in enumerate(self._commits) if c.request is not None]
+
+    def _columns_and_notes(self) -> tuple[str | None, list[str | None], list[str | None]]:
+        """Notes, what all changes share, and what each has of its own: see `sql/0015_commit.sql`."""
+        changes = self._changes
+        if not changes:
+            return "", [], []
+        shared_note, notes = notes_of([change.note for change in changes])
+        columns = [
+            *self._places_and_turns(),
+            *columns_of(changes),
+            moments([change.expected_at for change in changes]),
+            (shared_note, None),
+            handlers_of(changes),
+            results_of(changes),
+            given_of(changes),
+            ends_of(changes, self._ends),
+        ]
+        return notes, [shared for shared, _ in columns], [varied for _, varied in columns]
+
+    def _places_and_turns(self) -> tuple[Column, Column]:
+        """Whose each change is, and its position there; nothing where each commit has one, in order."""
+        if self._places is None:
+            return NOTHING, NOTHING
+        turns = [
+            self._commits[place].changes.index(change)
+            for place, change in zip(self._places, self._changes, strict=True)
+        ]
+        return numbers(self._places), numbers(turns)
+
+    def outcomes(self, rows: Sequence[asyncpg.Record]) -> list[Outcome]:
+        """What became of each commit. Rows other than the first tell what stood in the way."""
+        time: datetime = rows[0]["at"]
+        if len(rows) == 1:
+            return [Committed(time)] * len(self._commits)
+        obstacles: dict[int, list[tuple[int, int, Outcome]]] = {}
+        for row in rows[1:]:
+            place, position, outcome = self._obstacle(row, time)
+            obstacles.setdefault(place, []).append((_ORDER.index(row["verdict"]), position, outcome))
+        return [
+            min(obstacles[place], key=itemgetter(0, 1))[2] if place in obstacles else Committed(time)
+            for place in range(len(self._commits))
+        ]
+
+    def _obstacle(self, row: asyncpg.Record, time: datetime) -> tuple[int, int, Outcome]:
+        """Which commit it is about, which of its changes, and what it comes to. SQL counts from 1."""
+        item = row["item"] - 1
+        match row["verdict"]:
+            case "repeated":
+                place, request = self._requests()[item]
+                recorded = recorded_of(row, request.id)
+                same = recorded.fingerprint == request.fingerprint
+                return place, 0, Repeated(recorded) if same else RequestReused(recorded, request.fingerprint)
+            case "late":
+                place, not_after = self._limits()[item]
+                return place, 0, TooLate(not_after, time)
+            case "stale":
+                change = self._changes[item]
+                return *self._position(item), Conflict(change.key, change.expected, row["found"])
+            case _:
+                change = self._changes[item]
+                return *self._position(item), Illegal(change.key, row["source"], change.state)
+
+    def _position(self, item: int) -> tuple[int, int]:
+        """Whose change that is, and which of its changes."""
+        if self._places is None:
+            return item, 0
+        place = self._places[item]
+        return place, self._commits[place].changes.index(self._changes[item])
+
+
+def _in_the_order_of_keys(commits: Sequence[Commit]) -> tuple[list[Change], list[int] | None]:
+    """All changes in the order in which all lock, and whose they are; None where each has one, in order."""
+    singles = [commit.changes[0] for commit in commits if len(commit.changes) == 1]
+    if len(singles) == len(commits):
+        ids = [change.id for change in singles]
+        if ids == sorted(ids) and len({change.kind for change in singles}) == 1:
+            return singles, None
+    keyed = sorted(  # no two keys are the same, so nothing behind them is compared
+        [
+            (change.kind, change.id, place, change)
+            for place, commit in enumerate(commits)
+            for change in commit.changes
+        ]
+    )
+    return [change for *_, change in keyed], [place for _, _, place, _ in keyed]
+
+
+def _refusals(commits: Sequence[Commit]) -> list[tuple[int, str, str, str]]:
+    return [
+        (place, refused.kind, refused.id, _encoder.encode(refused.note).decode())
+        for place, commit in enumerate(commits)
+        for refused in commit.refusals
+    ]
+
+
+def _request_row(request: Request) -> tuple[str, str, str, int, bytes, float]:
+    answer = request.answer
+    return request.id, request.endpoint, request.fingerprint, answer.status, answer.body, request.ttl_s
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+T = TypeVar("T")
+
+
+class BatchPart:
+    """One change of some records, none of which comes twice. Where some conflict it is judged as a wave."""
+
+    def __init__(self, ends: Ends, batch: Batch) -> None:
+        self._ends = ends
+        self._batch = batch
+        self.channel: str | None = None
+        """Where the commit itself tells others of it; None if it does not."""
+
+    @property
+    def number(self) -> int:
+        """How many records it changes."""
+        return len(self._batch.ids)
+
+    def trial(self, not_before: datetime) -> Statement:
+        """Write all of it, or nothing, in which case there is no answer."""
+        return "try_batch" if self.number > 1 else "try_one", self._arguments(not_before)
+
+    def judged(self, not_before: datetime) -> Statement:
+        """Write what can be written, and tell what stood in the way of the rest."""
+        self.channel = None
+        return self._wave().judged(not_before)
+
+    def within(self, judging: bool, not_before: datetime) -> Statement:
+        """The same in a transaction that goes on; what is not judged raises where something is in the way."""
+        if judging:
+            return self._wave().within(judging, not_before)
+        return "write_batch", self._arguments(not_before)
+
+    def outcomes(self, rows: Sequence[asyncpg.Record]) -> list[Outcome]:
+        """What became of each record."""
+        if len(rows) > 1:
+            return self._wave().outcomes(rows)
+        return [Committed(rows[0]["at"])] * len(self._batch.ids)
+
+    def _wave(self) -> Wave:
+        return Wave(self._ends, self._batch.commits())
+
+    def _arguments(self, not_before: datetime) -> list[object]:
+        """See `sql/0014_batch.sql`. Records are locked by key, and told of in the order of the batch."""
+        batch, told = self._batch, None
+        ids, seen, given, results = batch.ids, batch.expected_at, batch.given, batch.result
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        if order != list(range(len(ids))):
+            told = joined(ids)
+            ids, seen = _in(order, ids), _in(order, seen)
+            given, results = _in(order, given), _in(order, results)
+        expected_at, written_at = moments(seen) if seen else (None, None)
+        return [
+            not_before,
+            batch.not_after,
+            joined(ids),
+            told,
+            joined_data(given) if given else None,
+            joined_data(results) if results else None,
+            written_at,
+            [*_said(batch.change, self._ends), expected_at, self.channel],
+        ]
+
+
+def _in(order: Sequence[int], column: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple([column[place] for place in order]) if column else ()
+
+
+def batch_of(commit: Commit) -> Batch | None:
+    """Return a commit that changes one record, and nothing else, as a batch."""
+    if len(commit.changes) != 1 or commit.refusals or commit.request is not None:
+        return None
+    change = commit.changes[0]
+    if change.result == b"":
+        return None  # which removes a result: a batch cannot say so
+    return Batch(
+        change=msgspec.structs.replace(change, id="", expected_at=None, given=None, result=None),
+        ids=(change.id,),
+        expected_at=(change.expected_at,),
+        given=(change.given,) if change.given else (),
+        result=(change.result,) if change.result is not None else (),
+        not_after=commit.not_after,
+    )
+
+
+def _said(change: Change, ends: Ends) -> list[str | None]:
+    """What all records of a batch share."""
+    ready_at, deadline_at = change.ready_at, change.deadline_at
+    return [
+        change.kind,
+        str(change.expected),
+        change.state,
+        change.body.decode(),
+        change.parent,
+        change.queue,
+        labels_as_text(change.labels),
+        change.handler or None,
+        str(change.priority),
+        None if ready_at is None else str(microseconds(ready_at)),
+        None if ready_at is None else str(rank_of(ready_at, change.priority)),
+        None if deadline_at is None else str(microseconds(deadline_at)),
+        None if change.note is None else _encoder.encode(change.note).decode(),
+        END if is_end(change, ends) else None,
+    ]
+
+
+Part: TypeAlias = Wave | BatchPart
+"""What is written by one statement."""
+
+_FEW = 16
+"""A batch of fewer records that comes with other commits is written with them."""
+
+
+class CommitWriter:
+    """What committing and claiming have in common."""
+
+    def __init__(self, target: Target, catalogue: Catalogue, capabilities: Capabilities) -> None:
+        self.know(catalogue)
+        self.seen = datetime(1970, 1, 1, tzinfo=UTC)
+        """The latest time that the server has told us."""
+        self._target = target
+        self._max_body_bytes = capabilities.max_body_bytes
+        self._max_batch = capabilities.max_batch
+
+    def know(self, catalogue: Catalogue) -> None:
+        """Take these kinds for those that there are."""
+        self.catalogue = catalogue
+        self._ends = ends_in(catalogue)
+
+    def saw(self, now: datetime) -> datetime:
+        """The store's clock never goes back, also when the server's does."""
+        self.seen = max(self.seen, now)
+        return self.seen
+
+    def check(self, work: Sequence[Work]) -> None:
+        """Raise for what no store may take."""
+        check_commits(self.catalogue, work, self._max_body_bytes)
+
+    def parts(self, work: Sequence[Work], held: Sequence[Record] = ()) -> list[Part]:
+        """Cut only where a record or a request comes twice, at batches, or where there are too many."""
+        parts: list[Part] = []
+        commits: list[Commit] = []
+        for item in work:
+            if isinstance(item, Commit):
+                commits.append(item)
+            elif len(item.ids) < _FEW and len(work) > 1:
+                commits += item.commits()
+            else:
+                parts += self._waves(commits, held)
+                commits = []
+                parts += self._batches(item)
+        return parts + self._waves(commits, held)
+
+    def _batches(self, batch: Batch) -> list[Part]:
+        most = self._max_batch
+        if len(batch.ids) <= most:
+            return [BatchPart(self._ends, batch)]
+        return [
+            BatchPart(
+                self._ends,
+                msgspec.structs.replace(
+                    batch,
+                    ids=batch.ids[start : start + most],
+                    expected_at=batch.expected_at[start : start + most],
+                    given=batch.given[start : start + most],
+                    result=batch.result[start : start + most],
+                ),
+            )
+            for start in range(0, len(batch.ids), most)
+        ]
+
+    def _waves(self, commits: Sequence[Commit], held: Sequence[Record]) -> list[Part]:
+        if len(commits) == 1 and (alone := batch_of(commits[0])) is not None:
+            return [BatchPart(self._ends, alone)]
+        most = self._max_batch
+        return [
+            Wave(self._ends, wave[start : start + most], held)
+            for wave in waves(commits)
+            for start in range(0, len(wave), most)
+        ]
+
+    def call(self, part: Part, *, judging: bool) -> Statement:
+        """Return the call that writes a part within a transaction."""
+        with self._text_is_text():
+            return part.within(judging, self.seen)
+
+    async def write(self, session: Session, part: Part) -> list[Outcome]:
+        """Write a part as if nothing stood in its way; when something did, again with a closer look."""
+        with self._text_is_text():
+            name, arguments = part.trial(self.seen) if session.attempt == 1 else part.judged(self.seen)
+        rows = await session.fetch(statement(name, self._target.schema), *arguments, writes=True)
+        if not rows:
+            raise Undone
+        return self._outcomes(part, rows)
+
+    async def write_all(self, session: Session, parts: Sequence[Part]) -> list[Outcome]:
+        """Write all parts or none, as if nothing stood in their way."""
+        if len(parts) == 1:
+            return await self.write(session, parts[0])
+        with self._text_is_text():
+            calls = [(part, part.trial(self.seen)) for part in parts]
+        outcomes: list[Outcome] = []
+        await session.begin()
+        for part, (name, arguments) in calls:
+            rows = await session.within(statement(name, self._target.schema), *arguments)
+            if not rows:
+                await session.rollback()
+                raise Undone
+            outcomes += self._outcomes(part, rows)
+        await session.commit()
+        return outcomes
+
+    async def write_within(self, session: Session, part: Part, call: Statement) -> list[Outcome]:
+        """Write a part in a transaction that goes on."""
+        name, arguments = call
+        rows = await session.within(statement(name, self._target.schema), *arguments)
+        if not rows or rows[0]["at"] is None:
+            raise Undone
+        return self._outcomes(part, rows)
+
+    def _outcomes(self, part: Part, rows: list[asyncpg.Record]) -> list[Outcome]:
+        self.saw(rows[0]["at"])
+        return part.outcomes(rows)
+
+    @contextmanager
+    def _text_is_text(self) -> Iterator[None]:
+        """Who brings bytes that are no text is told before anything was sent."""
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise translate(
+                asyncpg.InvalidTextRepresentationError(str(error)), "", self._target, unknown=False
+            ) from None

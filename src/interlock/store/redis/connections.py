@@ -1,0 +1,382 @@
+"""Connections to one server: its URL, calls of scripts with deadlines, and what errors of the driver mean.
+
+Nothing is sent twice. The driver would repeat a command after a lost connection, and that is turned
+off by not using its client: a commit that was done and is repeated meets its own versions and is told
+of a conflict with itself, and one that only journals a refusal would journal it twice. The caller is
+told that the outcome is unknown, and finds out by reading. The one exception is NOSCRIPT, by which
+the server says that it did nothing.
+
+A connection belongs to one call at a time. One on which anything went wrong, a deadline included, is
+dropped: an answer could still arrive on it and be taken for that of the next call.
+
+What matters most about an error is whether something may have been done. The server refuses a script before
+its first write or not at all, so an error that it answers means that nothing was done; when no answer came,
+the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import ParseResult, parse_qsl, urlencode, urlparse
+
+import msgspec
+from redis.asyncio.connection import AbstractConnection, Connection, parse_url
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import (
+    ConnectionError as LostConnection,
+)
+from redis.exceptions import (
+    TimeoutError as DriverTimeout,
+)
+
+from interlock.errors import BadStoreUrl, StoreError, StoreMisconfigured, StoreUnavailable
+from interlock.store.migrations import too_new
+from interlock.store.redis.scripts import SCHEMA_VERSION, Script
+
+_SCHEMES = ("redis", "rediss", "unix")
+_SECRETS = frozenset({"password", "ssl_password", "username"})
+# These are the store's to decide: deadlines are its own, and nothing is repeated behind its back.
+_OURS = (
+    "max_connections",
+    "timeout",
+    "retry_on_timeout",
+    "health_check_interval",
+    "protocol",
+    "legacy_responses",
+)
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a server is reached."""
+
+    shown: str
+    """The URL without its password."""
+    make_connection: Callable[[], AbstractConnection]
+    shown_under: str = ""
+    """What keys begin with that are shown to other tools: the option `shown` of the URL."""
+
+
+def read_address(url: str) -> Address:
+    """The server that a URL names."""
+    parsed = _parsed(url)
+    shown = _without_secrets(parsed)
+    try:
+        options: dict[str, Any] = dict(parse_url(url))
+    except ValueError as error:
+        raise _bad(shown, str(error)) from None
+    if parsed.scheme == "unix" and not parsed.path:
+        raise _bad(shown, "It names no socket.")
+    if parsed.scheme != "unix" and not parsed.path.lstrip("/").isdecimal() and parsed.path.lstrip("/"):
+        raise _bad(shown, f"The database {parsed.path.lstrip('/')!r} is not a number.")
+    for name in _OURS:
+        options.pop(name, None)
+    shown_under = str(options.pop("shown", ""))
+    options |= {"socket_timeout": None, "socket_connect_timeout": None, "protocol": 2}
+    kind: type[AbstractConnection] = options.pop("connection_class", Connection)
+
+    def make_connection() -> AbstractConnection:
+        try:
+            return kind(**options)
+        except TypeError:
+            raise _bad(shown, "One of its options is not known.") from None
+
+    return Address(shown, make_connection, shown_under)
+
+
+def _parsed(url: str) -> ParseResult:
+    try:
+        parsed = urlparse(url)
+        _ = parsed.port
+    except ValueError:
+        raise _bad("", "Its host or port cannot be read.") from None
+    if parsed.scheme not in _SCHEMES:
+        raise _bad("", "It begins with none of redis://, rediss:// and unix://.")
+    return parsed
+
+
+def _without_secrets(parsed: ParseResult) -> str:
+    place = parsed.netloc.rpartition("@")[2]
+    options = [(name, value) for name, value in parse_qsl(parsed.query) if name not in _SECRETS]
+    query = f"?{urlencode(options)}" if options else ""
+    return f"{parsed.scheme}://{place}{parsed.path}{query}"
+
+
+def _bad(shown: str, why: str) -> BadStoreUrl:
+    named = f" {shown}" if shown else ""
+    return BadStoreUrl(
+        f"The URL{named} names no Redis server. {why}",
+        todo="Write redis://[user:password@]host[:port][/database], rediss://… or unix:///path/to/socket.",
+        facts={"url": shown},
+    )
+
+
+_NEWER = re.compile(r"NEWERSCHEMA (\d+)")
+NO_ANSWER = (LostConnection, DriverTimeout, OSError, EOFError)
+"""What the driver raises when the connection was lost."""
+
+_ONLY_FOR_NOW = {
+    "READONLY": ("is a read-only replica", "Wait for the fail-over to end, or point the URL at the primary."),
+    "LOADING": ("is still loading its data", "Try again when it has loaded."),
+    "MASTERDOWN": ("is a replica that has lost its primary", "Point the URL at the primary."),
+    "CLUSTERDOWN": ("belongs to a cluster that is down", "Try again when the cluster is whole."),
+    "TRYAGAIN": ("is moving our keys to another node", "Try again in a moment."),
+    "OOM": ("is out of memory", "Give it more memory (maxmemory), or prune; then try again."),
+    "MISCONF": ("cannot write to its disk", "Mend its disk; its log says what is wrong."),
+    "NOREPLICAS": ("has too few replicas to accept writes", "Try again when they are back."),
+    "BUSY": ("is busy with somebody's script", "Try again when it has ended (SCRIPT KILL)."),
+    "MAXCLIENTS": ("has no room for another client", "Raise its maxclients, or try again."),
+}
+_SET_UP_WRONG = {
+    "NOPERM": "Allow this user all keys that begin with the prefix, the scripting commands and INFO (ACL).",
+    "NOAUTH": "Put the user and the password into the URL.",
+    "WRONGPASS": "Correct the user and the password in the URL.",
+    "MOVED": "Connect to the node that holds the slot of the prefix, or use a server without a cluster.",
+    "ASK": "Connect to the node that holds the slot of the prefix, or use a server without a cluster.",
+    "CROSSSLOT": "Use a prefix without braces.",
+    "WRONGTYPE": "Somebody else has written under this prefix: choose another one.",
+}
+
+
+def closed_error(shown: str) -> StoreUnavailable:
+    """For every call after `close`, and before `open`."""
+    return StoreUnavailable(
+        f"The store at {shown} is not open; nothing was asked of it.",
+        todo="Open a store first, and let nobody use it after it was closed.",
+        facts={"url": shown, "outcome": "not done"},
+    )
+
+
+def unreachable_error(shown: str, why: str, script: Script | None, *, asked: bool) -> StoreUnavailable:
+    """For a server that did not answer; `asked` when it may have received what was asked."""
+    doubtful = asked and script is not None and script.writes
+    outcome = "Whether it was done is unknown." if doubtful else "Nothing was done."
+    return StoreUnavailable(
+        f"The Redis server at {shown} {why}. {outcome}",
+        todo="Read what is there and then decide again." if doubtful else "Try again when it can be reached.",
+        facts={"url": shown, "outcome": "unknown" if doubtful else "not done"},
+    )
+
+
+def store_error(shown: str, error: Exception, script: Script | None, *, asked: bool) -> StoreError:
+    """For whatever the driver has raised."""
+    if isinstance(error.__cause__, RedisError):  # the driver wraps what the server says to a new connection
+        return store_error(shown, error.__cause__, script, asked=asked)
+    words = _words_of(error)
+    for word, (what, todo) in _ONLY_FOR_NOW.items():
+        if word in words:
+            return StoreUnavailable(
+                f"The Redis server at {shown} {what}. Nothing was done.",
+                todo=todo,
+                facts={"url": shown, "outcome": "not done", "answer": word},
+            )
+    for word, todo in _SET_UP_WRONG.items():
+        if word in words:
+            return StoreMisconfigured(
+                f"The Redis server at {shown} refuses us: {_short(error)}.",
+                todo=todo,
+                facts={"url": shown, "outcome": "not done", "answer": word},
+            )
+    if isinstance(error, AuthenticationError | AuthorizationError):
+        return StoreMisconfigured(
+            f"The Redis server at {shown} refuses us: {_short(error)}.",
+            todo=_SET_UP_WRONG["NOAUTH"],
+            facts={"url": shown, "outcome": "not done"},
+        )
+    if isinstance(error, NO_ANSWER):
+        return unreachable_error(shown, f"cannot be reached ({_short(error)})", script, asked=asked)
+    if isinstance(error, ResponseError | RedisError):
+        return _answered(shown, error)
+    raise error
+
+
+def _answered(shown: str, error: Exception) -> StoreError:
+    if newer := _NEWER.search(str(error)):
+        return too_new(int(newer[1]), SCHEMA_VERSION, running=True)
+    return StoreError(
+        f"The Redis server at {shown} answered {_short(error)}.",
+        todo="Report this with the version of the server; it should not happen.",
+        facts={"url": shown},
+    )
+
+
+def lost_its_place(error: Exception) -> bool:
+    """Whether the server is no primary any more, so that every connection to it has to go."""
+    return not _words_of(error).isdisjoint({"READONLY", "MASTERDOWN"})
+
+
+def _words_of(error: Exception) -> set[str]:
+    """The server's word for an error comes first, or somewhere inside when a script was running."""
+    found = set(re.findall(r"[A-Z]{3,}", f"{getattr(error, 'status_code', None) or ''} {error}"))
+    return found | ({"MAXCLIENTS"} if "max number of clients" in str(error) else set())
+
+
+def _short(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:200].rstrip(".")
+
+
+MAX_CONNECTIONS = 16
+_FRESH_S = 0.01
+
+Greet = Callable[[AbstractConnection], Awaitable[None]]
+
+
+class Connections:
+    """A few connections to one server. `greet` is called on each new one before it is used."""
+
+    def __init__(self, address: Address, tag: str, timeout_s: float, greet: Greet) -> None:
+        self._address = address
+        self._tag = tag
+        self._timeout_s = timeout_s
+        self._greet = greet
+        self._idle: list[tuple[float, AbstractConnection]] = []
+        self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._open = False
+
+    @property
+    def shown(self) -> str:
+        """The address, without a password."""
+        return self._address.shown
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are let through."""
+        return self._open
+
+    def check_open(self) -> None:
+        """Raise unless calls are let through."""
+        if not self._open:
+            raise closed_error(self.shown)
+
+    def unlock(self) -> None:
+        """From now on calls are let through."""
+        self._open = True
+
+    async def close(self) -> None:
+        """Let go of every connection; those in use go when their call ends."""
+        self._open = False
+        await self.drop_idle()
+
+    async def drop_idle(self) -> None:
+        """Connect anew from here on, wherever the address leads by then."""
+        idle, self._idle = self._idle, []
+        for _, connection in idle:
+            await hang_up(connection)
+
+    def deadline(self) -> float:
+        """Until when a call that begins now may take, on the clock of the event loop."""
+        return asyncio.get_running_loop().time() + self._timeout_s
+
+    async def call(self, script: Script, *args: str | bytes | int, until: float | None = None) -> Any:
+        """What a script answers, before the deadline."""
+        self.check_open()
+        return await self.use(lambda connection: run(connection, self._tag, script, *args), script, until)
+
+    async def use(
+        self,
+        work: Callable[[AbstractConnection], Awaitable[Any]],
+        script: Script | None = None,
+        until: float | None = None,
+    ) -> Any:
+        """Do some work on a connection, before the deadline."""
+        asked = False
+        try:
+            async with asyncio.timeout_at(self.deadline() if until is None else until), self._room:
+                connection = await self._connection()
+                try:
+                    asked = True
+                    answer = await work(connection)
+                except RedisError as error:
+                    await self._settle(connection, error)
+                    raise
+                except BaseException:
+                    await connection.disconnect(nowait=True)
+                    raise
+                await self._put_away(connection)
+                return answer
+        except TimeoutError:
+            why = f"has not answered within {self._timeout_s:g} s"
+            raise unreachable_error(self.shown, why, script, asked=asked) from None
+        except (RedisError, OSError, EOFError) as error:
+            raise store_error(self.shown, error, script, asked=asked) from None
+
+    async def connect(self) -> AbstractConnection:
+        """A new connection that nobody has greeted."""
+        connection = self._address.make_connection()
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call]
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    async def _connection(self) -> AbstractConnection:
+        while self._idle:
+            since, connection = self._idle.pop()
+            if await self._is_sound(connection, since):
+                return connection
+        connection = await self.connect()
+        try:
+            await self._greet(connection)
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    async def _is_sound(self, connection: AbstractConnection, since: float) -> bool:
+        """Whether an idle connection can be used. If not, or if nobody waits for it any more, it goes."""
+        sound = False
+        try:
+            if asyncio.get_running_loop().time() - since > _FRESH_S:
+                # The loop may have been kept from seeing its end: it looks, and then hands on what it saw.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            # There is nothing to read on a sound connection: this is its end, or somebody's late answer.
+            sound = not await connection.can_read()
+        finally:
+            if not sound:
+                await connection.disconnect(nowait=True)
+        return sound
+
+    async def _settle(self, connection: AbstractConnection, error: RedisError) -> None:
+        await connection.disconnect(nowait=True)
+        if lost_its_place(error):
+            await self.drop_idle()
+
+    async def _put_away(self, connection: AbstractConnection) -> None:
+        if self._open:
+            self._idle.append((asyncio.get_running_loop().time(), connection))
+        else:
+            await hang_up(connection)
+
+
+async def run(connection: AbstractConnection, tag: str, script: Script, *args: str | bytes | int) -> Any:
+    """Call a script by its digest; a server that has not seen it yet is told its text."""
+    try:
+        return await ask(connection, "EVALSHA", script.sha, 1, tag, *args)
+    except NoScriptError:
+        await ask(connection, "SCRIPT LOAD", script.text)
+        return await ask(connection, "EVALSHA", script.sha, 1, tag, *args)
+
+
+async def ask(connection: AbstractConnection, *command: str | bytes | int) -> Any:
+    """One command and its answer."""
+    await connection.send_command(*command, check_health=False)
+    return await connection.read_response()
+
+
+async def hang_up(connection: AbstractConnection) -> None:
+    """Close a connection, whatever has become of it."""
+    try:
+        await connection.disconnect()
+    except (RedisError, OSError):
+        await connection.disconnect(nowait=True)

@@ -1,0 +1,289 @@
+"""What is asked of a server before it is trusted: on opening, and again on every new connection.
+
+A connection that had to be made anew may lead to another server: a replica that was promoted, or one
+that was restarted and has lost its latest writes. So each of them is looked at, its epoch is brought
+up to date, and the schema and the tables are loaded again should they be gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ResponseError
+
+from interlock.errors import (
+    ForeignSchema,
+    InvalidSettings,
+    StoreMisconfigured,
+    StoreTooOld,
+    StoreUnavailable,
+)
+from interlock.store.catalogue import Catalogue, Kind
+from interlock.store.migrations import check_fingerprints, too_new
+from interlock.store.redis import scripts
+from interlock.store.redis.codec import pack
+from interlock.store.redis.connections import ask, run
+
+OLDEST = (6, 2)
+_NUMBERS = re.compile(r"(\d+)\.(\d+)")
+
+
+class Server(msgspec.Struct, frozen=True):
+    """The facts that promises depend on."""
+
+    name: str
+    version: str
+    identity: str
+    """Of this run of this server, and of the history of its data."""
+    replica: bool
+    policy: str
+    appends: bool
+
+
+def read_info(text: str) -> Server:
+    """A server by its answer to INFO."""
+    lines = (line.partition(":") for line in text.splitlines() if ":" in line and not line.startswith("#"))
+    facts = {name: value.strip() for name, _, value in lines}
+    valkey = facts.get("server_name") == "valkey" or "valkey_version" in facts
+    version = facts.get("redis_version", "")
+    return Server(
+        name=f"Valkey {facts.get('valkey_version', version)}" if valkey else f"Redis {version}",
+        version=version,
+        identity=f"{facts.get('run_id', '')} {facts.get('master_replid', '')}",
+        replica=facts.get("role", "master") != "master",
+        policy=facts.get("maxmemory_policy", ""),
+        appends=facts.get("aof_enabled") == "1",
+    )
+
+
+_STRETCH = 65_536
+
+
+def used_memory(text: str) -> int | None:
+    """Return the bytes that a server uses for everything it keeps, by its answer to INFO.
+
+    In whole stretches: each command and connection moves the number by some bytes.
+    """
+    found = re.search(r"^used_memory:(\d+)\s*$", text, re.MULTILINE)
+    return int(found[1]) // _STRETCH * _STRETCH if found else None
+
+
+def check_server(server: Server, shown: str) -> None:
+    """Raise unless this server can keep what the store promises."""
+    numbers = _NUMBERS.match(server.version)
+    if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST:
+        raise StoreTooOld(
+            f"The server at {shown} is {server.name}; Redis {OLDEST[0]}.{OLDEST[1]} or any Valkey is needed.",
+            todo="Upgrade the server.",
+            facts={"url": shown, "version": server.version},
+        )
+    if server.replica:
+        raise StoreMisconfigured(
+            f"The server at {shown} is a replica, which takes no writes.",
+            todo="Point the URL at the primary.",
+            facts={"url": shown, "role": "replica"},
+        )
+    if server.policy != "noeviction":
+        raise StoreMisconfigured(
+            f"The server at {shown} has maxmemory-policy {server.policy or 'unknown'}: "
+            "when its memory is full it would throw records away.",
+            allowed=("noeviction",),
+            todo="Set `maxmemory-policy noeviction` (CONFIG SET, and in redis.conf), or use another server.",
+            facts={"url": shown, "maxmemory_policy": server.policy},
+        )
+
+
+def durability_of(server: Server, settings: Mapping[str, str] | None) -> tuple[bool, str]:
+    """Whether what was acknowledged survives a crash of the machine, and why.
+
+    `settings` is what CONFIG GET answers; None where that is forbidden, as on managed servers.
+    """
+    if not server.appends:
+        return False, "appendonly no: whatever came after the last snapshot is lost in a crash"
+    if settings is None:
+        return False, "appendonly yes, appendfsync unknown (CONFIG is forbidden): a crash may lose the latest"
+    every = settings.get("appendfsync", "unknown")
+    if every == "always" and settings.get("no-appendfsync-on-rewrite") == "yes":
+        return False, "appendfsync always, but no-appendfsync-on-rewrite yes: not while the file is rewritten"
+    if every == "always":
+        return True, "appendonly yes, appendfsync always: on disk before it is acknowledged"
+    if every == "everysec":
+        return False, "appendonly yes, appendfsync everysec: a crash of the machine may lose the last second"
+    return False, f"appendonly yes, appendfsync {every}: a crash of the machine may lose the latest"
+
+
+_TODO = "Export what you need with the version that made it, and start with another prefix or database."
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite")
+_SCAN_STEP, _SCAN_STEPS = 10_000, 100
+_STEPS_AT_ONCE = 20
+"""Steps of a migration within one deadline."""
+
+
+class Handshake:
+    """Greets servers for one store, and remembers what the latest said."""
+
+    def __init__(self, tag: str, shown: str, catalogue: Catalogue) -> None:
+        self._tag = tag
+        self._shown = shown
+        self.learn(catalogue)
+        self._opened = False
+        self.server_name = ""
+        self.durability = (False, "unknown until the store is open")
+
+    def learn(self, catalogue: Catalogue) -> None:
+        """Load these tables from now on."""
+        self._tables = pack([_table_of(kind) for kind in catalogue.values()])
+
+    async def loading(self, connection: AbstractConnection) -> None:
+        """Load the tables into a server that is known, also where it has older ones."""
+        await self._agree(connection, await self._look(connection), "", running=False)
+
+    async def first(self, connection: AbstractConnection) -> bool:
+        """On opening: also look whether the prefix belongs to somebody else, and how durable it is.
+
+        Returns whether the store is open; False when it is being migrated and has to be asked again.
+        """
+        server = await self._look(connection)
+        check_server(server, self._shown)
+        foreign = await self._foreign_key(connection)
+        if await self._agree(connection, server, foreign, most=_STEPS_AT_ONCE) is None:
+            return False
+        self.durability = durability_of(server, await _settings(connection))
+        self.server_name = server.name
+        self._opened = True
+        return True
+
+    async def size_bytes(self, connection: AbstractConnection) -> int | None:
+        """Return the memory that the server uses, which it knows without counting.
+
+        It is that of the whole server: Redis adds up neither databases nor the keys of a prefix.
+        """
+        text: bytes = await ask(connection, "INFO", "memory")
+        return used_memory(text.decode(errors="replace"))
+
+    async def again(self, connection: AbstractConnection) -> int:
+        """The epoch, brought up to date."""
+        server = await self._look(connection)
+        if server.replica:
+            raise StoreUnavailable(
+                f"The Redis server at {self._shown} has become a replica. Nothing was done.",
+                todo="Wait for the fail-over to end, or point the URL at the primary.",
+                facts={"url": self._shown, "outcome": "not done"},
+            )
+        check_server(server, self._shown)
+        return await self._agree(connection, server, "") or 0
+
+    async def __call__(self, connection: AbstractConnection) -> None:
+        """On every new connection of a store that is open."""
+        if self._opened:
+            await self.again(connection)
+
+    async def _look(self, connection: AbstractConnection) -> Server:
+        text: bytes = await ask(connection, "INFO")
+        return read_info(text.decode(errors="replace"))
+
+    async def _agree(
+        self,
+        connection: AbstractConnection,
+        server: Server,
+        foreign: str,
+        *,
+        running: bool | None = None,
+        most: int | None = None,
+    ) -> int | None:
+        """Return the epoch; None when it took more than `most` steps to migrate the store."""
+        fingerprints = pack([migration.fingerprint for migration in scripts.MIGRATIONS])
+        runs = "running" if (self._opened if running is None else running) else ""
+        asked = (scripts.SCHEMA_VERSION, server.identity, foreign, self._tables, fingerprints, runs)
+        answer = await run(connection, self._tag, scripts.OPEN, *asked)
+        if answer[0] == b"older":
+            if not await self._migrate(connection, int(answer[1]), most):
+                return None
+            answer = await run(connection, self._tag, scripts.OPEN, *asked)
+        said, about, *more = (part.decode(errors="replace") for part in answer)
+        if said == "newer":
+            raise too_new(int(about), scripts.SCHEMA_VERSION, running=self._opened)
+        if said == "changed":
+            check_fingerprints(scripts.MIGRATIONS, {int(about): more[0]}, self._shown, todo=_TODO)
+        if said == "foreign":
+            raise ForeignSchema(
+                f"The key {about} at {self._shown} belongs to somebody else.",
+                todo="Choose another prefix or another database number.",
+                facts={"url": self._shown, "key": about},
+            )
+        return int(about)
+
+    async def _migrate(self, connection: AbstractConnection, version: int, most: int | None) -> bool:
+        """Migrate the store in short steps, because the server does nothing else meanwhile."""
+        steps = 0
+        for migration in scripts.MIGRATIONS[version:]:
+            script = scripts.migrating(migration)
+            while await run(connection, self._tag, script) == b"more":
+                steps += 1
+                if steps == most:
+                    return False
+        return True
+
+    async def _foreign_key(self, connection: AbstractConnection) -> str:
+        """A key under our prefix where there is no schema yet; the search is bounded in large databases."""
+        if await ask(connection, "EXISTS", f"{self._tag}:schema"):
+            return ""
+        place: Any = b"0"
+        for _ in range(_SCAN_STEPS):
+            pattern = f"{self._tag}:*"
+            place, found = await ask(connection, "SCAN", place, "MATCH", pattern, "COUNT", _SCAN_STEP)
+            if found:
+                return str(found[0].decode(errors="replace"))
+            if place == b"0":
+                break
+        return ""
+
+
+def check_names(prefix: str, catalogue: Catalogue) -> None:
+    """Raise for names that would make keys ambiguous."""
+    if not _NAME.fullmatch(prefix):
+        raise InvalidSettings(
+            f"The prefix {prefix[:80]!r} is none.",
+            todo="Use 1 to 64 letters, digits, dots, dashes and underscores.",
+            facts={"prefix": prefix[:80]},
+        )
+    for name, kind in catalogue.items():
+        if ":" in name:
+            raise InvalidSettings(
+                f"The kind {name!r} cannot be kept in Redis.",
+                todo="Choose a name without a colon.",
+                facts={"kind": name},
+            )
+        for state in kind.states:
+            if "\n" in state:
+                raise InvalidSettings(
+                    f"The state {state!r} of the kind {name!r} cannot be kept in Redis.",
+                    todo="Choose a name without a line break.",
+                    facts={"kind": name, "state": state},
+                )
+
+
+def _table_of(kind: Kind) -> tuple[str, str, list[str], list[str]]:
+    changes = sorted(f"{source}>{target}" for source, target in kind.paths)
+    beginnings = sorted(f">{state}" for state in kind.states if kind.allows("", state))
+    paths, ends = beginnings + changes, sorted(kind.ended)
+    digest = hashlib.sha256("\n".join((*paths, "", *ends)).encode()).hexdigest()[:16]
+    return kind.name, digest, paths, ends
+
+
+async def _settings(connection: AbstractConnection) -> dict[str, str] | None:
+    """What CONFIG says; None where it is forbidden or renamed, as on managed servers."""
+    settings: dict[str, str] = {}
+    try:
+        for name in _SETTINGS:
+            found = await ask(connection, "CONFIG GET", name)
+            settings |= {found[0].decode(): found[1].decode()} if found else {}
+    except ResponseError:
+        return None
+    return settings

@@ -1,0 +1,555 @@
+"""The threads of a store: one writes, one reads and notices what other processes commit.
+
+SQLite blocks, so each connection lives in one thread, to which coroutines hand calls. A caller waits no
+longer than its deadline: a call that has not begun by then never begins, and the caller is told so; one that
+has begun may yet be done, and the caller is told that. Nothing of this needs the thread to answer.
+
+Writing. Calls that wait while a transaction is being flushed to the disk go into the next one together: one
+flush serves many callers, and none waits for a timer. Each call is judged for itself. Should the data of one
+break the transaction, it is undone and every call gets one of its own. Other processes may hold the write
+lock. It is asked for at the beginning (`BEGIN IMMEDIATE`: a read transaction that later wants to write could
+not wait), again and again until no caller waits any longer.
+
+Reading. With a write-ahead log readers see the last commit and hold up no writer. While there are
+subscribers, the thread looks between its calls whether the database has changed: SQLite tells that from a few
+bytes of shared memory, and has no way to say so by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from interlock.errors import SchemaTooNew, StoreError, StoreUnavailable
+from interlock.store.catalogue import Catalogue
+from interlock.store.contract import Wake
+from interlock.store.sqlite.database import (
+    HeldClock,
+    check_floor,
+    connect,
+    leave_mark,
+    load_kinds,
+    open_database,
+    places_of,
+)
+from interlock.store.sqlite.failures import (
+    BAD_DATA,
+    NOTHING,
+    UNKNOWN,
+    code_of,
+    is_busy,
+    late,
+    not_open,
+    store_error,
+)
+from interlock.store.sqlite.transaction import Moves, RowCache, Transaction
+from interlock.store.sqlite.writes import Move
+
+T = TypeVar("T")
+
+
+class Call:
+    """One piece of work that a caller waits for."""
+
+    __slots__ = (
+        "_lock",
+        "begun",
+        "dropped",
+        "error",
+        "future",
+        "loop",
+        "result",
+        "settled",
+        "weight",
+        "work",
+    )
+
+    def __init__(self, work: Callable[[Any], Any], *, settled: bool = False, weight: int = 1) -> None:
+        self.work = work
+        self.settled = settled
+        """It looks for itself, so what was judged before it must be in the tables."""
+        self.weight = weight
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self.loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.begun = False
+        self.dropped = False
+        self._lock = threading.Lock()
+
+    def begin(self) -> bool:
+        """Asked by the thread before it touches anything: whether somebody still waits."""
+        with self._lock:
+            self.begun = not self.dropped
+            return self.begun
+
+    def drop(self) -> bool:
+        """Nobody waits any longer; whether that came before it began."""
+        with self._lock:
+            self.dropped = True
+            return not self.begun
+
+    def run(self, subject: object) -> None:
+        """Do it; what it raises is for its caller."""
+        self.result = self.error = None
+        try:
+            self.result = self.work(subject)
+        except BaseException as error:  # noqa: BLE001 - it is raised again where somebody waits for it
+            self.error = error
+
+
+def deliver(jobs: Iterable[Call]) -> None:
+    """Tell the callers; one wake-up for all that share a loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+    for job in jobs:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, done in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there
+            loop.call_soon_threadsafe(_settle, done)
+
+
+def _settle(jobs: list[Call]) -> None:
+    for job in jobs:
+        if not job.future.done():
+            job.future.set_result(None)
+
+
+class DatabaseThread(ABC):
+    """A thread with a queue. It opens its connection first, and closes it last."""
+
+    def __init__(self, name: str, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._queue: SimpleQueue[Call | None] = SimpleQueue()
+        """None is a nudge: no work, but a reason to look around."""
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self._gate = threading.Lock()
+        self._accepting = False
+        self._closing: Call | None = None
+
+    @abstractmethod
+    def late(self, outcome: str) -> StoreUnavailable:
+        """What a caller is told whose deadline has passed."""
+
+    @abstractmethod
+    def not_open(self) -> StoreUnavailable:
+        """What a caller is told who comes too early or after the end."""
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Connect; in the thread."""
+
+    @abstractmethod
+    def _serve(self, job: Call) -> None:
+        """Do a job, with others that wait if that is cheaper, and deliver; in the thread."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Disconnect; in the thread."""
+
+    @property
+    def takes_longer(self) -> bool:
+        """Whether what is being done may take longer than a deadline, and is known to go on."""
+        return False
+
+    def stuck(self) -> None:  # noqa: B027 - a thread that writes can only be waited for
+        """A job was given up while it was being done; called in the caller's thread."""
+
+    async def start(self) -> None:
+        """Run until closed; returns once the connection is open, or raises why it is not."""
+        opening = Call(lambda _: self._open())
+        self._queue.put(opening)
+        self._thread.start()
+        try:
+            await self._outcome(opening)
+        except BaseException:
+            self._put_end()  # should it open later, when nobody waits any longer
+            raise
+        self._accepting = True
+
+    async def do(self, work: Callable[[Any], T], *, settled: bool = False, weight: int = 1) -> T:
+        """Have it done in the thread."""
+        job = Call(work, settled=settled, weight=weight)
+        with self._gate:
+            self.check_open()
+            self._queue.put(job)
+        await self._outcome(job)
+        result: T = job.result
+        return result
+
+    @property
+    def is_open(self) -> bool:
+        """Whether work is taken."""
+        return self._accepting
+
+    def check_open(self) -> None:
+        """Raise before the start and after the end."""
+        if not self._accepting:
+            raise self.not_open()
+
+    async def close(self) -> None:
+        """Finish what was handed in, then let go of everything."""
+        with self._gate:
+            if not self._accepting:
+                return
+            self._accepting = False
+            closing = self._put_end()
+        with contextlib.suppress(StoreUnavailable):  # it hangs; the thread ends with the process
+            await self._outcome(closing)
+            self._thread.join(self.timeout_s)
+
+    def _put_end(self) -> Call:
+        self._closing = Call(lambda _: self._close())
+        self._queue.put(self._closing)
+        return self._closing
+
+    async def _outcome(self, job: Call) -> None:
+        timer = job.loop.call_later(self.timeout_s, self._give_up, job)
+        try:
+            await job.future
+        finally:
+            timer.cancel()
+            job.drop()
+        if job.error is not None:
+            raise job.error
+
+    def _give_up(self, job: Call) -> None:
+        if job.future.done():
+            return
+        if self.takes_longer:
+            job.loop.call_later(self.timeout_s, self._give_up, job)
+        else:
+            never = job.drop()
+            job.future.set_exception(self.late(NOTHING if never else UNKNOWN))
+            if not never:
+                self.stuck()
+
+    def _main(self) -> None:
+        opening = self._next()
+        opening.begin()
+        opening.run(None)
+        deliver([opening])
+        if opening.error is not None:
+            return
+        while (job := self._next()) is not self._closing:
+            self._serve(job)
+        job.run(None)
+        deliver([job])
+
+    def _next(self) -> Call:
+        while (job := self._queue.get()) is None:
+            pass
+        return job
+
+
+LOOK_EVERY_S = 0.02
+LOOK_SOON_S = 0.005
+"""While things happen; a machine at rest is not woken that often."""
+_SOON_FOR_S = 10.0
+_RETRY_S = 0.001
+
+
+class Subscribers:
+    """Who wants to be woken."""
+
+    def __init__(self) -> None:
+        self._wakes: dict[object, Wake] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._wakes)
+
+    def add(self, wake: Wake) -> Callable[[], None]:
+        """From now on; returns how to stop it."""
+        token = object()
+        self._wakes[token] = wake
+
+        def stop() -> None:
+            self._wakes.pop(token, None)
+
+        return stop
+
+    def clear(self) -> None:
+        """Nobody is woken any more."""
+        self._wakes.clear()
+
+    def wake(self) -> None:
+        """Wake everybody. One that cannot be woken does not keep the others asleep."""
+        for wake in list(self._wakes.values()):
+            with contextlib.suppress(Exception):
+                wake()
+
+
+class Reader(DatabaseThread):
+    """Owns the connection that reads."""
+
+    def __init__(self, path: Path, timeout_s: float, subscribers: Subscribers) -> None:
+        super().__init__(f"interlock reader of {path.name}", timeout_s)
+        self._path = path
+        self._subscribers = subscribers
+        self._seen = 0
+        self._seen_at = float("-inf")
+        self._connection: sqlite3.Connection
+
+    def nudge(self) -> None:
+        """Somebody has subscribed: look at once, and then again and again."""
+        self._queue.put(None)
+
+    def late(self, _outcome: str) -> StoreUnavailable:
+        """What a caller is told whose deadline has passed; a read leaves nothing to wonder about."""
+        return late(self._path, self.timeout_s, NOTHING)
+
+    def not_open(self) -> StoreUnavailable:
+        """What a caller is told who comes too early or after the end."""
+        return not_open(self._path)
+
+    def stuck(self) -> None:
+        """Stop the statement, so that the next one is not late as well."""
+        if self.is_open:
+            self._connection.interrupt()
+
+    def _open(self) -> None:
+        self._connection = connect(self._path)
+        self._connection.execute("PRAGMA query_only = ON")
+
+    def _close(self) -> None:
+        self._connection.close()
+
+    def _serve(self, job: Call) -> None:
+        while job.begin():
+            job.run(self._connection)
+            if not (isinstance(job.error, sqlite3.Error) and _passing(job.error)):
+                break
+            time.sleep(_RETRY_S)
+        if isinstance(job.error, sqlite3.Error | OverflowError | UnicodeError):
+            job.error = store_error(job.error, self._path)
+        deliver([job])
+
+    def _next(self) -> Call:
+        while True:
+            try:
+                job = self._queue.get(timeout=self._pause_s())
+            except Empty:
+                self._look()
+                continue
+            if job is not None:
+                return job
+            self._look()
+            # What was committed before this look can no longer be told from what came after.
+            self._subscribers.wake()
+
+    def _look(self) -> None:
+        with contextlib.suppress(sqlite3.Error):  # the next look is soon
+            (seen,) = self._connection.execute("PRAGMA data_version").fetchone()
+            if seen != self._seen:
+                self._seen, self._seen_at = seen, time.monotonic()
+                self._subscribers.wake()
+
+    def _pause_s(self) -> float | None:
+        """How long to wait for a job before the next look; for ever when nobody wants to be woken."""
+        if not self._subscribers:
+            return None
+        return LOOK_SOON_S if time.monotonic() - self._seen_at < _SOON_FOR_S else LOOK_EVERY_S
+
+
+def _passing(error: sqlite3.Error) -> bool:
+    """It met another process that repairs the log, or an interruption that was meant for another job."""
+    return is_busy(error) or code_of(error) == sqlite3.SQLITE_INTERRUPT
+
+
+MOST_AT_ONCE = 2_000
+"""Commits in one transaction: more would make the first wait for the last without sparing anything."""
+
+
+class _BrokenError(Exception):
+    """A judgement ended half-way."""
+
+
+class Writer(DatabaseThread):
+    """Owns the connection that writes."""
+
+    def __init__(
+        self,
+        path: Path,
+        catalogue: Catalogue,
+        clock: HeldClock,
+        timeout_s: float,
+        committed: Callable[[], None],
+    ) -> None:
+        super().__init__(f"interlock writer of {path.name}", timeout_s)
+        self.transactions = 0
+        """How many have written something: what group commit spares."""
+        self._path = path
+        self._catalogue = catalogue
+        self._clock = clock
+        self._committed = committed
+        self._memory = RowCache(catalogue)
+        self._moves: Moves = {}
+        self._connection: sqlite3.Connection
+        self._is_migrating = False
+
+    @property
+    def takes_longer(self) -> bool:
+        """A migration of millions of records takes minutes; to give it up would begin it again."""
+        return self._is_migrating
+
+    def late(self, outcome: str) -> StoreUnavailable:
+        """What a caller is told whose deadline has passed."""
+        return late(self._path, self.timeout_s, outcome)
+
+    def not_open(self) -> StoreUnavailable:
+        """What a caller is told who comes too early or after the end."""
+        return not_open(self._path)
+
+    def _open(self) -> None:
+        def migrating() -> None:
+            self._is_migrating = True
+
+        try:
+            self._connection = open_database(
+                self._path, self._catalogue, self._clock, self.timeout_s, migrating
+            )
+        finally:
+            self._is_migrating = False
+        self._moves = _moves(self._catalogue, places_of(self._connection))
+
+    async def learn(self, kinds: Catalogue) -> None:
+        """Load the tables of more kinds."""
+        catalogue = {**self._catalogue, **kinds}
+
+        def work(ledger: Transaction) -> Moves:
+            load_kinds(ledger.connection, kinds)
+            return _moves(catalogue, places_of(ledger.connection))
+
+        moves = await self.do(work, settled=True)
+        # Replaced when the transaction is committed, so that nothing is judged by tables that were undone.
+        self._catalogue, self._moves = catalogue, moves
+        self._memory.learn(kinds)
+
+    def _close(self) -> None:
+        with suppress(sqlite3.Error, OSError):  # it is a help, no promise
+            leave_mark(self._connection, self._path)
+        self._connection.close()
+
+    def _serve(self, job: Call) -> None:
+        before = self.transactions
+        jobs = [job]
+        if self._begin(jobs):
+            jobs += self._waiting(MOST_AT_ONCE - job.weight)
+            if not self._transact(jobs):
+                for one in jobs:
+                    if self._begin([one]):
+                        self._transact([one])
+        deliver(jobs)
+        if self.transactions > before:
+            self._committed()
+
+    def _begin(self, jobs: list[Call]) -> bool:
+        """Get the write lock; False when it was refused for good or nobody waits any longer."""
+        while not all(job.dropped for job in jobs):
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                check_floor(self._connection)
+            except SchemaTooNew as error:
+                self._undo()
+                _fail(jobs, error)
+                return False
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    _fail(jobs, store_error(error, self._path))
+                    return False
+            else:
+                return True
+            time.sleep(_RETRY_S)
+        return False
+
+    def _waiting(self, room: int) -> list[Call]:
+        """What has come in meanwhile; what makes the thread end stays where it is."""
+        jobs: list[Call] = []
+        while room > 0:
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                break
+            if job is self._closing:
+                self._queue.put(job)  # nothing is handed in behind it
+                break
+            if job is not None:
+                jobs.append(job)
+                room -= job.weight
+        return jobs
+
+    def _transact(self, jobs: list[Call]) -> bool:
+        """All of them in the transaction that was begun; False when each has to go alone."""
+        live = [job for job in jobs if job.begin()]
+        outcome = NOTHING
+        try:
+            ledger = Transaction(self._connection, self._moves, self._clock, self._memory)
+            _judge(live, ledger)
+            outcome = UNKNOWN
+            self._connection.execute("COMMIT")
+        except (*BAD_DATA, _BrokenError) as error:
+            self._undo()
+            if len(live) > 1:
+                return False
+            _fail(live, _cause(error, self._path))
+        except sqlite3.Error as error:
+            self._undo()
+            _fail(live, store_error(error, self._path, outcome))
+        else:
+            self.transactions += ledger.wrote
+            for job in live:
+                if isinstance(job.error, sqlite3.Error):
+                    job.error = store_error(job.error, self._path)
+        return True
+
+    def _undo(self) -> None:
+        """After some errors SQLite has rolled back by itself."""
+        self._memory.forget()
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+def _judge(jobs: list[Call], ledger: Transaction) -> None:
+    for job in jobs:
+        if job.settled:
+            ledger.flush()
+        job.run(ledger)
+        if ledger.broken:
+            raise _BrokenError from job.error
+    ledger.flush()
+
+
+def _moves(catalogue: Catalogue, places: dict[str, dict[str, int]]) -> Moves:
+    """Every step that is legal: one look-up says so, and where it leads."""
+    return {
+        kind.name: {
+            (source, target): Move(target, places[kind.name][target])
+            for source in ("", *kind.states)
+            for target in kind.states
+            if kind.allows(source, target)
+        }
+        for kind in catalogue.values()
+    }
+
+
+def _cause(error: Exception, path: Path) -> BaseException:
+    cause = error.__cause__ if isinstance(error, _BrokenError) else error
+    return store_error(cause, path) if isinstance(cause, (sqlite3.Error, *BAD_DATA)) else cause or error
+
+
+def _fail(jobs: list[Call], error: BaseException) -> None:
+    for job in jobs:
+        job.error = error if len(jobs) == 1 or not isinstance(error, StoreError) else _copy(error)
+
+
+def _copy(error: StoreError) -> StoreError:
+    """Each caller raises an error of its own: a shared one would collect all their tracebacks."""
+    return type(error)(error.sentence, allowed=error.allowed, todo=error.todo, facts=error.facts)

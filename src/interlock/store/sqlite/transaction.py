@@ -1,0 +1,395 @@
+"""One write transaction: commits are judged by what is known in it, and old records are pruned.
+
+Everything is judged in Python against versions that were read in the same transaction, and written
+in a few statements at its end. So many callers share one transaction, and one flush of the disk, and
+none of them can be disturbed by a neighbour that is refused. A record that two commits of one
+transaction change is judged the second time by what the first made of it.
+
+Pruning removes records that ended long ago, with their journal, a bounded batch at a time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypeAlias
+
+from interlock.store.ranking import moment
+from interlock.store.records import (
+    Batch,
+    Change,
+    Commit,
+    Committed,
+    Conflict,
+    Illegal,
+    Outcome,
+    Pruned,
+    Record,
+    Recorded,
+    Refused,
+    Repeated,
+    Request,
+    RequestReused,
+    TooLate,
+    Work,
+)
+from interlock.store.sqlite import journal
+from interlock.store.sqlite.database import HeldClock, connect
+from interlock.store.sqlite.failures import store_error
+from interlock.store.sqlite.queries import number_at
+from interlock.store.sqlite.rows import (
+    GIVEN_OF_STATE,
+    NUMBERS,
+    PLACE_BITS,
+    REQUEST,
+    STATE_OF_GIVEN,
+    labels_of,
+    list_text,
+    recorded_of,
+    row_of_recorded,
+)
+from interlock.store.sqlite.writes import Move, Pending, Stand
+
+# What a shell has added may be further than `progress` says.
+_PROGRESS = """
+SELECT
+  max(sequence, ifnull((SELECT max(sequence) FROM journal_rows), 0)),
+  max(number, ifnull((SELECT max(number) FROM record_given), 0)),
+  latest_us
+FROM progress
+"""
+_MOVE_ON = "UPDATE progress SET sequence = ?, number = ?, latest_us = ?"
+_REQUESTS = f"SELECT {REQUEST} FROM requests WHERE id IN (SELECT value FROM json_each(?))"
+_STANDING = f"""
+SELECT g.id, s.key, s.version, s.updated_us, p.name, g.queue, g.parent, g.labels, g.priority
+FROM json_each(?2) AS wanted CROSS JOIN record_given AS g ON g.kind = ?1 AND g.id = wanted.value
+{STATE_OF_GIVEN}
+"""
+
+Moves: TypeAlias = Mapping[str, Mapping[tuple[str, str], Move]]
+"""By kind, and by the states that a legal step joins; the first of them is empty for a creation."""
+
+RowState: TypeAlias = tuple[int, Stand]
+"""The key of a record, and how it stands."""
+
+Known: TypeAlias = dict[str, dict[str, RowState]]
+
+ABSENT: RowState = (0, Stand(0, "", (None, None, (), 0), None))
+
+
+class RowCache:
+    """What a writer may go on knowing from one transaction to the next.
+
+    SQLite tells a connection whether any other has committed since; as long as none has, what this one
+    read or wrote is how it is. It spares reading a record that was claimed a moment ago.
+    """
+
+    def __init__(self, kinds: Iterable[str], most: int = 20_000) -> None:
+        self._most = most
+        self._seen = -1
+        self._known: Known = {kind: {} for kind in kinds}
+
+    def learn(self, kinds: Iterable[str]) -> None:
+        """Know about more kinds."""
+        self._known = {**{kind: {} for kind in kinds}, **self._known}
+
+    def recall(self, connection: sqlite3.Connection) -> Known:
+        """What is still true; asked in a transaction, so that it stays true to its end."""
+        (seen,) = connection.execute("PRAGMA data_version").fetchone()
+        if seen != self._seen or sum(map(len, self._known.values())) > self._most:
+            self.forget()
+            self._seen = seen
+        return self._known
+
+    def forget(self) -> None:
+        """What was written has been undone, or changed by somebody else."""
+        for standings in self._known.values():
+            standings.clear()
+
+
+class Transaction:
+    """What happens between BEGIN and COMMIT."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, moves: Moves, clock: HeldClock, memory: RowCache
+    ) -> None:
+        self.connection = connection
+        self.wrote = False
+        self.broken = False
+        """Data that cannot be kept ended a judgement half-way: the transaction has to be given up."""
+        self._moves = moves
+        self._memory = memory
+        self._known = memory.recall(connection)
+        self._requests: dict[str, Recorded | None] = {}
+        self._work: Sequence[Work] = ()
+        sequence, number, latest_us = connection.execute(_PROGRESS).fetchone()
+        # Later than all before: records are listed by their numbers, and so by the time of their creation.
+        self._begin(clock.read(latest_us + 1), number, sequence)
+
+    def judge(self, work: Sequence[Work]) -> list[Outcome]:
+        """Whether each can become true; those that can are remembered, to be written by `flush`."""
+        self.broken = True
+        self._work = work
+        outcomes: list[Outcome] = []
+        for item in work:
+            if isinstance(item, Batch):
+                outcomes += self._judge_batch(item)
+            else:
+                outcomes.append(self._judge_one(item))
+        self.broken = False
+        return outcomes
+
+    def take(self, keyed: Iterable[tuple[int, Record]]) -> None:
+        """These were read in this transaction, and need not be read again."""
+        stand = ABSENT[1]
+        for key, record in keyed:
+            placing = (record.queue, record.parent, record.labels, record.priority)
+            found = Stand(record.version, record.state, placing, record.updated_at)
+            if found != stand:
+                stand = found
+            self._known[record.kind][record.id] = (key, stand)
+
+    def flush(self) -> None:
+        """Write what was judged."""
+        pending = self._pending
+        if pending:
+            self.wrote = True
+            self._learn_numbers(pending.write())
+            sequence = pending.entries.sequence
+            self.connection.execute(_MOVE_ON, (sequence, pending.number, self.now_us))
+            self._begin(self.now_us + pending.creates, pending.number, sequence)
+
+    def forget(self) -> None:
+        """Something was changed behind this ledger's back."""
+        self.wrote = True
+        self._memory.forget()
+        self._requests.clear()
+
+    def _begin(self, now_us: int, number: int, sequence: int) -> None:
+        self.now_us = now_us
+        self.now = moment(now_us)
+        self._committed = Committed(self.now)
+        self._pending = Pending(self.connection, self.now, now_us, number, sequence)
+
+    def _judge_batch(self, batch: Batch) -> list[Outcome]:
+        """All at once if they stand alike and nothing is in the way; otherwise one by one."""
+        change, names, not_after = batch.change, batch.ids, batch.not_after
+        if not_after is not None and self.now > not_after:
+            return [TooLate(not_after, self.now)] * len(names)
+        standings = self._standings(change.kind, names)
+        stand = standings[0][1]
+        move = self._moves[change.kind].get((stand.state, change.state))
+        if move is None or stand.version != change.expected or not _are_alike(standings, batch.expected_at):
+            return [self._judge_one(commit) for commit in batch.commits()]
+        if change.expected:
+            keys = [key for key, _ in standings]
+            after = self._pending.change(change, move, stand, keys, batch.result)
+        else:
+            after = self._pending.create(change, move, names, batch.given, batch.result)
+        self._keep(change.kind, names, *after)
+        return [self._committed] * len(names)
+
+    def _judge_one(self, commit: Commit) -> Outcome:
+        request, not_after, changes = commit.request, commit.not_after, commit.changes
+        if request is not None and (repeat := self._repeat(request)) is not None:
+            return repeat
+        if not_after is not None and self.now > not_after:
+            return TooLate(not_after, self.now)
+        if (refusal := self._why_not(changes)) is not None:
+            return refusal
+        for change in changes:
+            self._write(change)
+        for refused in commit.refusals:
+            [(key, stand)] = self._standings(refused.kind, (refused.id,))
+            self._pending.entries.refuse(key & NUMBERS, refused.kind, refused.id, stand.version, refused.note)
+        if request is not None:
+            recorded = self._requests[request.id] = self._record(request)
+            self._pending.recorded.append(row_of_recorded(recorded))
+        return self._committed
+
+    def _repeat(self, request: Request) -> Outcome | None:
+        if request.id not in self._requests:
+            self._learn_requests()
+        found = self._requests[request.id]
+        if found is None or found.expires_at <= self.now:
+            return None
+        same = found.fingerprint == request.fingerprint
+        return Repeated(found) if same else RequestReused(found, request.fingerprint)
+
+    def _why_not(self, changes: Sequence[Change]) -> Conflict | Illegal | None:
+        """A conflict anywhere comes before an illegal step: it was decided on something outdated."""
+        illegal: Illegal | None = None
+        for change in changes:
+            kind = change.kind
+            [(_, stand)] = self._standings(kind, (change.id,))
+            if stand.version != change.expected or not _was_expected(change.expected_at, stand):
+                return Conflict(change.key, change.expected, stand.version)
+            if illegal is None and (stand.state, change.state) not in self._moves[kind]:
+                illegal = Illegal(change.key, stand.state, change.state)
+        return illegal
+
+    def _write(self, change: Change) -> None:
+        kind, name = change.kind, change.id
+        key, stand = self._known[kind][name]
+        move = self._moves[kind][stand.state, change.state]
+        results = () if change.result is None else (change.result,)
+        if change.expected:
+            after = self._pending.change(change, move, stand, (key,), results)
+        else:
+            after = self._pending.create(change, move, (name,), (change.given or b"",), results)
+        self._keep(kind, (name,), *after)
+
+    def _keep(self, kind: str, names: Sequence[str], keys: list[int], stand: Stand) -> None:
+        self._known[kind].update(zip(names, [(key, stand) for key in keys], strict=True))
+
+    def _standings(self, kind: str, names: Sequence[str]) -> list[RowState]:
+        """How these records stand; the first that is not known makes all of this call known."""
+        known = self._known[kind]
+        if any(name not in known for name in names):
+            self._learn_records()
+        return [known[name] for name in names]
+
+    def _learn_records(self) -> None:
+        wanted: dict[str, dict[str, None]] = {}
+        for item in self._work:
+            for kind, name in _touched(item):
+                if name not in self._known[kind]:
+                    wanted.setdefault(kind, {})[name] = None
+        for kind, names in wanted.items():
+            known = self._known[kind]
+            known.update(dict.fromkeys(names, ABSENT))
+            stand = ABSENT[1]
+            for row in self.connection.execute(_STANDING, (kind, list_text(list(names)))):
+                name, key, version, since_us, state, queue, parent, labels, priority = row
+                placing = (queue, parent, labels_of(labels), priority)
+                found = Stand(version, state, placing, moment(since_us))
+                if found != stand:
+                    stand = found
+                known[name] = (key, stand)
+
+    def _learn_numbers(self, renumbered: Iterable[tuple[str, str, int]]) -> None:
+        """Records that were created have got other numbers than they are known by."""
+        for kind, name, number in renumbered:
+            key, stand = self._known[kind][name]
+            self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
+
+    def _learn_requests(self) -> None:
+        asked = [item.request.id for item in self._work if isinstance(item, Commit) and item.request]
+        unknown = [name for name in asked if name not in self._requests]
+        self._requests.update(dict.fromkeys(unknown))
+        for row in self.connection.execute(_REQUESTS, (list_text(unknown),)):
+            self._requests[row[0]] = recorded_of(row)
+
+    def _record(self, request: Request) -> Recorded:
+        return Recorded(
+            id=request.id,
+            endpoint=request.endpoint,
+            fingerprint=request.fingerprint,
+            answer=request.answer,
+            created_at=self.now,
+            expires_at=self.now + timedelta(seconds=request.ttl_s),
+        )
+
+
+def _are_alike(standings: Sequence[RowState], expected_at: Sequence[datetime | None]) -> bool:
+    """Whether all are in the same version, state and place, written when it was expected."""
+    first = standings[0][1]
+    if len({id(stand) for _, stand in standings}) == 1:
+        return not first.version or {None, first.since}.issuperset(expected_at)
+    if any(stand[:3] != first[:3] for _, stand in standings):
+        return False
+    return all(_was_expected(at, stand) for at, (_, stand) in zip(expected_at, standings, strict=False))
+
+
+def _was_expected(at: datetime | None, stand: Stand) -> bool:
+    """Whether the version was written then; what is not there was never written."""
+    return at is None or at == stand.since or not stand.version
+
+
+def _touched(item: Work) -> Iterable[tuple[str, str]]:
+    """Kind and id of each record that it is about."""
+    if isinstance(item, Batch):
+        return [(item.change.kind, name) for name in item.ids]
+    touched: tuple[Change | Refused, ...] = (*item.changes, *item.refusals)
+    return [(each.kind, each.id) for each in touched]
+
+
+# A record is created before it is changed, so that numbers, which are in the order of creation, narrow
+# the search.
+_OLD = f"""
+WITH ended AS (SELECT place << {PLACE_BITS} AS first FROM states WHERE kind = ? AND name = ?)
+SELECT s.key, g.id, s.trail FROM ended
+CROSS JOIN record_state AS s ON s.key > first AND s.key < first + ? {GIVEN_OF_STATE}
+WHERE s.updated_us <= ? LIMIT ?
+"""
+_REMOVE = "DELETE FROM record_state WHERE key IN (SELECT value FROM json_each(?))"
+_REMOVE_REQUESTS = """
+DELETE FROM requests
+WHERE id IN (SELECT id FROM requests WHERE expires_us <= ? ORDER BY expires_us LIMIT ?)
+"""
+_MORE_REQUESTS = "SELECT EXISTS (SELECT 1 FROM requests WHERE expires_us <= ?)"
+_PRUNED_UP_TO = "UPDATE progress SET pruned_up_to = max(pruned_up_to, ?), latest_us = max(latest_us, ?)"
+
+_LEAST_REQUESTS = 1_000
+_INCREMENTAL = 2
+_PAGES = 1_000
+_PATIENCE_MS = 60_000
+_OLDEST_US = -(2**62)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def prune(ledger: Transaction, kind: str, states: Sequence[str], older_than: timedelta, limit: int) -> Pruned:
+    """One batch. The caller has made sure that the states are ends; the database does so again."""
+    before_us = max(ledger.now_us - older_than // _MICROSECOND, _OLDEST_US)
+    old = _old(ledger, kind, states, before_us, limit + 1)
+    gone = old[:limit]
+    entries = _remove(ledger, kind, gone) if gone else 0
+    removed = ledger.connection.execute(_REMOVE_REQUESTS, (ledger.now_us, max(limit, _LEAST_REQUESTS)))
+    (more_requests,) = ledger.connection.execute(_MORE_REQUESTS, (ledger.now_us,)).fetchone()
+    ledger.forget()
+    return Pruned(len(gone), entries, removed.rowcount, more=len(old) > limit or bool(more_requests))
+
+
+def compact(path: Path) -> int:
+    """Give free pages back to the file system; return how many bytes smaller the file is.
+
+    The first time the file is rewritten as a whole, so that later it can be done in small steps, between
+    which others write.
+    """
+    before = path.stat().st_size
+    try:
+        with closing(connect(path)) as connection:
+            connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+            if connection.execute("PRAGMA auto_vacuum").fetchone() != (_INCREMENTAL,):
+                connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+                connection.execute("VACUUM")
+            while connection.execute("PRAGMA freelist_count").fetchone() != (0,):
+                connection.execute(f"PRAGMA incremental_vacuum({_PAGES})").fetchall()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    return before - path.stat().st_size
+
+
+def _old(
+    ledger: Transaction, kind: str, states: Sequence[str], before_us: int, limit: int
+) -> list[tuple[int, str, str]]:
+    """Return keys, ids and trails."""
+    old: list[tuple[int, str, str]] = []
+    newer = number_at(ledger.connection, before_us + 1)
+    for state in dict.fromkeys(states):
+        left = limit - len(old)
+        old += ledger.connection.execute(_OLD, (kind, state, newer, before_us, left)).fetchall()
+    return old
+
+
+def _remove(ledger: Transaction, kind: str, gone: list[tuple[int, str, str]]) -> int:
+    connection = ledger.connection
+    connection.execute(_REMOVE, (list_text([key for key, _, _ in gone]),))
+    trails = {key & NUMBERS: trail for key, _, trail in gone}
+    removed = journal.remove(connection, kind, [name for _, name, _ in gone], trails)
+    connection.execute(_PRUNED_UP_TO, (removed.last, ledger.now_us))
+    return removed.number

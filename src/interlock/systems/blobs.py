@@ -1,0 +1,371 @@
+"""Blobs: large content that belongs to records, kept under its digest in a directory or a bucket.
+
+The port, its settings and limits, the directory that several processes may share, and which place belongs
+to a store. Buckets are in `blob_bucket.py`, which is imported only when one is configured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from interlock.errors import ArtifactGone, BlobsFull, InvalidSettings, StoreUnavailable, TooLarge
+from interlock.store.sqlite.database import path_of
+
+GIB = 1_073_741_824
+
+
+class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said about blobs; the section `[blobs]` of the project file."""
+
+    directory: str | None = None
+    """A folder that every server and every worker on the store itself can write to."""
+    url: str | None = None
+    """Instead of a folder: a bucket, `s3://BUCKET/PREFIX`."""
+    endpoint: str | None = None
+    """Where the bucket is, when it is not at Amazon: `https://minio.example.org`."""
+    region: str = "us-east-1"
+    max_blob_bytes: int = GIB
+    max_bytes: int = 20 * GIB
+    """Of all of them together."""
+    keep_days: float = 30.0
+    max_cache_bytes: int = 5 * GIB
+    """Of all caches together, which come on top; those that were unused the longest make room."""
+    keep_cache_days: float = 7.0
+    """A cache that nobody has used for so long goes."""
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """What is known of something that is kept: its name follows from what it says."""
+
+    sha256: str
+    size: int
+
+
+class Blobs(Protocol):
+    """A place where bytes are kept under their digest. Nobody else names anything in it."""
+
+    async def put(self, pieces: AsyncIterable[bytes]) -> Blob:
+        """Keep what the pieces say. It is there as a whole, on disk, or not at all."""
+        ...
+
+    async def has(self, sha256: str) -> bool:
+        """Whether it is there."""
+        ...
+
+    def read(self, sha256: str) -> AsyncIterator[bytes]:
+        """What it says, piece by piece; raises `ArtifactGone` when it is not there."""
+        ...
+
+    async def remove(self, sha256: str) -> None:
+        """Let go of it now; whoever reads it may be told that it is gone."""
+        ...
+
+    async def prune(self, older_than: timedelta) -> int:
+        """Remove what nobody has put for so long; answers how much there was."""
+        ...
+
+
+PIECE = 1_048_576
+"""How much is written and read in one go."""
+COUNTED_FOR_S = 60.0
+"""How long it is believed how much there is in all; what this process adds is counted at once."""
+
+
+def check_size(size: int, settings: BlobSettings) -> None:
+    """Raise for one that is too large."""
+    most = settings.max_blob_bytes
+    if size > most:
+        raise TooLarge(
+            f"It has more than {most:,} bytes, and that is as many as are kept.",
+            todo="Keep less, or raise max_blob_bytes in [blobs].",
+            facts={"limit": most},
+        )
+
+
+def check_room(more: int, used: int, settings: BlobSettings) -> None:
+    """Raise when there is no room for so much more."""
+    most = settings.max_bytes
+    if more and used + more > most:
+        raise BlobsFull(
+            f"There is no room for {more:,} bytes more: {used:,} of {most:,} are used.",
+            todo="Raise max_bytes in [blobs], or keep them for fewer days.",
+            facts={"bytes": more, "used": used, "limit": most},
+        )
+
+
+def gone(sha256: str) -> ArtifactGone:
+    """What was kept is there no more."""
+    return ArtifactGone(
+        "What it says is not kept any more.",
+        todo="Do the job again; see keep_days in [blobs].",
+        facts={"sha256": sha256},
+    )
+
+
+async def larger(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """The same in fewer pieces: each costs a way to a thread and back."""
+    gathered = bytearray()
+    async for piece in pieces:
+        gathered += piece
+        if len(gathered) >= PIECE:
+            yield bytes(gathered)
+            gathered.clear()
+    if gathered:
+        yield bytes(gathered)
+
+
+LEFT_AFTER_S = 86_400.0
+"""After so long nobody writes any more what is in `incoming`."""
+INCOMING = "incoming"
+PRIVATE = 0o700
+"""The mode of folders that are made here."""
+
+_OURS = re.compile(r"[0-9a-f]{2}|incoming")
+"""The folders in it that hold blobs; there may be others, with blobs of another kind."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class DirectoryBlobs:
+    """A folder with blobs."""
+
+    def __init__(
+        self, folder: Path, settings: BlobSettings, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.folder = folder
+        self._settings = settings
+        self._clock = clock
+        self._counted: tuple[float, int] | None = None
+        self._under_way = 0
+        """How many bytes of unfinished ones this process has written."""
+
+    def __repr__(self) -> str:
+        return f"<blobs in {self.folder}>"
+
+    async def put(self, pieces: AsyncIterable[bytes]) -> Blob:
+        """Keep what the pieces say; it is on disk when this returns."""
+        with _said():
+            incoming = await asyncio.to_thread(self._begin)
+        try:
+            with incoming.file:
+                async for piece in larger(pieces):
+                    incoming.begun += len(piece)
+                    self._under_way += len(piece)
+                    self._check_size(incoming.size + len(piece))
+                    with _said():
+                        await asyncio.to_thread(incoming.write, piece)
+                with _said():
+                    return await asyncio.to_thread(self._finish, incoming)
+        finally:
+            self._under_way -= incoming.begun
+            await asyncio.shield(asyncio.to_thread(incoming.path.unlink, missing_ok=True))
+
+    async def has(self, sha256: str) -> bool:
+        """Whether it is there."""
+        return await asyncio.to_thread(self._place(sha256).is_file)
+
+    async def read(self, sha256: str) -> AsyncIterator[bytes]:
+        """What it says, piece by piece."""
+        try:
+            file = await asyncio.to_thread(self._place(sha256).open, "rb")
+        except FileNotFoundError:
+            raise gone(sha256) from None
+        with file:
+            while piece := await asyncio.to_thread(file.read, PIECE):
+                yield piece
+
+    async def remove(self, sha256: str) -> None:
+        """Let go of it now; whoever has it open reads on."""
+        await asyncio.to_thread(self._remove, self._place(sha256))
+
+    async def prune(self, older_than: timedelta) -> int:
+        """Remove what nobody has put for so long, and what a crash has left half written."""
+        return await asyncio.to_thread(self._prune, older_than.total_seconds())
+
+    # In a thread
+
+    def _begin(self) -> Incoming:
+        place = self.folder / INCOMING
+        _make_private(place)
+        path = place / secrets.token_hex(16)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        return Incoming(path, os.fdopen(descriptor, "wb"))
+
+    def _finish(self, incoming: Incoming) -> Blob:
+        incoming.file.flush()
+        os.fsync(incoming.file.fileno())
+        blob = Blob(incoming.digest.hexdigest(), incoming.size)
+        place = self._place(blob.sha256)
+        place.parent.mkdir(PRIVATE, exist_ok=True)
+        with self._alone():
+            self._check_room(0 if place.exists() else blob.size)
+            os.utime(incoming.path, (self._clock(),) * 2)
+            incoming.path.replace(place)
+        for folder in (place.parent, self.folder):
+            _bring_to_disk(folder)
+        return blob
+
+    def _remove(self, place: Path) -> None:
+        if place.exists():
+            with self._alone():
+                place.unlink(missing_ok=True)
+            self._counted = None
+
+    def _prune(self, older_than_s: float) -> int:
+        if not self.folder.is_dir():
+            return 0
+        now, removed = self._clock(), 0
+        with self._alone():  # so that nothing is removed that was put again a moment ago
+            for path, found in self._files():
+                age_s = LEFT_AFTER_S if path.parent.name == INCOMING else older_than_s
+                if found.st_mtime < now - age_s:
+                    path.unlink(missing_ok=True)
+                    removed += 1
+        self._counted = None
+        return removed
+
+    def _check_room(self, more: int) -> None:
+        at, total = self._counted or (float("-inf"), 0)
+        if self._clock() >= at + COUNTED_FOR_S:
+            at = self._clock()
+            total = sum(found.st_size for path, found in self._files() if path.parent.name != INCOMING)
+        self._counted = (at, total)
+        check_room(more, total, self._settings)
+        self._counted = (at, total + more)
+
+    def _check_size(self, size: int) -> None:
+        check_size(size, self._settings)
+        if (
+            self._under_way > self._settings.max_bytes + self._settings.max_blob_bytes
+        ):  # none of it is in its place yet
+            raise BlobsFull(
+                "So much is being uploaded at once that there may be no room for it.",
+                todo="Upload it again a little later.",
+                facts={"under_way": self._under_way, "limit": self._settings.max_bytes},
+            )
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        for folder in self.folder.iterdir():
+            for path in folder.iterdir() if folder.is_dir() and _OURS.fullmatch(folder.name) else ():
+                with contextlib.suppress(FileNotFoundError):  # somebody else has finished or removed it
+                    yield path, path.lstat()
+
+    def _place(self, sha256: str) -> Path:
+        if not _DIGEST.fullmatch(sha256):
+            raise gone(sha256[:64])
+        return self.folder / sha256[:2] / sha256
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process puts anything in its place or removes it."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(self.folder / ".lock", flags, 0o600), "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+class Incoming:
+    """Something that is being written."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path, self.file = path, file
+        self.digest = hashlib.sha256()
+        self.size = self.begun = 0
+
+    def write(self, piece: bytes) -> None:
+        """One piece more."""
+        self.file.write(piece)
+        self.digest.update(piece)
+        self.size += len(piece)
+
+
+@contextlib.contextmanager
+def _said() -> Iterator[None]:
+    """A disk that fails is a store that is away: it may be tried again."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The folder of the blobs cannot be written to: {error.strerror}.",
+            todo="See to the disk; nothing was kept.",
+            facts={"errno": error.errno},
+        ) from error
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder and those above it that are missing, for their owner alone."""
+    for each in reversed((folder, *folder.parents)):
+        if not each.is_dir():
+            each.mkdir(PRIVATE, exist_ok=True)
+
+
+def _bring_to_disk(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+BESIDE = ".blobs"
+CACHES = "caches"
+
+
+def blobs_for(url: str, settings: BlobSettings) -> Blobs | None:
+    """The bucket or the folder that the settings name, or the folder beside a database file; else None."""
+    return _place(url, settings, "")
+
+
+def caches_for(url: str, settings: BlobSettings) -> Blobs | None:
+    """The same for caches: apart from the others, because any of them may be removed at any time."""
+    return _place(url, of_caches(settings), CACHES)
+
+
+def _place(url: str, settings: BlobSettings, apart: str) -> Blobs | None:
+    if settings.url is not None:
+        return _bucket(settings.url, settings, apart)
+    folder = _folder(url, settings)
+    return None if folder is None else DirectoryBlobs(folder / apart, settings)
+
+
+def _bucket(url: str, settings: BlobSettings, apart: str) -> Blobs:
+    """Imported when it is asked for: nobody needs a library for what they do not use."""
+    try:
+        module = import_module("interlock.systems.blob_bucket")
+    except ImportError:
+        raise InvalidSettings(
+            "Blobs in a bucket need a library that is not installed.",
+            todo="Install it: pip install 'interlock[s3]'",
+            facts={"extra": "s3"},
+        ) from None
+    made: Blobs = module.BucketBlobs(url, settings, apart=apart)
+    return made
+
+
+def of_caches(settings: BlobSettings) -> BlobSettings:
+    """What holds for caches: a new one comes before old ones have made room for it."""
+    most = settings.max_cache_bytes
+    largest = min(settings.max_blob_bytes, most)
+    return msgspec.structs.replace(settings, max_blob_bytes=largest, max_bytes=most + largest)
+
+
+def _folder(url: str, settings: BlobSettings) -> Path | None:
+    if settings.directory is not None:
+        return Path(settings.directory)
+    if url.startswith("sqlite:"):
+        file = path_of(url)
+        return file.with_name(file.name + BESIDE)
+    return None

@@ -1,0 +1,282 @@
+"""The gRPC client of one agent, with a deadline on every call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+import msgspec
+from grpc import aio
+
+from interlock.errors import InterlockError, InvalidSettings
+from interlock.lifecycles.workload import Status
+from interlock.systems.fleet.clocks import Exchange, Offset, offset_of
+from interlock.systems.fleet.member import ABORT_S, ANSWER_S, EXCHANGES, Lines, Reference
+from interlock.systems.fleet.results import Report
+from interlock.systems.fleet.spec import WorkloadSpec
+from interlock.wire.fleet import fleet_pb2 as wire
+from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
+from interlock.wire.tls import authorities, check_pair
+from interlock.wire.workloads import AgentRefused, AgentUnavailable
+
+PROBLEM = "interlock-problem-bin"
+_SILENT = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNKNOWN,
+)
+_STATUSES = frozenset(map(int, Status))
+PING_EVERY_S = 5.0
+TOKEN, CA, CERT, KEY = (f"INTERLOCK_AGENT_{name}" for name in ("TOKEN", "CA", "CERT", "KEY"))
+"""The environment variables of a controller; all but the token name files."""
+_OPTIONS_OF_TLS = {
+    "ca": f"--tls-ca (or {CA})",
+    "certificate": f"--tls-cert (or {CERT})",
+    "key": f"--tls-key (or {KEY})",
+}
+_OPTIONS: tuple[tuple[str, Any], ...] = (
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", 4 * 1_048_576),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """What agents let a controller in with."""
+
+    token: str = ""
+    ca: str = ""
+    """The file of certificates that vouch for agents; with it the lines are encrypted."""
+    certificate: str = ""
+    """The file of the controller's own certificate, for agents with `--tls-client-ca`."""
+    key: str = ""
+    """The file of its private key."""
+    silence_s: float = 20.0
+    """An agent that leaves a ping unanswered for so long is gone."""
+
+    def __repr__(self) -> str:
+        files = f"ca={self.ca!r}, certificate={self.certificate!r}, key={self.key!r}"
+        return f"Access(token={'…' if self.token else ''}, {files})"
+
+    def check(self) -> Access:
+        """Return it; raise `InvalidSettings` when a file is missing or cannot be used."""
+        if bool(self.certificate) != bool(self.key):
+            raise InvalidSettings(
+                "A client certificate needs both a certificate and its key.",
+                todo=f"Give {_OPTIONS_OF_TLS['certificate']} and {_OPTIONS_OF_TLS['key']}.",
+            )
+        if self.certificate and not self.ca:
+            raise InvalidSettings(
+                "A client certificate is only used over TLS, and no authority of the agents is given.",
+                todo=f"Give {_OPTIONS_OF_TLS['ca']} as well.",
+            )
+        if self.ca:
+            authorities(self.ca)
+        if self.certificate:
+            check_pair(self.certificate, self.key)
+        return self
+
+
+NOTHING_NEEDED = Access()
+
+
+def over_grpc(access: Access) -> Lines:
+    """The lines of production: over the network, let in with this."""
+
+    def line(agent: str, reference: Reference) -> Line:
+        return Line(agent, reference, access)
+
+    return line
+
+
+class Line:
+    """A connection to one agent; see `AgentLine`. Close it when it is not needed any more."""
+
+    def __init__(
+        self,
+        agent: str,
+        reference: Reference,
+        access: Access = NOTHING_NEEDED,
+        channel: aio.Channel | None = None,
+    ) -> None:
+        self.agent = agent
+        self._reference = reference
+        self._access = access
+        self._metadata = (("authorization", f"Bearer {access.token}"),) if access.token else ()
+        self._channel = channel or _channel(agent, access)
+        self._stub = AgentStub(self._channel)
+
+    async def close(self) -> None:
+        """Let go of the connection; a workload that still runs is stopped by its agent."""
+        await self._channel.close()
+
+    async def status(self, *, within_s: float = ANSWER_S, wait_idle_s: float = 0.0) -> wire.StatusAnswer:
+        """Where the agent stands, perhaps once it is idle."""
+        request = wire.StatusRequest(wait_idle_s=wait_idle_s)
+        answer: wire.StatusAnswer = await self._asked(self._stub.GetStatus, request, within_s + wait_idle_s)
+        return answer
+
+    async def offset(self, exchanges: int = EXCHANGES, *, within_s: float = ANSWER_S) -> Offset:
+        """How far the agent's clock is from ours: several round trips, one after the other."""
+        found = []
+        for _ in range(exchanges):
+            sent = self._reference.now_ns()
+            answer = await self._asked(self._stub.Ping, wire.PingRequest(sent_unix_ns=sent), within_s)
+            found.append(
+                Exchange(
+                    sent_ns=sent,
+                    received_ns=answer.received_unix_ns,
+                    answered_ns=answer.answered_unix_ns,
+                    returned_ns=self._reference.now_ns(),
+                )
+            )
+        return offset_of(found)
+
+    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[Report]:
+        """One workload, from READY to its last report."""
+        request = wire.WorkloadRequest(
+            workload_id=workload_id,
+            kind=spec.kind,
+            spec=msgspec.json.encode(spec.spec),
+            duration_s=spec.duration_s,
+            rate=spec.rate,
+            concurrency=spec.concurrency,
+            max_operations=spec.operations,
+            prepare_s=spec.lead_s,  # as soon as they are told the start: lead is the time to prepare
+            controller=controller,
+        )
+        call = self._stub.RunWorkloadWithLiveStats(request, metadata=self._metadata)
+        try:
+            async for stats in call:
+                yield report_of(self.agent, stats)
+        except aio.AioRpcError as error:
+            self._raise(error)
+        finally:
+            call.cancel()
+
+    async def start(self, workload_id: str, at_ns: int) -> int:
+        """Tell the instant by the agent's clock; answers by how much it was too late, in nanoseconds."""
+        request = wire.StartRequest(workload_id=workload_id, start_at_unix_ns=at_ns)
+        answer: wire.StartAnswer = await self._asked(self._stub.StartWorkload, request, ANSWER_S)
+        return answer.late_ns
+
+    async def abort(self, workload_id: str, reason: str) -> None:
+        """Stop that workload and no other."""
+        request = wire.AbortRequest(workload_id=workload_id, reason=reason[:200])
+        await self._asked(self._stub.AbortWorkload, request, ABORT_S)
+
+    async def _asked(self, method: Any, request: Any, within_s: float) -> Any:
+        try:
+            return await method(request, timeout=within_s, metadata=self._metadata)
+        except aio.AioRpcError as error:
+            self._raise(error)
+
+    def _raise(self, error: aio.AioRpcError) -> NoReturn:
+        raise told(self.agent, error, self._access) from None
+
+
+def told(agent: str, error: aio.AioRpcError, access: Access = NOTHING_NEEDED) -> InterlockError:
+    """What has gone wrong with an agent, in its own words where it has some."""
+    for key, value in error.trailing_metadata() or ():
+        if key == PROBLEM:
+            problem = json.loads(value)
+            return AgentRefused(
+                f"{agent}: {problem.get('error', '')}",
+                todo=str(problem.get("todo", "")),
+                facts={"agent": agent, "code": problem.get("code", ""), **problem.get("facts", {})},
+            )
+    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+        return AgentRefused(
+            f"{agent} does not accept the token in {TOKEN}."
+            if access.token
+            else f"{agent} asks for a token, and {TOKEN} is not set.",
+            todo=f"Set {TOKEN} to a token of the agent (its --token-file or {TOKEN}).",
+            facts={"agent": agent},
+        )
+    if error.code() in _SILENT:
+        why = (error.details() or error.code().name).rstrip(".")
+        if refused := _refused_by_tls(agent, why, access):
+            return refused
+        return AgentUnavailable(
+            f"{agent} does not answer: {why[:300]}.",
+            todo=f"Is an agent there? On that machine: interlock agent --port {agent.rpartition(':')[2]}",
+            facts={"agent": agent},
+        )
+    return AgentRefused(
+        f"{agent}: {error.details() or error.code().name}",
+        todo="Check the address and the token (INTERLOCK_AGENT_TOKEN).",
+        facts={"agent": agent, "code": error.code().name},
+    )
+
+
+def _refused_by_tls(agent: str, why: str, access: Access) -> AgentRefused | None:
+    """What is most likely wrong with TLS, where the library's words allow a guess."""
+    ca, certificate, key = _OPTIONS_OF_TLS.values()
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        sentence = f"The certificate of {agent} is not signed by an authority in {access.ca}, or has expired."
+        todo = f"Give the certificate of the authority that has signed it with {ca}."
+    elif "WRONG_VERSION_NUMBER" in why:
+        sentence = f"{agent} does not use TLS, and {ca} asks for it."
+        todo = "Start the agent with --tls-cert and --tls-key."
+    elif "Socket closed" in why and "failed to connect" in why:
+        sentence = f"{agent} closed the connection before it answered."
+        if not access.ca:
+            sentence += f" If it uses TLS, give {ca}."
+        else:
+            sentence += f" If it wants a client certificate, give one that it accepts: {certificate}, {key}."
+        todo = "See how the agent was started."
+    else:
+        return None
+    return AgentRefused(sentence, todo=todo, facts={"agent": agent, "cause": why[:300]})
+
+
+def report_of(agent: str, stats: wire.WorkloadStats) -> Report:
+    """A message of an agent as it is merged."""
+    if stats.status not in _STATUSES:
+        raise AgentRefused(
+            f"{agent} reports the status {stats.status}, which this controller does not know.",
+            todo="Use the same version on both.",
+            facts={"agent": agent, "status": stats.status},
+        )
+    return Report(
+        agent=agent,
+        sequence=stats.sequence,
+        status=Status(stats.status),
+        completed=stats.completed,
+        elapsed_ns=stats.elapsed_ns,
+        operations=stats.operations,
+        errors=stats.errors,
+        transferred=stats.bytes,
+        interval_operations=stats.interval_operations,
+        interval_errors=stats.interval_errors,
+        histogram=stats.histogram,
+        started_at_ns=stats.started_at_unix_ns,
+        late_ns=stats.late_ns,
+        backlog=stats.backlog,
+        coalesced=stats.coalesced,
+        error=stats.error,
+        error_samples=tuple(stats.error_samples),
+        size=stats.ByteSize(),
+    )
+
+
+def _channel(agent: str, access: Access) -> aio.Channel:
+    silence_ms = round(access.silence_s * 1_000)
+    options = (
+        ("grpc.keepalive_time_ms", min(silence_ms, round(PING_EVERY_S * 1_000))),
+        ("grpc.keepalive_timeout_ms", silence_ms),
+        ("grpc.http2.ping_timeout_ms", silence_ms),  # which is what a ping waits for, and is a minute
+        *_OPTIONS,
+    )
+    access.check()
+    if not access.ca:
+        return aio.insecure_channel(agent, options=options)
+    own = (Path(access.key).read_bytes(), Path(access.certificate).read_bytes()) if access.key else ()
+    credentials = grpc.ssl_channel_credentials(Path(access.ca).read_bytes(), *own)
+    return aio.secure_channel(agent, credentials, options=options)

@@ -1,0 +1,381 @@
+"""Drive a fleet: one workload on many agents, from the first call to the last report of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from interlock.errors import InterlockError
+from interlock.lifecycles import lease
+from interlock.lifecycles.couplings import COUPLINGS, Receiver
+from interlock.lifecycles.durations import DEFAULTS
+from interlock.lifecycles.lease import LEASE
+from interlock.lifecycles.workload import WORKLOAD
+from interlock.machine.cascade import Cascade, Wiring, order
+from interlock.systems.fleet.clocks import NS, Start, began_ms, choose_start, took
+from interlock.systems.fleet.member import Lines, Member, Reference
+from interlock.systems.fleet.outcome import Live, WorkloadResult, live_of
+from interlock.systems.fleet.results import Known, Merged, Report, result_of
+from interlock.systems.fleet.spec import WorkloadSpec, can_still_do
+from interlock.systems.fleet.workloads import Teller, workload_id_of
+from interlock.text import counted
+from interlock.wire.workloads import Happened, WorkloadFact, WorkloadFailed
+
+STOP_S = 18.0
+"""How long an agent may take to stop; it kills after 15."""
+SLACK_S = 30.0
+"""So much after its time is up a workload that is not over is stopped."""
+PULSE_S = 1.0
+
+
+class Driver(msgspec.Struct, frozen=True, kw_only=True):
+    """Who drives: the job, and what of it goes into names."""
+
+    job_id: str
+    fence: int = 1
+    controller: str = ""
+
+
+class Hands(msgspec.Struct, frozen=True, kw_only=True):
+    """What a drive needs of whoever started it."""
+
+    tell: Callable[[Sequence[WorkloadFact]], Awaitable[None]]
+    """Puts what was heard into the store."""
+    news: Callable[[Live], None]
+    """Shows how it goes, every second."""
+    log: Callable[[str, str], None]
+    """Takes a line and its level."""
+
+
+class _Load(Cascade):
+    """What becomes of the agents by what the lease of the job that drives them is sent."""
+
+    __slots__ = ("abort",)
+    wiring = Wiring(
+        "load",
+        (WORKLOAD,),
+        COUPLINGS,
+        {Receiver.ITS_AGENTS: order(lambda load, _: load.abort())},
+        hears=(LEASE,),
+        own_timers=(WORKLOAD,),  # the agents have them
+    )
+
+    def __init__(self, now: datetime, abort: Callable[[], None]) -> None:
+        super().__init__(now)
+        self.abort = abort
+
+    def parts(self) -> tuple[()]:
+        """Return nothing: the machines of the workloads are with the agents."""
+        return ()
+
+    def seconds(self, setting: str) -> float:
+        """Return how long a timer of an agent runs."""
+        return float(getattr(DEFAULTS, setting))
+
+
+class Drive:
+    """One workload on one fleet. `stop` may be called at any moment, from the loop that drives it."""
+
+    def __init__(
+        self,
+        spec: WorkloadSpec,
+        driver: Driver,
+        hands: Hands,
+        lines: Lines,
+        reference: Reference | None = None,
+    ) -> None:
+        self.spec = spec
+        self.merged = Merged(spec.agents)
+        self._driver = driver
+        self._hands = hands
+        self._reference = reference or Reference()
+        names = (workload_id_of(driver.job_id, driver.fence, number) for number in range(len(spec.agents)))
+        self._members = [
+            Member(lines(agent, self._reference), name)
+            for agent, name in zip(spec.agents, names, strict=True)
+        ]
+        self._start: Start | None = None
+        self._started_at: datetime | None = None
+        self._changed = asyncio.Event()
+        self._stopped = ""
+        self._ended = ""
+        self._pulse_s = 0.0
+        self._listens_since_s = 0.0
+        self._silent: dict[str, float] = {}
+        """Who should have reported and has not, and for how long."""
+
+    def cancel_requested(self, reason: str) -> None:
+        """Do what the table says about load whose job is asked to stop."""
+        (asked,) = (step for step in LEASE.steps_at(lease.ACTIVE) if step.event == lease.request_cancel.name)
+        now = datetime.fromtimestamp(self._reference.now_ns() / NS, UTC)
+        _Load(now, partial(self.stop, reason)).hear(LEASE, asked, None)
+
+    def stop(self, reason: str) -> None:
+        """Somebody wants it stopped; the first reason is the one told."""
+        self._stopped = self._stopped or reason
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        """It cannot go on, whoever says so."""
+        self._ended = self._ended or reason
+        self._changed.set()
+
+    async def run(self) -> WorkloadResult:
+        """Drive it to its end; the result says what that was. Raises when nothing could be started."""
+        teller = Teller(self._hands.tell, lambda text: self._hands.log(text, "warning"))
+        pulse = asyncio.create_task(self._pulse(teller), name="pulse of the fleet")
+        refusal: InterlockError | None = None
+        try:
+            refusal = await self._until_over()
+        finally:
+            await self._all_stopped(self._ended or "the controller ends")
+            pulse.cancel()
+            await asyncio.wait([pulse])
+            self._tell_all(teller)
+            await teller.close()
+            await _each(member.close() for member in self._members)
+        if refusal is not None:
+            raise refusal
+        known = self._known()
+        for _ in self.merged.leave_out(known.left_out):
+            await asyncio.sleep(0)  # an hour of reports takes a minute
+        return result_of(known, self.merged)
+
+    async def _until_over(self) -> InterlockError | None:
+        """The whole way, as far as it goes; answers why nothing was started, if nothing was."""
+        for step in (self._prepare, self._gather, self._begin):
+            try:
+                await self._unless_stopped(step())
+            except InterlockError as error:
+                return error
+            if self._ended:
+                return None
+        await self._follow()
+        return None
+
+    async def _prepare(self) -> None:
+        await _each(self._prepared(member) for member in self._members)
+        self._refuse_if_too_few()
+        for member in self._living:
+            if member.warning:
+                self._hands.log(member.warning, "warning")
+        offsets = {member.agent: member.offset for member in self._living if member.offset}
+        # Whoever's clock is not known well enough is better told so before anything is asked of anybody.
+        choose_start(0, offsets, lead_s=self.spec.lead_s, skew_limit_s=self.spec.skew_limit_s)
+
+    async def _gather(self) -> None:
+        for member in self._living:
+            member.begin(self.spec, self._driver.controller, self._hear)
+        try:
+            async with asyncio.timeout(self.spec.ready_within_s):
+                await _each(member.ready.wait() for member in self._living)
+        except TimeoutError:
+            for member in self._living:
+                if not member.ready.is_set():
+                    member.give_up(f"it was not READY within {self.spec.ready_within_s:g} s")
+        self._refuse_if_too_few()
+
+    async def _begin(self) -> None:
+        """All are READY. Measured now, the clocks have had the least time to drift."""
+        await _each(self._measured(member) for member in self._living)
+        self._refuse_if_too_few()
+        offsets = {member.agent: member.offset for member in self._living if member.offset}
+        lead_s, limit_s = self.spec.lead_s, self.spec.skew_limit_s
+        start = choose_start(self._reference.now_ns(), offsets, lead_s=lead_s, skew_limit_s=limit_s)
+        self._start = start
+        self._started_at = datetime.fromtimestamp(start.at_ns / NS, UTC)
+        told = f"All {len(offsets)} begin at {self._started_at.isoformat()}"
+        self._hands.log(f"{told}, at most {took(start.bound_ns / 1e6)} apart.", "info")
+        await _each(self._told(member, start.told_ns[member.agent]) for member in self._living)
+        # Who was told may have begun while another did not answer: from here on there is a result.
+        self._stop_if_too_few()
+
+    async def _follow(self) -> None:
+        """Until everybody is over, it was stopped, too many are lost, or it takes too long."""
+        duration_s = self.spec.duration_s or 3_600.0
+        overs = [asyncio.create_task(self._noticed(member)) for member in self._members]
+        try:
+            async with asyncio.timeout(self.spec.lead_s + duration_s + SLACK_S):
+                while self._living and not self._ended:
+                    await self._changed.wait()
+                    self._changed.clear()
+                    self._stop_if_too_few()
+        except TimeoutError:
+            self._end(f"it was not over {SLACK_S:g} s after its time was up")
+        finally:
+            for over in overs:
+                over.cancel()
+
+    async def _all_stopped(self, reason: str) -> None:
+        living = self._living
+        if living:
+            self._hands.log(f"Stopping {counted(len(living), 'agent')}: {reason}.", "info")
+        await _each(member.abort(reason, STOP_S) for member in living)
+
+    # What happens on the way
+
+    @property
+    def _living(self) -> list[Member]:
+        return [member for member in self._members if not member.over.is_set()]
+
+    async def _prepared(self, member: Member) -> None:
+        try:
+            await member.prepare(self.spec)
+        except InterlockError as error:
+            self._lose(member, error)
+
+    async def _measured(self, member: Member) -> None:
+        try:
+            member.offset = await member.line.offset()
+        except InterlockError as error:
+            self._lose(member, error)
+
+    async def _told(self, member: Member, at_ns: int) -> None:
+        try:
+            late_ns = await member.line.start(member.workload_id, at_ns)
+        except InterlockError as error:
+            self._lose(member, error)
+            return
+        if late_ns > 0:
+            self._hands.log(f"{member.agent} heard of the start {took(late_ns / 1e6)} too late.", "warning")
+
+    async def _noticed(self, member: Member) -> None:
+        await member.over.wait()
+        self._changed.set()
+
+    def _lose(self, member: Member, error: InterlockError) -> None:
+        self._hands.log(error.sentence, "warning")
+        member.give_up(error.sentence)
+
+    def _hear(self, member: Member, report: Report) -> None:
+        fault = self.merged.hear(report)
+        if fault and self.merged.parts[member.agent].fault == fault:
+            self._hands.log(f"{member.agent} sends numbers that cannot be true: {fault}.", "warning")
+
+    def _stop_if_too_few(self) -> None:
+        lost = [member for member in self._members if member.lost]
+        for member in lost:
+            self.merged.lose(member.agent)
+        if not can_still_do(self.spec.policy, len(self._members), len(lost)):
+            self._end(f"too few agents are left: {self._why_lost(lost)}")
+
+    def _refuse_if_too_few(self) -> None:
+        lost = [member for member in self._members if member.lost]
+        for member in lost:
+            self.merged.lose(member.agent)
+        if can_still_do(self.spec.policy, len(self._members), len(lost)):
+            return
+        raise too_few(self.spec, self._why_lost(lost), len(lost))
+
+    def _why_lost(self, lost: Sequence[Member]) -> str:
+        return next((member.error for member in lost if member.error), "they were stopped").rstrip(".")
+
+    async def _unless_stopped(self, step: Coroutine[Any, Any, None]) -> None:
+        """Do a step, unless somebody stops it: then it is left where it is."""
+        doing = asyncio.create_task(step)
+        stopping = asyncio.create_task(self._asked_to_stop())
+        try:
+            await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                doing.result()
+        finally:
+            doing.cancel()
+            stopping.cancel()
+            await asyncio.wait((doing, stopping))
+
+    async def _asked_to_stop(self) -> None:
+        while not self._ended:
+            await self._changed.wait()
+            self._changed.clear()
+
+    # What is told meanwhile and in the end
+
+    async def _pulse(self, teller: Teller) -> None:
+        while True:
+            self._tell_all(teller)
+            self._notice_silence()
+            self._hands.news(self._live())
+            await asyncio.sleep(PULSE_S)
+
+    def _notice_silence(self) -> None:
+        """Find out who should have reported and has not; say so once."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._pulse_s > 3 * PULSE_S:
+            self._listens_since_s = now_s  # this process stood still, and what came meanwhile is not read yet
+        self._pulse_s = now_s
+        listened_s = min(now_s - self._listens_since_s, self._elapsed_s)
+        before, self._silent = self._silent, {}
+        for member in self._living:
+            quiet_s = min(now_s - member.heard_s, listened_s)
+            if member.happened in (Happened.READY, Happened.RUNNING) and quiet_s > member.quiet_s:
+                self._silent[member.agent] = quiet_s
+        for agent in self._silent.keys() - before.keys():
+            self._hands.log(f"{agent} has reported nothing for {self._silent[agent]:.0f} s.", "warning")
+
+    def _tell_all(self, teller: Teller) -> None:
+        for member in self._members:
+            if member.happened is None:
+                continue
+            part = self.merged.parts[member.agent]
+            last, offset = part.last, member.offset
+            teller.say(
+                WorkloadFact(
+                    workload_id=member.workload_id,
+                    job_id=self._driver.job_id,
+                    happened=member.happened,
+                    agent=member.agent,
+                    kind=self.spec.kind,
+                    error=member.error[:2_000],
+                    operations=last.operations if last else 0,
+                    errors=last.errors if last else 0,
+                    rate=part.rate,
+                    offset_ms=offset.offset_ns / 1e6 if offset else None,
+                    uncertainty_ms=offset.uncertainty_ns / 1e6 if offset else None,
+                    began_ms=began_ms(self._start, offset, part.started_at_ns),
+                )
+            )
+
+    def _live(self) -> Live:
+        states = {member.agent: member.happened for member in self._members}
+        return live_of(self.spec, self.merged, states, self._elapsed_s, self._silent)
+
+    @property
+    def _elapsed_s(self) -> float:
+        """Since the common start; 0 before it."""
+        if self._start is None:
+            return 0.0
+        return max(0.0, (self._reference.now_ns() - self._start.at_ns) / NS)
+
+    def _known(self) -> Known:
+        return Known(
+            spec=self.spec,
+            endings={member.agent: member.ending for member in self._members},
+            offsets={member.agent: member.offset for member in self._members if member.offset},
+            start=self._start,
+            started_at=self._started_at,
+            stopped=self._stopped,
+            versions={member.agent: member.version for member in self._members},
+            warnings=[member.warning for member in self._members if member.warning],
+        )
+
+
+async def _each(doing: Iterable[Coroutine[Any, Any, object]]) -> None:
+    """Side by side; none of them raises what is not told elsewhere."""
+    await asyncio.gather(*doing)
+
+
+def too_few(spec: WorkloadSpec, why: str, lost: int) -> InterlockError:
+    """Nothing was started, because fewer agents are there than the policy needs."""
+    missing = f"{lost} of {len(spec.agents)} agents {'is' if lost == 1 else 'are'} missing"
+    if len(spec.agents) == 1:
+        missing = "the only agent is missing"
+    return WorkloadFailed(
+        f"Nothing was started: {missing}. {why}.",
+        todo="Start them, leave them out, or put up with it: policy majority or best-effort.",
+        facts={"agents": len(spec.agents), "missing": lost, "policy": str(spec.policy)},
+    )

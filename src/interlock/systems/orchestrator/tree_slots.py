@@ -1,0 +1,337 @@
+"""Slots of a tree of jobs: the concurrency limit at each depth, and admission when a slot is free.
+
+Every worker that a job wants takes one slot of its depth. A job takes its slots when it is admitted, and
+releases them when it has ended or while it waits for its children. A child never competes with its
+ancestors, which are at other depths, so there is no deadlock. A job tells its tree in the commit that makes
+it true.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.outbox import outgoing
+from interlock.errors import InvalidJob
+from interlock.lifecycles import attempt, job
+from interlock.lifecycles.couplings import Receiver
+from interlock.lifecycles.job import JOB
+from interlock.store.contract import Store
+from interlock.store.records import Change, Commit, Key, Query, Record
+from interlock.systems.orchestrator.aggregate import JobAggregate
+from interlock.systems.orchestrator.body import (
+    OPEN,
+    AttemptBody,
+    JobBody,
+    Seat,
+    TreeBody,
+    decode_body,
+    decode_tree,
+    tree_change,
+    tree_key,
+)
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+
+
+def waits_for_children(one: AttemptBody) -> bool:
+    """Whether an attempt is held back until the children of its job have ended."""
+    return one.waits and one.state is attempt.CREATED
+
+
+def waits_for_place(one: AttemptBody, body: JobBody) -> bool:
+    """Whether an attempt is held back until its tree has a place for it."""
+    held = one.state is attempt.CREATED and one.ready_at is None and not (one.waits or one.prompt)
+    return held and body.tree is not None
+
+
+def seats_of(body: JobBody) -> int:
+    """How many workers it has or may be given."""
+    return sum(one.state not in attempt.ENDED and not waits_for_children(one) for one in body.attempts)
+
+
+class TreeSlots:
+    """The places of one tree, while it is decided about."""
+
+    def __init__(self, body: TreeBody, quotas: Sequence[int]) -> None:
+        self.body = body
+        self._quotas = quotas
+        self._taken = Counter[int]()
+        for seat in body.inside.values():
+            self._taken[seat.depth] += seat.workers
+
+    def room(self, depth: int) -> int:
+        """How many more workers there is a place for."""
+        return self._quotas[depth] - self._taken[depth]
+
+    def someone_waits(self, depth: int) -> bool:
+        """Whether others are in line at this depth: whoever comes now goes to its end."""
+        return depth in self.body.holding.values() or depth in self.body.returning.values()
+
+    def join(self, job_id: str, parent_id: str, depth: int, workers: int) -> bool:
+        """A new child; answers whether it is let in at once, and otherwise notes that it is held back."""
+        if workers <= self.room(depth) and not self.someone_waits(depth):
+            self.let_in(job_id, depth, workers)
+            return True
+        self.body.holding.setdefault(parent_id, depth)
+        return False
+
+    def let_in(self, job_id: str, depth: int, workers: int) -> None:
+        """It has its places from now on."""
+        before = self.body.inside.get(job_id)
+        self._taken[depth] += workers - (before.workers if before else 0)
+        self.body.inside[job_id] = Seat(depth, workers)
+
+    def leave(self, job_id: str) -> None:
+        """It has ended."""
+        self._let_go(job_id, 0)
+        self.body.waiting.pop(job_id, None)
+        self.body.returning.pop(job_id, None)
+
+    def wait(self, job_id: str, job: JobBody) -> None:
+        """It waits for its children, and needs workers only for what of it does not."""
+        if any(map(waits_for_children, job.attempts)) and job_id not in self.body.returning:
+            self._let_go(job_id, seats_of(job))
+            self.body.waiting[job_id] = job.data.depth
+
+    def come_back(self, job_id: str, draft: JobAggregate) -> None:
+        """None of its children is left: it goes on where there is room, and is in line where there is not."""
+        depth = draft.body.data.depth
+        workers = sum(map(waits_for_children, draft.body.attempts))
+        self.body.waiting.pop(job_id, None)
+        self.body.returning.pop(job_id, None)
+        if not workers:
+            return  # somebody was faster, or it is being stopped
+        if workers > self.room(depth):
+            self.body.returning[job_id] = depth
+            return
+        wake(draft)
+        self.let_in(job_id, depth, seats_of(draft.body))
+
+    def _let_go(self, job_id: str, left: int) -> None:
+        seat = self.body.inside.pop(job_id, None)
+        if seat is None:
+            return
+        self._taken[seat.depth] -= seat.workers - left
+        if left:
+            self.body.inside[job_id] = Seat(seat.depth, left)
+
+
+def check_workers(task: str, depth: int, workers: int, quotas: Sequence[int]) -> None:
+    """Raise for a job that could never be let in: it would wait for ever."""
+    if workers > quotas[depth]:
+        raise InvalidJob(
+            f"At depth {depth} a tree has {quotas[depth]} workers at a time, and the job wants {workers}.",
+            todo="Ask for fewer with worker_count, or have the operator raise the quota of this depth.",
+            facts={"task": task, "depth": depth, "worker_count": workers, "quota": quotas[depth]},
+        )
+
+
+def let_in(draft: JobAggregate) -> None:
+    """A child that was held back may be given to workers, at the time that it was submitted for."""
+    part = draft.body.tree
+    after = (part.not_before if part is not None else None) or draft.now
+    for one in draft.body.attempts:
+        if waits_for_place(one, draft.body):
+            _release(draft, one, max(after, draft.now))
+
+
+def wake(draft: JobAggregate) -> None:
+    """The children of a parent have ended, and it has its place again."""
+    for one in draft.body.attempts:
+        if waits_for_children(one):
+            one.waits = False
+            _release(draft, one, draft.now)
+
+
+def _release(draft: JobAggregate, one: AttemptBody, at: datetime) -> None:
+    one.ready_at = at
+    if at <= draft.now:
+        draft.send_attempt(one, attempt.publish)
+
+
+TREES = "job.tree"
+"""The topic under which trees hear of their jobs."""
+CANCEL_CHILDREN = "job.cancel_children"
+"""The topic under which a stopped job's children are told."""
+TREE_TOPICS = (TREES, CANCEL_CHILDREN)
+
+ENDED, WAITS = "ended", "waits"
+_ENCODER = msgspec.json.Encoder()
+
+
+class TreeWord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A job of a tree has taken a step that concerns the tree."""
+
+    root_id: str
+    job_id: str
+    what: str
+    parent_id: str | None = None
+    fails_parent: bool = False
+    stops_siblings: bool = False
+
+
+def tree_words_of(draft: JobAggregate) -> tuple[Change, ...]:
+    """The word of this step, if it has one."""
+    part = draft.body.tree
+    if part is None and not draft.body.children:
+        return ()
+    if (what := _what(draft)) is None:
+        return ()
+    told = {coupling.to for coupling, _ in draft.outward}
+    word = TreeWord(
+        root_id=part.root_id if part is not None else draft.id,
+        job_id=draft.id,
+        what=what,
+        parent_id=draft.place.parent if draft.body.run is None else None,
+        fails_parent=Receiver.ITS_PARENT in told,
+        stops_siblings=Receiver.ITS_SIBLINGS in told,
+    )
+    return (outgoing(f"{draft.id}.tree.{draft.version}", TREES, _ENCODER.encode(word), draft.now),)
+
+
+def _what(draft: JobAggregate) -> str | None:
+    if draft.ended:
+        return ENDED
+    begun = (one for one in draft.body.attempts if one.created_at == draft.now)
+    return WAITS if any(map(waits_for_children, begun)) else None
+
+
+LIVING_JOBS = tuple(str(state) for state in JOB.states if state not in JOB.terminal)
+PAGE = 200
+
+
+class Look(msgspec.Struct, kw_only=True):
+    """A tree and those of its jobs that matter now."""
+
+    root_id: str
+    tree: Record
+    seating: TreeSlots
+    """After what was heard; the record is as it was before."""
+    root: Record | None
+    candidates: list[Record]
+    """Parents that may go on, since none of their children is left; in the order of the line."""
+    held: list[Record]
+    """Children that are held back, in the order of the line."""
+    searched: set[str]
+    """Parents of which all children that are held back are among those."""
+
+    @property
+    def records(self) -> list[Record]:
+        """Everything that a commit may change."""
+        return [self.tree, *self.candidates, *self.held]
+
+
+async def look_at(
+    store: Store, root_id: str, words: Sequence[TreeWord], quotas: Sequence[int]
+) -> Look | None:
+    """The tree after these words; None when there is none any more."""
+    tree, root = await store.load([tree_key(root_id), Key(JOB.name, root_id)])
+    if tree is None or tree.state != OPEN:
+        return None
+    seating = TreeSlots(decode_tree(tree), quotas)
+    await _hear(store, seating, words)
+    look = Look(
+        root_id=root_id, tree=tree, seating=seating, root=root, candidates=[], held=[], searched=set()
+    )
+    look.candidates = await _free_parents(store, seating.body, words)
+    await _find_held(store, look)
+    return look
+
+
+async def _hear(store: Store, seating: TreeSlots, words: Sequence[TreeWord]) -> None:
+    for word in words:
+        if word.what == ENDED:
+            seating.leave(word.job_id)
+    waits = [Key(JOB.name, word.job_id) for word in words if word.what == WAITS]
+    for record in await store.load(waits) if waits else []:
+        if record is not None and record.state not in job.ENDED:
+            seating.wait(record.id, decode_body(record.body))
+
+
+async def _free_parents(store: Store, body: TreeBody, words: Sequence[TreeWord]) -> list[Record]:
+    """Of those that a word is about, whoever has no child left; and those who are in line already."""
+    concerned = {word.parent_id if word.what == ENDED else word.job_id for word in words}
+    free = [*body.returning]
+    for parent_id in [each for each in body.waiting if each in concerned]:
+        living = await store.find(Query(kind=JOB.name, parent=parent_id, states=LIVING_JOBS, limit=1))
+        if not living.records:
+            free.append(parent_id)
+    found = await store.load([Key(JOB.name, each) for each in free]) if free else []
+    return [record for record in found if record is not None]
+
+
+async def _find_held(store: Store, look: Look) -> None:
+    """Children that are held back, as many as there may be room for; none of a parent that is stopped."""
+    seating = look.seating
+    room = {depth: seating.room(depth) for depth in seating.body.holding.values()}
+    wanted = [each for each, depth in seating.body.holding.items() if room[depth] > 0]
+    parents = await store.load([Key(JOB.name, each) for each in wanted]) if wanted else []
+    for parent_id, parent in zip(wanted, parents, strict=True):
+        depth = seating.body.holding[parent_id]
+        held, whole = await _held_below(store, parent_id, room[depth])
+        if held and parent is not None and _is_stopped(parent):
+            continue  # they are stopped with it
+        look.held += held
+        room[depth] -= len(held)
+        if whole:
+            look.searched.add(parent_id)
+
+
+async def _held_below(store: Store, parent_id: str, most: int) -> tuple[list[Record], bool]:
+    """Children of a job that are held back, oldest first; and whether these are all of them."""
+    query = Query(kind=JOB.name, parent=parent_id, states=(job.PENDING,), newest_first=False, limit=PAGE)
+    held: list[Record] = []
+    while most > 0:
+        page = await store.find(query)
+        found = [each for each in page.records if each.ready_at is None]
+        held += found[: most - len(held)]
+        if len(held) < len(found) or (len(held) >= most and page.cursor):
+            return held, False
+        if not page.cursor:
+            return held, True
+        query = msgspec.structs.replace(query, cursor=page.cursor)
+    return held, False
+
+
+def _is_stopped(parent: Record) -> bool:
+    return decode_body(parent.body).data.stop_reason is not None
+
+
+def tended(look: Look, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:
+    """Parents whose children have ended go on first, then whoever was held back is let in, oldest first."""
+    changes = [*_woken(look, now, mark, settings), *_let_in(look, now, mark, settings)]
+    over = look.seating.body.empty and (look.root is None or look.root.state in job.ENDED)
+    tree = tree_change(look.root_id, look.tree, look.seating.body, mark=mark, over=over)
+    return Commit(changes=(tree, *changes))
+
+
+def _woken(look: Look, now: datetime, mark: str, settings: OrchestratorSettings) -> list[Change]:
+    changes = []
+    for record in look.candidates:
+        draft = JobAggregate.of(record, now, settings)
+        look.seating.come_back(record.id, draft)
+        if draft.taken:
+            changes.append(draft.change(mark=mark, actor="orchestrator", reason="its children have ended"))
+    return changes
+
+
+def _let_in(look: Look, now: datetime, mark: str, settings: OrchestratorSettings) -> list[Change]:
+    changes: list[Change] = []
+    full: set[int] = set()
+    left = dict.fromkeys(look.searched)
+    for record in look.held:
+        draft = JobAggregate.of(record, now, settings)
+        depth, workers = draft.body.data.depth, draft.body.data.worker_count
+        if depth in full or workers > look.seating.room(depth):
+            full.add(depth)  # whoever needs more places than others must not be overtaken for ever
+            left.pop(record.parent or "", None)
+            continue
+        let_in(draft)
+        look.seating.let_in(record.id, depth, workers)
+        changes.append(draft.change(mark=mark, actor="orchestrator", reason="its tree has a place for it"))
+    for parent_id in left:
+        look.seating.body.holding.pop(parent_id, None)
+    return changes

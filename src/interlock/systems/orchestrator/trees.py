@@ -1,0 +1,444 @@
+"""Trees of jobs: submit children, admit those that were held back, wake parents, cancel subtrees.
+
+Any number of reconcilers may run. Each decides on the records as they are and commits the tree together
+with its jobs; of two that decide about the same tree, the version refuses one, which reads again. To handle
+a message twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace
+
+from interlock.engine.bulk import Item, apply_all
+from interlock.engine.loops import gather_all
+from interlock.engine.outbox import DeliveryPolicy, OutboxMessage, sent, take_all, undelivered
+from interlock.engine.recovery import commit_with_recovery
+from interlock.engine.unit_of_work import Decision, Engine, contended, failed
+from interlock.errors import (
+    InterlockError,
+    InvalidJob,
+    RequestIdReused,
+    StoreUnavailable,
+    UnknownLease,
+)
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB, Job, JobState
+from interlock.store.records import (
+    Change,
+    Commit,
+    Conflict,
+    Illegal,
+    Key,
+    Query,
+    Record,
+    Repeated,
+    RequestReused,
+)
+from interlock.systems.orchestrator.aggregate import JobAggregate
+from interlock.systems.orchestrator.attachments import Births, Brood, brood_change, brood_key
+from interlock.systems.orchestrator.body import (
+    Provenance,
+    TreePart,
+    decode_body,
+    decode_tree,
+    given_of,
+    tree_change,
+    tree_key,
+)
+from interlock.systems.orchestrator.cancellation import CancelChildren, cancelled, commit_of
+from interlock.systems.orchestrator.failures import Failure, FailureClass
+from interlock.systems.orchestrator.runner_messages import decide_message
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.submission import check_spec, depth_below, new_job
+from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
+from interlock.systems.orchestrator.tree_slots import (
+    CANCEL_CHILDREN,
+    LIVING_JOBS,
+    TREE_TOPICS,
+    TreeSlots,
+    TreeWord,
+    check_workers,
+    look_at,
+    tended,
+)
+from interlock.systems.orchestrator.views import children_of
+from interlock.wire.jobs import MAX_CHILD_NAME, MAX_CHILDREN, SHELL, ChildPage, JobSpec
+from interlock.wire.runner import Answer, Heard
+
+Draw = Callable[[datetime], str]
+"""Where the ids of jobs come from."""
+
+
+class _Kin(msgspec.Struct):
+    """As much of a job's body as its tree and its children need to know."""
+
+    data: Job
+    tree: TreePart | None = None
+    secrets_withheld: bool = False
+    origin: Provenance | None = None
+
+
+def root_of(record: Record) -> str:
+    """The root of the tree that a job is in; its own id where it has no parent."""
+    part = msgspec.json.decode(record.body, type=_Kin).tree
+    return part.root_id if part is not None else record.id
+
+
+def beneath(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
+    """Return a child as its parent allows it, and where it comes from.
+
+    What is withheld from the parent is withheld from the child. The child of a fork's job stays with shell
+    steps in the queue and with the labels of its parent, whatever it asks for.
+    """
+    kin = msgspec.json.decode(parent.body, type=_Kin)
+    spec = replace(spec, secrets_withheld=spec.secrets_withheld or kin.secrets_withheld)
+    if kin.origin is None or not kin.origin.from_fork:
+        return spec, kin.origin
+    if spec.task != SHELL:
+        raise InvalidJob(
+            f"A job of a change from a fork submits only {SHELL}, not {spec.task}.",
+            todo=f"Submit {SHELL}, or do it in a run that is not about a fork.",
+            allowed=[SHELL],
+            facts={"task": spec.task, "parent_job_id": parent.id},
+        )
+    return replace(spec, queue=parent.queue or spec.queue, labels=parent.labels), kin.origin
+
+
+class TreeSubmission:
+    """Jobs that are being made, and what that makes of their parents and their trees."""
+
+    def __init__(
+        self,
+        parents: Mapping[str, Record | None],
+        trees: Mapping[Key, Record | None],
+        now: datetime,
+        settings: OrchestratorSettings,
+        draw: Draw,
+    ) -> None:
+        self._depths = {name: depth_below(name, record) for name, record in parents.items()}
+        self._parents = {name: record for name, record in parents.items() if record is not None}
+        self._trees = trees
+        self._now, self._settings, self._draw = now, settings, draw
+        self._seatings: dict[str, TreeSlots] = {}
+        self.ids: list[str] = []
+        self._drafts: list[JobAggregate] = []
+        self._born = Counter[str]()
+
+    def add(self, spec: JobSpec) -> None:
+        """One more of them, in its order."""
+        while (job_id := self._draw(self._now)) in self._parents:
+            pass  # the name of a parent in the same commit
+        self.ids.append(job_id)
+        if spec.parent_job_id is None:
+            self._drafts.append(new_job(spec, job_id, self._now, self._settings))
+            return
+        self._born[spec.parent_job_id] += 1
+        self._drafts.append(self._child(spec, job_id, spec.parent_job_id))
+
+    def _child(self, spec: JobSpec, job_id: str, parent_id: str) -> JobAggregate:
+        depth = self._depths[parent_id]
+        spec, origin = beneath(spec, self._parents[parent_id])
+        check_workers(spec.task, depth, spec.worker_count, self._settings.tree_quotas)
+        root_id = root_of(self._parents[parent_id])
+        seated = self._seating(root_id).join(job_id, parent_id, depth, spec.worker_count)
+        later = self._now + timedelta(seconds=spec.delay_s) if spec.delay_s and not seated else None
+        part = TreePart(root_id=root_id, if_fails=spec.if_fails, not_before=later)
+        return new_job(
+            spec, job_id, self._now, self._settings, depth=depth, origin=origin, tree=part, held=not seated
+        )
+
+    def _seating(self, root_id: str) -> TreeSlots:
+        if root_id not in self._seatings:
+            body = decode_tree(self._trees.get(tree_key(root_id)))
+            self._seatings[root_id] = TreeSlots(body, self._settings.tree_quotas)
+        return self._seatings[root_id]
+
+    def parents(self, *, mark: str) -> list[Change]:
+        """The parents, which count their children: when they are stopped, there is somebody to tell."""
+        changes = []
+        for parent_id, record in self._parents.items():
+            parent = JobAggregate.of(record, self._now, self._settings)
+            parent.body.children += self._born[parent_id]
+            changes.append(parent.change(mark=mark, actor=""))
+        return changes
+
+    def changes(self, *, mark: str, actor: str) -> list[Change]:
+        """The jobs themselves, and the trees that they have joined."""
+        changes = [draft.change(mark=mark, actor=actor) for draft in self._drafts]
+        for root_id, seating in self._seatings.items():
+            record = self._trees.get(tree_key(root_id))
+            changes.append(tree_change(root_id, record, seating.body, mark=mark, over=False))
+        return changes
+
+
+def tree_keys(parents: Sequence[Record | None]) -> list[Key]:
+    """The trees that children of these jobs would be in."""
+    return [tree_key(root_id) for root_id in sorted({root_of(each) for each in parents if each is not None})]
+
+
+async def submit_children(
+    engine: Engine,
+    settings: OrchestratorSettings,
+    draw: Draw,
+    token_text: str,
+    runner_id: str,
+    name: str,
+    specs: Sequence[JobSpec],
+) -> tuple[str, ...]:
+    """The ids of the children under this name: new ones, or those that were submitted under it before."""
+    token = read_token(token_text)
+    if token is None:
+        raise UnknownLease("This is not the token of a lease.", todo="Ask for work first.")
+    _check(name, specs)
+    specs = [msgspec.structs.replace(spec, parent_job_id=token.job_id) for spec in specs]
+    for spec in specs:
+        check_spec(spec, settings)
+    parent, brood = Key(JOB.name, token.job_id), brood_key(token.job_id, token.shard, name)
+    trees = tree_keys(await engine.store.load([parent]))
+    births = Births(token=token_text, runner_id=runner_id, children=len(specs))
+
+    def decide(found: Sequence[Record | None], now: datetime) -> Decision[Answer | tuple[str, ...]]:
+        above, before, *kept = found
+        mark = engine.mark()
+        heard = decide_message(above, token, births, now, mark, settings)
+        if above is None or heard.commit is None or not isinstance(heard.answer, Heard):
+            return Decision(heard.answer, heard.commit)
+        if before is not None:
+            return Decision(_again(before, name, specs))
+        joining = TreeSubmission({above.id: above}, dict(zip(trees, kept, strict=True)), now, settings, draw)
+        for spec in _inherited(specs, above):
+            joining.add(spec)
+        told = Brood(shard=token.shard, name=name, ids=tuple(joining.ids), fingerprint=_fingerprint(specs))
+        changes = (
+            *heard.commit.changes,
+            *joining.changes(mark=mark, actor=runner_id),
+            brood_change(token.job_id, told, mark=mark, actor=runner_id),
+        )
+        return Decision(told.ids, msgspec.structs.replace(heard.commit, changes=changes))
+
+    applied = await engine.apply([parent, brood, *trees], decide)
+    assert not isinstance(applied, Repeated)  # it carries no request
+    if isinstance(applied.answer, tuple):
+        return applied.answer
+    raise_for_answer(applied.answer)
+    raise AssertionError(applied.answer)
+
+
+def _check(name: str, specs: Sequence[JobSpec]) -> None:
+    if not (1 <= len(name) <= MAX_CHILD_NAME and name.isprintable()):
+        raise InvalidJob(
+            f"The name of children has 1 to {MAX_CHILD_NAME} printable characters.",
+            todo="Give them another one.",
+            facts={"name": name[:MAX_CHILD_NAME]},
+        )
+    if not 1 <= len(specs) <= MAX_CHILDREN:
+        raise InvalidJob(
+            f"A handler submits 1 to {MAX_CHILDREN} children at once, not {len(specs)}.",
+            todo="Submit them in several portions, each under a name of its own.",
+            facts={"children": len(specs), "most": MAX_CHILDREN},
+        )
+
+
+def _again(record: Record, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
+    known = msgspec.json.decode(record.body, type=Brood)
+    if known.fingerprint != _fingerprint(specs):
+        raise RequestIdReused(
+            f"The handler has submitted other children under the name {name!r} before; those stay.",
+            todo="Submit the same again under a name, whenever the handler runs again, and others under "
+            "another one.",
+            facts={"name": name, "children": len(known.ids)},
+        )
+    return known.ids
+
+
+def _fingerprint(specs: Sequence[JobSpec]) -> str:
+    """Of what they are to do; how they are queued may change with the next version of a program."""
+    told = [(spec.task, spec.input) for spec in specs]
+    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]
+
+
+def _inherited(specs: Sequence[JobSpec], parent: Record) -> list[JobSpec]:
+    """Return the specs with the trace of their parent, and with no secret that it is not given itself."""
+    more = sorted({name for spec in specs for name in spec.secrets} - set(decode_body(parent.body).secrets))
+    if more:
+        raise InvalidJob(
+            f"A child is given only secrets of its parent, which has no {', '.join(more)}.",
+            todo="Name them where the parent is submitted as well.",
+            facts={"secrets": more},
+        )
+    trace = given_of(parent).trace
+    return [msgspec.structs.replace(spec, trace=spec.trace or trace) for spec in specs]
+
+
+MANY = 500
+"""How many words are heard, and how many jobs are stopped, in one go."""
+PATIENCE_S = 60.0
+"""How long whoever has taken a word may take to hear it, before others do."""
+
+POSTAGE = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
+"""A tree that does not hear would stand still for ever."""
+
+
+class Trees:
+    """Keeps the trees in a store."""
+
+    def __init__(self, engine: Engine, settings: OrchestratorSettings, draw: Draw) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._draw = draw
+        self.on_word: Callable[[], None] = _nobody
+        """Called when jobs that were stopped or failed may have told their runs something."""
+
+    async def submit(
+        self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
+    ) -> tuple[str, ...]:
+        """Children of the attempt that the token is about; the same again under a name are made once."""
+        return await submit_children(self._engine, self._settings, self._draw, token, runner_id, name, specs)
+
+    async def children(
+        self,
+        token: str,
+        runner_id: str,
+        cursor: str = "",
+        sees: Callable[[str], bool] | None = None,
+    ) -> ChildPage:
+        """A page of the children of the job that the token is about, of queues that `sees` allows."""
+        return await children_of(self._engine, self._settings, token, runner_id, cursor, sees)
+
+    async def keep(self, *, limit: int = MANY) -> int:
+        """Carry out what jobs have told their trees and their children; answers how much that was."""
+        patience = timedelta(seconds=PATIENCE_S)
+        taken = await take_all(self._engine.store, TREE_TOPICS, patience, limit=limit)
+        orders = [each for each in taken if each.queue == CANCEL_CHILDREN]
+        by_root: dict[str, list[tuple[TreeWord, Record]]] = {}
+        for record in taken:
+            if record.queue != CANCEL_CHILDREN:
+                word = msgspec.json.decode(_payload(record), type=TreeWord)
+                by_root.setdefault(word.root_id, []).append((word, record))
+        await gather_all(self._done([record], self._stop_below(record)) for record in orders)
+        await gather_all(
+            self._done([record for _, record in said], self._hear(root_id, [word for word, _ in said]))
+            for root_id, said in by_root.items()
+        )
+        return len(taken)
+
+    async def _done(self, letters: Sequence[Record], work: Coroutine[None, None, None]) -> None:
+        """Do it, and note that it was done; where it could not be, it is tried again a little later."""
+        mark = self._engine.mark()
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - whatever a keeper meets, nothing that was said is lost
+            now = await self._engine.clock.now()
+            changes = [undelivered(record, error, now, POSTAGE, mark) for record in letters]
+        else:
+            changes = [sent(record, mark) for record in letters]
+        await self._engine.committer.commit_all([Commit(changes=(change,)) for change in changes])
+
+    async def _hear(self, root_id: str, words: Sequence[TreeWord]) -> None:
+        """First what failures do to others: then nobody is let in who would be stopped right after."""
+        for word in words:
+            if word.parent_id is not None and word.fails_parent:
+                await self._fail(word.parent_id, word.job_id)
+        parents = {word.parent_id: word.job_id for word in words if word.parent_id and word.stops_siblings}
+        for parent_id, job_id in parents.items():
+            await self.stop_children(parent_id, "sibling", f"its sibling {job_id} did not succeed")
+        await self.tend(root_id, words)
+
+    # Places
+
+    async def tend(self, root_id: str, words: Sequence[TreeWord]) -> None:
+        """Give the places that have become free to whoever is in line."""
+        conflict: Conflict | None = None
+        for _ in range(self._engine.max_tries):
+            look = await look_at(self._engine.store, root_id, words, self._settings.tree_quotas)
+            if look is None:
+                return
+            now = await self._engine.clock.now()
+            commit = tended(look, now, self._engine.mark(), self._settings)
+            sealed = self._engine.sealed(commit, look.records)
+            outcome = await commit_with_recovery(self._engine.store, self._engine.committer, sealed)
+            if isinstance(outcome, Illegal | RequestReused):
+                raise failed(outcome)
+            if not isinstance(outcome, Conflict):
+                return
+            conflict = outcome
+        raise contended([tree_key(root_id)], conflict, self._engine.max_tries)
+
+    # Stopping
+
+    async def _stop_below(self, record: Record) -> None:
+        asked = msgspec.json.decode(_payload(record), type=CancelChildren)
+        await self.stop_children(asked.job_id, "parent", f"its parent {asked.job_id} was stopped")
+
+    async def stop_children(self, parent_id: str, why: str, reason: str) -> None:
+        """Stop every child of a job; safe to repeat, since what has ended is passed over."""
+        query = Query(kind=JOB.name, parent=parent_id, states=LIVING_JOBS, limit=MANY)
+        while True:
+            page = await self._engine.store.find(query)
+            decide = partial(self._stop, why, reason)
+            items = [Item(record.key, decide, record) for record in page.records]
+            _raise_first(await apply_all(self._engine, items))
+            if not page.cursor:
+                self.on_word()
+                return
+            query = msgspec.structs.replace(query, cursor=page.cursor)
+
+    def _stop(self, why: str, reason: str, record: Record | None, now: datetime, mark: str) -> Decision[None]:
+        if record is None or JobState(record.state) in job.ENDED:
+            return Decision(None)
+        draft = cancelled(record, now, self._settings, why)
+        return Decision(None, commit_of(draft, mark=mark, actor="orchestrator", reason=reason))
+
+    async def _fail(self, parent_id: str, child_id: str) -> None:
+        """A parent fails with its child, unless it is being stopped or has ended; its table decides."""
+        reason = f"its child {child_id} did not succeed"
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            parent, child = found
+            if parent is None or JobState(parent.state) in job.ENDED:
+                return Decision(None)
+            draft = JobAggregate.of(parent, now, self._settings)
+            draft.fire_due()
+            if draft.root.data.stop_reason is not None or draft.send(job.Error(at=now)) is not None:
+                return Decision(None)
+            draft.body.failure = _with_its_child(child_id, child)
+            return Decision(
+                None, commit_of(draft, mark=self._engine.mark(), actor="orchestrator", reason=reason)
+            )
+
+        await self._engine.apply([Key(JOB.name, parent_id), Key(JOB.name, child_id)], decide)
+        self.on_word()
+
+
+def _with_its_child(child_id: str, child: Record | None) -> Failure:
+    body = decode_body(child.body) if child is not None else None
+    if body is None or body.failure is None:
+        why = body.data.stop_reason if body is not None else "removed"
+        return Failure(failure_class=FailureClass.USER, error=f"Its child {child_id} was stopped ({why}).")
+    return Failure(
+        failure_class=body.failure.failure_class, error=f"Its child {child_id} failed: {body.failure.error}"
+    )
+
+
+def _raise_first(results: Iterable[object]) -> None:
+    """One that was stopped by somebody else meanwhile does not matter; a store that is away does."""
+    for result in results:
+        if isinstance(result, StoreUnavailable):
+            raise result
+        if isinstance(result, InterlockError) and result.code == "contended":
+            raise result
+
+
+def _payload(record: Record) -> bytes:
+    return bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,370 @@
+"""Quarantine: keep work away from runners that keep losing it.
+
+First the table of a runner's standing, then what counts against a runner, then `Quarantine`, which does it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from interlock.engine.aggregate import Columns, RecordKind
+from interlock.engine.outbox import OutboxMessage, sent, take_all
+from interlock.engine.recovery import commit_with_recovery
+from interlock.engine.unit_of_work import Decision, Engine
+from interlock.errors import UnknownWorker
+from interlock.machine import (
+    STAY,
+    Deadline,
+    Event,
+    Machine,
+    command,
+    consequence,
+    end,
+    ignore,
+    on,
+    state,
+    timer,
+)
+from interlock.store.records import Change, Commit, Committed, Key, Query, Record
+from interlock.wire.workers import StandingView
+
+
+class StandingState(StrEnum):
+    """Where a runner stands."""
+
+    WATCHED = "watched"
+    QUARANTINED = "quarantined"
+    CLEARED = "cleared"
+
+
+WATCHED, QUARANTINED, CLEARED = StandingState.WATCHED, StandingState.QUARANTINED, StandingState.CLEARED
+
+lost = command("lost", "It has lost work once more, and not too often yet.", by="orchestrator")
+forgiven = command(
+    "forgiven", "Work that it lost was lost by others too, so it was not its fault.", by="orchestrator"
+)
+too_often = consequence("too_often", "It has lost work too often.", by="orchestrator")
+lift = command("lift", "Somebody has seen to it.", by="operator")
+served = timer("served", "Its time is over.", by="clock")
+forget = timer("forget", "It has lost nothing for long.", by="clock")
+
+SENTENCE = Deadline(served, "quarantine_s", 1_800.0)
+MEMORY = Deadline(forget, "losses_remembered_s", 3_600.0, since="it last lost something")
+
+# fmt: off
+STANDING = Machine[StandingState, None](
+    "standing",
+    "How far a runner is trusted that has lost work.",
+    initial=WATCHED,
+    spine=(WATCHED, QUARANTINED, CLEARED),
+    stop=(lift,),
+    states=(
+        state(WATCHED, "It is given work, and what it loses is counted.", turn="orchestrator", within=MEMORY),
+        state(QUARANTINED, "It is given no work.", turn="operator", within=SENTENCE),
+        end(CLEARED, "What it has lost is forgotten."),
+    ),
+    rows=(
+        on(lost, WATCHED, STAY, owner="orchestrator", arms=MEMORY,
+           why="Now and then everybody loses something."),
+        on(forgiven, (WATCHED, QUARANTINED), STAY, owner="orchestrator", why="It was the fault of the job."),
+        on(too_often, WATCHED, QUARANTINED, owner="orchestrator", why="It would lose the next one as well."),
+        on(lift, (WATCHED, QUARANTINED), CLEARED, owner="operator", why="It is in order again."),
+        on(served, QUARANTINED, CLEARED, owner="clock", why="It may be in order by now."),
+        on(forget, WATCHED, CLEARED, owner="clock", why="It was long ago."),
+        ignore(lost, QUARANTINED, why="it is given nothing; what it still had was lost"),
+        ignore(too_often, (QUARANTINED, CLEARED), why="nothing is counted there"),
+        ignore(served, (WATCHED, CLEARED), why="it is not quarantined"),
+        ignore(forget, (QUARANTINED, CLEARED), why="nothing is counted"),
+        ignore(lift, CLEARED, why="it is over"),
+    ),
+)
+# fmt: on
+
+
+RUNNER_LOST = "runner.lost"
+"""The topic of messages that a runner has lost a job."""
+OCCASION = timedelta(seconds=60)
+"""Losses that come within so long after the first of them are one occasion."""
+MOST_LOSSES = 200
+"""How many losses are remembered."""
+
+
+class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """When a runner is given no more work; the section `[quarantine]` of the project file."""
+
+    occasions: int = 3
+    """So many of them are too many."""
+    within_s: float = 3_600.0
+    lasts_s: float = 1_800.0
+
+
+class Loss(msgspec.Struct, frozen=True, array_like=True):
+    """A job that was lost."""
+
+    job_id: str
+    at: datetime
+
+
+class StandingBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a runner that has lost work."""
+
+    runner: str
+    losses: tuple[Loss, ...] = ()
+    """The latest last; each job once."""
+    until: datetime | None = None
+    """Until when it is given nothing."""
+    reason: str = ""
+
+
+class Lost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Word that a runner was not heard of in time."""
+
+    runner: str
+    job_id: str
+    attempt: str
+    others: tuple[str, ...] = ()
+    """Runners that have lost the same job before."""
+
+
+def name_of(runner_id: str) -> str:
+    """The runner, whichever life of its process it was."""
+    return runner_id.rpartition("#")[0] or runner_id
+
+
+def label_of(runner: str) -> str:
+    """What the standing of a runner is found by."""
+    return f"runner.{hashlib.sha256(runner.encode()).hexdigest()[:32]}"
+
+
+def with_loss(body: StandingBody, job_id: str, now: datetime, within_s: float) -> StandingBody:
+    """One more; what is older than the window is forgotten."""
+    young = [
+        one for one in body.losses if one.at > now - timedelta(seconds=within_s) and one.job_id != job_id
+    ]
+    return msgspec.structs.replace(body, losses=(*young, Loss(job_id, now))[-MOST_LOSSES:])
+
+
+def without(body: StandingBody, jobs: Collection[str]) -> StandingBody:
+    """The same without what was not its fault."""
+    return msgspec.structs.replace(body, losses=tuple(one for one in body.losses if one.job_id not in jobs))
+
+
+def occasions(losses: Iterable[Loss]) -> int:
+    """On how many occasions something was lost."""
+    count, began = 0, None
+    for at in sorted(one.at for one in losses):
+        if began is None or at > began + OCCASION:
+            count, began = count + 1, at
+    return count
+
+
+def sentence_of(body: StandingBody) -> str:
+    """Why it is given nothing, in words."""
+    jobs = ", ".join(one.job_id for one in body.losses[-3:])
+    until = "" if body.until is None else f" until {body.until:%Y-%m-%d %H:%M:%S} UTC"
+    return (
+        f"{body.runner} is quarantined{until}: it was not heard of on {occasions(body.losses)} occasions "
+        f"while it had work, the last of it {jobs}."
+    )
+
+
+MOST_LISTED = 1_000
+MANY = 500
+"""How many losses are counted in one go."""
+PATIENCE = timedelta(seconds=30)
+"""After which others count what a process has taken and not counted."""
+_OPEN = (WATCHED, QUARANTINED)
+_STANDINGS = RecordKind(
+    STANDING,
+    StandingBody,
+    columns=lambda body: Columns(labels=(label_of(body.runner),)),
+    sends=(too_often,),
+)
+
+
+class Quarantine:
+    """Which runners are given no work, and why."""
+
+    def __init__(self, engine: Engine, settings: QuarantineSettings) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._standings = _STANDINGS.lasting(
+            losses_remembered_s=settings.within_s, quarantine_s=settings.lasts_s
+        )
+        self._held: dict[str, StandingBody] = {}
+
+    def why_not(self, runner_id: str) -> str:
+        """Why this runner is given nothing, as far as is known here; empty when it is."""
+        held = self._held.get(name_of(runner_id)) if self._held else None
+        return "" if held is None else sentence_of(held)
+
+    async def look(self) -> None:
+        """Learn who is quarantined."""
+        query = Query(kind=STANDING.name, states=(QUARANTINED,), limit=MOST_LISTED)
+        found = (await self._engine.store.find(query)).records
+        self._held = {body.runner: body for body in map(body_of, found)}
+
+    async def sweep(self, *, limit: int = 500) -> int:
+        """What is served or long ago is over; answers how many that were."""
+
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            ended = [self._standings.fired(record, now) for record in records]
+            return [Commit(changes=(standing.change(actor="clock"),)) for standing in ended]
+
+        outcomes = await self._engine.due([STANDING.name], limit, decide)
+        await self.look()
+        return sum(isinstance(outcome, Committed) for outcome in outcomes)
+
+    async def keep(self, *, limit: int = MANY) -> int:
+        """Count what messages say that runners have lost; return how many messages there were."""
+        taken = await take_all(self._engine.store, (RUNNER_LOST,), PATIENCE, limit=limit)
+        if not taken:
+            return 0
+        await self.count(map(_word, taken))
+        mark = self._engine.mark()
+        arrived = Commit(changes=tuple(sent(record, mark) for record in taken))
+        await commit_with_recovery(self._engine.store, self._engine.committer, arrived)
+        return len(taken)
+
+    async def count(self, words: Iterable[Lost]) -> None:
+        """Count what runners have lost: each job once, so that it may be told twice.
+
+        A runner that dies loses all it had at once. Its record is changed once for all of it, because each
+        change is a conflict for the other processes that count at the same time.
+        """
+        blamed: dict[str, list[str]] = {}
+        cleared: dict[str, list[str]] = {}
+        for word in words:
+            for other in word.others:
+                cleared.setdefault(other, []).append(word.job_id)
+            if not word.others:
+                blamed.setdefault(word.runner, []).append(word.job_id)
+        for runner, jobs in blamed.items():
+            await self._blame(runner, jobs)
+        for runner, jobs in cleared.items():
+            await self._forgive(runner, jobs)
+        await self.look()
+
+    async def list(self) -> list[StandingView]:
+        """Every runner that is watched or quarantined."""
+        query = Query(kind=STANDING.name, states=_OPEN, limit=MOST_LISTED)
+        return [_view(record) for record in (await self._engine.store.find(query)).records]
+
+    async def lift(self, runner: str, *, actor: str = "", reason: str = "") -> StandingView:
+        """Give it work again, with a clean sheet."""
+        found = await self._find(name_of(runner)) or await self._find(runner)
+        if found is None:
+            raise UnknownWorker(
+                f"{runner} is not quarantined, nor has it lost anything lately.",
+                todo="See who is: interlock worker quarantined",
+                facts={"runner": runner},
+            )
+
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
+            record = records[0]
+            if record is None or record.state == CLEARED:
+                return Decision(None)
+            change = _told(record, body_of(record), lift, now, actor=actor, reason=reason)
+            return Decision(None, Commit(changes=(change,)))
+
+        await self._engine.apply([found.key], decide)
+        await self.look()
+        (after,) = await self._engine.store.load([found.key])
+        assert after is not None
+        return _view(after)
+
+    # What is counted
+
+    async def _blame(self, runner: str, jobs: Sequence[str]) -> None:
+        found = await self._find(runner)
+        key = found.key if found is not None else await self._free(runner)
+
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
+            record = records[0]
+            if record is not None and record.state != WATCHED:
+                return Decision(None)
+            body = StandingBody(runner=runner) if record is None else body_of(record)
+            for job_id in jobs:
+                body = with_loss(body, job_id, now, self._settings.within_s)
+            return Decision(None, Commit(changes=(self._judged(key.id, record, body, now),)))
+
+        await self._engine.apply([key], decide)
+
+    async def _free(self, runner: str) -> Key:
+        """The name of a new record: the same for all who ask at about the same time, so that one is made."""
+        now = await self._engine.clock.now()
+        window = int(now.timestamp() // self._settings.within_s)
+        for number in itertools.count():
+            key = Key(STANDING.name, f"{label_of(runner)}.{window}.{number}")
+            (record,) = await self._engine.store.load([key])
+            if record is None or record.state != CLEARED:
+                return key
+        raise AssertionError("there is always another number")
+
+    async def _forgive(self, runner: str, jobs: Sequence[str]) -> None:
+        found = await self._find(runner)
+        if found is None:
+            return
+
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
+            record = records[0]
+            if record is None or record.state == CLEARED:
+                return Decision(None)
+            body = without(body_of(record), jobs)
+            if body == body_of(record):
+                return Decision(None)
+            enough = record.state == QUARANTINED and occasions(body.losses) < self._settings.occasions
+            change = _told(record, body, lift if enough else forgiven, now, actor="orchestrator")
+            return Decision(None, Commit(changes=(change,)))
+
+        await self._engine.apply([found.key], decide)
+
+    def _judged(self, name: str, record: Record | None, body: StandingBody, now: datetime) -> Change:
+        standing = self._standings.upsert(record, name, body, now)
+        if occasions(body.losses) < self._settings.occasions:
+            standing.must(lost)
+            return standing.change(actor="orchestrator")
+        standing.must(too_often)
+        standing.body = msgspec.structs.replace(body, until=standing.deadline_at)
+        return standing.change(actor="orchestrator", reason=sentence_of(standing.body))
+
+    async def _find(self, runner: str) -> Record | None:
+        query = Query(kind=STANDING.name, states=_OPEN, labels=(label_of(runner),), limit=1)
+        return next(iter((await self._engine.store.find(query)).records), None)
+
+
+def _word(message: Record) -> Lost:
+    return msgspec.json.decode(msgspec.json.decode(message.body, type=OutboxMessage).payload, type=Lost)
+
+
+def body_of(record: Record) -> StandingBody:
+    """What is known of a runner."""
+    return _STANDINGS.body_of(record)
+
+
+def _view(record: Record) -> StandingView:
+    body = body_of(record)
+    held = record.state == QUARANTINED
+    return StandingView(
+        runner=body.runner,
+        state=record.state,
+        occasions=occasions(body.losses),
+        jobs=tuple(one.job_id for one in body.losses),
+        until=body.until if held else None,
+        explanation=sentence_of(body) if held else f"{body.runner} is given work; what it loses is counted.",
+        todo=f"When it is in order again: interlock worker lift {body.runner}" if held else "",
+    )
+
+
+def _told(
+    record: Record, body: StandingBody, event: Event, now: datetime, *, actor: str, reason: str = ""
+) -> Change:
+    standing = _STANDINGS.of(record, now, body)
+    standing.must(event)
+    return standing.change(actor=actor, reason=reason)

@@ -1,1 +1,0 @@
-"""Runners that keep losing work: `lifecycle` is the table, `strikes` the rule, `quarantine` what is done."""

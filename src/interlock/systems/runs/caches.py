@@ -1,0 +1,395 @@
+"""Caches: files that a job has saved under a key, for later jobs of the same repository.
+
+What the table promises:
+
+* A cache is there as a whole or not at all, and never changes: saving under the same key later makes another
+  cache, and the newest is the one that is found.
+* What a change from a fork has saved is found by its own pull request only, so a fork cannot prepare files
+  for others.
+* It expires: when no job has used it for `cache_unused_s`, or when newer ones need its room.
+
+A cache may be gone at any time. That is no failure: the job does the work itself.
+
+Scope. A job of a run, and what it submits, shares with the runs of its repository (or of its workflow, where
+there is none), a job on its own with those of its queue. Runs whose repository only a submitter has named
+share with each other, and not with those that a webhook or an operator has started. A change from a fork
+shares with the runs of its own pull request only: it finds nothing that others have saved, and others find
+nothing of it. The scope is looked up here: no runner says whose caches it wants.
+
+Authority. Both ways need the live lease of an attempt. What is saved is committed with it, as artifacts are:
+a runner that was given up while it uploaded leaves a blob without a name. Other work whose secrets are
+withheld may use what there is, and saves nothing.
+
+Room. All caches together have a limit. Saving makes room first: the caches go that were unused the longest,
+and those of forks before all others. A fork has the room that others leave, and displaces none of them. The
+content of a cache is stored apart from artifacts, so that it can be removed at once with its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from interlock.engine.aggregate import Columns, RecordKind
+from interlock.engine.unit_of_work import Decision, Engine
+from interlock.errors import InterlockError, NoBlobs, UnknownLease
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.run import RUN
+from interlock.machine import (
+    STAY,
+    Deadline,
+    Event,
+    Machine,
+    command,
+    consequence,
+    end,
+    ignore,
+    on,
+    state,
+    timer,
+)
+from interlock.store.records import Change, Commit, Key, Query, Record
+from interlock.systems.blobs import Blobs, BlobSettings
+from interlock.systems.orchestrator.attachments import Saving
+from interlock.systems.orchestrator.body import Provenance, decode_body
+from interlock.systems.orchestrator.tokens import Token, raise_for_answer, read_token
+from interlock.systems.runs.body import decode_run
+from interlock.wire.artifacts import CacheRefused, CacheView, checked_key
+from interlock.wire.runner import Answer, Heartbeat, Message
+
+
+class CacheState(StrEnum):
+    """Where a cache stands."""
+
+    SAVING = "saving"
+    KEPT = "kept"
+    EXPIRED = "expired"
+    EVICTED = "evicted"
+    REMOVED = "removed"
+
+
+SAVING, KEPT = CacheState.SAVING, CacheState.KEPT
+EXPIRED, EVICTED, REMOVED = CacheState.EXPIRED, CacheState.EVICTED, CacheState.REMOVED
+ENDED = (EXPIRED, EVICTED, REMOVED)
+
+save = command("save", "A job has brought it, all of it, under its live lease.", by="orchestrator")
+used = command("used", "A job was given it.", by="orchestrator")
+expire = timer("expire", "Nobody has used it for long.", by="clock")
+evict = consequence("evict", "Newer ones need its room.", by="orchestrator")
+remove = command("remove", "Somebody does not want it any more.", by="operator")
+
+UNUSED = Deadline(expire, "cache_unused_s", 7 * 86_400.0, since="a job was given it, or saved it")
+
+# fmt: off
+CACHE = Machine[CacheState, None](
+    "cache",
+    "Files that a job has saved for later jobs; what they say is a blob.",
+    initial=SAVING,
+    spine=(SAVING, KEPT, EXPIRED),
+    stop=(remove,),
+    states=(
+        state(SAVING, "On its way; no record says so, for it is written when all of it is there.",
+              turn="orchestrator"),
+        state(KEPT, "Whoever asks for its key is given it.", turn="orchestrator", within=UNUSED),
+        end(EXPIRED, "Nobody has used it for long."),
+        end(EVICTED, "Newer ones needed its room."),
+        end(REMOVED, "Somebody did not want it any more."),
+    ),
+    rows=(
+        on(save, SAVING, KEPT, owner="orchestrator", why="All of it is there."),
+        on(used, KEPT, STAY, owner="orchestrator", arms=UNUSED, why="What is used is kept for longer."),
+        on(expire, KEPT, EXPIRED, owner="clock", why="Keys change, and nobody says that one is over."),
+        on(evict, KEPT, EVICTED, owner="orchestrator", why="There is room for so much only."),
+        on(remove, (SAVING, KEPT), REMOVED, owner="operator", why="It holds what it should not."),
+        ignore(expire, (SAVING, *ENDED), why="it is not kept"),
+        ignore(evict, (SAVING, *ENDED), why="it is not kept"),
+        ignore(remove, ENDED, why="it is over"),
+    ),
+)
+# fmt: on
+
+
+class CacheBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a cache."""
+
+    scope: str
+    """Whose it is: of which repository, or of which pull request from a fork."""
+    key: str
+    sha256: str
+    size: int
+    job_id: str
+    """Who has saved it."""
+    used_at: datetime
+    fork: bool = False
+    """It is of a change from a fork, and makes room for others."""
+
+
+_CACHES = RecordKind(
+    CACHE,
+    CacheBody,
+    columns=lambda body: Columns(labels=labels_of(body.scope, body.key)),
+    quiet=(used,),
+    sends=(evict,),
+)
+
+
+def body_of(record: Record) -> CacheBody:
+    """What is known of it."""
+    return _CACHES.body_of(record)
+
+
+def view_of(record: Record) -> CacheView:
+    """A cache as it is shown."""
+    body = body_of(record)
+    return CacheView(key=body.key, size=body.size, sha256=body.sha256, created_at=record.created_at)
+
+
+def labels_of(scope: str, key: str = "") -> tuple[str, ...]:
+    """What the caches of a scope, and those under a key, are found by."""
+    found = [f"scope.{_digest(scope)}"] + ([f"key.{_digest(scope, key)}"] if key else [])
+    return tuple(sorted(found))
+
+
+def saved(body: CacheBody, attempt: str, unused_s: float) -> Change:
+    """A new one. Its name is that of the attempt that has saved it, so it is saved once."""
+    name = f"{_digest(body.scope, body.key)}.{body.job_id}.{attempt}"
+    cache = _CACHES.lasting(cache_unused_s=unused_s).new(name, body, body.used_at)
+    cache.must(save)
+    return cache.change(actor="orchestrator", cause=body.job_id)
+
+
+def told(record: Record, event: Event, now: datetime, unused_s: float) -> Change | None:
+    """What an event makes of it; None when it is over. That it is used is no news."""
+    cache = _CACHES.lasting(cache_unused_s=unused_s).of(record, now)
+    if cache.send(event):
+        return None
+    if cache.state is KEPT:
+        cache.body = msgspec.structs.replace(cache.body, used_at=now)
+    return cache.change(actor="orchestrator")
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+PAGE = 500
+MOST = 10_000
+"""How many caches are looked at when there has to be room."""
+SEARCHED = 2_000
+"""How many of the newest caches of a repository are looked at for one whose key begins as it should."""
+NOTED_EVERY = timedelta(hours=1)
+"""That a cache is used is noted so often."""
+
+Hear = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
+Opened = tuple[CacheView, AsyncIterator[bytes]]
+
+
+class Caches:
+    """What jobs have saved, and how they do it."""
+
+    def __init__(self, engine: Engine, hear: Hear, blobs: Blobs | None, settings: BlobSettings) -> None:
+        self._engine = engine
+        self._hear = hear
+        self._blobs = blobs
+        self._most = settings.max_cache_bytes
+        self._unused_s = settings.keep_cache_days * 86_400.0
+
+    async def open(self, token: str, runner_id: str, key: str, prefixes: Sequence[str] = ()) -> Opened | None:
+        """The cache of the key, or else the newest whose key begins with the first prefix that has one."""
+        for each in (key, *prefixes):
+            checked_key(each)
+        if self._blobs is None:
+            return None
+        await self._say(Heartbeat(token=token, runner_id=runner_id))
+        scope = (await self._work(token)).scope
+        record = await self._find(scope, key, prefixes)
+        if record is None:
+            return None
+        await self._note_use(record)
+        return view_of(record), self._blobs.read(body_of(record).sha256)
+
+    async def keep(self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]) -> CacheView:
+        """Save what the pieces say. What was saved under the key before stays, and is answered."""
+        checked_key(key)
+        if self._blobs is None:
+            raise NoBlobs(
+                "There is no folder where caches could be kept.",
+                todo='Name one in interlock.toml: [blobs] directory = "/srv/interlock/blobs".',
+            )
+        await self._say(Heartbeat(token=token, runner_id=runner_id))
+        work = await self._work(token)
+        if work.withheld and not work.fork:
+            raise CacheRefused(
+                "Nothing is saved by a job whose secrets are withheld: others would work with it.",
+                todo="Nothing; the caches of its queue are there to be used all the same.",
+                facts={"key": key},
+            )
+        if (known := await self._exact(work.scope, key)) is not None:
+            return view_of(known)
+        blob = await self._blobs.put(pieces)
+        if await self._make_room(blob.size, fork=work.fork) is None:
+            if all(body_of(record).sha256 != blob.sha256 for record in await self._all()):
+                await self._blobs.remove(blob.sha256)
+            raise CacheRefused(
+                "There is no room for a cache of a change from a fork: it displaces no caches of others.",
+                todo="Nothing; the job goes on without it. max_cache_bytes in [blobs] makes more room.",
+                facts={"key": key, "size": blob.size},
+            )
+        body = CacheBody(
+            scope=work.scope,
+            fork=work.fork,
+            key=key,
+            sha256=blob.sha256,
+            size=blob.size,
+            job_id=work.token.job_id,
+            used_at=await self._engine.clock.now(),
+        )
+        change = saved(body, f"{work.token.shard}.{work.token.index}", self._unused_s)
+        try:
+            await self._say(Saving(token=token, runner_id=runner_id, kept=change))
+        except InterlockError:
+            # The attempt may have saved it before, and not have heard so.
+            (record,) = await self._engine.store.load([change.key])
+            if record is None:
+                raise
+            return view_of(record)
+        return CacheView(key=key, size=blob.size, sha256=blob.sha256, created_at=body.used_at)
+
+    async def tidy(self) -> int:
+        """Let go of what nobody has used for long, and of what there is no room for; answers how many."""
+        now = await self._engine.clock.now()
+        known = await self._all()
+        over = [each for each in known if each.deadline_at and each.deadline_at <= now]
+        await self._end(over, known, expire)
+        return len(over) + (await self._make_room(0) or 0)
+
+    # What belongs to whom
+
+    async def _work(self, token: str) -> _Work:
+        about = read_token(token)
+        assert about is not None  # it was heard
+        (record,) = await self._engine.store.load([Key(JOB.name, about.job_id)])
+        if record is None:
+            raise UnknownLease(f"There is no such lease on an attempt of {about.job_id}.")
+        body = decode_body(record.body)
+        origin = body.origin or Provenance()
+        if origin.from_fork:
+            return _Work(about, fork_scope(origin), withheld=True, fork=True)
+        if origin.repository:
+            claimed = "claimed " if origin.claimed else ""
+            return _Work(about, f"{claimed}{origin.repository.lower()}", body.secrets_withheld)
+        if body.run is None:
+            return _Work(about, f"queue {record.queue}", body.secrets_withheld)
+        (run,) = await self._engine.store.load([Key(RUN.name, body.run.run_id)])
+        spec = decode_run(run.body).spec if run is not None else None
+        repository = spec.source.repository.lower() if spec is not None else ""
+        workflow = spec.workflow if spec is not None else body.run.run_id
+        return _Work(about, repository or f"workflow {workflow}", body.secrets_withheld)
+
+    # Finding
+
+    async def _find(self, scope: str, key: str, prefixes: Sequence[str]) -> Record | None:
+        exact = await self._exact(scope, key)
+        if exact is not None or not prefixes:
+            return exact
+        newest = await self._records(SEARCHED, labels_of(scope))
+        for prefix in prefixes:
+            for record in newest:
+                if body_of(record).key.startswith(prefix) and await self._is_there(record):
+                    return record
+        return None
+
+    async def _exact(self, scope: str, key: str) -> Record | None:
+        for record in await self._records(1, labels_of(scope, key)):
+            if await self._is_there(record):
+                return record
+        return None
+
+    async def _is_there(self, record: Record) -> bool:
+        """Whether its time is not over, and whether what it says is still there."""
+        assert self._blobs is not None
+        now = await self._engine.clock.now()
+        if record.deadline_at is not None and record.deadline_at <= now:
+            return False
+        return await self._blobs.has(body_of(record).sha256)
+
+    async def _all(self) -> list[Record]:
+        return await self._records(MOST)
+
+    async def _records(self, most: int, labels: tuple[str, ...] = ()) -> list[Record]:
+        query = Query(kind=CACHE.name, states=(KEPT,), labels=labels, limit=min(most, PAGE))
+        found: list[Record] = []
+        while True:
+            page = await self._engine.store.find(query)
+            found += page.records
+            if not page.cursor or len(found) >= most:
+                return found
+            query = msgspec.structs.replace(query, cursor=page.cursor)
+
+    # Keeping and letting go
+
+    async def _note_use(self, record: Record) -> None:
+        now = await self._engine.clock.now()
+        if now >= body_of(record).used_at + NOTED_EVERY:
+            await self._tell(record, used)
+
+    async def _make_room(self, more: int, *, fork: bool = False) -> int | None:
+        """Let go of those that were unused the longest, forks' first, until there is room for so much more.
+
+        Answers how many; None, and nothing is let go of, where a fork would need the room of others.
+        """
+        known = await self._all()
+        newest_first = sorted(known, key=lambda record: body_of(record).used_at, reverse=True)
+        of_forks = [record for record in newest_first if body_of(record).fork]
+        others = [record for record in newest_first if not body_of(record).fork]
+        if fork and more + sum(body_of(record).size for record in others) > self._most:
+            return None
+        total, over = more, []
+        for record in (*others, *of_forks):
+            total += body_of(record).size
+            if total > self._most:
+                over.append(record)
+        await self._end(over, known, evict)
+        return len(over)
+
+    async def _end(self, over: Sequence[Record], known: Sequence[Record], event: Event) -> None:
+        """The name goes first: whoever is asked then says that there is none, and nobody reads half of it.
+
+        Content goes with the last of those that have saved the same.
+        """
+        names = {record.id for record in over}
+        wanted = {body_of(record).sha256 for record in known if record.id not in names}
+        for record in over:
+            await self._tell(record, event)
+            if self._blobs is not None and (sha256 := body_of(record).sha256) not in wanted:
+                await self._blobs.remove(sha256)
+
+    async def _tell(self, record: Record, event: Event) -> None:
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            change = None if found[0] is None else told(found[0], event, now, self._unused_s)
+            return Decision(None, Commit(changes=(change,)) if change is not None else None)
+
+        await self._engine.apply([record.key], decide)
+
+    async def _say(self, message: Message) -> None:
+        (answer,) = await self._hear([message])
+        raise_for_answer(answer)
+
+
+class _Work(msgspec.Struct, frozen=True):
+    """Who asks."""
+
+    token: Token
+    scope: str
+    withheld: bool
+    fork: bool = False
+
+
+def fork_scope(origin: Provenance) -> str:
+    """Return whose caches a change from a fork has: those of its own pull request."""
+    change = f"#{origin.pull_request}" if origin.pull_request is not None else origin.ref
+    return f"fork {origin.repository.lower()} {change}"

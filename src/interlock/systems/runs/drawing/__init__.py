@@ -1,1 +1,0 @@
-"""A run as a graph: in layers, as text for a terminal, as SVG, as Mermaid, as dot, and as data."""

@@ -1,0 +1,181 @@
+"""The graph of a run for other programs: SVG (light and dark), Mermaid (for GitHub), and dot (Graphviz)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from xml.sax.saxutils import escape
+
+from interlock.machine.draw.theme import DARK, FONTS, LIGHT, Mode
+from interlock.systems.runs.graph import (
+    Graph,
+    Layers,
+    Node,
+    Spot,
+    drawn_needs,
+    layers_of,
+    mark_of,
+    shown_name,
+)
+
+ROOT = "interlock-run"
+HEIGHT, APART, GAP, MARGIN, HEADING = 40.0, 14.0, 56.0, 20.0, 44.0
+LETTER, LEAST, MOST = 7.2, 90.0, 320.0
+TITLE_LETTER = 8.6
+_SVG_COLOURS: Mapping[str, tuple[str, str]] = {
+    "COMPLETED": ("#15803d", "#4ade80"),
+    "FAILED": ("#b91c1c", "#f87171"),
+    "CANCELED": ("#92590a", "#e0b062"),
+    "STOPPING": ("#92590a", "#e0b062"),
+    "RUNNING": ("#1d5fd1", "#7ab3ff"),
+}
+"""By state, in light and in dark mode; all others are muted."""
+
+
+def draw_svg(graph: Graph, title: str, note: Callable[[Node], str]) -> str:
+    """The whole picture; `note` is said in a box, below the name."""
+    layers = layers_of(graph)
+    places, width, height = _places(graph, layers)
+    width = max(width, 2 * MARGIN + len(title) * TITLE_LETTER)
+    nodes = {node.name: node for node in graph.nodes}
+    body = [
+        *(_line(places[one], places[other]) for one, other in layers.lines),
+        *(_through(place) for spot, place in places.items() if spot.passing),
+        *(_box(nodes[spot.name], place, note) for spot, place in places.items() if not spot.passing),
+    ]
+    size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    return "\n".join(
+        (
+            f'<svg class="{ROOT}" xmlns="http://www.w3.org/2000/svg" role="img" {size}>',
+            f"<title>{escape(title)}</title>",
+            f"<style>{_style()}</style>",
+            f'<rect class="paper" width="{width:g}" height="{height:g}"/>',
+            f'<text class="title" x="{MARGIN:g}" y="{MARGIN + 12:g}">{escape(title)}</text>',
+            *body,
+            "</svg>\n",
+        )
+    )
+
+
+def _places(graph: Graph, layers: Layers) -> tuple[dict[Spot, tuple[float, float, float]], float, float]:
+    """Left, middle and width of each spot, and how large the picture is."""
+    nodes = {node.name: node for node in graph.nodes}
+    tallest = max((len(layer) for layer in layers.layers), default=1)
+    places: dict[Spot, tuple[float, float, float]] = {}
+    left = MARGIN
+    for layer in layers.layers:
+        longest = max((len(shown_name(nodes[s.name])) for s in layer if not s.passing), default=0)
+        wide = min(MOST, max(LEAST, longest * LETTER + 48))
+        top = HEADING + (tallest - len(layer)) * (HEIGHT + APART) / 2
+        for row, spot in enumerate(layer):
+            places[spot] = left, top + row * (HEIGHT + APART) + HEIGHT / 2, wide
+        left += wide + GAP
+    return places, left - GAP + MARGIN, HEADING + tallest * (HEIGHT + APART) + MARGIN / 2
+
+
+def _line(one: tuple[float, float, float], other: tuple[float, float, float]) -> str:
+    x, y, wide = one
+    begin, end = x + wide, other[0]
+    middle = (begin + end) / 2
+    return (
+        f'<path class="line" d="M {begin:g} {y:g} C {middle:g} {y:g} {middle:g} {other[1]:g} '
+        f'{end:g} {other[1]:g}"/>'
+    )
+
+
+def _through(place: tuple[float, float, float]) -> str:
+    """A line goes on across a layer that it passes."""
+    left, middle, wide = place
+    return f'<path class="line" d="M {left:g} {middle:g} H {left + wide:g}"/>'
+
+
+def _box(node: Node, place: tuple[float, float, float], note: Callable[[Node], str]) -> str:
+    left, middle, wide = place
+    room = int((wide - 40) / LETTER) + 1
+    name = shown_name(node)
+    shown = name if len(name) <= room else f"{name[: room - 1]}…"
+    told = note(node)
+    below = f'<text class="note" x="{left + 30:g}" y="{middle + 13:g}">{escape(told)}</text>' if told else ""
+    up = 2.0 if told else -4.0
+    dashed = "" if node.required else " optional"
+    told_whole, top = f"{name}: {node.state}. {node.why}", middle - HEIGHT / 2
+    return (
+        f'<g class="job {escape(node.state)}{dashed}"><title>{escape(told_whole)}</title>'
+        f'<rect class="box" x="{left:g}" y="{top:g}" width="{wide:g}" height="{HEIGHT:g}" rx="6"/>'
+        f'<text class="mark" x="{left + 10:g}" y="{middle + 5:g}">{mark_of(node)}</text>'
+        f'<text class="name" x="{left + 30:g}" y="{middle - up:g}">{escape(shown)}</text>{below}</g>'
+    )
+
+
+def _style() -> str:
+    shapes = (
+        f".{ROOT} {{ font-family: {FONTS} }}",
+        f".{ROOT} .title {{ font-size: 15px; font-weight: 700 }}",
+        f".{ROOT} .name {{ font-size: 12.5px; font-weight: 600 }}",
+        f".{ROOT} .note {{ font-size: 10.5px }}",
+        f".{ROOT} .mark {{ font-size: 14px }}",
+        f".{ROOT} .line {{ fill: none; stroke-width: 1.5 }}",
+        f".{ROOT} .box {{ stroke-width: 1.5 }}",
+        f".{ROOT} .optional .box {{ stroke-dasharray: 4 3 }}",
+    )
+    dark = " ".join(_rules(DARK, 1))
+    return "\n".join((*shapes, *_rules(LIGHT, 0), f"@media (prefers-color-scheme: dark) {{ {dark} }}"))
+
+
+def _rules(mode: Mode, which: int) -> Iterator[str]:
+    yield f".{ROOT} .paper {{ fill: {mode.paper} }}"
+    yield f".{ROOT} text {{ fill: {mode.ink} }}"
+    yield f".{ROOT} .note, .{ROOT} .mark {{ fill: {mode.muted} }}"
+    yield f".{ROOT} .line {{ stroke: {mode.edge} }}"
+    yield f".{ROOT} .box {{ fill: {mode.box}; stroke: {mode.edge} }}"
+    for state, colours in _SVG_COLOURS.items():
+        yield f".{ROOT} .{state} .box {{ stroke: {colours[which]} }}"
+        yield f".{ROOT} .{state} .mark {{ fill: {colours[which]} }}"
+
+
+_STROKE_COLOURS: Mapping[str, str] = {
+    "COMPLETED": "#15803d",
+    "FAILED": "#b91c1c",
+    "CANCELED": "#92590a",
+    "STOPPING": "#92590a",
+    "RUNNING": "#1d5fd1",
+}
+# Mermaid's own way to write a character that it would otherwise read as syntax.
+_CODES = {character: f"#{ord(character)};" for character in "#;:\"'<>&{}[]()|\\`%*_~"}
+
+
+def draw_mermaid(graph: Graph, note: Callable[[Node], str]) -> str:
+    """A flowchart from the left to the right."""
+    ids = {node.name: f"j{number}" for number, node in enumerate(graph.nodes)}
+    lines = ["flowchart LR"]
+    for node in graph.nodes:
+        lines.append(f'    {ids[node.name]}["{_coded(_said(node, note))}"]')
+        if colour := _STROKE_COLOURS.get(node.state):
+            lines.append(f"    style {ids[node.name]} stroke:{colour},stroke-width:2px")
+    for name, needs in drawn_needs(graph).items():
+        lines += [f"    {ids[need]} --> {ids[name]}" for need in needs]
+    return "\n".join(lines) + "\n"
+
+
+def draw_dot(graph: Graph, title: str, note: Callable[[Node], str]) -> str:
+    """A digraph from the left to the right."""
+    lines = ["digraph run {", f"  label={_quoted(title)};", "  rankdir=LR;"]
+    lines.append('  node [shape=box, style=rounded, fontname="sans-serif"];')
+    for node in graph.nodes:
+        colour = f", color={_quoted(_STROKE_COLOURS[node.state])}" if node.state in _STROKE_COLOURS else ""
+        lines.append(f"  {_quoted(node.name)} [label={_quoted(_said(node, note))}{colour}];")
+    for name, needs in drawn_needs(graph).items():
+        lines += [f"  {_quoted(need)} -> {_quoted(name)};" for need in needs]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _said(node: Node, note: Callable[[Node], str]) -> str:
+    return " ".join(filter(None, (mark_of(node), shown_name(node), note(node))))
+
+
+def _coded(text: str) -> str:
+    return "".join(_CODES.get(character, character) for character in text)
+
+
+def _quoted(text: str) -> str:
+    inside = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{inside}"'

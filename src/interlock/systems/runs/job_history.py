@@ -1,0 +1,199 @@
+"""The history of a job: how it has ended on the latest commits, and whether it is flaky.
+
+A job is flaky when it has both passed and failed on one commit: in two runs, or in one run whose first
+try failed. Failures that were not the job's own (a lost worker, a full disk) do not count. For each job of
+each workflow of each repository there is one small record with the latest outcomes, so that nothing has to
+be searched for; it is written once for each run that settles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from interlock.engine.aggregate import Columns, RecordKind
+from interlock.lifecycles import attempt, job
+from interlock.machine import (
+    STAY,
+    Deadline,
+    Machine,
+    command,
+    consequence,
+    end,
+    ignore,
+    on,
+    state,
+    timer,
+)
+from interlock.store.records import Change, Record
+from interlock.systems.orchestrator.body import JobBody
+from interlock.systems.orchestrator.failures import FailureClass
+
+OUTCOMES = 60
+COMMITS = 20
+"""On how many of the latest commits a job is looked at."""
+
+
+class HistoryState(StrEnum):
+    """What is known of a job."""
+
+    STEADY = "steady"
+    FLAKY = "flaky"
+    FORGOTTEN = "forgotten"
+
+
+STEADY, FLAKY, FORGOTTEN = HistoryState.STEADY, HistoryState.FLAKY, HistoryState.FORGOTTEN
+
+heard = command("heard", "It has ended once more.", by="orchestrator")
+contradicted = command("contradicted", "It has passed and failed on one commit.", by="orchestrator")
+calmed = command("calmed", "On none of the latest commits has it passed and failed.", by="orchestrator")
+expire = timer("expire", "Nothing was heard of it for long.", by="clock")
+forget = consequence("forget", "Nobody wants to know.", by="operator")
+
+MEMORY = Deadline(expire, "job_history_s", 90 * 86_400.0, since="it was last heard of")
+
+# fmt: off
+HISTORY = Machine[HistoryState, None](
+    "history",
+    "How a job of a workflow has ended on the latest commits.",
+    initial=STEADY,
+    spine=(STEADY, FLAKY, FORGOTTEN),
+    stop=(forget,),
+    states=(
+        state(STEADY, "It has passed and failed on none of the latest commits.",
+              turn="orchestrator", within=MEMORY),
+        state(FLAKY, "It has passed and failed on one of the latest commits.",
+              turn="orchestrator", within=MEMORY),
+        end(FORGOTTEN, "There is no such job any more."),
+    ),
+    rows=(
+        on(heard, (STEADY, FLAKY), STAY, owner="orchestrator", arms=MEMORY, why="It is as it was."),
+        on(contradicted, STEADY, FLAKY, owner="orchestrator", arms=MEMORY,
+           why="The commit cannot explain both."),
+        on(calmed, FLAKY, STEADY, owner="orchestrator", arms=MEMORY, why="It was long enough ago."),
+        on(expire, (STEADY, FLAKY), FORGOTTEN, owner="clock", why="It was renamed, or is gone."),
+        on(forget, (STEADY, FLAKY), FORGOTTEN, owner="operator", why="Somebody said so."),
+        ignore(contradicted, FLAKY, why="it is known to be flaky"),
+        ignore(calmed, STEADY, why="it is steady"),
+        ignore(expire, FORGOTTEN, why="it is forgotten"),
+        ignore(forget, FORGOTTEN, why="it is forgotten"),
+    ),
+)
+# fmt: on
+
+
+class Named(msgspec.Struct, frozen=True):
+    """Which job is meant, whatever run it is in."""
+
+    repository: str
+    workflow: str
+    job: str
+
+    @property
+    def id(self) -> str:
+        """The id of its record."""
+        return f"h_{_digest(self.repository.lower(), self.workflow, self.job)}"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What its record is found by."""
+        return labels_of(self.repository, self.workflow)
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True):
+    """How a job has ended once."""
+
+    sha: str
+    job_id: str
+    passed: bool
+    failed: bool
+    """Both, when an earlier try had failed."""
+
+
+class HistoryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is remembered of a job."""
+
+    named: Named
+    ended: tuple[Ended, ...] = ()
+    """The latest last."""
+
+    def contradictions(self) -> dict[str, tuple[Ended, ...]]:
+        """The latest commits on which it has passed and failed, with all its outcomes there."""
+        by_commit: dict[str, list[Ended]] = {}
+        for one in reversed(self.ended):
+            if one.sha in by_commit or len(by_commit) < COMMITS:
+                by_commit.setdefault(one.sha, []).append(one)
+        return {
+            sha: tuple(outcomes)
+            for sha, outcomes in by_commit.items()
+            if any(o.passed for o in outcomes) and any(o.failed for o in outcomes)
+        }
+
+    def commits(self) -> int:
+        """On how many of the latest commits it has ended."""
+        return min(len({one.sha for one in self.ended}), COMMITS)
+
+
+_OWN_FAULT = frozenset({FailureClass.USER, FailureClass.FLAKY, FailureClass.TIMEOUT})
+_HISTORIES = RecordKind(
+    HISTORY,
+    HistoryBody,
+    columns=lambda body: Columns(labels=body.named.labels),
+    quiet=(heard,),  # one more outcome of the same kind
+    sends=(forget,),
+)
+
+
+def labels_of(repository: str = "", workflow: str = "") -> tuple[str, ...]:
+    """What records of a repository, and of a workflow, are found by."""
+    found = [f"repository.{_digest(repository.lower())[:20]}"] if repository else []
+    found += [f"workflow.{_digest(workflow)[:20]}"] if workflow else []
+    return tuple(sorted(found))
+
+
+def body_of(record: Record) -> HistoryBody:
+    """What is remembered."""
+    return _HISTORIES.body_of(record)
+
+
+def ended_of(sha: str, job_id: str, record_state: str, body: JobBody) -> Ended | None:
+    """How a job has ended; None when that says nothing about it."""
+    passed = record_state == job.COMPLETED
+    faults = [a.failure.failure_class for a in body.attempts if a.failure and a.state != attempt.SUCCEEDED]
+    failed = any(fault in _OWN_FAULT for fault in faults) and record_state in (job.COMPLETED, job.FAILED)
+    return Ended(sha, job_id, passed, failed) if passed or failed else None
+
+
+def learnt(before: Record | None, named: Named, new: Ended, now: datetime) -> Change | None:
+    """The history with one more outcome; None when it is known, or nobody wants to know."""
+    known = HistoryBody(named=named) if before is None else body_of(before)
+    if any(one.job_id == new.job_id for one in known.ended) or (before and before.state == FORGOTTEN):
+        return None
+    body = msgspec.structs.replace(known, ended=(*known.ended, new)[-OUTCOMES:])
+    history = _HISTORIES.upsert(before, named.id, body, now)
+    wanted = FLAKY if body.contradictions() else STEADY
+    history.must(heard if wanted is history.state else contradicted if wanted is FLAKY else calmed)
+    return history.change(actor="orchestrator", cause=new.job_id)
+
+
+def forgotten(record: Record, now: datetime) -> Change:
+    """Nothing was heard of it for long."""
+    return _HISTORIES.fired(record, now).change(actor="orchestrator")
+
+
+def outcomes_in_words(outcomes: Iterable[Ended]) -> str:
+    """For people: `passed in j_… and failed in j_…`."""
+    told: Sequence[str] = [
+        f"{'failed first and passed then' if o.passed and o.failed else 'passed' if o.passed else 'failed'}"
+        f" in {o.job_id}"
+        for o in outcomes
+    ]
+    return ", ".join(told[:4]) + (f" and {len(told) - 4} more" if len(told) > 4 else "")
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]

@@ -1,0 +1,477 @@
+"""Types of the fields of a YAML file: single values, lists, mappings, and objects with known keys.
+
+Each type can read a node, and describe itself as JSON Schema. Reading never raises: a fault is added with its
+place, and a harmless value is returned, so that the rest of the file is checked as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from interlock.systems.runs.planning.expressions import (
+    BadCondition,
+    BadText,
+    Condition,
+    Scope,
+    Template,
+    fault_of,
+    fixed,
+    read_condition,
+    read_text,
+)
+from interlock.systems.runs.planning.yaml_nodes import (
+    BOOL,
+    INT,
+    NULL,
+    Faults,
+    Place,
+    pairs,
+    place_of,
+    plain,
+)
+from interlock.text import nearest, read_duration
+
+MAX_TEXT = 65_536
+LONGEST_S = 366 * 86_400.0
+
+Schema = dict[str, Any]
+
+
+class Kind(Protocol):
+    """How a value is written."""
+
+    def read(self, node: Node, faults: Faults) -> Any:
+        """The value."""
+        ...
+
+    def schema(self) -> Schema:
+        """The same for an editor."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A template, and where it is in the file."""
+
+    template: Template
+    node: ScalarNode
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Text in which nothing is replaced."""
+
+    what: str = "text"
+    pattern: str = ""
+    one_of: tuple[str, ...] = ()
+    most: int = 200
+
+    def read(self, node: Node, faults: Faults) -> str:
+        """The text as it was written; a number is taken as its digits."""
+        text = scalar_text(node, self.what, faults)
+        if text is None:
+            return ""
+        if self.one_of and text not in self.one_of:
+            faults.unknown(place_of(node), self.what, text, self.one_of)
+        elif not 0 < len(text) <= self.most:
+            faults.add(place_of(node), f"{self.what} has 1 to {self.most:,} characters, not {len(text):,}")
+        elif self.pattern and not re.fullmatch(self.pattern, text, re.ASCII):
+            faults.add(place_of(node), f"{text[:100]!r} is no {self.what}, which is written {self.pattern}")
+        return text
+
+    def schema(self) -> Schema:
+        """Text."""
+        if self.one_of:
+            return {"enum": list(self.one_of)}
+        made: Schema = {"type": ["string", "number"], "maxLength": self.most}
+        return made | {"pattern": f"^(?:{self.pattern})$"} if self.pattern else made
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Text in which `${{ … }}` is replaced."""
+
+    scope: Scope = Scope.MATRIX
+    most: int = MAX_TEXT
+
+    def read(self, node: Node, faults: Faults) -> Placed:
+        """The text, understood."""
+        text = scalar_text(node, "text", faults)
+        if text is None or not isinstance(node, ScalarNode):
+            return Placed(fixed(""), ScalarNode("", "", node.start_mark, node.end_mark))
+        if len(text) > self.most or "\0" in text:
+            faults.add(place_of(node), f"this is longer than {self.most:,} characters, or holds a zero byte")
+        try:
+            return Placed(read_text(text, self.scope), node)
+        except BadText as error:
+            faults.add(inside(node, error.offset), error.sentence, allowed=error.allowed)
+            return Placed(fixed(text), node)
+
+    def schema(self) -> Schema:
+        """Text."""
+        return {"type": ["string", "number", "boolean"], "maxLength": self.most}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """Yes or no."""
+
+    def read(self, node: Node, faults: Faults) -> bool:
+        """True or false."""
+        if not isinstance(node, ScalarNode) or node.tag != BOOL:
+            faults.add(place_of(node), f"this has to be true or false, not {shape(node)}")
+            return False
+        return bool(node.value == "true")
+
+    def schema(self) -> Schema:
+        """True or false."""
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A whole number."""
+
+    least: int
+    most: int
+
+    def read(self, node: Node, faults: Faults) -> int:
+        """The number."""
+        if isinstance(node, ScalarNode) and node.tag == INT and len(node.value) < 20:
+            number = int(node.value)
+            if self.least <= number <= self.most:
+                return number
+        faults.add(
+            place_of(node),
+            f"this has to be a whole number from {self.least:,} to {self.most:,}, not {shape(node)}",
+        )
+        return self.least
+
+    def schema(self) -> Schema:
+        """A number with its limits."""
+        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A while: `90s`, `15m`, or a number of seconds."""
+
+    def read(self, node: Node, faults: Faults) -> float:
+        """The seconds."""
+        text = scalar_text(node, "a duration", faults) or ""
+        try:
+            seconds = (
+                float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else read_duration(text).total_seconds()
+            )
+        except ValueError as error:
+            faults.add(place_of(node), str(error))
+            return 1.0
+        if not 0 < seconds <= LONGEST_S:
+            faults.add(place_of(node), "a duration is longer than nothing and shorter than a year")
+        return seconds
+
+    def schema(self) -> Schema:
+        """A number, or text with a unit."""
+        return {
+            "oneOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S},
+                {"type": "string", "pattern": r"^\d+(\.\d+)?[smhdw]?$"},
+            ]
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern for branches, tags or paths."""
+
+    def read(self, node: Node, faults: Faults) -> str:
+        """The pattern."""
+        text = scalar_text(node, "a pattern", faults) or "*"
+        if fault := fault_of(text):
+            faults.add(place_of(node), fault)
+        return text
+
+    def schema(self) -> Schema:
+        """Text."""
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A job that another one needs."""
+
+    name: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class NeededJob:
+    """The name of a job."""
+
+    def read(self, node: Node, faults: Faults) -> Need:
+        """Which job, and where that is said."""
+        text = scalar_text(node, "the name of a job", faults) or ""
+        return Need(text, place_of(node))
+
+    def schema(self) -> Schema:
+        """Text."""
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """A condition."""
+
+    def read(self, node: Node, faults: Faults) -> tuple[Condition, Node]:
+        """The condition, understood."""
+        text = scalar_text(node, "a condition", faults) or "true"
+        try:
+            return read_condition(text), node
+        except BadCondition as error:
+            guess = nearest(error.name, error.allowed) if error.name else None
+            end = f"; did you mean {guess}?" if guess else ""
+            place = inside(node, error.offset)
+            faults.add(place, f"in the condition: {error.sentence}{end}", allowed=error.allowed)
+            return read_condition("true"), node
+
+    def schema(self) -> Schema:
+        """Text."""
+        return {"type": ["string", "boolean"]}
+
+
+@dataclass(frozen=True, slots=True)
+class AnyJson:
+    """Whatever a task takes."""
+
+    def read(self, node: Node, faults: Faults) -> Any:
+        """As JSON."""
+        return plain(node, faults)
+
+    def schema(self) -> Schema:
+        """Anything."""
+        return {}
+
+
+def scalar_text(node: Node, what: str, faults: Faults) -> str | None:
+    """A scalar as it was written; None, with a fault, for anything else and for nothing."""
+    if isinstance(node, ScalarNode) and node.tag != NULL:
+        return str(node.value)
+    faults.add(place_of(node), f"{what} is expected here, not {shape(node)}")
+    return None
+
+
+def inside(node: Node, offset: int) -> Place:
+    """The place of a character of a scalar: exact on the line on which a plain or quoted one begins."""
+    place = place_of(node)
+    style = getattr(node, "style", None)
+    if style in ("|", ">"):
+        return place
+    return place.after(offset + (style in ("'", '"')))
+
+
+def shape(node: Node) -> str:
+    """What a node is, in a sentence about faults."""
+    match node:
+        case MappingNode():
+            return "keys with values"
+        case SequenceNode():
+            return "a list" if node.value else "an empty list"
+        case ScalarNode() if node.tag == NULL:
+            return "nothing"
+        case _:
+            return repr(str(node.value)[:100])
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """One of a kind, or a list of them."""
+
+    kind: Kind
+    most: int = 100
+
+    def read(self, node: Node, faults: Faults) -> tuple[Any, ...]:
+        """All of them."""
+        if not isinstance(node, SequenceNode):
+            return (self.kind.read(node, faults),)
+        if len(node.value) > self.most:
+            faults.add(place_of(node), f"there are {len(node.value):,}, and {self.most:,} is the most")
+            return ()
+        return tuple(self.kind.read(item, faults) for item in node.value)
+
+    def schema(self) -> Schema:
+        """Either."""
+        one = self.kind.schema()
+        return {"anyOf": [one, {"type": "array", "items": one, "maxItems": self.most}]}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list, of which at least one is there."""
+
+    kind: Kind
+    most: int = 100
+
+    def read(self, node: Node, faults: Faults) -> tuple[Any, ...]:
+        """All of them."""
+        if not isinstance(node, SequenceNode) or not 0 < len(node.value) <= self.most:
+            faults.add(place_of(node), f"this has to be a list of 1 to {self.most:,}, not {shape(node)}")
+            return ()
+        return tuple(self.kind.read(item, faults) for item in node.value)
+
+    def schema(self) -> Schema:
+        """A list."""
+        return {"type": "array", "items": self.kind.schema(), "minItems": 1, "maxItems": self.most}
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """Names that the file chooses, each with a value of one kind."""
+
+    kind: Kind
+    noun: str
+    pattern: str
+    most: int = 200
+    keys: tuple[str, ...] = ()
+    """The only ones there are, when they are not free."""
+
+    def read(self, node: Node, faults: Faults) -> dict[str, Any]:
+        """The values by their names."""
+        if not isinstance(node, MappingNode) or len(node.value) > self.most:
+            what = f"at most {self.most:,} names with their values"
+            faults.add(place_of(node), f"this has to be {what}, not {shape(node)}")
+            return {}
+        made = {}
+        for key, value in pairs(node, faults):
+            if self.keys and key.value not in self.keys:
+                faults.unknown(place_of(key), self.noun, key.value, self.keys)
+            elif not re.fullmatch(self.pattern, key.value, re.ASCII):
+                wrong = f"{key.value[:100]!r} is no name of {self.noun}, which is written {self.pattern}"
+                faults.add(place_of(key), wrong)
+            made[key.value] = self.kind.read(value, faults)
+        return made
+
+    def schema(self) -> Schema:
+        """An object with keys of a kind."""
+        names: Schema = {"enum": list(self.keys)} if self.keys else {"pattern": f"^(?:{self.pattern})$"}
+        return {
+            "type": "object",
+            "propertyNames": names,
+            "additionalProperties": self.kind.schema(),
+            "maxProperties": self.most,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """A short way of writing something beside the long one."""
+
+    long: Kind
+    """A mapping."""
+    short: Kind
+    """Anything else."""
+    lengthen: Callable[[Any], Any]
+    """What the short way stands for."""
+
+    def read(self, node: Node, faults: Faults) -> Any:
+        """Whichever it is."""
+        if isinstance(node, MappingNode):
+            return self.long.read(node, faults)
+        return self.lengthen(self.short.read(node, faults))
+
+    def schema(self) -> Schema:
+        """Either."""
+        return {"anyOf": [self.short.schema(), self.long.schema()]}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One key of an object."""
+
+    name: str
+    kind: Kind
+    doc: str
+    example: str = ""
+    required: bool = False
+
+    @property
+    def attribute(self) -> str:
+        """What it is called in Python."""
+        return {"if": "condition"}.get(self.name, self.name.replace("-", "_"))
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """A mapping with known keys."""
+
+    noun: str
+    make: Callable[..., Any]
+    """Takes the values by the names of their attributes, and `place`."""
+    fields: Sequence[Field]
+    doc: str = ""
+    exclusive: tuple[tuple[str, ...], ...] = ()
+    """Of each group, exactly one is there."""
+    elsewhere: Mapping[str, str] | None = None
+    """Keys that other tools have: the one that is here instead, or what to do."""
+
+    def read(self, node: Node, faults: Faults) -> Any:
+        """The object; keys that nobody knows are faults."""
+        place = place_of(node)
+        if isinstance(node, ScalarNode) and node.tag == NULL and not self._required:
+            return self.make(place=place)
+        if not isinstance(node, MappingNode):
+            faults.add(place, f"{self.noun} has to be keys with values, not {shape(node)}")
+            return self.make(place=place)
+        by_name = {field.name: field for field in self.fields}
+        values: dict[str, Any] = {}
+        there: list[str] = []
+        for key, value in pairs(node, faults):
+            field = by_name.get(key.value)
+            if field is None:
+                self._unknown(place_of(key), key.value, tuple(by_name), faults)
+                continue
+            there.append(field.name)
+            values[field.attribute] = field.kind.read(value, faults)
+        self._check(place, there, faults)
+        return self.make(place=place, **values)
+
+    def _unknown(self, place: Place, key: str, known: Sequence[str], faults: Faults) -> None:
+        instead, noun = (self.elsewhere or {}).get(key), f"key of {self.noun}"
+        if instead is None:
+            faults.unknown(place, noun, key, known)
+        else:
+            end = f"; did you mean {instead}?" if instead in known else f": {instead}"
+            faults.add(place, f"there is no {noun} {key!r}{end}", allowed=known)
+
+    @property
+    def _required(self) -> bool:
+        return bool(self.exclusive) or any(field.required for field in self.fields)
+
+    def _check(self, place: Place, there: Sequence[str], faults: Faults) -> None:
+        for field in self.fields:
+            if field.required and field.name not in there:
+                faults.add(place, f"{self.noun} needs {field.name}")
+        for group in self.exclusive:
+            named = [name for name in group if name in there]
+            if len(named) != 1:
+                what = "one of them, not several" if named else "one of them"
+                faults.add(place, f"{self.noun} has {' or '.join(group)}: {what}", allowed=group)
+
+    def schema(self) -> Schema:
+        """An object without other keys."""
+        made: Schema = {
+            "type": "object" if self._required else ["object", "null"],
+            "additionalProperties": False,
+            "properties": {
+                field.name: {"description": field.doc, **field.kind.schema()} for field in self.fields
+            },
+        }
+        if required := [field.name for field in self.fields if field.required]:
+            made["required"] = required
+        if self.exclusive:
+            made["allOf"] = [{"oneOf": [{"required": [name]} for name in group]} for group in self.exclusive]
+        return made

@@ -1,0 +1,266 @@
+"""YAML nodes with their lines and columns, and the faults of a file, reported all at once.
+
+Nothing is ever constructed from the nodes. Scalars are read as JSON would read them, so that `on` and `no`
+are text; and a field that is text takes a scalar as it was written, so that `3.10` stays `3.10`. A file is
+refused that is large, deep, refers to itself, or grows when its aliases are written out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from interlock.errors import InterlockError, PlanRefused
+from interlock.text import counted, nearest
+
+MOST_TOLD = 50
+"""Whoever has made more faults than that mends some first."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A line and a column of a file, counted from 1."""
+
+    line: int
+    column: int
+
+    def after(self, offset: int) -> Place:
+        """So many characters further on the same line."""
+        return Place(self.line, self.column + offset)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """One thing that is wrong."""
+
+    place: Place
+    sentence: str
+    allowed: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Faults:
+    """The faults of one file, as they are found."""
+
+    file: str
+    found: list[Fault] = field(default_factory=list)
+    page: str = "docs/reference/workflow.md"
+    """Where every key is told."""
+    error: type[InterlockError] = PlanRefused
+    """What they are raised as."""
+
+    def add(self, place: Place, sentence: str, *, allowed: Sequence[str] = ()) -> None:
+        """One more; the same thing at the same place is told once."""
+        fault = Fault(place, sentence, tuple(allowed))
+        if fault not in self.found:
+            self.found.append(fault)
+
+    def unknown(self, place: Place, noun: str, name: str, known: Sequence[str]) -> None:
+        """A name that is not known there, with the one that was most likely meant."""
+        guess = nearest(name, known)
+        end = f"; did you mean {guess}?" if guess else f"; there is {listed(known)}" if known else ""
+        self.add(place, f"there is no {noun} {name[:100]!r}{end}", allowed=known)
+
+    def refuse_if_any(self) -> None:
+        """Raise them all, in the order of the file."""
+        if self.found:
+            raise self.refusal()
+
+    def refusal(self) -> InterlockError:
+        """All of them as one error."""
+        faults = sorted(self.found)
+        told = [f"{self.file}:{f.place.line}:{f.place.column}: {f.sentence}" for f in faults[:MOST_TOLD]]
+        if len(faults) > MOST_TOLD:
+            told.append(f"… and {len(faults) - MOST_TOLD} more")
+        number = counted(len(faults), "fault")
+        return self.error(
+            "\n".join((f"{self.file} has {number}:", *told)),
+            allowed=faults[0].allowed if len(faults) == 1 else (),
+            todo=f"Mend the file; {self.page} has every key.",
+            facts={
+                "file": self.file,
+                "line": faults[0].place.line,
+                "column": faults[0].place.column,
+                "faults": [
+                    {
+                        "line": fault.place.line,
+                        "column": fault.place.column,
+                        "error": fault.sentence,
+                        "allowed": list(fault.allowed),
+                    }
+                    for fault in faults[:MOST_TOLD]
+                ],
+            },
+        )
+
+
+def listed(names: Sequence[str]) -> str:
+    """A few names as part of a sentence."""
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
+
+
+MAX_BYTES = 1_000_000
+MAX_NODES = 20_000
+MAX_DEPTH = 30
+
+_CORE = "tag:yaml.org,2002:"
+TEXT, INT, FLOAT, BOOL, NULL = (f"{_CORE}{name}" for name in ("str", "int", "float", "bool", "null"))
+_KNOWN = frozenset({TEXT, INT, FLOAT, BOOL, NULL, f"{_CORE}map", f"{_CORE}seq"})
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+
+class _TooMuch(Exception):
+    """The file goes beyond a limit, or refers to itself."""
+
+    def __init__(self, sentence: str, place: Place) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.place = place
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, with the scalars of JSON and with limits. Only its nodes are used."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as the class above declares it
+    depth = 0
+    nodes = 0
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        """One node and everything below it."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        place = Place(event.start_mark.line + 1, event.start_mark.column + 1)
+        self.nodes += 1
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise _TooMuch(f"it is nested more than {MAX_DEPTH} levels deep", place)
+        if self.nodes > MAX_NODES:
+            raise _TooMuch(f"there are more than {MAX_NODES:,} values", place)
+        node: Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+_Loader.add_implicit_resolver(BOOL, re.compile(r"^(?:true|false)$"), list("tf"))
+_Loader.add_implicit_resolver(NULL, re.compile(r"^(?:null|~|)$"), ["n", "~", ""])
+_Loader.add_implicit_resolver(INT, re.compile(r"^-?(?:0|[1-9][0-9]*)$"), list("-0123456789"))
+_Loader.add_implicit_resolver(
+    FLOAT,
+    re.compile(r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$"),
+    list("-0123456789"),
+)
+
+
+def compose(text: str, faults: Faults) -> Node | None:
+    """The only document of a text; None when there is none, or when faults say why it is no use."""
+    size = len(text.encode(errors="replace"))
+    if size > MAX_BYTES:
+        faults.add(Place(1, 1), f"the file is {size:,} bytes large, and {MAX_BYTES:,} is the most")
+        return None
+    try:
+        # A surrogate or a control character is refused while the loader is made.
+        node: Node | None = _Loader(text).get_single_node()
+        _refuse_growth(node)
+    except _TooMuch as error:
+        faults.add(error.place, error.sentence)
+        return None
+    except yaml.YAMLError as error:
+        faults.add(*_told(error, text))
+        return None
+    return node
+
+
+def place_of(node: Node) -> Place:
+    """Where a node begins."""
+    return Place(node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def plain(node: Node, faults: Faults) -> Json:
+    """A node and everything below it as JSON."""
+    match node:
+        case ScalarNode():
+            return _scalar(node, faults)
+        case SequenceNode():
+            return [plain(item, faults) for item in node.value]
+        case MappingNode():
+            return {key.value: plain(value, faults) for key, value in pairs(node, faults)}
+        case _:
+            raise AssertionError(node)
+
+
+def pairs(node: MappingNode, faults: Faults) -> Iterator[tuple[ScalarNode, Node]]:
+    """The keys of a mapping with their values. A key that is there twice is a fault."""
+    seen: dict[str, Place] = {}
+    for key, value in node.value:
+        if not isinstance(key, ScalarNode):
+            faults.add(place_of(key), "a key has to be text")
+        elif key.value == "<<":
+            faults.add(place_of(key), "<< is not merged here; write the keys out, or use defaults and env")
+        elif key.value in seen:
+            faults.add(place_of(key), f"{key.value!r} is there before, in line {seen[key.value].line}")
+        else:
+            seen[key.value] = place_of(key)
+            yield key, value
+
+
+def _scalar(node: ScalarNode, faults: Faults) -> Json:
+    text: str = node.value
+    match node.tag:
+        case "tag:yaml.org,2002:null":
+            return None
+        case "tag:yaml.org,2002:bool":
+            return text == "true"
+        case "tag:yaml.org,2002:int" if len(text) <= len("-9223372036854775808"):
+            return int(text)
+        case "tag:yaml.org,2002:float" if math.isfinite(number := float(text)):
+            return number
+        case "tag:yaml.org,2002:int" | "tag:yaml.org,2002:float":
+            faults.add(place_of(node), "the number is too large; put it in quotation marks")
+    return text
+
+
+def _refuse_growth(root: Node | None) -> None:
+    """An alias is the node itself, so a few lines can stand for billions: walk it as it is written out."""
+    visited = 0
+    inside: set[int] = set()
+
+    def walk(node: Node, place: Place) -> None:
+        nonlocal visited
+        visited += 1
+        if visited > MAX_NODES:
+            raise _TooMuch(f"written out, its aliases make more than {MAX_NODES:,} values", place)
+        if node.tag not in _KNOWN:
+            raise _TooMuch(f"the tag {node.tag.removeprefix(_CORE)!r} means nothing here", place_of(node))
+        if isinstance(node, ScalarNode):
+            return
+        if id(node) in inside:
+            raise _TooMuch("it contains itself", place)
+        inside.add(id(node))
+        below = (
+            (part for pair in node.value for part in pair) if isinstance(node, MappingNode) else node.value
+        )
+        for child in below:
+            walk(child, place_of(node))
+        inside.remove(id(node))
+
+    if root is not None:
+        walk(root, place_of(root))
+
+
+def _told(error: yaml.YAMLError, text: str) -> tuple[Place, str]:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        context = f"{error.context}: " if error.context else ""
+        return Place(mark.line + 1, mark.column + 1), f"invalid YAML: {context}{error.problem}"
+    position = getattr(error, "position", 0)
+    before = text[:position]
+    column = position - before.rfind("\n")
+    return Place(before.count("\n") + 1, column), "there is a character that YAML does not allow"

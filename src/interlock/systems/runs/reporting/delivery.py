@@ -1,0 +1,382 @@
+"""Delivery of reports: the decisions about a report (pure), and one lane for each reporter.
+
+A reporter that is down, slow or rate-limited delays no other. A lane takes reports that are ready under a
+deadline, sends all of them at once, and records for each what came of it. A report may be sent again when
+the process died before recording it: receivers know it by its id. When a receiver asks for a pause, the
+whole lane pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import msgspec
+
+from interlock.engine.aggregate import Columns, Entity, RecordKind, rewritten
+from interlock.engine.unit_of_work import Decision, Engine
+from interlock.errors import InterlockError, StoreUnavailable
+from interlock.machine import Event
+from interlock.store.records import Change, Claim, Commit, Committed, Key, Record, record_after
+from interlock.systems.runs.reporting.report import (
+    ENDED,
+    REPORT,
+    SENDING,
+    TOLD,
+    WAITING,
+    WORDS,
+    NotTold,
+    Report,
+    ReportBody,
+    Reporter,
+    Word,
+    drop,
+    failed,
+    missed,
+    news,
+    refused,
+    report_id,
+    take,
+    told,
+    told_outcome,
+)
+from interlock.systems.runs.settings import ReportingSettings
+from interlock.wire.runs import RunView
+
+MAX_ERROR = 500
+_REPORTS = RecordKind(REPORT, ReportBody, sends=(drop,))
+
+
+def body_of(record: Record) -> ReportBody:
+    """What a report knows."""
+    return _REPORTS.body_of(record)
+
+
+def has_ended(record: Record | None) -> bool:
+    """Whether nothing more is told; what was pruned has ended long ago."""
+    return record is None or record.state in ENDED
+
+
+def with_news(
+    before: Record | None,
+    run_id: str,
+    reporter: str,
+    word: Word,
+    now: datetime,
+    settings: ReportingSettings,
+    beside: Sequence[str] = (),
+) -> Change | None:
+    """There is a word to tell; None when this or a later one is known already."""
+    fresh = ReportBody(word=word, since=now, beside=tuple(beside))
+    if before is None:
+        report = _created(report_id(run_id, reporter), fresh, run_id, reporter)
+        return _written(report, settings, ready_at=now, actor="orchestrator", reason=word)
+    known = body_of(before)
+    if before.state in ENDED or word.rank <= known.word.rank:
+        return None
+    body = msgspec.structs.replace(fresh, told=known.told, memory=known.memory)
+    return _moved(before, news, body, now, settings, ready_at=now, reason=word)
+
+
+def told_again(before: Record, number: int, now: datetime, settings: ReportingSettings) -> Change:
+    """What was given up on, from the beginning: a new report, because that one is over."""
+    known = body_of(before)
+    fresh = ReportBody(word=known.word, since=now, told=known.told, memory=known.memory, beside=known.beside)
+    name = f"{report_id(before.parent or '', before.queue or '')}.{number}"
+    report = _created(name, fresh, before.parent, before.queue)
+    reason = f"told again after it was given up: {known.last_error}"[:MAX_ERROR]
+    return _written(report, settings, ready_at=now, actor="operator", reason=reason)
+
+
+def taken(record: Record, now: datetime, settings: ReportingSettings) -> Change:
+    """Somebody tells it now."""
+    return _moved(record, take, body_of(record), now, settings)
+
+
+def was_told(record: Record, word: Word, memory: str, now: datetime, settings: ReportingSettings) -> Change:
+    """The receiver has the word; a later one that has come up meanwhile is told next."""
+    known = body_of(record)
+    body = msgspec.structs.replace(known, told=word, memory=memory, tries=0, last_error="")
+    if word.final:
+        return _moved(record, told_outcome, body, now, settings, reason=word)
+    if known.word.rank > word.rank:
+        return _moved(record, failed, body, now, settings, ready_at=now, reason="there is a later word")
+    return _moved(record, told, body, now, settings, reason=word)
+
+
+def was_not_told(
+    record: Record, word: Word, error: NotTold, now: datetime, settings: ReportingSettings
+) -> Change:
+    """The receiver does not have it: try again, let it be, or give up."""
+    known = body_of(record)
+    overtaken = known.word.rank > word.rank
+    tries = 0 if overtaken else known.tries + 1
+    body = msgspec.structs.replace(known, tries=tries, last_error=error.sentence[:MAX_ERROR])
+    if overtaken:
+        return _moved(record, failed, body, now, settings, ready_at=now, reason=body.last_error)
+    if not word.final:
+        return _moved(record, missed, body, now, settings, reason=body.last_error)
+    if error.never:
+        return _moved(record, refused, body, now, settings, reason=body.last_error)
+    pause = settings.pause_after(tries, record.id)
+    ready_at = now + max(pause, timedelta(seconds=error.after_s or 0.0))
+    return _moved(record, failed, body, now, settings, ready_at=ready_at, reason=body.last_error)
+
+
+def overdue(record: Record, now: datetime, settings: ReportingSettings) -> Change:
+    """A deadline of the report has passed."""
+    report = _REPORTS.fired(record, now)
+    reason = "" if report.state is WAITING else report.body.last_error or "nobody was there to tell it"
+    return _written(report, settings, ready_at=now, reason=reason)
+
+
+def was_overtaken(record: Record, word: Word, why: str, now: datetime, settings: ReportingSettings) -> Change:
+    """The receiver shows a newer run in this place: the outcome is not told."""
+    if body_of(record).word.rank > word.rank:
+        return was_not_told(record, word, NotTold(why), now, settings)
+    body = msgspec.structs.replace(body_of(record), last_error=why)
+    return _moved(record, drop, body, now, settings, reason=why)
+
+
+def dropped(record: Record, now: datetime, settings: ReportingSettings) -> Change:
+    """Nobody wants to be told any more."""
+    reason = "the reporter is not configured any more"
+    return _moved(record, drop, body_of(record), now, settings, reason=reason)
+
+
+def is_final(record: Record) -> bool:
+    """Whether it is an outcome that a report ends with, told or not."""
+    return body_of(record).word.final
+
+
+def waits_for_run(record: Record) -> bool:
+    """Whether it has nothing to tell at the moment."""
+    return record.state == TOLD
+
+
+def _created(name: str, body: ReportBody, run_id: str | None, reporter: str | None) -> Entity[ReportBody]:
+    return _REPORTS.new(name, body, body.since, Columns(parent=run_id, queue=reporter))
+
+
+def _moved(
+    record: Record,
+    event: Event,
+    body: ReportBody,
+    now: datetime,
+    settings: ReportingSettings,
+    *,
+    ready_at: datetime | None = None,
+    reason: str = "",
+) -> Change:
+    """What the table makes of the event, as a change of the record."""
+    report = _REPORTS.lasting(telling_s=settings.telling_s).of(record, now, body)
+    report.must(event)
+    return _written(report, settings, ready_at=ready_at, reason=reason)
+
+
+def _written(
+    report: Entity[ReportBody],
+    settings: ReportingSettings,
+    *,
+    ready_at: datetime | None,
+    actor: str = "reporter",
+    reason: str,
+) -> Change:
+    """Return the change; while it waits it can be claimed, and it is given up so long after its word."""
+    waits = report.state is WAITING
+    report.place(ready_at=ready_at if waits else None)
+    if waits:
+        given_up_at = report.body.since + timedelta(seconds=settings.report_for_s)
+        report.root.timer_at = max(given_up_at, report.now)
+    return report.change(actor=actor, reason=reason)
+
+
+log = logging.getLogger("interlock.reports")
+
+
+class Told(Protocol):
+    """What reports need of runs."""
+
+    @property
+    def view(self) -> Callable[[str], Awaitable[RunView]]:
+        """The run as it stands, with its jobs; raises an `InterlockError` when there is none."""
+        ...
+
+    async def ending(self, run_id: str) -> Sequence[Key]:
+        """The run, and after it what is settled together with it."""
+        ...
+
+    async def newer(self, run: RunView) -> Sequence[RunView]:
+        """Return runs of the same commit that have taken the place of a run, or came after it."""
+        ...
+
+    def reported(self, records: Sequence[Record | None], now: datetime) -> tuple[Change, ...]:
+        """Pure: those records once everybody was told; nothing when it was reported before."""
+        ...
+
+
+class Lane:
+    """All that one reporter has to tell."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        runs: Told,
+        reporter: Reporter,
+        settings: ReportingSettings,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = reporter.name
+        self._engine = engine
+        self._runs = runs
+        self._reporter = reporter
+        self._settings = settings
+        self._monotonic = monotonic
+        self._rests_until = float("-inf")
+
+    async def round(self) -> int:
+        """Tell what is ready, as much as may be under way at once; answers how much that was."""
+        if self._monotonic() < self._rests_until:
+            return 0
+        mine = await self._take()
+        async with asyncio.TaskGroup() as group:
+            for record in mine:
+                group.create_task(self._handle(record), name=f"report {record.id}")
+        return len(mine)
+
+    async def _take(self) -> list[Record]:
+        found: list[Record] = []
+
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            changes = [taken(record, now, self._settings) for record in records]
+            found[:] = [record_after(c, r, now) for c, r in zip(changes, records, strict=True)]
+            return [Commit(changes=(change,)) for change in changes]
+
+        claim = Claim(kind=REPORT.name, queues=(self.name,), limit=self._settings.at_once)
+        outcomes = await self._engine.claim(claim, decide)
+        return [r for r, outcome in zip(found, outcomes, strict=True) if isinstance(outcome, Committed)]
+
+    async def _handle(self, record: Record) -> None:
+        """Whatever happens, the others of the lane go on; what is not noted is told again later."""
+        try:
+            word = body_of(record).word
+            settle = await self._tell(record, word)
+            await settled(self._engine, self._runs, record, settle)
+        except (InterlockError, OSError) as error:
+            log.warning("report %s could not be noted: %s", record.id, error)
+
+    async def _tell(self, record: Record, word: Word) -> Settle:
+        body, settings = body_of(record), self._settings
+        try:
+            run = await self._runs.view(record.parent or "")
+            if by := await self._replaced_by(run):
+                return _overtaken(word, by, settings)
+            report = Report(run=run, word=word, at=_since(run, body.since), url=url_of(settings, run.id))
+            memory = await self._told(report, body.memory)
+        except StoreUnavailable:
+            raise
+        except InterlockError as error:
+            return _in_vain(word, NotTold(error.sentence, never=True), settings)
+        except NotTold as error:
+            self._rest(error)
+            log.info("%s was not told by %s: %s", record.id, self.name, error.sentence)
+            return _in_vain(word, error, settings)
+        return lambda current, now: was_told(current, word, memory, now, settings)
+
+    async def _told(self, report: Report, memory: str) -> str:
+        if report.run.outcome is not None and not report.word.final:
+            raise NotTold("there is an outcome by now")
+        try:
+            async with asyncio.timeout(self._settings.request_s):
+                return await self._reporter.tell(report, memory)
+        except NotTold:
+            raise
+        except TimeoutError:
+            raise NotTold(f"no answer within {self._settings.request_s:g} s") from None
+        except Exception as error:
+            log.exception("reporter %s has a fault", self.name)
+            raise NotTold(f"the reporter has a fault: {type(error).__name__}") from error
+
+    async def _replaced_by(self, run: RunView) -> str:
+        """Return the newer run that the receiver shows in the place of this one, if it is told of that.
+
+        One that is not planned yet is not: it may turn out to have nothing to do.
+        """
+        for newer in await self._runs.newer(run):
+            word = WORDS.get(newer.outcome or newer.state)
+            if word and self._reporter.replaces(newer, run) and self._reporter.wants(newer, word):
+                return newer.id
+        return ""
+
+    def _rest(self, error: NotTold) -> None:
+        if error.for_all and error.after_s is not None:
+            self._rests_until = max(self._rests_until, self._monotonic() + error.after_s)
+
+
+class Settle(Protocol):
+    """Pure: what becomes of a report that is being told."""
+
+    def __call__(self, record: Record, now: datetime) -> Change:
+        """The change."""
+        ...
+
+
+async def settled(engine: Engine, runs: Told, mine: Record, settle: Settle) -> None:
+    """Note what came of a report; and when it was the last of its run, that the run is reported.
+
+    Two reports of a run that end at once would each see the other one unfinished. So each also touches
+    the run: one of them is told of the conflict, looks again, and finds that it is the last.
+    """
+    run_id = mine.parent or ""
+    beside = [name for name in body_of(mine).beside if name != mine.queue]
+    others = [Key(REPORT.name, report_id(run_id, name)) for name in beside]
+
+    def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
+        own, rest, ending = records[0], records[1 : 1 + len(others)], records[1 + len(others) :]
+        if own is None or not _still(own, mine):
+            return Decision(None)
+        change = settle(own, now)
+        further: tuple[Change, ...] = ()
+        if change.state in ENDED and all(has_ended(other) for other in rest):
+            further = runs.reported(ending, now)
+        elif change.state in ENDED and ending[0] is not None:
+            further = (rewritten(ending[0]),)
+        return Decision(None, Commit(changes=(change, *further)))
+
+    await engine.apply([mine.key, *others, *await runs.ending(run_id)], decide)
+
+
+def giving_up(settings: ReportingSettings) -> Settle:
+    """What becomes of a report whose time is over."""
+    return lambda record, now: overdue(record, now, settings)
+
+
+def url_of(settings: ReportingSettings, run_id: str) -> str:
+    """Where people can look at a run."""
+    return f"{settings.public_url.rstrip('/')}/runs/{run_id}" if settings.public_url else ""
+
+
+def _still(own: Record, mine: Record) -> bool:
+    """Whether it is as we took it; there may be news, but nobody else may have taken it since."""
+    same = own.state == mine.state and own.deadline_at == mine.deadline_at
+    return same if own.state == SENDING else same and own.version == mine.version
+
+
+def _in_vain(word: Word, error: NotTold, settings: ReportingSettings) -> Settle:
+    return lambda record, now: was_not_told(record, word, error, now, settings)
+
+
+def _overtaken(word: Word, by: str, settings: ReportingSettings) -> Settle:
+    why = f"the receiver shows the newer run {by} of the same commit"
+    if not word.final:
+        return _in_vain(word, NotTold(why), settings)
+    return lambda record, now: was_overtaken(record, word, why, now, settings)
+
+
+def _since(run: RunView, known_at: datetime) -> datetime:
+    return (run.completed_at if run.outcome is not None else None) or known_at

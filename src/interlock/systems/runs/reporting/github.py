@@ -1,0 +1,261 @@
+"""GitHub: a commit status, or a check run, for the commit that a run is about.
+
+    POST /repos/{owner}/{repo}/statuses/{sha}      state, context, description, target_url
+    POST /repos/{owner}/{repo}/check-runs          and PATCH …/check-runs/{id} for the same one later
+
+A status may be told twice, the newest counts. A check run is made once: its number is remembered, and
+where an answer was lost the one that carries the id of the run is looked for. Both as documented at
+https://docs.github.com/rest/commits/statuses and https://docs.github.com/rest/checks/runs.
+
+A run that had nothing to do has no status: GitHub knows no neutral one, and a success would stand for what
+nobody has looked at. A check of it is `skipped`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from interlock.systems.runs.reporting.outbound_http import Answered, Outgoing
+from interlock.systems.runs.reporting.report import NotTold, Now, Report, Word
+from interlock.systems.runs.reporting.summary import (
+    MAX_ERROR,
+    MAX_FAILED,
+    Part,
+    failed_jobs,
+    is_empty,
+    parts_of,
+    shortened,
+)
+from interlock.systems.runs.settings import GithubReporting
+from interlock.wire.runs import RunView
+
+MAX_DESCRIPTION = 140
+MAX_CONTEXT = 100
+AT_ONCE = 4
+"""How many statuses of one run are told side by side."""
+SECONDARY_LIMIT_S = 60.0
+"""What GitHub asks for where it does not say how long to wait."""
+
+STATES = {
+    Word.AWAITING_APPROVAL: "pending",
+    Word.PENDING: "pending",
+    Word.RUNNING: "pending",
+    Word.SUCCESS: "success",
+    Word.FAILED: "failure",
+    Word.TIMEOUT: "failure",
+    Word.CANCELED: "error",
+}
+CONCLUSIONS = {
+    Word.SUCCESS: "success",
+    Word.FAILED: "failure",
+    Word.TIMEOUT: "timed_out",
+    Word.CANCELED: "cancelled",
+}
+
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NEVER = frozenset({400, 410, 413, 422})
+"""What stays so however often it is asked; a wrong token, a missing right or a repository that is not
+there can be put right by somebody."""
+
+
+class GithubReporter:
+    """Tells GitHub."""
+
+    def __init__(self, settings: GithubReporting, now: Now, *, timeout_s: float = 10.0) -> None:
+        self.name, self._now = settings.name, now
+        self._settings = settings
+        self._outgoing = Outgoing(None, timeout_s=timeout_s)  # whose address only the operator names
+
+    @property
+    def able(self) -> bool:
+        """With a token."""
+        return self._settings.token is not None
+
+    def wants(self, run: RunView, word: Word) -> bool:  # noqa: ARG002 - every word is a state there
+        """Runs about a commit of a repository there, unless there was nothing to do.
+
+        GitHub was told of one that had to be approved, and it must not stay pending.
+        """
+        source = run.source
+        if is_empty(run) and not self._settings.check and not run.approvals:
+            return False
+        return (
+            _REPOSITORY.fullmatch(source.repository) is not None
+            and _SHA.fullmatch(source.sha) is not None
+            and fnmatchcase(source.repository.lower(), self._settings.repository.lower())
+        )
+
+    def replaces(self, newer: RunView, run: RunView) -> bool:
+        """Whether both have the same status of the same commit; a check is of one run."""
+        one, other = newer.source, run.source
+        same = (one.repository, one.sha) == (other.repository, other.sha)
+        own = Part(word=Word.PENDING, says="")
+        return same and not self._settings.check and self._context(newer, own) == self._context(run, own)
+
+    async def tell(self, report: Report, memory: str) -> str:
+        """Make the status or the check; returns the number of the check."""
+        *parts, own = parts_of(report, self._settings.statuses)
+        if self._settings.check:
+            numbers = _numbers(memory)
+            for part in (*parts, own):
+                numbers[part.path] = await self._check(report, part, numbers.get(part.path, ""))
+            return _memory(numbers)
+        turn = asyncio.Semaphore(AT_ONCE)
+        told = [self._tell_status(report, part, turn) for part in parts if not part.skipped]
+        for failure in await asyncio.gather(*told, return_exceptions=True):
+            if failure is not None:
+                raise failure
+        await self._tell_status(report, own, turn)
+        return memory
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        await self._outgoing.close()
+
+    async def _tell_status(self, report: Report, part: Part, turn: asyncio.Semaphore) -> None:
+        source = report.run.source
+        async with turn:
+            said = self._status(report, part)
+            await self._asked("POST", f"/repos/{source.repository}/statuses/{source.sha}", said)
+
+    def _status(self, report: Report, part: Part) -> dict[str, Any]:
+        said = {
+            "state": STATES[part.word],
+            "context": self._context(report.run, part),
+            "description": shortened(part.says, MAX_DESCRIPTION),
+        }
+        return {**said, "target_url": report.url} if report.url else said
+
+    async def _check(self, report: Report, part: Part, number: str) -> str:
+        run, path = report.run, f"/repos/{report.run.source.repository}/check-runs"
+        number = number or await self._earlier(run, part)
+        if number:
+            await self._asked("PATCH", f"{path}/{number}", self._check_run(report, part))
+            return number
+        made = await self._asked("POST", path, {**self._check_run(report, part), "head_sha": run.source.sha})
+        return str(made.get("id", ""))
+
+    async def _earlier(self, run: RunView, part: Part) -> str:
+        """The check of this run that exists, when the answer to its making was lost."""
+        name = quote(self._context(run, part), safe="")
+        path = f"/repos/{run.source.repository}/commits/{run.source.sha}/check-runs?check_name={name}"
+        found = (await self._asked("GET", path)).get("check_runs", [])
+        mine = [one for one in found if isinstance(one, dict) and one.get("external_id") == run.id]
+        return str(mine[0].get("id", "")) if mine else ""
+
+    def _check_run(self, report: Report, part: Part) -> dict[str, Any]:
+        run, word = report.run, part.word
+        said: dict[str, Any] = {
+            "name": self._context(run, part),
+            "external_id": run.id,
+            "status": "completed" if word.final else "in_progress" if word is Word.RUNNING else "queued",
+            "output": {"title": shortened(part.says, MAX_DESCRIPTION), "summary": _summary(run)},
+        }
+        if run.started_at is not None:
+            said["started_at"] = _instant(run.started_at)
+        if word.final:
+            said["conclusion"] = "skipped" if part.skipped else CONCLUSIONS[word]
+            said["completed_at"] = _instant(run.completed_at or report.at)
+        return {**said, "details_url": report.url} if report.url else said
+
+    def _context(self, run: RunView, part: Part) -> str:
+        told = self._settings.context.replace("{workflow}", run.workflow or run.planner)
+        told = told.replace("{event}", run.source.event)
+        if not part.path:
+            return told[:MAX_CONTEXT]
+        whole = f"{told}/{part.path}"
+        if len(whole) <= MAX_CONTEXT:
+            return whole
+        digest = hashlib.sha256(whole.encode()).hexdigest()[:8]  # two long names must not become one
+        return f"{whole[: MAX_CONTEXT - 9]}~{digest}"
+
+    async def _asked(self, method: str, path: str, said: dict[str, Any] | None = None) -> dict[str, Any]:
+        token = self._settings.token
+        if token is None:
+            raise NotTold("there is no token for GitHub")
+        headers = {
+            "Accept": "application/vnd.github+json",
+            "Authorization": f"Bearer {token.reveal().decode()}",
+            "Content-Type": "application/json",
+            "User-Agent": "interlock",
+            "X-GitHub-Api-Version": "2022-11-28",
+        }
+        body = msgspec.json.encode(said) if said is not None else b""
+        url = self._settings.api.rstrip("/") + path
+        answer = await self._outgoing.request(method, url, headers, body)
+        if answer.status not in (200, 201):
+            raise refusal_of(answer, await self._now())
+        return _object(answer.body)
+
+
+def refusal_of(answer: Answered, now: datetime) -> NotTold:
+    """What an answer that is no success means for the next try."""
+    message = str(_object(answer.body).get("message", ""))[:200]
+    said = f"GitHub answered {answer.status}" + (f": {message}" if message else "")
+    wait_s = _rate_limited(answer, message, now)
+    if wait_s is not None:
+        return NotTold(said, after_s=wait_s, for_all=True)
+    return NotTold(said, never=answer.status in _NEVER)
+
+
+def _rate_limited(answer: Answered, message: str, now: datetime) -> float | None:
+    """How long GitHub wants to be left alone; None when that is not the matter."""
+    headers: Mapping[str, str] = answer.headers
+    if answer.status not in (403, 429, 503):
+        return None
+    if (after := headers.get("retry-after", "")).isdecimal():
+        return float(after)
+    reset = headers.get("x-ratelimit-reset", "")
+    if headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
+        return max(float(reset) - now.timestamp(), 1.0)
+    limited = answer.status == 429 or "rate limit" in message.lower()
+    return SECONDARY_LIMIT_S if limited else None
+
+
+def _numbers(memory: str) -> dict[str, str]:
+    """The numbers of checks by part; a number alone is that of the run."""
+    if not memory.startswith("{"):
+        return {"": memory} if memory else {}
+    return msgspec.json.decode(memory, type=dict[str, str])
+
+
+def _memory(numbers: Mapping[str, str]) -> str:
+    return numbers[""] if numbers.keys() == {""} else msgspec.json.encode(numbers).decode()
+
+
+def _summary(run: RunView) -> str:
+    """The failed jobs as Markdown that nobody's output can break out of."""
+    broken = failed_jobs(run)
+    lines = [f"Run `{run.id}`: " + ", ".join(f"{number} {name}" for name, number in run.tally.items())]
+    for job in broken[:MAX_FAILED]:
+        error = job.failure.error if job.failure is not None else ""
+        lines.append(f"- {_plain(job.name)}: {_plain(error)[:MAX_ERROR]}")
+    if len(broken) > MAX_FAILED:
+        lines.append(f"- and {len(broken) - MAX_FAILED} more")
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|@~-])", r"\\\1", " ".join(text.split()))
+
+
+def _instant(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,137 @@
+"""A summary of a run for reporters.
+
+A few words, the parts that have a verdict of their own, and failed jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from interlock.lifecycles.job import JobState
+from interlock.systems.runs.reporting.report import Report, Word
+from interlock.systems.runs.settings import Statuses
+from interlock.wire.runs import RunJobView, RunView, SkippedJob
+
+MAX_FAILED = 20
+MAX_ERROR = 300
+MAX_JOBS = 50
+"""A run of more jobs has no status of each: a receiver would be told for minutes."""
+
+_SAYS = {
+    Word.AWAITING_APPROVAL: "Waiting for approval",
+    Word.PENDING: "Waiting for runners",
+    Word.RUNNING: "Running",
+    Word.SUCCESS: "Succeeded",
+    Word.FAILED: "Failed",
+    Word.CANCELED: "Canceled",
+    Word.TIMEOUT: "Timed out",
+}
+NOTHING = "Nothing to do"
+_ENDED = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELED)
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict on a part of a run, or on all of it."""
+
+    path: str = ""
+    """Below the name of the run: `lint`, `lint/ruff`; empty for the run itself."""
+    word: Word
+    says: str
+    skipped: bool = False
+    """There was nothing to do."""
+
+
+def parts_of(report: Report, wanted: Statuses) -> list[Part]:
+    """Return the verdicts that are told of a run, its own last."""
+    run = report.run
+    own = Part(word=report.word, says=in_words(report), skipped=is_empty(run))
+    parts = list(_workflows(report)) if wanted != "run" else []
+    if wanted == "job" and len(run.jobs) <= MAX_JOBS:
+        parts += [_of_job(report, job) for job in run.jobs]
+    return [*parts, own]
+
+
+def is_empty(run: RunView) -> bool:
+    """Whether a run has succeeded because there was nothing to do."""
+    return run.outcome == Word.SUCCESS.upper() and not run.tally
+
+
+def in_words(report: Report) -> str:
+    """What happened, why, and how many jobs were involved, in one line."""
+    run = report.run
+    if is_empty(run):
+        return _with(NOTHING, run.skipped[0].why if run.skipped else "")
+    if run.error:
+        return _with(_SAYS[report.word], run.error)
+    why = run.reason if report.word is not Word.SUCCESS else ""
+    return _in_words(report.word, failed_jobs(run), why, sum(run.tally.values()))
+
+
+def shortened(text: str, most: int) -> str:
+    """At most so many characters of a text."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def failed_jobs(run: RunView) -> list[RunJobView]:
+    """Those that have failed, in the order of the plan."""
+    return [job for job in run.jobs if job.failure is not None]
+
+
+def _workflows(report: Report) -> Iterator[Part]:
+    """One of each workflow file, where there are several."""
+    run = report.run
+    jobs: dict[str, list[RunJobView]] = {}
+    left_out: dict[str, SkippedJob] = {}
+    for job in run.jobs:
+        jobs.setdefault(job.workflow, []).append(job)
+    for each in run.skipped:
+        left_out.setdefault(each.workflow, each)
+    for name in filter(None, (*jobs, *(name for name in left_out if name not in jobs))):
+        if name in jobs:
+            word = _word_of(jobs[name], report.word)
+            broken = [job for job in jobs[name] if job.failure is not None]
+            says = _in_words(word, broken, run.reason, len(jobs[name]), name)
+            yield Part(path=name, word=word, says=says)
+        else:
+            yield Part(path=name, word=report.word, says=_with(NOTHING, left_out[name].why), skipped=True)
+
+
+def _of_job(report: Report, job: RunJobView) -> Part:
+    word = Word.FAILED if job.state == JobState.FAILED else _word_of([job], report.word)
+    path = f"{job.workflow}/{_own_name(job, job.workflow)}" if job.workflow else job.name
+    why = job.failure.error if job.failure is not None else job.reason.replace("_", " ")
+    return Part(path=path, word=word, says=_with(_SAYS[word], why))
+
+
+def _word_of(jobs: Iterable[RunJobView], of_run: Word) -> Word:
+    """What there is to tell of some jobs, when that of their run is known."""
+    needed = [job.state for job in jobs if job.required]
+    if JobState.FAILED in needed:
+        return Word.FAILED
+    if all(state == JobState.COMPLETED for state in needed):
+        ended = of_run.final or all(job.state in _ENDED for job in jobs)
+        return Word.SUCCESS if ended else of_run
+    if not of_run.final:
+        return of_run
+    return Word.TIMEOUT if of_run is Word.TIMEOUT else Word.CANCELED
+
+
+def _in_words(word: Word, broken: list[RunJobView], reason: str, total: int, workflow: str = "") -> str:
+    if broken and word is not Word.SUCCESS:
+        names = ", ".join(_own_name(job, workflow) for job in broken[:3])
+        more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+        return _with(_SAYS[word], names + more)
+    if reason and word not in (Word.SUCCESS, Word.TIMEOUT):
+        return _with(_SAYS[word], reason.replace("_", " "))
+    return _with(_SAYS[word], f"{total} job{'s' if total != 1 else ''}" if total else "")
+
+
+def _own_name(job: RunJobView, workflow: str) -> str:
+    return job.name.removeprefix(f"{workflow} / ") if workflow else job.name
+
+
+def _with(said: str, why: str) -> str:
+    """In one line: a status has no room for more."""
+    return " ".join(f"{said}: {why}".split()) if why.strip() else said

@@ -1,0 +1,183 @@
+"""Signed webhooks (Standard Webhooks) to an address that somebody has named.
+
+POST <url>
+webhook-id: r_0123456789ab.failed          the same whenever the same is told again
+webhook-timestamp: 1769860800
+webhook-signature: v1,<base64>             one for each key
+
+{"type": "run.failed", "timestamp": "2026-01-31T12:00:00Z", "data": {…}}
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from interlock.systems.runs.reporting.outbound_http import Answered, Outgoing
+from interlock.systems.runs.reporting.report import NotTold, Now, Report, Word
+from interlock.systems.runs.reporting.summary import (
+    MAX_ERROR,
+    MAX_FAILED,
+    failed_jobs,
+    in_words,
+    shortened,
+)
+from interlock.systems.runs.settings import WebhookReporting
+from interlock.systems.runs.webhook_security import standard_headers
+from interlock.wire.runs import RunView, Source
+
+MAX_WAIT_S = 86_400.0
+_GONE = 410
+
+
+class FailedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job that has failed."""
+
+    name: str
+    job_id: str
+    required: bool = True
+    failure_class: str = ""
+    error: str = ""
+
+
+class RunNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run as a webhook tells it: small, whatever its number of jobs."""
+
+    run_id: str
+    workflow: str
+    state: str
+    summary: str
+    outcome: str | None = None
+    reason: str = ""
+    error: str = ""
+    source: Source = Source()
+    """Without the changed paths, which may be many."""
+    labels: tuple[str, ...] = ()
+    tally: dict[str, int] = {}
+    failed_jobs: tuple[FailedJob, ...] = ()
+    """The first of them; `tally` has their number."""
+    created_at: datetime
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    url: str = ""
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a webhook."""
+
+    type: str
+    """run.pending, run.running, run.success, run.failed, run.canceled or run.timeout."""
+    timestamp: datetime
+    """When the run came to this; a repeat has the same."""
+    data: RunNews
+
+
+class WebhookReporter:
+    """Tells an address."""
+
+    def __init__(
+        self,
+        settings: WebhookReporting,
+        now: Now,
+        *,
+        timeout_s: float = 10.0,
+        outgoing: Outgoing | None = None,
+    ) -> None:
+        self.name, self._now = settings.name, now
+        self._settings = settings
+        self._outgoing = outgoing or Outgoing(settings.allow, timeout_s=timeout_s)
+
+    @property
+    def able(self) -> bool:
+        """With a key."""
+        return bool(self._settings.keys)
+
+    def wants(self, run: RunView, word: Word) -> bool:
+        """What the settings say."""
+        fits = fnmatchcase(run.source.repository.lower(), self._settings.repository.lower())
+        return fits and word in self._settings.words
+
+    def replaces(self, newer: RunView, run: RunView) -> bool:  # noqa: ARG002 - each run has messages of its own
+        """Never: a message names its run."""
+        return False
+
+    async def tell(self, report: Report, memory: str) -> str:
+        """Send it, signed anew for each try."""
+        body = msgspec.json.encode(notice_of(report))
+        now = await self._now()
+        headers = {
+            **standard_headers(self._settings.keys, report.id, now, body),
+            "Content-Type": "application/json",
+            "User-Agent": "interlock",
+        }
+        answer = await self._outgoing.request("POST", self._settings.url, headers, body)
+        if not 200 <= answer.status < 300:
+            raise refusal_of(answer, now)
+        return memory
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        await self._outgoing.close()
+
+
+def notice_of(report: Report) -> Notice:
+    """What is sent."""
+    run, word = report.run, report.word
+    broken = failed_jobs(run)[:MAX_FAILED]
+    return Notice(
+        type=f"run.{word}",
+        timestamp=report.at,
+        data=RunNews(
+            run_id=run.id,
+            workflow=run.workflow,
+            state=run.state,
+            summary=shortened(in_words(report), MAX_ERROR),
+            outcome=run.outcome,
+            reason=run.reason,
+            error=run.error[:MAX_ERROR],
+            source=msgspec.structs.replace(run.source, changed_paths=None),
+            labels=run.labels,
+            tally=run.tally,
+            failed_jobs=tuple(
+                FailedJob(
+                    name=job.name,
+                    job_id=job.job_id,
+                    required=job.required,
+                    failure_class=job.failure.failure_class if job.failure else "",
+                    error=job.failure.error[:MAX_ERROR] if job.failure else "",
+                )
+                for job in broken
+            ),
+            created_at=run.created_at,
+            started_at=run.started_at,
+            completed_at=run.completed_at,
+            url=report.url,
+        ),
+    )
+
+
+def refusal_of(answer: Answered, now: datetime) -> NotTold:
+    """What an answer that is no success means for the next try."""
+    status = answer.status
+    if 300 <= status < 400:
+        return NotTold(
+            f"the receiver answered {status}, and redirects are not followed: name the new address"
+        )
+    said = f"the receiver answered {status}"
+    return NotTold(said, after_s=_retry_after(answer, now), never=status == _GONE)
+
+
+def _retry_after(answer: Answered, now: datetime) -> float | None:
+    """In seconds, or as a date; nobody is left alone for longer than a day because of it."""
+    text = answer.headers.get("retry-after", "")
+    if text.isascii() and text.isdecimal():
+        return min(float(text[:9]), MAX_WAIT_S)
+    try:
+        at = parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        return None
+    wait_s = (at if at.tzinfo else at.replace(tzinfo=UTC)) - now
+    return min(max(wait_s.total_seconds(), 0.0), MAX_WAIT_S)

@@ -1,0 +1,110 @@
+"""Settings of runs: the triggers that may start them, and the reporters that are notified about them."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from datetime import timedelta
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from interlock.errors import InvalidSettings
+from interlock.systems.runs.reporting.report import LONG_ENOUGH, PATIENCE
+from interlock.systems.runs.trigger_events import TriggerSettings
+from interlock.systems.runs.webhook_security import Secret
+
+API = "https://api.github.com"
+CONTEXT = "interlock/{workflow}/{event}"
+"""With the event, because a push and a pull request of one commit are two verdicts."""
+Statuses: TypeAlias = Literal["run", "workflow", "job"]
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+
+
+class GithubReporting(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit status, or a check, on GitHub."""
+
+    name: str = "github"
+    token: Secret | None = None
+    """None: this process cannot tell; another one may."""
+    api: str = API
+    context: str = CONTEXT
+    """The name of the status of a run. Those of its workflows and jobs are below it, after a slash."""
+    statuses: Statuses = "workflow"
+    """`run`: one status; `workflow`: also one of each workflow file, where there are several; `job`: also one
+    of each job."""
+    check: bool = False
+    """A check run instead of a commit status; only the token of a GitHub App may make one."""
+    repository: str = "*"
+
+
+class WebhookReporting(msgspec.Struct, frozen=True, kw_only=True):
+    """A signed webhook (Standard Webhooks) to somebody's address."""
+
+    name: str
+    url: str
+    keys: tuple[Secret, ...] = ()
+    """None: this process cannot tell; another one may."""
+    words: tuple[str, ...] = ("success", "failed", "canceled", "timeout")
+    """What is told; `pending` and `running` only where they are named."""
+    repository: str = "*"
+    allow: tuple[str, ...] = ()
+    """Networks that are not public and may be told all the same: `10.0.0.0/8`, `127.0.0.1`."""
+
+
+class ReportingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told, and how patiently; the log is told in any case."""
+
+    github: tuple[GithubReporting, ...] = ()
+    webhooks: tuple[WebhookReporting, ...] = ()
+    public_url: str = ""
+    """Where people reach this server; links in reports begin with it."""
+    request_s: float = 10.0
+    """How long one request may take, all of it together."""
+    at_once: int = 8
+    """How many requests of one reporter are under way at once."""
+    telling_s: float = PATIENCE.seconds
+    report_for_s: float = LONG_ENOUGH.seconds
+    first_pause_s: float = 5.0
+    longest_pause_s: float = 3_600.0
+
+    def __post_init__(self) -> None:
+        if faults := list(_faults(self)):
+            raise InvalidSettings(
+                "Nobody can be told like this: " + "; ".join(faults) + ".",
+                todo="Change the settings so that each of these holds.",
+                facts={"faults": faults},
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All reporters but the log."""
+        return (*(one.name for one in self.github), *(one.name for one in self.webhooks))
+
+    def pause_after(self, tries: int, salt: str) -> timedelta:
+        """How long to wait before the next try: doubled each time, and a fifth more or less by the salt."""
+        pause_s = min(self.first_pause_s * 2.0 ** min(tries - 1, 32), self.longest_pause_s)
+        share = zlib.crc32(f"{salt}:{tries}".encode()) / 2**32
+        return timedelta(seconds=pause_s * (0.8 + 0.4 * share))
+
+
+def _faults(settings: ReportingSettings) -> list[str]:
+    names = settings.names
+    faults = [f"{name!r} is no name of a reporter" for name in names if not _NAME.fullmatch(name)]
+    faults += [f"there are two reporters {name}" for name in sorted(set(names)) if names.count(name) > 1]
+    faults += ["log is the name of the built-in reporter"] if "log" in names else []
+    for name in ("request_s", "at_once", "telling_s", "report_for_s", "first_pause_s", "longest_pause_s"):
+        if getattr(settings, name) <= 0:
+            faults.append(f"{name} must be more than 0")
+    if settings.request_s >= settings.telling_s:
+        faults.append("request_s must be less than telling_s, or two may tell the same report at once")
+    return faults
+
+
+class Edges(msgspec.Struct, frozen=True, kw_only=True):
+    """Where runs meet the outside."""
+
+    triggers: TriggerSettings = TriggerSettings()
+    reporting: ReportingSettings = ReportingSettings()
+    lacking: tuple[str, ...] = ()
+    """What is configured but has no secret in this process, in words; it is left to others, or refused."""

@@ -1,0 +1,180 @@
+"""Deliveries of webhooks: verified, read, mapped to a run, submitted once.
+
+Authority. A sender that has the secret may start what the settings say, and nothing else; a delivery is
+read only after its signature was found to be good.
+
+Once. A run is submitted under an id that follows from what it is about: of GitHub's events the
+repository, the ref, the commit before and after, the event and the pull request; of others' the name of
+the hook and the id of the message. However often, and however many at once, a delivery comes, the store
+knows the id, and all of them are answered with the one run. The run and the id are one commit: what
+crashes before it has done nothing, and what crashes after it has left a run that goes on by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from interlock.engine.clock import Clock
+from interlock.errors import RequestIdReused
+from interlock.systems.runs.body import Happened
+from interlock.systems.runs.runs import Runs
+from interlock.systems.runs.trigger_events import (
+    Change,
+    Ignored,
+    TriggerSettings,
+    read_event,
+    rule_for,
+    spec_of,
+)
+from interlock.systems.runs.webhook_security import WebhookOff, check_github, check_standard
+from interlock.wire.runs import ForkTerms, RunSpec
+
+REMEMBERED_S = 7 * 86_400.0
+"""GitHub lets people send a delivery of the last three days again; it must still be known then."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the sender of a webhook is told."""
+
+    accepted: bool
+    """Whether there is a run for it."""
+    run_id: str = ""
+    reason: str = ""
+    """Why there is none."""
+
+
+class Submits(Protocol):
+    """What is needed of whoever makes runs."""
+
+    async def submit_once(
+        self,
+        spec: RunSpec,
+        *,
+        request_id: str,
+        actor: str,
+        remember_s: float,
+        terms: ForkTerms | None,
+        happened: Happened | None,
+    ) -> str:
+        """The id of the one run that was submitted under the request id, now or earlier."""
+        ...
+
+
+class Triggers:
+    """Takes webhooks."""
+
+    def __init__(self, runs: Submits, settings: TriggerSettings, clock: Clock) -> None:
+        self._runs = runs
+        self._settings = settings
+        self._clock = clock
+        self._hooks = {hook.name: hook for hook in settings.hooks if hook.keys}
+
+    async def github(self, headers: Mapping[str, str], body: bytes) -> Receipt:
+        """A delivery of GitHub, with its raw body; names of headers are in lower case."""
+        secrets = self._settings.github_secrets
+        if not secrets:
+            raise webhook_off("GitHub")
+        check_github(secrets, headers, body)
+        change = read_event(headers.get("x-github-event", ""), body)
+        if isinstance(change, Ignored):
+            return Receipt(accepted=False, reason=change.reason)
+        rule = rule_for(change, self._settings.rules)
+        if isinstance(rule, Ignored):
+            return Receipt(accepted=False, reason=rule.reason)
+        actor, terms = f"github:{change.source.actor}", rule.terms(change)
+        happened = Happened(at=change.at, before=change.before)
+        return await self._submitted(rule.run.of(change), key_of(change), actor, terms, happened)
+
+    async def generic(self, name: str, headers: Mapping[str, str], body: bytes) -> Receipt:
+        """A delivery to the hook of that name."""
+        hook = self._hooks.get(name)
+        if hook is None:
+            raise webhook_off(f"the name {name[:100]}")
+        message_id = check_standard(
+            hook.keys, headers, body, await self._clock.now(), tolerance_s=hook.tolerance_s
+        )
+        return await self._submitted(
+            spec_of(hook, body), _digest("hook", name, message_id), f"webhook:{name}"
+        )
+
+    async def _submitted(
+        self,
+        spec: RunSpec,
+        key: str,
+        actor: str,
+        terms: ForkTerms | None = None,
+        happened: Happened | None = None,
+    ) -> Receipt:
+        run_id = await self._runs.submit_once(
+            spec, request_id=key, actor=actor, remember_s=REMEMBERED_S, terms=terms, happened=happened
+        )
+        return Receipt(accepted=True, run_id=run_id)
+
+
+def key_of(change: Change) -> str:
+    """What tells one change from every other; two deliveries about one change have the same."""
+    source = change.source
+    return _digest(
+        "github",
+        source.repository.lower(),
+        source.ref,
+        change.before,
+        source.sha,
+        source.event,
+        str(source.pull_request or ""),
+    )
+
+
+def _digest(*parts: str) -> str:
+    return "wh_" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:48]
+
+
+def webhook_off(what: str) -> WebhookOff:
+    """Say that no webhooks are taken from there."""
+    return WebhookOff(
+        f"This server takes no webhooks from {what}.",
+        todo="Configure it with a secret (docs/guides/webhooks-and-statuses.md), and start the server again.",
+    )
+
+
+class OnceOnly:
+    """Submits a run, unless there is one for it."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+
+    async def submit_once(
+        self,
+        spec: RunSpec,
+        *,
+        request_id: str,
+        actor: str,
+        remember_s: float,
+        terms: ForkTerms | None = None,
+        happened: Happened | None = None,
+    ) -> str:
+        """The id of the one run that was submitted under the request id, now or earlier.
+
+        Two deliveries about one change may differ in what does not matter (who has sent it, say), and
+        the settings may have changed between them: the run that is there is the one.
+        """
+        runs = self._runs
+        try:
+            run = await runs.submit(
+                spec,
+                request_id=request_id,
+                actor=actor,
+                remember_s=remember_s,
+                terms=terms,
+                happened=happened,
+            )
+        except RequestIdReused:
+            recorded = await runs.engine.store.recall(request_id)
+            if recorded is None:
+                raise
+            return msgspec.json.decode(recorded.answer.body, type=str)
+        return run.id

@@ -1,0 +1,211 @@
+"""The jobs that a worker holds: list them, release their leases when it has ended, and notify it of stops."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import islice
+
+import msgspec
+
+from interlock.engine.bulk import Item, apply_all
+from interlock.engine.committer import Committer
+from interlock.engine.debounce import Debouncer
+from interlock.engine.unit_of_work import Decision, Engine
+from interlock.errors import InterlockError
+from interlock.lifecycles import attempt, job, lease
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.lease import LEASE
+from interlock.machine import Event
+from interlock.store.contract import Store
+from interlock.store.records import (
+    Batch,
+    Change,
+    Commit,
+    Committed,
+    Key,
+    Outcome,
+    Query,
+    Record,
+    Work,
+)
+from interlock.systems.orchestrator.aggregate import JobAggregate
+from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body, given_of
+from interlock.systems.orchestrator.cancellation import commit_of
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.supervisor.aggregate import LetGo
+from interlock.wire.workers import WorkerTask, WorkerTasks
+
+RUNNING, ENDED = 500, 200
+"""How many jobs that run, and of those that have ended the newest, are looked at."""
+FIRST, LIGHT = 5, 65_536
+"""The others are looked at when the first ones have no more bytes than this together: inputs may be large."""
+LATELY = 50
+
+
+async def tasks_of(store: Store, runner_id: str) -> WorkerTasks:
+    """Return what the worker with this runner id executes now, and what it has executed lately."""
+    running, more = await _some(store, (job.RUNNING,), RUNNING)
+    ended, _ = await _some(store, job.ENDED, ENDED)
+    held = [task for record in running for task in _tasks(record, runner_id)]
+    had = [task for record in ended for task in _tasks(record, runner_id)]
+    over = [task for task in (*held, *had) if task.ended_at is not None]
+    return WorkerTasks(
+        now=tuple(sorted((task for task in held if task.ended_at is None), key=lambda task: task.granted_at)),
+        lately=tuple(sorted(over, key=lambda task: task.granted_at, reverse=True)[:LATELY]),
+        more=more,
+    )
+
+
+async def _some(store: Store, states: tuple[str, ...], most: int) -> tuple[tuple[Record, ...], bool]:
+    """Return the newest jobs in some states, and whether there are more."""
+    query = Query(kind=JOB.name, states=states, limit=FIRST)
+    first = await store.find(query)
+    if not first.cursor or sum(record.size for record in first.records) > LIGHT:
+        return first.records, bool(first.cursor)
+    rest = await store.find(msgspec.structs.replace(query, cursor=first.cursor, limit=most - FIRST))
+    return (*first.records, *rest.records), bool(rest.cursor)
+
+
+def _tasks(record: Record, runner_id: str) -> Iterator[WorkerTask]:
+    body = decode_body(record.body)
+    for one in body.attempts:
+        if one.lease is not None and one.lease.data.runner_id == runner_id:
+            yield _task(record, body, one)
+
+
+def _task(record: Record, body: JobBody, one: AttemptBody) -> WorkerTask:
+    assert one.lease is not None
+    over = one.state in attempt.ENDED
+    return WorkerTask(
+        job_id=record.id,
+        attempt=one.name,
+        task=body.task,
+        queue=record.queue or "",
+        description=given_of(record).description,
+        state=one.state,
+        granted_at=one.lease.granted_at,
+        started_at=one.started_at,
+        ended_at=one.ended_at or (record.updated_at if over else None),
+        expires_at=None if over else one.lease.data.expires_at,
+        deadline_at=None if over else one.timer_at,
+        progress=None if over else one.progress,
+        error=one.failure.error if one.failure else "",
+    )
+
+
+PAGE = 500
+
+_EVENTS: dict[str, Event] = {event.name: event for event in (lease.revoke, lease.holder_lost)}
+
+
+async def let_go(engine: Engine, settings: OrchestratorSettings, order: LetGo) -> None:
+    """End every lease that the worker holds; safe to repeat, since what has ended is passed over."""
+    query = Query(kind=JOB.name, states=(job.RUNNING,), limit=PAGE)
+    while True:
+        page = await engine.store.find(query)
+        held = [record for record in page.records if _holds(record, order)]
+        decide = partial(_decide, order, settings)
+        for result in await apply_all(engine, [Item(Key(JOB.name, each.id), decide) for each in held]):
+            if isinstance(result, InterlockError):
+                raise result
+        if not page.cursor:
+            return
+        query = msgspec.structs.replace(query, cursor=page.cursor)
+
+
+def _decide(
+    order: LetGo, settings: OrchestratorSettings, record: Record | None, now: datetime, mark: str
+) -> Decision[None]:
+    if record is None:
+        return Decision(None)
+    draft = JobAggregate.of(record, now, settings)
+    draft.fire_due()
+    for one in _held_by(draft.body.attempts, order):
+        draft.send_lease(one, _EVENTS[order.event])
+    if not draft.taken:
+        return Decision(None)
+    reason = f"worker {order.worker_id}: {order.reason}" if order.reason else f"worker {order.worker_id}"
+    return Decision(None, commit_of(draft, mark=mark, actor="supervisor", reason=reason))
+
+
+def _holds(record: Record, order: LetGo) -> bool:
+    return any(_held_by(decode_body(record.body).attempts, order))
+
+
+def _held_by(attempts: list[AttemptBody], order: LetGo) -> Iterator[AttemptBody]:
+    for one in attempts:
+        held = one.lease
+        if held is None or held.state not in lease.LIVE or held.data.runner_id != order.runner_id:
+            continue
+        if order.until is None or held.granted_at <= order.until:
+            yield one
+
+
+STOPS = frozenset((lease.request_cancel.name, lease.revoke.name))
+
+Tell = Callable[[Sequence[str]], Awaitable[None]]
+"""Tells the workers of these runner ids."""
+
+
+class StopNotices:
+    """A committer after which workers are told of what was stopped among what they hold."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._stopped: dict[str, None] = {}
+        self._bell = Debouncer("workers are told of stops", self._answer)
+        self.tell: Tell = _nobody
+
+    async def commit(self, commit: Commit) -> Outcome:
+        """Commit, and notice what was stopped."""
+        outcome = await self._committer.commit(commit)
+        self.notice((commit,), (outcome,))
+        return outcome
+
+    async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
+        """Commit all of them, and notice what was stopped."""
+        outcomes = await self._committer.commit_all(work)
+        self.notice(work, outcomes)
+        return outcomes
+
+    def notice(self, work: Sequence[Work], outcomes: Sequence[Outcome | InterlockError]) -> None:
+        """Have workers told whose leases were stopped by what was committed."""
+        told = iter(outcomes)
+        for item in work:
+            changes = (item.change,) if isinstance(item, Batch) else item.changes
+            some = list(islice(told, len(item.ids) if isinstance(item, Batch) else 1))
+            for change in changes:
+                if change.kind == JOB.name and _stops(change) and any(isinstance(o, Committed) for o in some):
+                    self._stopped |= dict.fromkeys(_holders(change))
+        if self._stopped:
+            self._bell.ring()
+
+    async def close(self) -> None:
+        """Tell what is to be told, if that does not take long."""
+        await self._bell.close()
+
+    async def _answer(self) -> int:
+        stopped, self._stopped = self._stopped, {}
+        await self.tell(tuple(stopped))
+        return 0
+
+
+async def _nobody(_: Sequence[str]) -> None:
+    """For a store without workers."""
+
+
+def _stops(change: Change) -> bool:
+    return change.note is not None and any(step.event in STOPS for step in change.note.steps)
+
+
+def _holders(change: Change) -> Iterator[str]:
+    """The runners whose leases were stopped by this change."""
+    assert change.note is not None
+    stopped = {
+        step.entity for step in change.note.steps if step.machine == LEASE.name and step.event in STOPS
+    }
+    for one in decode_body(change.body).attempts:
+        if one.name in stopped and one.lease is not None:
+            yield one.lease.data.runner_id

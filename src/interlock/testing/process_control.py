@@ -1,0 +1,108 @@
+"""Control processes that tests start: a private folder that is removed with its owner, and freezing.
+
+`Guard` starts a watchdog, which ends the watched process when its owner is gone. `freeze` stops a process
+with SIGSTOP, but not in the middle of a write to SQLite: a process that is stopped there keeps the lock
+of the file, and every other process waits until it continues (`docs/reliability.md`).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+from interlock.testing import watchdog
+
+_NOBODY = "nobody"
+_STOP_S = 300.0
+"""Removing a large folder takes long when the disk is busy."""
+
+
+def unprivileged() -> pwd.struct_passwd | None:
+    """Whom a server runs as when we are root, because PostgreSQL refuses to be root; else None."""
+    return pwd.getpwnam(_NOBODY) if os.geteuid() == 0 else None
+
+
+class Guard:
+    """A private folder, and a watchdog that removes it when this process is gone."""
+
+    def __init__(self) -> None:
+        # Not in TMPDIR: that may be closed to others, or too deep for the 107 bytes of a socket's path.
+        self.folder = Path(tempfile.mkdtemp(prefix="interlock-", dir="/tmp"))
+        if owner := unprivileged():
+            os.chown(self.folder, owner.pw_uid, owner.pw_gid)
+        pipe, self._orders = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", watchdog.__file__, str(pipe), str(self.folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=(pipe,),
+        )
+        os.close(pipe)
+
+    def watch(self, pid: int) -> None:
+        """This is the process to end; 0 for none."""
+        os.write(self._orders, f"{pid}\n".encode())
+
+    def close(self) -> None:
+        """End what is watched, and remove the folder."""
+        if self._orders < 0:
+            return
+        os.write(self._orders, watchdog.END.encode())
+        os.close(self._orders)
+        self._orders = -1
+        self._process.wait(_STOP_S)
+
+
+_LOCK_S = 2.0
+"""Who is running is done with a write long before."""
+_TRIES = 20
+
+
+class NeverOutsideAWrite(Exception):
+    """It held the lock each time it was stopped."""
+
+
+def freeze(pid: int, store_url: str) -> None:
+    """SIGSTOP, between two writes if the store is SQLite; `os.kill(pid, SIGCONT)` lets it go on."""
+    for attempt in range(_TRIES):
+        os.kill(pid, signal.SIGSTOP)
+        while not is_frozen(pid):  # each of its threads stops when it is next to run
+            time.sleep(0.001)
+        if not store_url.startswith("sqlite:///") or _can_write(store_url.removeprefix("sqlite:///")):
+            return
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.01 * (attempt + 1))
+    raise NeverOutsideAWrite(f"Process {pid} held the lock of {store_url} each of {_TRIES} times.")
+
+
+def is_frozen(pid: int) -> bool:
+    """Whether all threads of a process have stopped; raises when there is no such process."""
+    return all(map(_is_stopped, list(Path(f"/proc/{pid}/task").iterdir())))
+
+
+def _is_stopped(thread: Path) -> bool:
+    """Linux tells it behind the name, which is in brackets. Of one that has just ended it is not known."""
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _can_write(path: str) -> bool:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=_LOCK_S)) as other:
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        other.execute("ROLLBACK")
+        return True

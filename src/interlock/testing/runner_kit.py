@@ -1,0 +1,523 @@
+"""A conformance kit for runners, in whatever language they are written.
+
+Each scenario is a sentence that must be true of every runner. `check` plays the scenarios to a runner
+process and returns a verdict for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from interlock.testing.runner_server import (
+    UNDER_WAY_S,
+    Asked,
+    Desk,
+    HangUp,
+    Lease,
+    Line,
+    Pace,
+    Reply,
+    problem,
+)
+from interlock.wire.runner import CancelAck, Complete, Release, Succeeded
+
+QUICK = "echo ran >> '{ran}'"
+SLOW = f"{QUICK}; echo $$ > '{{pid}}.new'; mv '{{pid}}.new' '{{pid}}'; exec sleep 600"
+LAST_BYTES = 2_000
+LOOK_EVERY_S = 0.05
+"""How often files and processes are looked at, which call nobody."""
+
+
+class Broken(Exception):
+    """The runner has not done what it should."""
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runner is given to do. In the texts `{ran}` is a file to which the work adds a line when it
+    begins, and `{pid}` one that it puts the number of its process into."""
+
+    task: str = "interlock.shell"
+    quick: dict[str, Any] = msgspec.field(default_factory=lambda: {"run": QUICK})
+    slow: dict[str, Any] = msgspec.field(default_factory=lambda: {"run": SLOW})
+
+
+class Piece:
+    """One job, and what can be seen of its execution."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.ran_file, self.pid_file = folder / f"{number}.ran", folder / f"{number}.pid"
+
+    @property
+    def times(self) -> int:
+        """How often it was begun."""
+        return len(self.ran_file.read_text().splitlines()) if self.ran_file.exists() else 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has said which its process is, which may have ended since."""
+        return self.pid_file.exists()
+
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        try:
+            stat = Path(f"/proc/{int(self.pid_file.read_text())}/stat").read_text()
+        except (OSError, ValueError):
+            return False
+        return stat.rpartition(") ")[2][:1] not in "ZX"
+
+
+class Stage:
+    """Where a scenario is played."""
+
+    def __init__(self, desk: Desk, folder: Path, work: Work, command: Sequence[str]) -> None:
+        self.desk, self.folder, self.command = desk, folder, tuple(command)
+        self.remarks: list[str] = []
+        self._work = work
+        self._pieces = 0
+        self._may_go = False
+        self._process: asyncio.subprocess.Process | None = None
+
+    # The runner
+
+    async def start(self, url: str, environment: Mapping[str, str]) -> None:
+        """Start the runner; the address of the server stands for `{url}`."""
+        if self.command:
+            output = (self.folder / "output").open("wb")
+            with output:
+                self._process = await asyncio.create_subprocess_exec(
+                    *(word.replace("{url}", url) for word in self.command),
+                    env={**os.environ, **environment},
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+
+    async def end(self) -> None:
+        """Whatever is left of the runner and of its work ends."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
+        for file in self.folder.glob("*.pid"):
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(file.read_text()), signal.SIGKILL)
+
+    def ask_to_go(self) -> None:
+        """SIGTERM."""
+        assert self._process is not None
+        self._may_go = True
+        self._process.terminate()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the runner has ended."""
+        return self._process is not None and self._process.returncode is not None
+
+    @property
+    def _exit_code(self) -> int | None:
+        return None if self._process is None else self._process.returncode
+
+    @property
+    def last_words(self) -> str:
+        """What the runner has written last."""
+        file = self.folder / "output"
+        return file.read_bytes()[-LAST_BYTES:].decode(errors="replace").strip() if file.exists() else ""
+
+    # Its work
+
+    def quick(self) -> Piece:
+        """There is something to do that takes no time."""
+        return self._put(self._work.quick)
+
+    def slow(self) -> Piece:
+        """There is something to do that does not end by itself."""
+        return self._put(self._work.slow)
+
+    def _put(self, arguments: dict[str, Any]) -> Piece:
+        self._pieces += 1
+        piece = Piece(self.folder, self._pieces)
+        text = msgspec.json.encode(arguments).decode()
+        text = text.replace("{ran}", str(piece.ran_file)).replace("{pid}", str(piece.pid_file))
+        self.desk.put(self._work.task, msgspec.json.decode(text))
+        return piece
+
+    # Waiting
+
+    async def until(self, holds: Callable[[], object], what: str, within_s: float | None = None) -> None:
+        """Wait until something holds; it is a fault of the runner when it does not in time."""
+        within_s = self.desk.pace.patience_s if within_s is None else within_s
+        until = self.desk.clock() + within_s
+        while not holds():
+            if self.desk.clock() >= until:
+                raise Broken(f"{what} within {within_s:g} s")
+            if self.gone and not self._may_go:
+                raise Broken(f"It has ended by itself, with exit code {self._exit_code}")
+            await self._a_moment()
+
+    async def for_a_while(self, seconds: float) -> None:
+        """Let time pass."""
+        until = self.desk.clock() + seconds
+        while self.desk.clock() < until:
+            await self._a_moment()
+
+    async def polled(self) -> None:
+        """Wait until it has asked for work."""
+        await self.until(lambda: self.desk.claims, "It has not asked for work", self.desk.pace.start_s)
+
+    async def lease(self) -> Lease:
+        """The first lease, once there is one."""
+        await self.until(
+            lambda: self.desk.leases, "It has not asked for the work that there is", self.desk.pace.start_s
+        )
+        return next(iter(self.desk.leases.values()))
+
+    async def at_work(self) -> tuple[Lease, Piece]:
+        """A slow job that is being done."""
+        piece = self.slow()
+        lease = await self.lease()
+        await self.until(
+            lambda: piece.begun, "It has not begun the work that it was given", self.desk.pace.start_s
+        )
+        return lease, piece
+
+    async def _a_moment(self) -> None:
+        changed = self.desk.changed
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await changed.wait()
+
+
+AFTERWARDS_S = 1.0
+"""How long the kit looks on when all is done, in case something is done once more."""
+
+Play: TypeAlias = Callable[[Stage], Awaitable[None]]
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """One of them."""
+
+    name: str
+    claim: str
+    play: Play
+    needs_process: bool = False
+    """It can only be played when the kit has started the runner."""
+
+
+async def _works(stage: Stage) -> None:
+    piece = stage.quick()
+    await _completed(stage, await stage.lease(), piece)
+
+
+async def _unknown_fields(stage: Stage) -> None:
+    stage.desk.more = {"from_the_future": {"a": [1, None]}, "another": "x"}
+    await _works(stage)
+
+
+async def _lost_lease(stage: Stage) -> None:
+    lost = 0
+
+    async def hang_up_once(asked: Asked, what: str) -> Reply | None:
+        nonlocal lost
+        if what == "lease" and stage.desk.waiting and not lost:
+            lost += 1
+            await stage.desk.respond(asked, what)
+            for lease in stage.desk.leases.values():
+                lease.ended_at = None
+            raise HangUp
+        return None
+
+    stage.desk.before = hang_up_once
+    piece = stage.quick()
+    lease = await stage.lease()
+    if not stage.desk.claims[0].claim_id:
+        stage.remarks.append(
+            "It gives its claims no claim_id: work whose grant is lost waits for its lease to end."
+        )
+        return
+    await _completed(stage, lease, piece)
+
+
+async def _lost_completion(stage: Stage) -> None:
+    lost = 0
+
+    async def hang_up_once(asked: Asked, what: str) -> Reply | None:
+        nonlocal lost
+        if b'"outcome"' in asked.body and lost < 2:
+            lost += 1
+            await stage.desk.respond(asked, what)
+            raise HangUp
+        return None
+
+    stage.desk.before = hang_up_once
+    piece = stage.quick()
+    lease = await stage.lease()
+    await stage.until(lambda: lost, "It has not said how the attempt ended")
+    said = len(lease.said)
+    await stage.until(
+        lambda: len(lease.said) > said + 1,
+        "The answer to its completion was lost, and it has not repeated it",
+    )
+    await _completed(stage, lease, piece)
+
+
+async def _renews(stage: Stage) -> None:
+    lease, _ = await stage.at_work()
+    await _kept_alive(stage, lease)
+
+
+async def _slow_answers(stage: Stage) -> None:
+    async def be_slow(_: Asked, what: str) -> Reply | None:
+        await asyncio.sleep(0.0 if what == "lease" else 0.7 * stage.desk.pace.heartbeat_every_s)
+        return None
+
+    stage.desk.before = be_slow
+    lease, _ = await stage.at_work()
+    await _kept_alive(stage, lease)
+
+
+async def _busy(stage: Stage) -> None:
+    """Unavailable for a moment now and then, but never for as long as a lease lives."""
+    refused = 0
+
+    async def be_busy(_: Asked, what: str) -> Reply | None:
+        nonlocal refused
+        if what != "greet" and refused < 3:
+            refused += 1
+            reply = problem(503, "store_unavailable", "Try again in a moment.")
+            return msgspec.structs.replace(reply, headers=(("Retry-After", "0"),))
+        return None
+
+    stage.desk.before = be_busy
+    lease, _ = await stage.at_work()
+    refused = 1
+    await _kept_alive(stage, lease)
+
+
+async def _cancelled(stage: Stage) -> None:
+    lease, piece = await stage.at_work()
+    lease.cancel = True
+    await stage.until(lambda: lease.state == "ended", "It was asked to stop, and has not said that it has")
+    said = lease.last(CancelAck)
+    if said is None:
+        raise Broken("It was asked to stop, and has said something else than cancel-ack")
+    if said.confirmed_dead and piece.running:
+        raise Broken("It says that the work is dead, and the work runs on")
+    await stage.until(lambda: not piece.running, "It has said cancel-ack, and the work runs on")
+
+
+async def _revoked(stage: Stage) -> None:
+    lease, piece = await stage.at_work()
+    lease.state = "revoked"
+    await stage.until(lambda: lease.stale_at, "It has sent no heartbeat")
+    await stage.until(
+        lambda: not piece.running, "Its lease was revoked, and the work runs on", stage.desk.pace.late_s
+    )
+    await stage.for_a_while(UNDER_WAY_S + stage.desk.pace.heartbeat_every_s)
+    stage.quick()
+    await stage.until(lambda: len(stage.desk.leases) > 1, "It has not asked for new work")
+
+
+async def _silence(stage: Stage) -> None:
+    """Nobody answers any more: then only its own clock can tell the runner that the lease has ended."""
+    pace = stage.desk.pace
+    stage.desk.pace = msgspec.structs.replace(pace, ttl_s=pace.silence_ttl_s)
+    lease, piece = await stage.at_work()
+
+    async def fall_silent(_: Asked, __: str) -> Reply | None:
+        await asyncio.Event().wait()
+        return None
+
+    stage.desk.before = fall_silent
+    late = "Nobody answers, its lease has ended, and the work runs on: somebody else may be doing it"
+    await stage.until(lambda: not piece.running, late, lease.ends_at + pace.late_s - stage.desk.clock())
+
+
+async def _long_poll(stage: Stage) -> None:
+    await stage.polled()
+    before = len(stage.desk.requests)
+    while_s = 2.0
+    await stage.for_a_while(while_s)
+    asked = len(stage.desk.requests) - before
+    if asked > 10 * while_s:
+        raise Broken(f"There is nothing to do, and it has asked {asked} times in {while_s:g} s")
+    await _works(stage)
+
+
+async def _refused(stage: Stage) -> None:
+    await stage.until(lambda: stage.desk.requests, "It has not asked for anything", stage.desk.pace.start_s)
+    stage.desk.token = "another"
+    for_s = 2.0
+    before = len(stage.desk.requests)
+    await stage.for_a_while(for_s)
+    asked = len(stage.desk.requests) - before
+    if asked > 10 * for_s:
+        raise Broken(f"Its token is refused (401), and it has asked {asked} times in {for_s:g} s")
+
+
+async def _goes_while_idle(stage: Stage) -> None:
+    await stage.polled()
+    stage.ask_to_go()
+    await stage.until(
+        lambda: stage.gone, "It was asked to go (SIGTERM), has nothing to do, and is still there"
+    )
+
+
+async def _goes_while_working(stage: Stage) -> None:
+    lease, piece = await stage.at_work()
+    stage.ask_to_go()
+    await stage.for_a_while(UNDER_WAY_S)
+    claims = len(stage.desk.claims)
+    within_s = 2 * stage.desk.pace.patience_s
+    gave = "It was asked to go (SIGTERM), and has neither finished nor released what it has"
+    await stage.until(lambda: lease.state != "live", gave, within_s)
+    if lease.last(Release) is None and lease.last(Complete) is None:
+        raise Broken("It was asked to go (SIGTERM), and has let its lease run out instead of releasing it")
+    await stage.until(lambda: stage.gone, "It has released its work, and is still there")
+    if piece.running:
+        raise Broken("It has gone, and the work runs on")
+    if any(claim.wait_s > 0 for claim in stage.desk.claims[claims:]):
+        raise Broken("It was asked to go (SIGTERM), and has asked for more work")
+
+
+async def _completed(stage: Stage, lease: Lease, piece: Piece) -> None:
+    await stage.until(lambda: lease.state == "ended", "It has not said how the attempt ended")
+    said = lease.last(Complete)
+    if said is None or not isinstance(said.outcome, Succeeded):
+        raise Broken(f"The work succeeds, and it has reported something else: {lease.said[-1]}")
+    await stage.for_a_while(AFTERWARDS_S)
+    if piece.times != 1:
+        raise Broken(f"It has done the work {piece.times} times")
+
+
+async def _kept_alive(stage: Stage, lease: Lease) -> None:
+    """Each renewal comes before the lease has ended; a few say that there will be more."""
+    lost = "It has let its lease run out while it worked: no heartbeat has renewed it"
+    for number in range(lease.renewals + 1, lease.renewals + 4):
+        left_s = lease.ends_at - stage.desk.clock()
+        await stage.until(lambda number=number: lease.renewals >= number, lost, left_s)  # type: ignore[misc]
+
+
+SCENARIOS = (
+    Scenario("works", "It does what it is given, once, and says how it ended.", _works),
+    Scenario("unknown-fields", "It passes over names that it does not know.", _unknown_fields),
+    Scenario("lost-lease", "A claim whose answer is lost is repeated, and its work done once.", _lost_lease),
+    Scenario("lost-completion", "A completion whose answer is lost is repeated as it was.", _lost_completion),
+    Scenario("heartbeats", "While it works it renews its lease.", _renews),
+    Scenario("slow-answers", "Answers that take their time do not cost it the lease.", _slow_answers),
+    Scenario("busy-server", "A server that is unavailable for a moment does not, either.", _busy),
+    Scenario("cancel", "Asked to stop, it stops the work and says so.", _cancelled),
+    Scenario("revoked", "A lease that was taken away ends the work, and nothing more is said.", _revoked),
+    Scenario("silence", "When nobody answers it stops before its lease has ended.", _silence),
+    Scenario("no-work", "Without work it waits, and does not ask all the time.", _long_poll),
+    Scenario("refused-token", "A token that is refused is not tried all the time.", _refused),
+    Scenario("goes-idle", "Asked to go while it waits, it goes.", _goes_while_idle, needs_process=True),
+    Scenario(
+        "goes-working", "Asked to go while it works, it gives back.", _goes_while_working, needs_process=True
+    ),
+)
+
+
+PULSE_S = 0.1
+SIDE_BY_SIDE = 5
+"""How many are played at once: a runner spends most of a scenario waiting."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be checked."""
+
+    command: tuple[str, ...] = ()
+    """How the runner is started, `{url}` for the address; with none it comes by itself."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str = ""
+    work: Work = Work()
+    pace: Pace = Pace()
+    scenarios: tuple[Scenario, ...] = SCENARIOS
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one scenario."""
+
+    scenario: str
+    claim: str
+    faults: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    skipped: str = ""
+    took_s: float = 0.0
+    last_words: str = ""
+    """Of the runner, where there is a fault."""
+
+
+async def check(asked: Check, tell: Callable[[Verdict], None]) -> list[Verdict]:
+    """Play them all; each verdict is told as it comes."""
+    room = asyncio.Semaphore(1 if asked.port or not asked.command else SIDE_BY_SIDE)
+
+    async def play(scenario: Scenario) -> Verdict:
+        async with room:
+            verdict = await _play(scenario, asked)
+        tell(verdict)
+        return verdict
+
+    return list(await asyncio.gather(*map(play, asked.scenarios)))
+
+
+async def _play(scenario: Scenario, asked: Check) -> Verdict:
+    if scenario.needs_process and not asked.command:
+        why = "it needs a runner that the kit has started: give its command after --"
+        return Verdict(scenario=scenario.name, claim=scenario.claim, skipped=why)
+    began = time.monotonic()
+    desk = Desk(asked.pace, asked.token)
+    line = Line(desk.answer)
+    with tempfile.TemporaryDirectory(prefix="interlock-check-") as folder:
+        stage = Stage(desk, Path(folder), asked.work, asked.command)
+        await line.open(asked.host, asked.port)
+        broken: tuple[str, ...] = ()
+        pulse = asyncio.create_task(_pulse(desk))
+        try:
+            await stage.start(line.url, {"INTERLOCK_TOKEN": asked.token})
+            await scenario.play(stage)
+        except Broken as error:
+            broken = (f"{error}.",)
+        finally:
+            await stage.end()
+            await line.close()
+            pulse.cancel()
+        faults = (*broken, *desk.faults)
+        return Verdict(
+            scenario=scenario.name,
+            claim=scenario.claim,
+            faults=faults,
+            remarks=tuple(stage.remarks),
+            took_s=time.monotonic() - began,
+            last_words=stage.last_words if faults else "",
+        )
+
+
+async def _pulse(desk: Desk) -> None:
+    while True:
+        desk.clock.pulse()
+        await asyncio.sleep(PULSE_S)
+
+
+def a_token() -> str:
+    """For a runner that wants one."""
+    return f"il_check_{secrets.token_hex(12)}"
+
+
+def named(names: Sequence[str]) -> tuple[Scenario, ...]:
+    """The scenarios of these names, or all; raises KeyError for one that is not there."""
+    known = {scenario.name: scenario for scenario in SCENARIOS}
+    return tuple(known[name] for name in names) or SCENARIOS

@@ -1,0 +1,419 @@
+"""The server of the runner kit: it grants work, receives messages and records everything.
+
+On request it does what servers should not do: answer slowly, fall silent, hang up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+import h11
+import msgspec
+
+from interlock.wire.runner import (
+    CancelAck,
+    ClaimRequest,
+    Complete,
+    Grant,
+    Greeting,
+    Heartbeat,
+    Message,
+    Release,
+)
+from interlock.worker.host import AwakeTime
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request."""
+
+    method: str
+    path: str
+    token: str
+    body: bytes
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer."""
+
+    status: int
+    body: object
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class HangUp(Exception):
+    """The connection is closed without an answer."""
+
+
+Answering: TypeAlias = Callable[[Asked], Awaitable[Reply]]
+
+
+class Line:
+    """Listens, and passes on what is asked."""
+
+    def __init__(self, answer: Answering) -> None:
+        self._answer = answer
+        self._server: asyncio.Server | None = None
+        self._calls: set[asyncio.Task[None]] = set()
+        self.url = ""
+
+    async def open(self, host: str, port: int) -> None:
+        """Listen there; port 0 is any."""
+        self._server = await asyncio.start_server(self._accept, host, port)
+        port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://{host}:{port}"
+
+    async def close(self) -> None:
+        """Listen no more, and hang up on everybody."""
+        if self._server is not None:
+            self._server.close()
+        for call in self._calls:
+            call.cancel()
+        if self._calls:
+            await asyncio.wait(self._calls)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        call = asyncio.ensure_future(self._converse(reader, writer))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(HangUp, ConnectionError, h11.RemoteProtocolError, asyncio.CancelledError):
+                connection = h11.Connection(h11.SERVER)
+                while (asked := await _read(connection, reader)) is not None:
+                    await _write(connection, writer, await self._answer(asked))
+                    if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+                        return
+                    connection.start_next_cycle()
+        finally:
+            writer.close()
+
+
+async def _read(connection: h11.Connection, reader: asyncio.StreamReader) -> Asked | None:
+    head: h11.Request | None = None
+    body = bytearray()
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(65_536))
+        elif isinstance(event, h11.Request):
+            head = event
+        elif isinstance(event, h11.Data):
+            body += event.data
+        elif isinstance(event, h11.EndOfMessage) and head is not None:
+            headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
+            token = headers.get("authorization", "").removeprefix("Bearer ")
+            path = head.target.decode("latin-1").partition("?")[0]
+            return Asked(head.method.decode(), path, token, bytes(body))
+        else:
+            return None
+
+
+async def _write(connection: h11.Connection, writer: asyncio.StreamWriter, reply: Reply) -> None:
+    body = msgspec.json.encode(reply.body)
+    kind = "application/json" if reply.status < 400 else "application/problem+json"
+    headers = [("Content-Type", kind), ("Content-Length", str(len(body))), *reply.headers]
+    for event in (
+        h11.Response(status_code=reply.status, headers=headers),
+        h11.Data(data=body),
+        h11.EndOfMessage(),
+    ):
+        writer.write(connection.send(event) or b"")
+    await writer.drain()
+
+
+UNDER_WAY_S = 2.0
+"""What was said before the answer to another message had arrived may come so much later."""
+PREFIX = "/api/runner"
+_KINDS = {"log": "heartbeat"}
+SUPERVISED = "/api/workers"
+"""Where a worker registers with a supervisor, if there is one; it is not part of the runner protocol."""
+_PATHS = ("ack", "heartbeat", "log", "complete", "cancel-ack", "release", "messages")
+
+Before: TypeAlias = Callable[[Asked, str], Awaitable[Reply | None]]
+"""Is given each request and what it is about; answers in place of the desk, or hangs up."""
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How quickly things go."""
+
+    ttl_s: float = 60.0
+    heartbeat_every_s: float = 1.0
+    ack_window_s: float = 45.0
+    silence_ttl_s: float = 6.0
+    """How long a lease lives where the runner has to notice by itself that it has ended."""
+    late_s: float = 15.0
+    """How late a runner may be, which other programs may keep from running, when it has to stop at once."""
+    start_s: float = 60.0
+    """How long a runner may take to start, ask for work and begin it."""
+    patience_s: float = 60.0
+    """How long the kit waits for something that a runner should do."""
+
+
+class Lease(msgspec.Struct):
+    """The right to speak about a job, and what was said under it."""
+
+    grant: Grant
+    runner_id: str
+    renewed_at: float
+    ttl_s: float
+    state: str = "live"
+    """live, ended (by the runner), or revoked."""
+    stale_at: float | None = None
+    """When the runner was first told that the lease is none any more."""
+    ended_at: float | None = None
+    """When the runner was answered that its end was heard; None while that answer is lost."""
+    cancel: bool = False
+    renewals: int = 0
+    """How many heartbeats have renewed it."""
+    said: list[Message] = []
+    by_number: dict[tuple[str, int], Message] = {}
+
+    @property
+    def ends_at(self) -> float:
+        """When it ends, by the clock of the desk, unless it is renewed."""
+        return self.renewed_at + self.ttl_s
+
+    def last(self, kind: type[Message]) -> Any:
+        """The last message of a type, or None."""
+        return next((message for message in reversed(self.said) if isinstance(message, kind)), None)
+
+
+class Desk:
+    """What a runner talks to."""
+
+    def __init__(self, pace: Pace, token: str) -> None:
+        self.pace, self.token = pace, token
+        self.clock = AwakeTime()
+        """Stands still with this process, so that no runner is judged while nothing runs."""
+        self.before: Before | None = None
+        self.more: dict[str, Any] = {}
+        """Fields that nobody knows, added to every answer."""
+        self.waiting: list[tuple[str, dict[str, Any]]] = []
+        self.leases: dict[str, Lease] = {}
+        self.claims: list[ClaimRequest] = []
+        self.requests: list[str] = []
+        self.faults: list[str] = []
+        self._answered: dict[tuple[str, str], list[Grant]] = {}
+        self.changed = asyncio.Event()
+        self._numbers = 0
+
+    def put(self, task: str, arguments: dict[str, Any]) -> None:
+        """There is work."""
+        self.waiting.append((task, arguments))
+        self.change()
+
+    def change(self) -> None:
+        """Wake whoever waits for something to happen."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def answer(self, asked: Asked) -> Reply:
+        """What a good server would say, unless the scenario says something else."""
+        what = asked.path.removeprefix(f"{PREFIX}/") if asked.path != PREFIX else "greet"
+        self.requests.append(what)
+        self.change()
+        if self.token and asked.token != self.token:
+            return problem(401, "unauthorized", "The token is not the one that the runner was given.")
+        if self.before is not None and (instead := await self.before(asked, what)) is not None:
+            return instead
+        return await self.respond(asked, what)
+
+    async def respond(self, asked: Asked, what: str) -> Reply:
+        """What a good server says."""
+        if what == "greet":
+            return self._ok(self._greeting())
+        try:
+            if what == "lease":
+                return self._ok(await self._lease(msgspec.json.decode(asked.body, type=ClaimRequest)))
+            if what in _PATHS:
+                return self._hear(what, msgspec.json.decode(asked.body, type=dict[str, Any]))
+        except msgspec.DecodeError as error:
+            self.fault(f"It has sent a request to {what} that makes no sense: {error}")
+            return problem(422, "invalid_request", str(error))
+        if not asked.path.startswith(SUPERVISED):
+            self.fault(f"It asks for {asked.method} {asked.path}, which is no address of the protocol.")
+        return problem(404, "not_found", "There is nothing here.")
+
+    def fault(self, sentence: str) -> None:
+        """The runner has done something that it must not do."""
+        if sentence not in self.faults:
+            self.faults.append(sentence)
+        self.change()
+
+    # Giving out work
+
+    def _greeting(self) -> Greeting:
+        pace = self.pace
+        return Greeting(
+            now=datetime.now(UTC),
+            lease_ttl_s=pace.ttl_s,
+            heartbeat_every_s=pace.heartbeat_every_s,
+            ack_window_s=pace.ack_window_s,
+            max_grants=500,
+            max_messages=500,
+            max_wait_s=30.0,
+        )
+
+    async def _lease(self, claim: ClaimRequest) -> dict[str, Any]:
+        self.claims.append(claim)
+        self._judge_claim(claim)
+        name = (claim.runner_id, claim.claim_id)
+        until = self.clock() + min(claim.wait_s, 30.0)
+        while not self.waiting and name not in self._answered and self.clock() < until:
+            await self._something_happens(until - self.clock())
+        if not claim.claim_id or name not in self._answered:
+            given = [self._grant(claim) for _ in range(min(claim.limit, len(self.waiting)))]
+            if claim.claim_id and given:
+                self._answered[name] = given
+        else:
+            given = self._answered[name]
+            for grant in given:
+                self.leases[grant.token].renewed_at = self.clock()
+        self.change()
+        return {"grants": [self._more(grant) for grant in given], "now": datetime.now(UTC)}
+
+    def _judge_claim(self, claim: ClaimRequest) -> None:
+        if not 1 <= len(claim.runner_id) <= 200:
+            self.fault("Its runner_id does not have 1 to 200 characters.")
+        if not claim.queues:
+            self.fault("It names no queue.")
+        if not 1 <= claim.limit <= 500:
+            self.fault(f"It asks for {claim.limit} grants; 1 to 500 are allowed.")
+
+    def _grant(self, claim: ClaimRequest) -> Grant:
+        task, arguments = self.waiting.pop(0)
+        self._numbers += 1
+        job_id = f"j_{self._numbers:012x}"
+        now = datetime.now(UTC)
+        alive_s = self.pace.ttl_s if claim.acknowledge else self.pace.ack_window_s
+        grant = Grant(
+            token=f"{job_id}.1.1.{secrets.token_hex(16)}",
+            job_id=job_id,
+            task=task,
+            input=msgspec.Raw(msgspec.json.encode(arguments)),
+            fence=self._numbers,
+            queue=claim.queues[0] if claim.queues else "default",
+            acknowledged=claim.acknowledge,
+            granted_at=now,
+            expires_at=now + timedelta(seconds=alive_s),
+            ttl_s=self.pace.ttl_s,
+            heartbeat_every_s=self.pace.heartbeat_every_s,
+            timeout_s=3_600.0,
+        )
+        self.leases[grant.token] = Lease(grant, claim.runner_id, self.clock(), alive_s)
+        return grant
+
+    async def _something_happens(self, within_s: float) -> None:
+        changed = self.changed
+        try:
+            async with asyncio.timeout(max(0.0, within_s)):
+                await changed.wait()
+        except TimeoutError:
+            return
+
+    # Hearing what becomes of it
+
+    def _hear(self, what: str, body: dict[str, Any]) -> Reply:
+        several = body.get("messages")
+        kind = None if what == "messages" else _KINDS.get(what, what)
+        if several is None:
+            status, answer = self._hear_one(_message(body, kind))
+            return Reply(status, answer) if status != 200 else self._ok(answer)
+        answers = [self._hear_one(_message(each, kind))[1] for each in several]
+        return self._ok({"answers": [_in_a_batch(each) for each in answers], "now": datetime.now(UTC)})
+
+    def _hear_one(self, message: Message) -> tuple[int, dict[str, Any]]:
+        lease = self.leases.get(message.token)
+        if lease is None:
+            self.fault("It speaks under a token that it was not given.")
+            return 409, _stale("UNKNOWN_LEASE")
+        self._judge(lease, message)
+        if lease.state == "live" and self.clock() >= lease.ends_at:
+            lease.state = "expired"
+        if lease.state != "live" and not self._is_repeat(lease, message):
+            if not self._was_under_way(lease, message):
+                lease.stale_at = lease.stale_at or self.clock()
+            return 409, _stale("LEASE_EXPIRED" if lease.state == "expired" else "LEASE_REVOKED")
+        lease.said.append(message)
+        if isinstance(message, Complete | CancelAck | Release):
+            lease.ended_at = self.clock()
+        if lease.by_number.get(_number(message)) == message:
+            return 200, self._heard(lease)  # a repeat: it renews nothing
+        lease.by_number[_number(message)] = message
+        if isinstance(message, Complete | CancelAck | Release):
+            lease.state = "ended"
+        else:
+            lease.renewed_at, lease.ttl_s = self.clock(), self.pace.ttl_s
+            lease.renewals += isinstance(message, Heartbeat)
+        self.change()
+        return 200, self._heard(lease)
+
+    def _judge(self, lease: Lease, message: Message) -> None:
+        kind = str(message.__struct_config__.tag)
+        if message.runner_id != lease.runner_id:
+            self.fault(f"Its {kind} has another runner_id than the claim.")
+        if isinstance(message, CancelAck) and not lease.cancel:
+            self.fault("It has sent a cancel-ack, and nobody had asked it to stop.")
+        if message.sequence < 1:
+            self.fault(f"Its {kind} has the sequence {message.sequence}; the first one is 1.")
+        known = lease.by_number.get(_number(message))
+        if known is not None and known != message:
+            self.fault(f"It has used the sequence {message.sequence} for two different messages ({kind}).")
+        if lease.stale_at is not None and self.clock() > lease.stale_at + UNDER_WAY_S:
+            self.fault(f"It has sent a {kind} after it was told that the lease is over.")
+        if lease.state == "ended" and known is None and not self._was_under_way(lease, message):
+            self.fault(f"It has sent a {kind} after it had said how the attempt ended.")
+
+    def _was_under_way(self, lease: Lease, message: Message) -> bool:
+        """Whether a heartbeat may have been sent by a runner that did not know yet that its end was heard."""
+        unknown = lease.ended_at is None or self.clock() <= lease.ended_at + UNDER_WAY_S
+        return lease.state == "ended" and isinstance(message, Heartbeat) and unknown
+
+    def _is_repeat(self, lease: Lease, message: Message) -> bool:
+        return lease.state == "ended" and lease.by_number.get(_number(message)) == message
+
+    def _heard(self, lease: Lease) -> dict[str, Any]:
+        if lease.state == "ended":
+            return {"answer": "heard", "state": "SUCCEEDED"}
+        answer = {"answer": "heard", "state": "RUNNING", "ttl_s": self.pace.ttl_s}
+        answer["expires_at"] = datetime.now(UTC) + timedelta(seconds=self.pace.ttl_s)
+        return answer | ({"cancel_requested": True, "state": "CANCEL_REQUESTED"} if lease.cancel else {})
+
+    def _more(self, value: object) -> dict[str, Any]:
+        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+        return fields | self.more
+
+    def _ok(self, value: object) -> Reply:
+        fields = self._more(value) if isinstance(value, Greeting) else value
+        assert isinstance(fields, dict)
+        return Reply(200, fields | self.more)
+
+
+def _message(body: dict[str, Any], kind: str | None) -> Message:
+    raw = msgspec.json.encode({"type": kind, **body} if kind is not None else body)
+    message: Message = msgspec.json.decode(raw, type=Message)
+    return message
+
+
+def _number(message: Message) -> tuple[str, int]:
+    return str(message.__struct_config__.tag), message.sequence
+
+
+def _stale(code: str) -> dict[str, Any]:
+    todo = "Stop the work; ask for new work."
+    return {"code": code, "error": "The lease is over.", "todo": todo, "status": 409}
+
+
+def _in_a_batch(answer: dict[str, Any]) -> dict[str, Any]:
+    return answer if answer.get("answer") else {"answer": "stale", **answer}
+
+
+def problem(status: int, code: str, error: str) -> Reply:
+    told = {"status": status, "code": code, "error": error, "todo": "", "title": error, "facts": {}}
+    return Reply(status, told)

@@ -1,0 +1,585 @@
+"""The ways to run a handler, and one lane for each.
+
+    AsyncExecutor    in the event loop. A function without a single `await` never waits, so it is run
+                     without a task of asyncio, which would be most of its price.
+    ThreadExecutor   in one of a bounded number of daemon threads. A thread cannot be stopped, only asked
+                     to; one that goes on without a lease is written off, and another takes its place.
+    ProcessExecutor  in a process of its own, with its own group, session and memory limit; it can be
+                     killed. When the worker is gone the socket closes, and the process ends itself
+                     (`task_process`).
+
+Each starts a handler and reports once, in the event loop, how it ended.
+
+A lane holds what runs in an executor and what waits for it. A worker asks for work when it has room. With
+handlers of microseconds it would then wait for the store more than it works, so it asks *ahead*: for as much
+again as it may run at once. It does so only while handlers take less than `SOON_S`, because jobs that wait
+here could start elsewhere, and gives back what has waited for `AHEAD_FOR_S`, which costs no retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import dis
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import lru_cache
+from types import CodeType
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from interlock.errors import InterlockError
+from interlock.processes import credentials
+from interlock.processes.groups import End, Group
+from interlock.wire.runner import Failed
+from interlock.worker.context import Context
+from interlock.worker.outcomes import (
+    Interrupted,
+    Outcome,
+    Yielded,
+    failure_of,
+    outcome_of,
+    success_of,
+)
+from interlock.worker.running_task import RunningTask
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.task_process import (
+    MAX_LINE_BYTES,
+    Ask,
+    Keep,
+    Kept,
+    Over,
+    Run,
+    Said,
+    Stop,
+    answer_children,
+    line_of,
+    read_word,
+)
+from interlock.worker.tracing import AttemptSpan
+
+Ended: TypeAlias = Callable[[RunningTask, Outcome], None]
+"""Called in the event loop, once, when a handler has ended."""
+
+
+class Executor(Protocol):
+    """One way to run handlers."""
+
+    def begin(self, running: RunningTask, ended: Ended) -> None:
+        """Begin; `ended` may be called before this returns."""
+        ...
+
+    def told(self, running: RunningTask) -> None:
+        """The handler was asked to stop, through its context: pass that on where it must be."""
+        ...
+
+    def kill(self, running: RunningTask) -> bool:
+        """Stop it now, whatever it thinks; False when that cannot be done."""
+        ...
+
+    def leave(self, running: RunningTask) -> None:
+        """Nobody waits for it any more, although it may go on."""
+        ...
+
+    async def close(self) -> None:
+        """Leave nothing behind that can be ended."""
+        ...
+
+
+_WAITS = frozenset({"GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH"})
+_EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+
+
+class AsyncExecutor:
+    """Runs coroutines; `kill` cancels them."""
+
+    def __init__(self, *, max_result_bytes: int) -> None:
+        self._max_result_bytes = max_result_bytes
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self.current: RunningTask | None = None
+        """The handler that is being run without a task, for whoever wonders what blocks the loop."""
+
+    def begin(self, running: RunningTask, ended: Ended) -> None:
+        """Begin; a handler that never waits has ended when this returns."""
+        assert running.context is not None
+        self.current = running
+        try:
+            with running.context.active():
+                awaitable = running.invoke()
+                if running.span is None and never_waits(awaitable):
+                    awaitable.send(None)
+        except StopIteration as returned:
+            outcome: Outcome = success_of(returned.value, max_bytes=self._max_result_bytes)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+            outcome = outcome_of(error)
+        else:
+            self._begin_task(running, awaitable, ended)
+            return
+        finally:
+            self.current = None
+        ended(running, outcome)
+
+    def told(self, running: RunningTask) -> None:
+        """The context has told it; a coroutine that waits for something else has time until `kill`."""
+
+    def kill(self, running: RunningTask) -> bool:
+        """Cancel the task."""
+        task = running.handle
+        return task is None or task.done() or task.cancel()
+
+    def leave(self, running: RunningTask) -> None:
+        """It was cancelled; should it go on nevertheless, the log will have said so."""
+
+    async def close(self) -> None:
+        """Cancel what is left, and give it a moment."""
+        left = [task for task in self._tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=0.2)
+
+    def _begin_task(self, running: RunningTask, coroutine: Awaitable[Any], ended: Ended) -> None:
+        loop = asyncio.get_running_loop()
+        driven = self._drive(running, coroutine)
+        task: asyncio.Task[Outcome] = asyncio.Task(
+            driven, loop=loop, name=running.grant.task, context=contextvars.copy_context(), **_EAGER
+        )
+        running.handle = task
+        self._tasks[task] = None
+
+        def done(task: asyncio.Task[Outcome]) -> None:
+            self._tasks.pop(task, None)
+            if task.cancelled():
+                _discard(coroutine)
+                ended(running, Interrupted())
+            else:
+                ended(running, task.result())
+
+        if task.done():
+            done(task)
+        else:
+            task.add_done_callback(done)
+
+    async def _drive(self, running: RunningTask, coroutine: Awaitable[Any]) -> Outcome:
+        assert running.context is not None
+        spanning = running.span or contextlib.nullcontext()
+        try:
+            with running.context.active(), spanning:
+                value = await coroutine
+        except BaseException as error:  # noqa: BLE001 - see above
+            return outcome_of(error)
+        return success_of(value, max_bytes=self._max_result_bytes)
+
+
+def _discard(awaitable: Awaitable[Any]) -> None:
+    """Cancelled before its first step, so that nobody has begun it or ever will."""
+    if isinstance(awaitable, Coroutine):
+        awaitable.close()
+
+
+def never_waits(coroutine: object) -> bool:
+    """Whether a coroutine is of a function without any await, so that it cannot be suspended."""
+    code = getattr(coroutine, "cr_code", None)
+    return code is not None and _has_no_await(code)
+
+
+@lru_cache(maxsize=4_096)
+def _has_no_await(code: CodeType) -> bool:
+    return not any(instruction.opname in _WAITS for instruction in dis.get_instructions(code))
+
+
+_Work: TypeAlias = tuple[RunningTask, Ended, contextvars.Context, asyncio.AbstractEventLoop]
+
+
+class ThreadExecutor:
+    """Runs functions in threads, which are started when they are needed and kept."""
+
+    def __init__(self, *, max_result_bytes: int, name: str = "interlock-task") -> None:
+        self._max_result_bytes = max_result_bytes
+        self._name = name
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._threads: set[threading.Thread] = set()
+        self._written_off: set[threading.Thread] = set()
+        self._lock = threading.Lock()
+
+    def begin(self, running: RunningTask, ended: Ended) -> None:
+        """Hand it to a thread that has nothing to do, or to a new one."""
+        work = (running, ended, contextvars.copy_context(), asyncio.get_running_loop())
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            else:
+                self._start_thread()
+        self._work.put(work)
+
+    def told(self, running: RunningTask) -> None:
+        """The context has told it, and that is all there is."""
+
+    def kill(self, running: RunningTask) -> bool:
+        """A thread cannot be killed."""
+        return running.handler_ended
+
+    def leave(self, running: RunningTask) -> None:
+        """Write off the thread that it is in."""
+        with self._lock:
+            if isinstance(running.handle, threading.Thread) and not running.handler_ended:
+                self._written_off.add(running.handle)
+
+    async def close(self) -> None:
+        """Let the threads that have nothing to do end; the others are left to themselves."""
+        with self._lock:
+            idle = [thread for thread in self._threads if thread not in self._written_off]
+        for _ in idle:
+            self._work.put(None)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        me = threading.current_thread()
+        while (work := self._work.get()) is not None:
+            running, ended, context, loop = work
+            running.handle = me
+            outcome = context.run(self._run, running)
+            del context
+            with self._lock:
+                gone = me in self._written_off
+                self._idle += not gone
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+                loop.call_soon_threadsafe(ended, running, outcome)
+            del work, running, ended, outcome
+            if gone:
+                break
+        with self._lock:
+            self._threads.discard(me)
+            self._written_off.discard(me)
+
+    def _run(self, running: RunningTask) -> Outcome:
+        assert running.context is not None
+        spanning = running.span or contextlib.nullcontext()
+        try:
+            with running.context.active(), spanning:
+                value = running.invoke()
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+            return outcome_of(error)
+        return success_of(value, max_bytes=self._max_result_bytes)
+
+
+SIGNALLED = 128
+CHILD = "interlock.worker.task_process"
+
+
+class Attendance:
+    """One process and who attends to it."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.group: Group | None = None
+        self.writer: asyncio.StreamWriter | None = None
+        self.span: AttemptSpan | None = None
+        self.killed = False
+
+
+class ProcessExecutor:
+    """Runs each handler in a process of its own."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._attending: set[asyncio.Task[None]] = set()
+        self._groups: set[Group] = set()
+
+    def begin(self, running: RunningTask, ended: Ended) -> None:
+        """Start its process."""
+        running.handle = attendance = Attendance()
+        attendance.task = asyncio.create_task(self._attend(running, attendance, ended))
+        self._attending.add(attendance.task)
+        attendance.task.add_done_callback(self._attending.discard)
+
+    def told(self, running: RunningTask) -> None:
+        """Pass it on; the handler's context is in the other process."""
+        writer = running.handle.writer
+        if writer is not None and not writer.is_closing():
+            writer.write(line_of(Stop(running.stop_reason)))
+
+    def kill(self, running: RunningTask) -> bool:
+        """End its process group: by request, and soon after by force."""
+        attendance: Attendance = running.handle
+        attendance.killed = True
+        if attendance.group is not None:
+            attendance.group.terminate(self._settings.kill_grace_s)
+        return True
+
+    def leave(self, running: RunningTask) -> None:
+        """It was killed, and is attended to until it is gone."""
+
+    async def close(self) -> None:
+        """Kill every process that is left."""
+        for group in self._groups:
+            group.kill()
+        if self._attending:
+            await asyncio.wait(self._attending, timeout=1.0)
+
+    async def _attend(self, running: RunningTask, attendance: Attendance, ended: Ended) -> None:
+        try:
+            with running.span or contextlib.nullcontext() as attendance.span:
+                outcome = await self._execute(running, attendance)
+                if attendance.span is not None and isinstance(outcome, Failed):
+                    attendance.span.failed(outcome.error)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong is the outcome
+            outcome = failure_of(error)
+        ended(running, outcome)
+
+    async def _execute(self, running: RunningTask, attendance: Attendance) -> Outcome:
+        assert running.context is not None
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            # The URL of a store may have a password, and a shell step of another job could read a variable.
+            with credentials.handed_over(own=False) as (environment, pipe):
+                group = await Group.start(
+                    [sys.executable, "-m", CHILD, str(theirs.fileno())],
+                    running.context.log,
+                    env=environment,
+                    pass_fds=(theirs.fileno(), pipe),
+                    mask=running.context.mask,
+                )
+            theirs.close()
+            self._groups.add(group)
+            attendance.group = group
+            if attendance.killed:
+                group.terminate(self._settings.kill_grace_s)
+            said: Over | None = None
+            try:
+                said = await self._converse(running, attendance, ours)
+            finally:
+                if said is None:
+                    group.kill()  # it is gone, or nobody understands it
+                end = await group.ended()
+                self._groups.discard(group)
+        return _judge(said, end, running)
+
+    async def _converse(
+        self, running: RunningTask, attendance: Attendance, ours: socket.socket
+    ) -> Over | None:
+        """Give the orders and hear what is said, until the process says how it ended or is gone."""
+        reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
+        attendance.writer = writer
+        over: Over | None = None
+        uploads: set[asyncio.Task[None]] = set()
+        try:
+            writer.write(line_of(self._order(running, attendance.span)))
+            if running.stop_reason:
+                self.told(running)
+            with contextlib.suppress(ConnectionError):
+                while over is None and (line := await reader.readline()):
+                    over = _take(running, line, writer, uploads)
+        finally:
+            for upload in uploads:
+                upload.cancel()  # nobody waits for them any more
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+        return over
+
+    def _order(self, running: RunningTask, span: AttemptSpan | None) -> Run:
+        assert running.task is not None
+        module, name = running.task.function.__module__, running.task.function.__qualname__
+        main = getattr(sys.modules.get("__main__"), "__file__", None) if module == "__main__" else None
+        return Run(
+            module=module,
+            name=name,
+            grant=msgspec.structs.replace(running.grant, token=""),
+            path=list(sys.path),
+            main=main,
+            memory_limit_bytes=running.task.memory_limit_bytes or self._settings.memory_limit_bytes,
+            max_result_bytes=self._settings.max_result_bytes,
+            trace={} if span is None else span.carried(),
+            job_log_level=self._settings.job_log_level,
+        )
+
+
+def _take(
+    running: RunningTask, line: bytes, writer: asyncio.StreamWriter, uploads: set[asyncio.Task[None]]
+) -> Over | None:
+    word = read_word(line)
+    if isinstance(word, Keep | Ask):
+        upload = asyncio.create_task(_serve(running, word, writer))
+        uploads.add(upload)
+        upload.add_done_callback(uploads.discard)
+        return None
+    if isinstance(word, Over):
+        if word.cost is not None and running.context is not None:
+            running.context.spend(word.cost)
+        return word
+    _pass_on(running, word)
+    return None
+
+
+async def _serve(running: RunningTask, asked: Keep | Ask, writer: asyncio.StreamWriter) -> None:
+    """Do something for the handler over there, and say what became of it."""
+    assert running.context is not None
+    done = await (
+        _kept(running.context, asked) if isinstance(asked, Keep) else answer_children(running.context, asked)
+    )
+    if not writer.is_closing():
+        writer.write(line_of(done))
+
+
+async def _kept(context: Context, asked: Keep) -> Kept:
+    try:
+        return Kept(asked.number, await context.artifact(asked.name, asked.path))
+    except InterlockError as error:
+        return Kept(asked.number, None, error.sentence, error.todo)
+    except OSError as error:
+        return Kept(asked.number, None, f"The file cannot be kept: {error}.")
+
+
+def _pass_on(running: RunningTask, said: Said) -> None:
+    """What the handler has said over there is said here."""
+    context = running.context
+    assert context is not None
+    if said.missed:
+        context.log(f"{said.missed:,} bytes are missing here", "gap")
+    for level, text in said.log:
+        context.log(text, level)
+    if said.progress is not None:
+        context.progress(said.progress.done, said.progress.total, said.progress.message)
+    if isinstance(said.checkpoint, msgspec.Raw):
+        context.checkpoint(said.checkpoint)
+    if said.heartbeat:
+        context.heartbeat()
+    if said.uploading:
+        context.uploading()
+
+
+def _judge(said: Over | None, end: End, running: RunningTask) -> Outcome:
+    if running.stop_reason == "cancel":
+        return Interrupted(end.confirmed_dead)
+    if said is not None and said.outcome is not None:
+        return said.outcome
+    if said is not None and said.waits:
+        return Yielded()
+    if said is not None or running.stop_reason:
+        return Interrupted(end.confirmed_dead)
+    return Failed(
+        error=f"The process of the task {how_it_ended(end.code)} before it had a result.",
+        exit_code=end.code,
+    )
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code in words. Above 128 it is how a shell says that a signal has ended its command."""
+    if code < 0:
+        return f"was killed by {_signal(-code)}"
+    if code > SIGNALLED and (name := _signal(code - SIGNALLED)).startswith("SIG"):
+        return f"ended with exit code {code} ({name})"
+    return f"ended with exit code {code}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+SOON_S = 0.05
+"""How long a handler may take for work to be asked for ahead of it."""
+AHEAD_FOR_S = 1.0
+"""How long what was asked for ahead waits here at most."""
+_FORGETTING = 0.9
+"""What is left of the longest with each one that is shorter: it is learnt at once, and forgotten slowly."""
+
+
+class Lane:
+    """One executor with a limit. What it has is counted, never noted beside it."""
+
+    __slots__ = ("executor", "limit", "longest_s", "name", "running", "waiting")
+
+    def __init__(self, name: str, executor: Executor, limit: int) -> None:
+        self.name = name
+        self.executor = executor
+        self.limit = limit
+        self.running: dict[RunningTask, float] = {}
+        """Since when, in the order in which they have begun."""
+        self.waiting: deque[RunningTask] = deque()
+        self.longest_s = 2 * SOON_S
+        """How long a handler takes at most, by what was seen of late; as long as nothing was, too long."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether something that waits could begin."""
+        return bool(self.waiting) and len(self.running) < self.limit
+
+    def left(self, running: RunningTask, now: float) -> None:
+        """A handler has ended, or is not waited for any more."""
+        began = self.running.pop(running, None)
+        if began is not None:
+            self.longest_s = max(now - began, self.longest_s * _FORGETTING)
+
+    def is_quick(self, now: float) -> bool:
+        """Whether what waits in it will soon have begun."""
+        if self.longest_s > SOON_S:
+            return False
+        oldest = next(iter(self.running.values()), now)
+        return now - oldest <= SOON_S
+
+    def on_the_loop(self) -> str:
+        """What runs in it, for whoever finds the event loop blocked."""
+        now = self.executor.current if isinstance(self.executor, AsyncExecutor) else None
+        suspects = [now] if now is not None else list(self.running)
+        return ", ".join(f"{one.grant.task} ({one.grant.job_id})" for one in suspects[:10]) or "unknown"
+
+
+class Lanes:
+    """The lanes of a worker, by the name of the executor, as tasks say it."""
+
+    def __init__(self, settings: WorkerSettings, monotonic: Callable[[], float]) -> None:
+        size, concurrency = settings.max_result_bytes, settings.concurrency
+        self._concurrency = concurrency
+        self._monotonic = monotonic
+        self._lanes = {
+            "async": Lane("async", AsyncExecutor(max_result_bytes=size), concurrency),
+            "thread": Lane("thread", ThreadExecutor(max_result_bytes=size), settings.threads or concurrency),
+            "process": Lane("process", ProcessExecutor(settings), settings.processes or concurrency),
+        }
+
+    def __getitem__(self, name: str) -> Lane:
+        return self._lanes[name]
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._lanes.values())
+
+    def free(self) -> int:
+        """How many more handlers may run at once; less than none where more waits than may."""
+        return self._concurrency - sum([len(lane.running) + len(lane.waiting) for lane in self])
+
+    def room(self, coming: int) -> int:
+        """How many more can begin at once, when so many are on their way; none while others wait."""
+        return 0 if any(lane.waiting for lane in self) else self.free() - coming
+
+    def room_ahead(self, coming: int) -> int:
+        """How much to ask for: what can begin at once, or else as much as may wait a moment for that.
+
+        All of that or nothing: a store does a large claim for little more than a small one.
+        """
+        if 0 <= self.free() - coming < self._concurrency and self._in_use_are_quick():
+            return self._concurrency
+        return self.room(coming)
+
+    def elsewhere(self) -> int:
+        """How many handlers run outside of the event loop, in threads or processes."""
+        return sum(len(lane.running) for lane in self if lane.name != "async")
+
+    def _in_use_are_quick(self) -> bool:
+        now = self._monotonic()
+        return all(lane.is_quick(now) for lane in self if lane.running or lane.waiting)

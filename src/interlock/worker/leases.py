@@ -1,0 +1,434 @@
+"""Messages under leases: heartbeats that renew them, and reports that end them.
+
+Leases are renewed together, from outside the event loop (`Renewer`).
+
+Authority. The store alone says whether a lease lives. What it says with a heartbeat's answer is final
+at once: a lease that is stale is lost, and its work is stopped.
+
+Trust window. Between two answers the worker trusts its lease, but only for as long as the store does:
+from the moment the last answered renewal was *asked for*, by the monotonic clock, for the time to
+live less a margin. A worker that could not renew in that time (the store is away, the process was stopped,
+a handler has held the GIL) has lost the lease, and knows it before another worker begins.
+
+Failure. The renewer has a thread, an event loop and a port of its own. A handler that blocks the
+event loop of the worker does not hold it up, and neither does a poll that waits. A renewal without an
+answer is abandoned together with its connection.
+
+Reports go out in batches from the event loop, whenever the port is free (`Reporter`). There is no timer:
+while one batch is under way the next one gathers, so that a busy worker sends large batches and an idle one
+sends at once. A report that cannot be delivered is sent again until its lease has ended; after that it
+would not be accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from interlock.errors import StoreUnavailable
+from interlock.wire.runner import Answer, Complete, Message, NotHeard, Stale, StaleCode, Succeeded
+from interlock.worker.context import Unsent
+from interlock.worker.host import MACHINE, Join, Threads
+from interlock.worker.outcomes import MAX_DETAILS_BYTES, NOTHING
+from interlock.worker.port import OrchestratorPort
+from interlock.worker.running_task import PayloadHandoff, RunningTask
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.telemetry import Log
+from interlock.worker.watchdog import LoopTick
+
+Renewed: TypeAlias = Callable[[Sequence[tuple[RunningTask, Answer | None]]], None]
+"""Called in the renewer's thread with what became of each lease; None when nobody knows."""
+
+_SHORTEST_PAUSE_S = 0.02
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 1.0
+_AFTER_TIMEOUT_S = 0.1
+LATE = Stale(code=StaleCode.LEASE_EXPIRED, error="The lease could not be renewed in time.")
+
+
+class Renewer:
+    """A thread that keeps the leases of this process alive."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        connect: Callable[[], OrchestratorPort],
+        parcels: PayloadHandoff,
+        renewed: Renewed,
+        *,
+        log: Log,
+        beat: LoopTick,
+        monotonic: Callable[[], float] = time.monotonic,
+        threads: Threads = MACHINE,
+    ) -> None:
+        self._settings = settings
+        self._connect = connect
+        self._parcels = parcels
+        self._renewed = renewed
+        self._log = log
+        self._beat = beat
+        self._monotonic = monotonic
+        self._leases: dict[RunningTask, float] = {}
+        """When each is to be renewed next. Both threads add and remove; each does so in one step."""
+        self._port: OrchestratorPort | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._nudged: asyncio.Event | None = None
+        self._news = self._hurried = False
+        self._flushed_at = float("-inf")
+        self._stopping = False
+        self._wakes_at = float("-inf")
+        """When the loop looks next by itself; whatever is to be done sooner has to wake it."""
+        self._threads = threads
+        self._join: Join | None = None
+
+    def __len__(self) -> int:
+        """How many leases it keeps alive."""
+        return len(self._leases)
+
+    def start(self) -> None:
+        """Begin; nothing is connected before there is something to renew."""
+        self._join = self._threads.serve("interlock-renewer", self._serve)
+
+    def stop(self, timeout_s: float = 1.0) -> None:
+        """End the thread, if it was begun; one that hangs is left behind."""
+        self._stopping = True
+        self._wake()
+        if self._join is not None:
+            self._join(timeout_s)
+
+    def add(self, running: RunningTask) -> None:
+        """Keep this lease alive from now on."""
+        self._leases[running] = due = _next_heartbeat(running, running.renewed_at)
+        if due < self._wakes_at:
+            self._wake()
+
+    def remove(self, running: RunningTask) -> None:
+        """Nothing more is to be said under this lease."""
+        self._leases.pop(running, None)
+
+    def renew_now(self) -> None:
+        """Renew every lease as soon as possible, to learn what was stopped; from any thread."""
+        self._hurried = True
+        self._wake()
+
+    def nudge(self) -> None:
+        """A handler has said something; from any thread, as often as it likes."""
+        if not self._news:
+            self._news = True
+            self._wake()
+
+    def awaits(self) -> bool:
+        """Whether there is a lease to be renewed by now."""
+        now = self._monotonic()
+        return any(due <= now for due in list(self._leases.values()))
+
+    def find_late(self) -> None:
+        """Give up every lease that could not be renewed in time; from whichever thread can still act."""
+        now = self._monotonic()
+        late = [running for running in list(self._leases) if self._is_late(running, now)]
+        if late:
+            for running in late:
+                self.remove(running)
+                running.stop("lost")
+            self._renewed([(running, LATE) for running in late])
+
+    # In the thread
+
+    async def _serve(self) -> None:
+        self._loop, self._nudged = asyncio.get_running_loop(), asyncio.Event()
+        pause_s = _FIRST_PAUSE_S
+        while not self._stopping:
+            try:
+                await self._rounds()
+            except Exception as error:  # noqa: BLE001 - a loop outlives whatever its body meets
+                self._log.error("loop_crashed", loop="renew", error=f"{type(error).__name__}: {error}")
+                await self._let_go()
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        await self._let_go()
+
+    async def _rounds(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._stopping:
+            self._beat()
+            self.find_late()
+            if due := self._due():
+                if await self._round(due):
+                    pause_s = _FIRST_PAUSE_S
+                else:
+                    await self._wait(min(pause_s, self._trusted_for_s()))
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                continue
+            await self._sleep()
+
+    def _due(self) -> list[tuple[RunningTask, Unsent | None]]:
+        """What to renew now: if one lease is due, all that have not just been; and whoever has news."""
+        now = self._monotonic()
+        flush = self._news and now >= self._flushed_at + self._settings.flush_every_s
+        if flush:
+            self._news, self._flushed_at = False, now
+        hurried, self._hurried = self._hurried, False
+        leases = list(self._leases.items())
+        anyone = any(due <= now for _, due in leases)
+        chosen = []
+        for running, due in leases:
+            soon = hurried or (anyone and due <= now + running.grant.heartbeat_every_s / 2)
+            unsent = self._parcels.take_for_heartbeat(running) if soon or flush else None
+            if soon or unsent is not None:
+                chosen.append((running, unsent))
+        return chosen
+
+    async def _round(self, due: list[tuple[RunningTask, Unsent | None]]) -> bool:
+        """Renew these, in one go; answers whether the store was heard."""
+        asked_at = self._monotonic()
+        try:
+            # Each has its own patience: to connect is a question and an answer more, every time.
+            async with asyncio.timeout(self._patience_s(due, asked_at)):
+                port = await self._connected()
+            asked_at = self._monotonic()
+            async with asyncio.timeout(self._patience_s(due, asked_at)):
+                answers = await self._hear(port, due)
+        except (StoreUnavailable, TimeoutError) as error:
+            self._bring_home(due, delivered=False)
+            self._renewed([(running, None) for running, unsent in due if unsent is not None])
+            self._log.warning("renewal_failed", leases=len(due), error=str(error) or "no answer in time")
+            await self._let_go()
+            return False
+        except BaseException:
+            self._bring_home(due, delivered=False)
+            raise
+        self._bring_home(due, delivered=True)
+        results = list(zip((running for running, _ in due), answers, strict=True))
+        for running, answer in results:
+            self._note(running, answer, asked_at)
+        self._renewed(results)
+        return True
+
+    async def _connected(self) -> OrchestratorPort:
+        if self._port is None:
+            port = self._connect()
+            await port.connect()
+            self._port = port
+        return self._port
+
+    async def _hear(
+        self, port: OrchestratorPort, due: list[tuple[RunningTask, Unsent | None]]
+    ) -> list[Answer]:
+        answers = await port.hear([running.heartbeat(unsent) for running, unsent in due])
+        refused = [
+            index
+            for index, (answer, (_, unsent)) in enumerate(zip(answers, due, strict=True))
+            if isinstance(answer, NotHeard) and unsent is not None
+        ]
+        if refused:  # what it carried was not liked; the lease has to live nevertheless
+            for index in refused:
+                self._log.warning(
+                    "heartbeat_refused", task_id=due[index][0].grant.job_id, answer=str(answers[index])
+                )
+            bare = await port.hear([due[index][0].heartbeat(None) for index in refused])
+            for index, answer in zip(refused, bare, strict=True):
+                answers[index] = answer
+        return answers
+
+    def _note(self, running: RunningTask, answer: Answer, asked_at: float) -> None:
+        """The lease has a new end. The handler is told here to stop: the event loop may be blocked."""
+        if isinstance(answer, Stale):
+            self.remove(running)
+            if not running.sent:
+                running.stop("lost")
+            return
+        if running in self._leases:
+            self._leases[running] = _next_heartbeat(running, asked_at)
+        if not isinstance(answer, NotHeard):
+            running.renewed_at = asked_at
+            running.ttl_s = answer.ttl_s or running.ttl_s
+            if answer.cancel_requested and not running.sent:
+                running.stop("cancel")
+
+    def _bring_home(self, due: list[tuple[RunningTask, Unsent | None]], *, delivered: bool) -> None:
+        for running, unsent in due:
+            self._parcels.bring_home(running, unsent, delivered=delivered)
+            self._news = self._news or (unsent is not None and not delivered)
+
+    def _is_late(self, running: RunningTask, now: float) -> bool:
+        return now >= self._lost_at(running) and not running.sent
+
+    def _trusted_for_s(self) -> float:
+        """For how long every lease can still be trusted: whoever waits longer would learn it late.
+
+        One whose report is on its way is not given up when its time is over, and is asked for no more often
+        for that.
+        """
+        now = self._monotonic()
+        left = (self._lost_at(running) - now for running in list(self._leases) if not running.sent)
+        return max(_SHORTEST_PAUSE_S, min(left, default=_LONGEST_PAUSE_S))
+
+    def _lost_at(self, running: RunningTask) -> float:
+        return running.lease_ends_at() - self._settings.lease_margin_s(running.ttl_s)
+
+    def _patience_s(self, due: list[tuple[RunningTask, Unsent | None]], now: float) -> float:
+        """How long an answer is waited for: a heartbeat, or what the shortest trust leaves of it."""
+        every_s = min(running.grant.heartbeat_every_s for running, _ in due)
+        return max(0.05, min(every_s, min(self._lost_at(running) for running, _ in due) - now))
+
+    async def _sleep(self) -> None:
+        """Wait for what is to be done next, however long: an idle worker does not wake up for nothing."""
+        self._wakes_at = float("inf")  # first of all: whoever adds a lease from now on wakes us
+        self._wakes_at = at = self._next_at()
+        await self._wait(None if at == float("inf") else max(0.0, at - self._monotonic()))
+        self._wakes_at = float("-inf")
+
+    def _next_at(self) -> float:
+        moments = list(self._leases.values())
+        moments += [self._lost_at(running) for running in list(self._leases) if not running.sent]
+        if self._hurried:
+            return self._monotonic()
+        if self._news:
+            moments.append(self._flushed_at + self._settings.flush_every_s)
+        return min(moments, default=float("inf"))
+
+    async def _wait(self, seconds: float | None) -> None:
+        assert self._nudged is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._nudged.wait()
+        self._nudged.clear()
+
+    async def _let_go(self) -> None:
+        """A connection that has failed is left behind; closing it may not hold up the next."""
+        port, self._port = self._port, None
+        if port is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(0.5):
+                    await port.disconnect()
+
+    def _wake(self) -> None:
+        loop, nudged = self._loop, self._nudged
+        if loop is not None and nudged is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(nudged.set)
+
+
+def _next_heartbeat(running: RunningTask, after: float) -> float:
+    """A heartbeat after the last; or when the attempt has timed out, to hear so and stop at once."""
+    times_out_at = running.claimed_at + running.grant.timeout_s + _AFTER_TIMEOUT_S
+    regular = after + running.grant.heartbeat_every_s
+    return times_out_at if after < times_out_at < regular else regular
+
+
+Hear: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
+Answered: TypeAlias = Callable[[RunningTask, Message, Answer | None], None]
+"""What was said, and the answer; None when it could not be delivered before the lease ended."""
+
+MAX_BATCH = 500
+MAX_BATCH_BYTES = 2 * 1024 * 1024
+
+
+class Reporter:
+    """The queue of what is to be said, and the loop that says it."""
+
+    def __init__(
+        self,
+        hear: Hear,
+        answered: Answered,
+        *,
+        failing: Callable[[float], None],
+        log: Log,
+        beat: LoopTick,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._hear = hear
+        self._answered = answered
+        self._failing = failing
+        self._log = log
+        self._beat = beat
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._waiting: deque[tuple[RunningTask, Message]] = deque()
+        self._under_way: list[tuple[RunningTask, Message]] = []
+        self._something = asyncio.Event()
+        self._nothing = asyncio.Event()
+        self._nothing.set()
+        beat.awaited = self.busy
+
+    def put(self, running: RunningTask, message: Message) -> None:
+        """Say this as soon as possible."""
+        self._waiting.append((running, message))
+        if not self._something.is_set():
+            self._something.set()
+            self._nothing.clear()
+
+    def busy(self) -> bool:
+        """Whether something is waiting or under way."""
+        return bool(self._waiting or self._under_way)
+
+    async def flushed(self) -> None:
+        """Wait until everything was said, or nobody is left who would hear it."""
+        await self._nothing.wait()
+
+    async def run(self) -> None:
+        """Send what there is, again and again."""
+        while True:
+            if not self.busy():
+                self._something.clear()
+                self._nothing.set()
+                await self._something.wait()
+            await self._flush(self._take())
+
+    async def _flush(self, batch: list[tuple[RunningTask, Message]]) -> None:
+        """Send one batch, until it is answered or too late."""
+        failing_since: float | None = None
+        pause_s = _FIRST_PAUSE_S
+        while batch:
+            self._beat()
+            try:
+                answers = await self._hear([message for _, message in batch])
+            except StoreUnavailable as error:
+                now = self._monotonic()
+                failing_since = failing_since or now
+                self._log.warning("report_delayed", messages=len(batch), error=error.sentence)
+                self._failing(now - failing_since)
+                await self._sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                batch = self._under_way = self._still_believed(batch)
+            else:
+                self._deliver(batch, answers)
+                batch = []
+
+    def _take(self) -> list[tuple[RunningTask, Message]]:
+        """The next batch, bounded in number and in size; what was under way when we crashed comes first."""
+        batch = self._under_way
+        size = 0
+        waiting = self._waiting
+        while waiting and len(batch) < MAX_BATCH and size < MAX_BATCH_BYTES:
+            entry = waiting.popleft()
+            batch.append(entry)
+            size += _size(entry[1])
+        return batch
+
+    def _deliver(self, batch: list[tuple[RunningTask, Message]], answers: list[Answer]) -> None:
+        self._under_way = []
+        for (running, message), answer in zip(batch, answers, strict=True):
+            self._answered(running, message, answer)
+
+    def _still_believed(self, batch: list[tuple[RunningTask, Message]]) -> list[tuple[RunningTask, Message]]:
+        now = self._monotonic()
+        kept = []
+        for running, message in batch:
+            if now < running.lease_ends_at():
+                kept.append((running, message))
+            else:
+                self._answered(running, message, None)
+        return kept
+
+
+def _size(message: Message) -> int:
+    if type(message) is not Complete or message.outcome is NOTHING:
+        return 256
+    outcome = message.outcome
+    return memoryview(outcome.result).nbytes if isinstance(outcome, Succeeded) else MAX_DETAILS_BYTES

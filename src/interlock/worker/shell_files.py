@@ -1,0 +1,357 @@
+"""Files of shell jobs: the workspace of an attempt, artifacts saved from it, caches restored into it.
+
+A workspace is a fresh folder that is removed with its attempt. It is locked by its worker. A killed worker
+leaves its folder behind, unlocked, and the next one to make a folder in the same place removes it; the lock
+works wherever both can see the folder, also from two containers.
+
+Artifacts are saved when the steps have ended, also when one has failed. Caches are for later jobs of the same
+repository:
+
+    {"key": "pip-3.12", "files": ["requirements*.txt"], "path": [".cache/pip"], "restore_keys": ["pip-"]}
+
+Before the steps, the cache of that key is restored; without one, the newest whose key begins with one of
+`restore_keys`. With `files`, a digest of their contents becomes part of the key. After steps that have
+succeeded, the paths are saved under the key, unless that is what was restored. A failure of a cache is logged
+and stops nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from interlock.errors import InterlockError, InvalidArguments, ServerRefused, StoreUnavailable
+from interlock.wire.artifacts import MAX_PREFIXES, CacheRefused, checked_key, checked_name
+from interlock.worker.archives import PACKED, Beneath, copy, found_in, inside, pack
+from interlock.worker.context import Context
+from interlock.worker.extraction import unpack
+from interlock.worker.outcomes import StepFailed
+
+PREFIX = "interlock-workspace-"
+YOUNG_S = 60.0
+"""A folder that is younger may not be locked yet."""
+
+
+class Workspace:
+    """A folder that exists while one is inside."""
+
+    def __init__(self, under: Path | None = None) -> None:
+        self._under = Path(tempfile.gettempdir()) if under is None else under
+        self._folder: Path | None = None
+        self._lock = -1
+
+    async def __aenter__(self) -> Path:
+        await asyncio.to_thread(remove_left, self._under)
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._under))
+        self._lock = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        return self._folder
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._folder is not None
+        try:
+            await asyncio.shield(asyncio.to_thread(remove, self._folder))
+        finally:
+            os.close(self._lock)
+
+
+def remove_left(under: Path) -> None:
+    """Remove the folders whose workers are gone."""
+    oldest = time.time() - YOUNG_S  # compared with what the file system says
+    for folder in under.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.lstat().st_mtime > oldest or folder.is_symlink():
+                continue
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove(folder)
+            finally:
+                os.close(lock)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder and all in it, also what was made read-only, following no link out of it.
+
+    Folders in it are moved up into it before they are emptied, so that neither depth nor the length of a
+    path matters. Everything is reached through descriptors: a process that a step has left behind may swap a
+    folder for a link meanwhile.
+    """
+    with contextlib.suppress(OSError):
+        around = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            within = _entered(folder.name, around)
+            try:
+                _empty(within)
+            finally:
+                os.close(within)
+            os.rmdir(folder.name, dir_fd=around)
+        finally:
+            os.close(around)
+
+
+def _empty(root: int) -> None:
+    folders = _without_files(root, root)
+    while folders:
+        name = folders.pop()
+        with contextlib.suppress(OSError):
+            within = _entered(name, root)
+            try:
+                folders += _without_files(within, root)
+            finally:
+                os.close(within)
+            os.rmdir(name, dir_fd=root)
+
+
+def _without_files(within: int, root: int) -> list[str]:
+    """Remove the files of a folder and move its folders up; return what these are called there."""
+    with os.scandir(within) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    folders = []
+    for name, is_folder in found:
+        with contextlib.suppress(OSError):
+            if is_folder and within == root:
+                folders.append(name)
+            elif is_folder:
+                os.close(_entered(name, within))  # only what can be written to can be moved
+                moved = f"removed-{secrets.token_hex(16)}"
+                os.rename(name, moved, src_dir_fd=within, dst_dir_fd=root)
+                folders.append(moved)
+            else:
+                os.unlink(name, dir_fd=within)
+    return folders
+
+
+def _entered(name: str, within: int) -> int:
+    """Open a folder, whatever its mode; OSError if it is a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        place = os.open(name, flags, dir_fd=within)
+    except PermissionError:
+        # Never for root. For others a link could be changed instead, of a process with the same rights.
+        os.chmod(name, 0o700, dir_fd=within)
+        place = os.open(name, flags, dir_fd=within)
+    with contextlib.suppress(OSError):
+        os.fchmod(place, 0o700)
+    return place
+
+
+T = TypeVar("T")
+
+
+class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Files that are kept under a name: one file as it is, anything else as a tar."""
+
+    name: str
+    path: str | list[str]
+    """From where the job runs on; `*`, `?`, `[…]` and `**` stand for what they do in a shell."""
+
+    @property
+    def paths(self) -> list[str]:
+        """All of them."""
+        return [self.path] if isinstance(self.path, str) else self.path
+
+
+def check_names(artifacts: Sequence[Artifact]) -> None:
+    """Raise before anything is done for what could not be kept in the end."""
+    for one in artifacts:
+        checked_name(one.name if one.name.endswith(PACKED) else one.name + PACKED)
+
+
+async def leave_behind(ctx: Context, artifacts: Sequence[Artifact], base: Path, *, failed: bool) -> None:
+    """Keep all of them; one that cannot be kept fails a job that would have succeeded."""
+    trouble: StepFailed | None = None
+    for one in artifacts:
+        try:
+            await unless_cancelled(ctx, _leave(ctx, one, base))
+        except (InterlockError, OSError) as error:
+            told = error.sentence if isinstance(error, InterlockError) else str(error)
+            away = isinstance(error, StoreUnavailable | OSError)
+            what = f"The artifact {one.name!r} was not kept: {told}"
+            ctx.log(what, "error")
+            trouble = trouble or StepFailed(
+                what, exit_code=None, output="", failure_class="infra" if away else "user"
+            )
+    if trouble is not None and not failed:
+        raise trouble
+
+
+async def unless_cancelled(ctx: Context, moving: Coroutine[Any, Any, T]) -> T:
+    """Somebody who wants the job to stop does not wait for its files."""
+    task = asyncio.ensure_future(moving)
+    told = asyncio.ensure_future(ctx.wait_cancelled())
+    try:
+        await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
+        ctx.raise_if_cancelled()
+        return task.result()
+    finally:
+        for each in (task, told):
+            each.cancel()
+        await asyncio.wait((task, told))
+
+
+async def _leave(ctx: Context, one: Artifact, base: Path) -> None:
+    found = await asyncio.to_thread(found_in, base, one.paths)
+    if not found.paths:
+        ctx.log(f"The artifact {one.name!r} is empty: there is no {', '.join(one.paths)}.", "warning")
+        return
+    base = base.resolve()
+    with tempfile.TemporaryDirectory(prefix="interlock-artifact-") as folder:
+        packed = Path(folder) / "packed"
+        if found.plain:
+            await asyncio.to_thread(copy, base, found.paths[0], packed)
+            kept = await ctx.artifact(one.name, packed)
+        else:
+            left_out = await asyncio.to_thread(pack, base, found.paths, packed)
+            if left_out:
+                ctx.log(f"Of {one.name!r} {left_out:,} links or special files are left out.", "warning")
+            name = one.name if one.name.endswith(PACKED) else one.name + PACKED
+            kept = await ctx.artifact(name, packed)
+    ctx.log(f"Kept {kept.name}: {kept.size:,} bytes.")
+
+
+MOST = 10
+"""How many caches a job may have."""
+DIGEST = 20
+PIECE = 1_048_576
+
+
+class Cache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Some files and folders, and what they are saved under."""
+
+    key: str
+    path: str | list[str]
+    """From where the job runs on, inside its folder; no patterns."""
+    files: list[str] = []
+    """What these files say is part of the key; `*`, `?`, `[…]` and `**` stand for what they do in a shell."""
+    restore_keys: list[str] = []
+    """What the key of another one may begin with; the first goes before the others."""
+
+    @property
+    def paths(self) -> list[str]:
+        """All of them."""
+        return [self.path] if isinstance(self.path, str) else self.path
+
+
+class ShellCaches:
+    """The caches of one attempt: what was found for each, and what is to be saved in the end."""
+
+    def __init__(self, ctx: Context, wanted: Sequence[Cache], base: Path, workspace: Path) -> None:
+        self._ctx = ctx
+        self._wanted = wanted
+        self._workspace = workspace
+        self._base = inside(workspace.resolve(), base)
+        self._keys: list[str | None] = []
+        """Under what each is to be saved; None where that need not be."""
+
+    async def restore(self) -> None:
+        """Put in its place what there is."""
+        for one in self._wanted:
+            self._keys.append(None)
+            async with self._forgiving(f"The cache {one.key} is not used"):
+                key = await asyncio.to_thread(_key, one, self._base)
+                if not await self._restored(one, key):
+                    self._keys[-1] = key
+
+    async def save(self) -> None:
+        """Keep what was not found."""
+        for one, key in zip(self._wanted, self._keys, strict=True):
+            if key is not None:
+                async with self._forgiving(f"The cache {key} is not saved"):
+                    await self._save(one, key)
+
+    async def _restored(self, one: Cache, key: str) -> bool:
+        """Whether what is saved under the very key is in its place."""
+        with _scratch(self._workspace) as folder:
+            packed = folder / "packed"
+            view = await unless_cancelled(self._ctx, self._ctx.caches.fetch(key, one.restore_keys, packed))
+            if view is None:
+                self._ctx.log(f"Cache: nothing is saved under {key}.")
+                return False
+            put = await asyncio.to_thread(unpack, packed, one.paths, folder / "unpacked", self._base)
+        left = [path for path in one.paths if path not in put]
+        beside = f"; {', '.join(left)} stays as it is" if left else ""
+        self._ctx.log(f"Cache: {', '.join(put) or 'nothing'} from {view.key}, {view.size:,} bytes{beside}.")
+        return view.key == key
+
+    async def _save(self, one: Cache, key: str) -> None:
+        found = await asyncio.to_thread(found_in, self._base, one.paths)
+        if not found.paths:
+            self._ctx.log(f"Cache: there is no {', '.join(one.paths)} to be saved.", "warning")
+            return
+        with _scratch(self._workspace) as folder:
+            packed = folder / "packed"
+            left_out = await asyncio.to_thread(pack, self._base, found.paths, packed, cache=True)
+            view = await unless_cancelled(self._ctx, self._ctx.caches.keep(key, packed))
+        beside = f", without {left_out:,} links to elsewhere or special files" if left_out else ""
+        self._ctx.log(f"Cache: saved {key}, {view.size:,} bytes{beside}.")
+
+    @contextlib.asynccontextmanager
+    async def _forgiving(self, what: str) -> AsyncIterator[None]:
+        try:
+            yield
+        except (InterlockError, OSError) as error:
+            told = error.sentence if isinstance(error, InterlockError) else str(error)
+            refused = isinstance(error, ServerRefused) and error.facts.get("code") == CacheRefused.code
+            level = "info" if refused or isinstance(error, CacheRefused) else "warning"
+            self._ctx.log(f"{what}: {told}", level)
+
+
+async def restored(ctx: Context, wanted: Sequence[Cache], base: Path, workspace: Path) -> ShellCaches | None:
+    """The caches of an attempt, with what there is in its place; None when it has none."""
+    if not wanted:
+        return None
+    caches = ShellCaches(ctx, wanted, base, workspace)
+    await caches.restore()
+    return caches
+
+
+def check_caches(caches: Sequence[Cache]) -> None:
+    """Raise before anything is done for what could not be saved in the end."""
+    if len(caches) > MOST:
+        raise InvalidArguments(f"A job has at most {MOST} caches.", todo="Put paths together under one key.")
+    for one in caches:
+        for key in (one.key, *one.restore_keys):
+            checked_key(key)
+        plain = [path for path in one.paths if path.strip("./") and not set("*?[") & set(path)]
+        if len(one.restore_keys) > MAX_PREFIXES or not one.paths or plain != one.paths:
+            raise InvalidArguments(
+                f"The cache {one.key} cannot be as it is said.",
+                todo=f"Give paths inside the folder, no patterns, and at most {MAX_PREFIXES} restore_keys.",
+                facts={"key": one.key},
+            )
+
+
+def _key(one: Cache, base: Path) -> str:
+    """The key, with a digest of what the files say and of what they are called."""
+    if not one.files:
+        return one.key
+    base, digest = base.resolve(), hashlib.sha256()
+    with Beneath(base) as folder:
+        for path in found_in(base, one.files).paths:
+            if path.is_file():
+                said = hashlib.sha256()
+                with folder.open(path.relative_to(base).parts) as file:
+                    while piece := file.read(PIECE):
+                        said.update(piece)
+                named = os.fsencode(path.relative_to(base).as_posix())
+                digest.update(named + f"\0{said.hexdigest()}\n".encode())
+    return checked_key(f"{one.key}-{digest.hexdigest()[:DIGEST]}")
+
+
+@contextlib.contextmanager
+def _scratch(workspace: Path) -> Iterator[Path]:
+    """A folder beside the checkout: on the same disk, so that what is unpacked in it can be moved."""
+    with tempfile.TemporaryDirectory(prefix="cache-", dir=workspace) as folder:
+        yield Path(folder)

@@ -1,0 +1,360 @@
+"""The process of one task, and the protocol that it speaks with its worker: one JSON object per line.
+
+    python -m interlock.worker.task_process FD
+
+The process takes its order from the socket FD, executes one handler and exits. While the handler works, one
+thread listens for the order to stop and another sends what the handler reports. Children of the job and
+artifacts are requested from the worker, which has the lease. When the socket closes the worker is gone, and
+the whole process group ends itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import resource
+import runpy
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from interlock.errors import CannotLoad, InterlockError, JobError
+from interlock.processes import credentials
+from interlock.wire.artifacts import ArtifactView
+from interlock.wire.jobs import ChildView, JobSpec
+from interlock.wire.runner import Failed, Grant, Progress, Succeeded, size_of
+from interlock.worker import tasks
+from interlock.worker.captured_output import OFF, records_captured
+from interlock.worker.context import Context, Unsent
+from interlock.worker.outcomes import Interrupted, Yielded, outcome_of, success_of
+from interlock.worker.tracing import continuing
+
+
+class Run(msgspec.Struct, frozen=True, tag="run"):
+    """Execute this. The grant comes without its token: a handler has no use for it."""
+
+    module: str
+    name: str
+    grant: Grant
+    path: list[str]
+    main: str | None = None
+    """The file of the program, when the task was defined in the program itself."""
+    memory_limit_bytes: int | None = None
+    max_result_bytes: int = 262_144
+    trace: dict[str, str] = {}
+    """What the handler's own spans continue; empty where nobody traces."""
+    job_log_level: str = "info"
+    """The lowest level of `logging` that is kept; `off` for nothing."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """The handler shall stop, and this is why."""
+
+    reason: str
+
+
+class Said(msgspec.Struct, frozen=True, tag="said", omit_defaults=True):
+    """What the handler wants sent."""
+
+    progress: Progress | None = None
+    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    log: tuple[tuple[str, str], ...] = ()
+    """Level and text."""
+    missed: int = 0
+    """How many bytes of the log before these lines are lost."""
+    heartbeat: bool = False
+    uploading: bool = False
+
+
+class Over(msgspec.Struct, frozen=True, tag="over"):
+    """How the handler ended; neither succeeded nor failed when it did as it was told and stopped."""
+
+    outcome: Succeeded | Failed | None = None
+    cost: float | None = None
+    waits: bool = False
+    """It waits for the children of its job."""
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """The handler wants something of the children of its job; the answer carries the same number."""
+
+    number: int
+    name: str = ""
+    specs: tuple[JobSpec, ...] = ()
+    """Those to be submitted under the name; with none, what has become of all is wanted."""
+
+
+class Told(msgspec.Struct, frozen=True, tag="told", omit_defaults=True):
+    """The answer."""
+
+    number: int
+    ids: tuple[str, ...] = ()
+    children: tuple[ChildView, ...] = ()
+    error: str = ""
+    todo: str = ""
+
+
+class Keep(msgspec.Struct, frozen=True, tag="keep"):
+    """A file shall be kept under a name; the answer carries the same number."""
+
+    number: int
+    name: str
+    path: str
+
+
+class Kept(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
+    """What became of it."""
+
+    number: int
+    artifact: ArtifactView | None = None
+    error: str = ""
+    todo: str = ""
+
+
+Order: TypeAlias = Run | Stop | Kept | Told
+Word: TypeAlias = Said | Over | Keep | Ask
+
+read_order = msgspec.json.Decoder(Order).decode
+read_word = msgspec.json.Decoder(Word).decode
+MAX_LINE_BYTES = 16 * 1024 * 1024
+
+
+def line_of(said: Order | Word) -> bytes:
+    """An order or a word as a line."""
+    return msgspec.json.encode(said) + b"\n"
+
+
+A = TypeVar("A")
+
+
+class RemoteChildren:
+    """In the process of the task: what is asked goes to the worker, which has the lease."""
+
+    def __init__(self, ask: Callable[[str, Sequence[JobSpec]], Future[Told]]) -> None:
+        self._ask = ask
+
+    def submit(self, _: str, name: str, specs: Sequence[JobSpec]) -> Future[tuple[str, ...]]:
+        """Have children submitted under a name."""
+        return _then(self._ask(name, specs), lambda told: told.ids)
+
+    def children(self, _: str) -> Future[tuple[ChildView, ...]]:
+        """All children, oldest first."""
+        return _then(self._ask("", ()), lambda told: told.children)
+
+
+def _then(first: Future[Told], take: Callable[[Told], A]) -> Future[A]:
+    second: Future[A] = Future()
+    second.set_running_or_notify_cancel()
+
+    def pass_on(done: Future[Told]) -> None:
+        if (error := done.exception()) is not None:
+            second.set_exception(error)
+        else:
+            second.set_result(take(done.result()))
+
+    first.add_done_callback(pass_on)
+    return second
+
+
+async def answer_children(context: Context, asked: Ask) -> Told:
+    """In the worker: do what was asked over there."""
+    try:
+        if asked.specs:
+            return Told(asked.number, ids=await context.relay_submit(asked.name, asked.specs))
+        return Told(asked.number, children=await context.relay_children())
+    except InterlockError as error:
+        return Told(asked.number, error=error.sentence, todo=error.todo)
+
+
+def main() -> None:
+    """Execute what is ordered, say how it ended, and end."""
+    credentials.take()
+    channel = Channel(int(sys.argv[1]))
+    order = channel.first_order()
+    family = RemoteChildren(channel.ask)
+    context = Context(order.grant, now=_now, wake=channel.wake, upload=channel.upload, family=family)
+    channel.serve(context)
+    over = execute(order, context)
+    channel.finish(context, over)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads that the handler has left behind keep nobody waiting
+
+
+def execute(order: Run, context: Context) -> Over:
+    """Run the handler under the order's limits."""
+    try:
+        if order.memory_limit_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (order.memory_limit_bytes, order.memory_limit_bytes))
+        sys.path[:] = order.path
+        with context.active(), _logging(order), continuing(order.trace):
+            value = find_task(order).invoke(order.grant.input, context)
+            if inspect.isawaitable(value):
+                value = asyncio.run(_wait_for(value))
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+        outcome = outcome_of(error)
+        if isinstance(outcome, Interrupted | Yielded):
+            return Over(None, context.cost, waits=isinstance(outcome, Yielded))
+        return Over(outcome, context.cost)
+    return Over(success_of(value, max_bytes=order.max_result_bytes), context.cost)
+
+
+def _logging(order: Run) -> AbstractContextManager[None]:
+    """Capture what is logged; what is printed goes through a pipe to the worker."""
+    return nullcontext() if order.job_log_level == OFF else records_captured(order.job_log_level)
+
+
+def find_task(order: Run) -> tasks.Task[..., Any]:
+    """The task that the order names, from the module that has defined it."""
+    try:
+        found: Any = _module(order)
+        for part in order.name.split("."):
+            found = getattr(found, part)
+    except (AttributeError, ImportError) as error:
+        if order.grant.task in tasks.DEFAULT:
+            return tasks.DEFAULT.get(order.grant.task)
+        raise CannotLoad(
+            f"The task {order.grant.task} cannot run in a process of its own: "
+            f"{order.module}.{order.name} cannot be loaded there ({error}).",
+            todo="Define the function at the top of a module.",
+            facts={"task": order.grant.task, "module": order.module, "name": order.name},
+        ) from error
+    return found if isinstance(found, tasks.Task) else tasks.Task(found, name=order.grant.task)
+
+
+def _module(order: Run) -> object:
+    if order.main is None:
+        return importlib.import_module(order.module)
+    names = runpy.run_path(order.main, run_name="__interlock_main__")
+    return type("Program", (), names)
+
+
+async def _wait_for(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Channel:
+    """The socket to the worker."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.set_inheritable(False)
+        self._lines = self._socket.makefile("rb")
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._finished = False
+        self._logged = 0
+        self._uploads: dict[int, Future[ArtifactView]] = {}
+        self._asked: dict[int, Future[Told]] = {}
+
+    def first_order(self) -> Run:
+        """What to execute."""
+        line = self._lines.readline()
+        order = read_order(line) if line else None
+        if not isinstance(order, Run):
+            sys.exit("The worker has gone before it gave an order.")
+        return order
+
+    def wake(self) -> None:
+        """The handler has said something."""
+        self._woken.set()
+
+    def upload(self, _: str, name: str, path: Path) -> Future[ArtifactView]:
+        """Have the worker keep a file."""
+        future: Future[ArtifactView] = Future()
+        with self._lock:
+            number = len(self._uploads)
+            self._uploads[number] = future
+            self._socket.sendall(line_of(Keep(number, name, str(path.absolute()))))
+        return future
+
+    def ask(self, name: str, specs: Sequence[JobSpec]) -> Future[Told]:
+        """Have the worker see to children."""
+        future: Future[Told] = Future()
+        with self._lock:
+            number = len(self._asked)
+            self._asked[number] = future
+            self._socket.sendall(line_of(Ask(number, name, tuple(specs))))
+        return future
+
+    def serve(self, context: Context) -> None:
+        """Listen and send, beside the handler."""
+        threading.Thread(target=self._listen, args=(context,), daemon=True).start()
+        threading.Thread(target=self._send_news, args=(context,), daemon=True).start()
+
+    def finish(self, context: Context, over: Over) -> None:
+        """Send what is left, and how it ended."""
+        with self._lock:
+            self._finished = True
+        self._send(context, over)
+
+    def _listen(self, context: Context) -> None:
+        for line in self._lines:
+            order = read_order(line)
+            if isinstance(order, Stop):
+                context.stop(order.reason)
+            elif isinstance(order, Kept):
+                self._uploaded(order)
+            elif isinstance(order, Told):
+                self._told(order)
+        if not self._finished:
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def _uploaded(self, kept: Kept) -> None:
+        future = self._uploads[kept.number]
+        if future.set_running_or_notify_cancel():
+            if kept.artifact is not None:
+                future.set_result(kept.artifact)
+            else:
+                future.set_exception(JobError(kept.error, todo=kept.todo))
+
+    def _told(self, told: Told) -> None:
+        future = self._asked[told.number]
+        if future.set_running_or_notify_cancel():
+            if told.error:
+                future.set_exception(JobError(told.error, todo=told.todo))
+            else:
+                future.set_result(told)
+
+    def _send_news(self, context: Context) -> None:
+        while not self._finished:
+            self._woken.wait()
+            self._woken.clear()
+            self._send(context)
+
+    def _send(self, context: Context, *over: Over) -> None:
+        """Taken and sent in one go, so that nobody overtakes what another has taken."""
+        with self._lock:
+            words: tuple[Said | Over, ...] = (self._said(context.take()), *over)
+            self._socket.sendall(b"".join(map(line_of, words)))
+
+    def _said(self, unsent: Unsent) -> Said:
+        missed = unsent.log_offset - self._logged if unsent.log else 0
+        self._logged += missed + sum(map(size_of, unsent.log))
+        return Said(
+            progress=unsent.progress,
+            checkpoint=msgspec.UNSET if unsent.checkpoint is None else unsent.checkpoint,
+            log=tuple((line.level, line.text) for line in unsent.log),
+            missed=missed,
+            heartbeat=unsent.heartbeat,
+            uploading=unsent.uploading,
+        )
+
+
+if __name__ == "__main__":
+    main()

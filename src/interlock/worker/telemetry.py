@@ -1,0 +1,307 @@
+"""What a worker reports about itself: log lines, Prometheus metrics, and transitions as both.
+
+Logs are one line per event, JSON into a pipe, readable on a terminal. The name of a line is its `message`,
+because `event` is what the machines call what happened to them:
+
+    {"message": "task_state_transition", "task_id": "j_0123456789ab", "task_type": "resize",
+     "from_state": "claiming", "to_state": "processing", "event": "claim_succeeded", ...}
+
+A lease token is a secret. It is not logged anywhere, and should one get into a line after all (in the text
+of an error of a handler, say) it is removed before the line is written.
+
+The names of the metrics are in `interlock.wire.metrics`; the Prometheus client is loaded only when metrics
+are asked for. `Observer` passes transitions on. Without a log and metrics it costs nothing: the machines
+look at `listens` and go on. Refusals are always logged, because they should not happen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from interlock.lifecycles.process import ProcessState, ReportShutdown
+from interlock.machine import Refusal, Refused, Step
+from interlock.wire import metrics as table
+from interlock.wire.runner import Grant
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+
+Log: TypeAlias = FilteringBoundLogger
+
+_TOKEN = re.compile(r"\b(j_[0-9a-f]{12}\.\d+\.\d+)\.[0-9A-Za-z_-]{8,}")
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def make_log(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> Log:
+    """A log that writes to `stream`, standard error unless told otherwise."""
+    stream = sys.stderr if stream is None else stream
+    log: Log = structlog.wrap_logger(
+        _Lines(stream),
+        processors=[*_facts(), *_words(), _renderer(form, stream), _scrub],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+    )
+    return log
+
+
+@contextlib.contextmanager
+def libraries_logging(
+    level: str = "info", form: str = "auto", stream: TextIO | None = None
+) -> Iterator[None]:
+    """While this lasts, what libraries say through `logging` is written the same way."""
+    stream = sys.stderr if stream is None else stream
+    handler = _Handler(_Lines(stream), _renderer(form, stream))
+    handler.setLevel(_LEVELS[level])  # others may want more than this one
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(_LEVELS[level])
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before)
+
+
+def _facts() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+
+
+def _words() -> list[Processor]:
+    return [structlog.processors.EventRenamer("message", replace_by="_event")]
+
+
+def _renderer(form: str, stream: TextIO) -> Processor:
+    terminal = stream.isatty()
+    if form == "text" or (form == "auto" and terminal):
+        return structlog.dev.ConsoleRenderer(colors=terminal, event_key="message")
+    return structlog.processors.JSONRenderer(serializer=_json)
+
+
+def _json(line: EventDict, **_: Any) -> str:
+    return msgspec.json.encode(line, enc_hook=repr).decode()
+
+
+def _scrub(_logger: WrappedLogger, _method: str, line: Any) -> str:
+    return _TOKEN.sub(r"\1.***", line)
+
+
+class _Lines:
+    """Writes whole lines from any thread. A reader that has gone away must not end the worker."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def msg(self, line: str) -> None:
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+
+    debug = info = warning = error = critical = exception = log = msg
+
+
+class _Handler(logging.Handler):
+    """Makes lines like ours out of those of `logging`."""
+
+    def __init__(self, lines: _Lines, render: Processor) -> None:
+        super().__init__()
+        self._lines = lines
+        self._chain: list[Callable[..., Any]] = [*_facts()[2:], *_words(), render, _scrub]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line: Any = {"event": _text(record), "level": record.levelname.lower(), "logger": record.name}
+        if record.exc_info:
+            line["exc_info"] = record.exc_info
+        for process in self._chain:
+            line = process(None, record.levelname.lower(), line)
+        self._lines.msg(line)
+
+
+def _text(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - a library that formats its line wrongly has still said something
+        return str(record.msg)
+
+
+class Metrics:
+    """The numbers of one worker process, in a registry of its own."""
+
+    def __init__(self, worker_id: str, registry: CollectorRegistry | None = None) -> None:
+        from prometheus_client import CollectorRegistry  # noqa: PLC0415 - half of a worker's start-up
+
+        self.registry = registry = registry or CollectorRegistry()
+        self._worker_id = worker_id
+        self._state = table.WORKER_STATE.gauge(registry)
+        self._process_moves = table.WORKER_TRANSITIONS.counter(registry)
+        self._process_s = table.WORKER_SECONDS.histogram(registry)
+        self._task_moves = table.TASK_TRANSITIONS.counter(registry)
+        self._task_s = table.TASK_SECONDS.histogram(registry)
+        self._refused = table.WORKER_REFUSED.counter(registry)
+        self._stalled = table.WORKER_LOOP_STALLED.gauge(registry)
+        self._left_behind = table.WORKER_LEFT_BEHIND.counter(registry)
+        self._forced = table.WORKER_FORCED.gauge(registry)
+        self._children: dict[tuple[str, int], tuple[Any, Any]] = {}
+        """By task and step, which the table makes once: looking labels up costs more than counting."""
+        self._left_behind.labels(worker_id)  # zero is told as well
+        self._forced.labels(worker_id)
+        for state in ProcessState:
+            self._state.labels(worker_id, state.value).set(state is ProcessState.STARTING)
+
+    def process_moved(self, step: Step[Any], seconds: float) -> None:
+        """The process has left a state after so many seconds."""
+        self._process_s.labels(self._worker_id, str(step.source)).observe(seconds)
+        self._state.labels(self._worker_id, str(step.source)).set(0)
+        self._state.labels(self._worker_id, str(step.target)).set(1)
+        self._process_moves.labels(self._worker_id, str(step.source), str(step.target), step.event).inc()
+
+    def task_moved(self, task_type: str, step: Step[Any], seconds: float) -> None:
+        """A task has left a state after so many seconds."""
+        key = (task_type, id(step))
+        known = self._children.get(key)
+        if known is None:
+            source, target = str(step.source), str(step.target)
+            known = self._children[key] = (
+                self._task_moves.labels(task_type, source, target, step.event),
+                self._task_s.labels(task_type, source),
+            )
+        known[0].inc()
+        known[1].observe(seconds)
+
+    def refused(self, refused: Refused[Any]) -> None:
+        """A machine has refused an event."""
+        self._refused.labels(refused.machine, str(refused.state), refused.asked).inc()
+
+    def stalled(self, loop: str, *, silent: bool) -> None:
+        """A loop has fallen silent, or is heard again."""
+        self._stalled.labels(self._worker_id, loop).set(silent)
+
+    def left_behind(self) -> None:
+        """A handler could not be stopped."""
+        self._left_behind.labels(self._worker_id).inc()
+
+    def shut_down(self, report: ReportShutdown) -> None:
+        """The process is about to be gone."""
+        self._forced.labels(self._worker_id).set(report.forced)
+
+    def serve(self, port: int, address: str = "") -> tuple[int, Callable[[], None]]:
+        """Answer Prometheus under `/metrics`; gives the port (a free one for 0) and how to stop that."""
+        from prometheus_client import start_http_server  # noqa: PLC0415
+
+        server, thread = start_http_server(port, addr=address or "0.0.0.0", registry=self.registry)
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return server.server_port, stop
+
+
+class Observer:
+    """Tells the log and the metrics what the machines do."""
+
+    def __init__(
+        self,
+        worker_id: str,
+        log: Log,
+        metrics: Metrics | None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._worker_id = worker_id
+        self._log = log if log.is_enabled_for(logging.INFO) else None
+        self._warn = log
+        self._metrics = metrics
+        self.listens = self._log is not None or metrics is not None
+        self._monotonic = monotonic
+        self._since = monotonic()
+        """When the process has entered the state that it is in."""
+
+    def process_moved(self, steps: Sequence[Step[Any]]) -> None:
+        """The process has taken these steps."""
+        now = self._monotonic()
+        for step in steps:
+            if not step.moves:
+                continue
+            entered_at, self._since = self._since, now
+            if self._metrics is not None:
+                self._metrics.process_moved(step, now - entered_at)
+            if self._log is not None:
+                self._log.info(
+                    "worker_state_transition",
+                    worker_id=self._worker_id,
+                    from_state=str(step.source),
+                    to_state=str(step.target),
+                    _event=step.event,
+                )
+
+    def task_moved(self, grant: Grant, steps: Sequence[Step[Any]], entered_at: float) -> float:
+        """A task has taken these steps out of a state it had entered then; answers when it left it."""
+        now = self._monotonic()
+        for step in steps:
+            if not step.moves:
+                continue
+            if self._metrics is not None:
+                self._metrics.task_moved(grant.task, step, now - entered_at)
+            if self._log is not None:
+                self._log.info(
+                    "task_state_transition",
+                    task_id=grant.job_id,
+                    task_type=grant.task,
+                    from_state=str(step.source),
+                    to_state=str(step.target),
+                    _event=step.event,
+                )
+            entered_at = now
+        return entered_at
+
+    def refused(self, refused: Refused[Any], grant: Grant | None = None) -> None:
+        """A machine has refused an event; one that the table ignores on purpose is no news."""
+        if refused.kind is Refusal.IGNORED:
+            return
+        if self._metrics is not None:
+            self._metrics.refused(refused)
+        known = {} if grant is None else {"task_id": grant.job_id, "task_type": grant.task}
+        self._warn.warning(
+            "invalid_transition_attempted",
+            worker_id=self._worker_id,
+            machine=refused.machine,
+            current_state=str(refused.state),
+            _event=refused.asked,
+            reason=refused.sentence,
+            **known,
+        )
+
+    def announce(self, effects: Sequence[object]) -> None:
+        """What the table wants published: the last words of a process."""
+        for effect in effects:
+            if isinstance(effect, ReportShutdown):
+                self._shut_down(effect)
+
+    def _shut_down(self, report: ReportShutdown) -> None:
+        if self._metrics is not None:
+            self._metrics.shut_down(report)
+        self._warn.info(
+            "worker_shutdown",
+            worker_id=self._worker_id,
+            processed=report.processed,
+            failed=report.failed,
+            forced=report.forced,
+        )

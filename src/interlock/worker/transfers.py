@@ -1,0 +1,212 @@
+"""File transfers of an attempt: uploads of artifacts, and caches for later jobs.
+
+Handlers call these from any thread. A cache is an optimization and nothing more: whatever goes wrong with
+one is written to the log, and the job continues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from interlock.errors import JobError, NoBlobs, ServerRefused, StoreUnavailable
+from interlock.wire.artifacts import ArtifactView, CacheView, checked_name
+from interlock.wire.workloads import WorkloadFact
+from interlock.worker.archives import PACKED, pack
+from interlock.worker.port import CacheKeeper, FleetBook, Keeper, OrchestratorPort
+
+PIECE = 262_144
+TRIES = 3
+PAUSE_S = 0.5
+UPLOAD_S = 900.0
+"""How long one file may take."""
+
+
+class Upload(Protocol):
+    """How a context has a file kept."""
+
+    def __call__(self, token: str, name: str, path: Path, /) -> Future[ArtifactView]:
+        """Begin; it may be waited for in any thread but the one that does it."""
+        ...
+
+
+class Uploads:
+    """The uploads of one worker; they are done on its event loop."""
+
+    def __init__(self, port: Callable[[], OrchestratorPort], runner_id: str) -> None:
+        self._port = port
+        self._runner_id = runner_id
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def __call__(self, token: str, name: str, path: Path) -> Future[ArtifactView]:
+        """Begin to upload a file, or a folder as a tar."""
+        if self.loop is None:
+            raise StoreUnavailable("The worker has not begun yet.", todo="Try again a little later.")
+        return asyncio.run_coroutine_threadsafe(self._keep(token, name, path), self.loop)
+
+    def tell(self, token: str, facts: Sequence[WorkloadFact]) -> Future[None]:
+        """Begin to have it known what was heard of agents."""
+        if self.loop is None:
+            raise StoreUnavailable("The worker has not begun yet.", todo="Try again a little later.")
+        return asyncio.run_coroutine_threadsafe(self._tell(token, facts), self.loop)
+
+    async def _tell(self, token: str, facts: Sequence[WorkloadFact]) -> None:
+        port = self._port()
+        if isinstance(port, FleetBook):
+            await port.tell_workloads(token, self._runner_id, facts)
+
+    async def _keep(self, token: str, name: str, path: Path) -> ArtifactView:
+        checked_name(name)
+        if not await asyncio.to_thread(path.is_dir):
+            return await self._surely(token, name, path)
+        with tempfile.TemporaryDirectory(prefix="interlock-artifact-") as folder:
+            packed = Path(folder) / "packed"
+            await asyncio.to_thread(pack, path, [path.resolve()], packed)
+            name = name if name.endswith(PACKED) else checked_name(name + PACKED)
+            return await self._surely(token, name, packed)
+
+    async def _surely(self, token: str, name: str, path: Path) -> ArtifactView:
+        """Again when it is not known whether it has arrived: the same file is kept once."""
+        for _ in range(TRIES - 1):
+            try:
+                return await self._once(token, name, path)
+            except StoreUnavailable:
+                await asyncio.sleep(PAUSE_S)
+        return await self._once(token, name, path)
+
+    async def _once(self, token: str, name: str, path: Path) -> ArtifactView:
+        port = self._port()
+        if not isinstance(port, Keeper):
+            raise NoBlobs("This orchestrator keeps no artifacts.", todo="Use one that does.")
+        try:
+            async with asyncio.timeout(UPLOAD_S):
+                return await port.keep_artifact(token, self._runner_id, name, pieces_of(path))
+        except TimeoutError:
+            raise StoreUnavailable(f"The upload took longer than {UPLOAD_S:g} s.") from None
+
+
+async def pieces_of(path: Path) -> AsyncIterator[bytes]:
+    """What a file says."""
+    try:
+        file = await asyncio.to_thread(path.open, "rb")
+    except OSError as error:
+        raise JobError(
+            f"The file cannot be read: {error.strerror}: {path}.",
+            todo="Name one that is there.",
+            facts={"path": str(path)},
+        ) from None
+    with file:
+        while piece := await asyncio.to_thread(file.read, PIECE):
+            yield piece
+
+
+def nowhere(_: str, name: str, __: Path) -> Future[ArtifactView]:
+    """For a context without a worker."""
+    raise NoBlobs(
+        "There is nobody here who keeps artifacts.",
+        todo="Leave it behind in a job that a worker executes.",
+        facts={"name": name},
+    )
+
+
+class Caching(Protocol):
+    """How a context saves files and gets them again."""
+
+    async def fetch(self, token: str, key: str, prefixes: Sequence[str], to: Path) -> CacheView | None:
+        """Write what is saved into a file; None when there is nothing."""
+        ...
+
+    async def keep(self, token: str, key: str, path: Path) -> CacheView:
+        """Save a file."""
+        ...
+
+
+class Caches:
+    """The caches as one worker sees them; used on its event loop."""
+
+    def __init__(self, port: Callable[[], OrchestratorPort], runner_id: str) -> None:
+        self._port = port
+        self._runner_id = runner_id
+
+    async def fetch(self, token: str, key: str, prefixes: Sequence[str], to: Path) -> CacheView | None:
+        """Write what is saved into a file, if it is what it should be."""
+        async with (
+            _in_time(),
+            self._keeper().open_cache(token, self._runner_id, key, prefixes) as found,
+        ):
+            if found is None:
+                return None
+            view, pieces = found
+            digest = hashlib.sha256()
+            with to.open("wb") as file:
+                async for piece in pieces:
+                    digest.update(piece)
+                    await asyncio.to_thread(file.write, piece)
+        if digest.hexdigest() != view.sha256:
+            raise ServerRefused(
+                f"What has arrived of the cache {view.key} is not what was saved.",
+                todo="Nothing; the job goes on without it.",
+                facts={"code": "wrong_digest", "sha256": view.sha256},
+            )
+        return view
+
+    async def keep(self, token: str, key: str, path: Path) -> CacheView:
+        """Save a file."""
+        async with _in_time():
+            return await self._keeper().keep_cache(token, self._runner_id, key, pieces_of(path))
+
+    def _keeper(self) -> CacheKeeper:
+        port = self._port()
+        if not isinstance(port, CacheKeeper):
+            raise NoBlobs("This orchestrator keeps no caches.", todo="Use one that does.")
+        return port
+
+
+class OwnCaches:
+    """The caches as one attempt sees them."""
+
+    def __init__(self, caching: Caching, token: str) -> None:
+        self._caching = caching
+        self._token = token
+
+    async def fetch(self, key: str, prefixes: Sequence[str], to: Path) -> CacheView | None:
+        """Write what an earlier job has saved into a file; None when there is nothing."""
+        return await self._caching.fetch(self._token, key, prefixes, to)
+
+    async def keep(self, key: str, path: Path) -> CacheView:
+        """Save a file for later jobs."""
+        return await self._caching.keep(self._token, key, path)
+
+
+class NoCaches:
+    """For a context without a worker."""
+
+    async def fetch(self, _token: str, _key: str, _prefixes: Sequence[str], _to: Path) -> CacheView | None:
+        """Nothing."""
+        return None
+
+    async def keep(self, _token: str, key: str, _path: Path) -> CacheView:
+        """Refused."""
+        raise NoBlobs(
+            "There is nobody here who keeps caches.",
+            todo="Save it in a job that a worker executes.",
+            facts={"key": key},
+        )
+
+
+NO_CACHES = NoCaches()
+
+
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(UPLOAD_S):
+            yield
+    except TimeoutError:
+        raise StoreUnavailable(f"The cache took longer than {UPLOAD_S:g} s.") from None
