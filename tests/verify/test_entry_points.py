@@ -26,18 +26,18 @@ AGGREGATES = {"JobAggregate", "RunAggregate"}
 ALONE = Plan(name="alone", doc="", cancels=1, submits=True)
 
 BY_WORLDS = {
-    "supervisor/lease_release.py: _decide": "workers die in worlds; the model has leases that run out",
-    "orchestrator/idempotent_claims.py: _opened": "a claim that is sent again; worlds lose answers",
+    "supervisor/leases.py: _decide": "workers die in worlds; the model has leases that run out",
+    "orchestrator/grants.py: _opened": "a claim that is sent again; worlds lose answers",
     "orchestrator/cancellation.py: outgrown": "a body that is too large; tests/systems/orchestrator",
-    "orchestrator/trees/submission.py: parents": "trees of jobs; worlds with families",
-    "orchestrator/trees/reconciler.py: decide": "trees of jobs; worlds with families",
-    "orchestrator/trees/admission.py: _let_in": "trees of jobs; worlds with families",
-    "orchestrator/trees/admission.py: _woken": "trees of jobs; worlds with families",
+    "orchestrator/trees.py: parents": "trees of jobs; worlds with families",
+    "orchestrator/trees.py: decide": "trees of jobs; worlds with families",
+    "orchestrator/tree_slots.py: _let_in": "trees of jobs; worlds with families",
+    "orchestrator/tree_slots.py: _woken": "trees of jobs; worlds with families",
     "runs/runs.py: decide": "a run is submitted; worlds with runs",
     "runs/preparation.py: decide": "a plan that fails; worlds with runs",
     "runs/reconciler.py: _draft": "words of jobs, many at once; it calls `heard`, which is explored",
-    "runs/reporting/last_step.py: reported": "a run that is reported; worlds with runs",
-    "runs/orders.py: _decide": "orders of a run, many at once; it calls `follow`, which is explored",
+    "runs/reporting/reporter.py: reported": "a run that is reported; worlds with runs",
+    "runs/reconciler.py: _decide": "orders of a run, many at once; it calls `follow`, which is explored",
 }
 """Deciders that the model checker does not explore, and where they are tried."""
 
