@@ -19,8 +19,8 @@ from bench.runs.places import places
 from bench.stores.bare.loop import Unexpected
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Succeeded
 from interlock.wire.runs import Plan, PlannedJob, RunSpec

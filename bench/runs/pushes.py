@@ -26,11 +26,11 @@ from interlock.server.logs import Log
 from interlock.server.parts import Parts
 from interlock.server.settings import ServerSettings
 from interlock.server.sockets import Listener, serve
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.waiters import waker
-from interlock.systems.runs.settings import Edges
+from interlock.systems.runs.settings import RunSettings
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
 from interlock.systems.runs.webhook_security import Secret, github_signature
+from interlock.systems.settings import Settings
 from interlock.wire.runner import ClaimRequest
 
 PUSH, JOB = "push → first job", "job submitted → given"
@@ -125,7 +125,7 @@ async def _server(url: str) -> AsyncIterator[tuple[Parts, httpx2.AsyncClient]]:
         serve(
             url,
             settings,
-            orchestration=OrchestratorSettings(edges=Edges(triggers=TRIGGERS)),
+            orchestration=Settings(runs=RunSettings(triggers=TRIGGERS)),
             log=Log("error", "json", io.StringIO()),
             started=lambda listener, parts: ready.set_result((listener, parts)),
             signals=False,

@@ -12,8 +12,8 @@ from bench.rounds import Figure, Pace
 from interlock.store.records import Commit
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.testing.servers import redis_server
 from interlock.wire.simulations import SimulationFilter, SimulationSpec

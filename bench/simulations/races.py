@@ -18,8 +18,8 @@ from bench.report import Line, Section
 from bench.rounds import Figure, Pace
 from interlock.store.redis import RedisStore
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.testing.servers import redis_server
 from interlock.wire.simulations import SimulationSpec
 

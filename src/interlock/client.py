@@ -30,8 +30,8 @@ from interlock.remote.search import find
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.kinds import DeclaredKind
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
@@ -80,7 +80,7 @@ class Interlock:
         self,
         url: str,
         *,
-        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        settings: Settings = DEFAULT_SETTINGS,
         actor: str = "client",
         token: str | None = None,
         ca: str | None = None,
@@ -226,7 +226,7 @@ class Interlock:
 
 
 def _port_to(
-    url: str, settings: OrchestratorSettings, token: str | None, ca: str | None
+    url: str, settings: Settings, token: str | None, ca: str | None
 ) -> EmbeddedOrchestrator | RemoteOrchestrator:
     if not is_server(url):
         return EmbeddedOrchestrator(url, settings=settings)

@@ -22,7 +22,7 @@ from interlock.machine import Event
 from interlock.remote.interfaces import Which
 from interlock.store.records import Entry, Query
 from interlock.systems.kinds import DeclaredKind
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
 from interlock.wire.records import RecordExplanation, StoredRecord
@@ -213,7 +213,7 @@ class Interlock:
         self,
         url: str,
         *,
-        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        settings: Settings = DEFAULT_SETTINGS,
         actor: str = "client",
         token: str | None = None,
         ca: str | None = None,

@@ -16,8 +16,8 @@ from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Change, Commit, Note, StepLine
 from interlock.store.sqlite import SqliteStore, queries
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS
 
 
 @pytest.fixture

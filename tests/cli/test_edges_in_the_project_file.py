@@ -9,7 +9,7 @@ import pytest
 from interlock.cli import project
 from interlock.errors import InvalidSettings
 from interlock.systems.orchestrator.vault import SecretScope
-from interlock.systems.runs.settings import Edges
+from interlock.systems.runs.settings import RunSettings
 from interlock.systems.runs.trigger_events import Evaluation
 from interlock.systems.runs.webhook_security import Secret, new_signing_key
 
@@ -53,9 +53,9 @@ allow = ["10.0.0.0/8"]
 KEY = new_signing_key(b"k" * 32)
 
 
-def load(folder: Path, text: str) -> Edges:
+def load(folder: Path, text: str) -> RunSettings:
     (folder / "interlock.toml").write_text(text, encoding="utf-8")
-    return project.load(start=folder).settings.edges
+    return project.load(start=folder).settings.runs
 
 
 def test_everything_is_read_with_the_secrets_that_are_there(

@@ -9,7 +9,7 @@ from tests.cli.shop import Ask, Shop
 from interlock.cli.project import Project, WorkerSection
 from interlock.cli.worker_processes import WorkerOptions, settings_for
 from interlock.errors import InvalidArguments, InvalidSettings
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.jobs import RetryRule
 from interlock.worker.tasks import Registry
 

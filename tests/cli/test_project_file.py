@@ -11,7 +11,7 @@ from tests.cli.shop import Ask
 from interlock.cli import project
 from interlock.errors import InvalidSettings
 from interlock.systems.orchestrator.failures import DEFAULT_RULES, FailureClass
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.settings import DEFAULT_SETTINGS
 
 WHOLE = """
 store = "sqlite:///shop.db"

@@ -12,7 +12,7 @@ from tests.waiting import PROGRAM_S
 
 from interlock.cli.project import Project, WorkerSection
 from interlock.cli.worker_processes import WorkerOptions, settings_for
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.settings import DEFAULT_SETTINGS
 
 
 def test_a_burst_does_all_there_is_and_ends(ask: Ask, program: Ask, shop: Shop) -> None:

@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE_S
 
 from interlock.lifecycles.durations import Durations
 from interlock.systems.access.principals import Role
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "runner-protocol.md"
@@ -28,7 +28,7 @@ EXAMPLE = ROOT / "examples" / "runner.py"
 TELLING = {"state", "answer", "code", "cancel_requested", "protocol", "acknowledged", "task", "status"}
 """What must be the very same as on the page; of the rest the names and the types."""
 
-TALKATIVE = OrchestratorSettings(
+TALKATIVE = Settings(
     durations=Durations(heartbeat_every_s=0.1, cancel_deadline_s=100, shutdown_deadline_s=100)
 )
 """Runners give signs of life often, so they soon hear of a cancel, and have all the time to stop."""

@@ -135,7 +135,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_c
 async def test_a_report_that_comes_after_the_lease_is_refused_and_the_journal_says_so(crew: Crew) -> None:
     """A runner whose clock stands still does not know that it is late. The store does."""
     made = await crew.il.submit(errands.jot, 7)
-    late = EmbeddedOrchestrator(crew.url, settings=crew.il.here.orchestrator.settings)
+    late = EmbeddedOrchestrator(crew.url, settings=crew.il.here.settings)
     await late.connect()
     try:
         (grant,) = await late.claim(ClaimRequest(runner_id="late#1"))

@@ -25,8 +25,8 @@ from interlock.server.settings import ServerSettings
 from interlock.server.sockets import Listener, serve
 from interlock.store.memory import MemoryStore
 from interlock.systems.access.principals import Role
-from interlock.systems.catalogue import OURS, Lifecycles
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.kinds import OURS, Lifecycles
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Grant, LogLine, Succeeded
 
@@ -124,7 +124,7 @@ async def running(
     url: str = "memory:",
     settings: ServerSettings = ANY_PORT,
     *,
-    orchestration: OrchestratorSettings = DEFAULT_SETTINGS,
+    orchestration: Settings = DEFAULT_SETTINGS,
     more: Sequence[Route] = (),
     lifecycles: Lifecycles = OURS,
 ) -> AsyncIterator[Running]:

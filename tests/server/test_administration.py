@@ -13,10 +13,10 @@ from tests.waiting import until
 
 from interlock.server.api.server import STATUS_FOR_S
 from interlock.systems.access.principals import Role
-from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.runs.settings import Edges, ReportingSettings, WebhookReporting
+from interlock.systems.runs.settings import ReportingSettings, RunSettings, WebhookReporting
 from interlock.systems.runs.trigger_events import Hook, TriggerSettings
 from interlock.systems.runs.webhook_security import Secret
+from interlock.systems.settings import Settings
 
 
 async def test_a_server_tells_how_it_is_with_the_last_error_of_each_loop(
@@ -57,11 +57,11 @@ async def test_webhooks_are_shown_without_their_secrets_and_with_deliveries_that
     receiver = WebhookReporting(
         name="team", url="http://127.0.0.1:1/hook/s3cret", keys=(key,), allow=("127.0.0.1",)
     )
-    edges = Edges(
+    edges = RunSettings(
         triggers=TriggerSettings(hooks=(Hook(name="deploy", keys=(key,)), Hook(name="lacking"))),
         reporting=ReportingSettings(webhooks=(receiver,), first_pause_s=3_600.0),
     )
-    async with running(orchestration=OrchestratorSettings(edges=edges)) as server:
+    async with running(orchestration=Settings(runs=edges)) as server:
         client, runner = server.client(), Runner(server.client())
         plan = {"jobs": [{"name": "lint", "task": "a.lint"}]}
         run = (await client.post("/api/runs", json={"workflow": "ci", "plan": plan})).json()

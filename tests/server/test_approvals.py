@@ -18,11 +18,11 @@ from tests.systems.runs.triggers.deliveries import FORK, pull_request
 from tests.worker.git_server import git_server
 
 from interlock.systems.access.principals import Role
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.vault import SecretPolicy, SecretScope
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
-from interlock.systems.runs.settings import Edges
+from interlock.systems.runs.settings import RunSettings
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
+from interlock.systems.settings import Settings
 from interlock.wire.runner import ClaimRequest
 
 CI = """
@@ -39,10 +39,10 @@ EVIL = "jobs: {deploy: {task: shop.deploy, queue: prod, input: {target: 'https:/
 RULE = Rule(run=Evaluation(workflow="ci", definition=CI), repository="acme/*", trusted=("Ann", "octocat"))
 
 
-def settings(*rules: Rule) -> OrchestratorSettings:
-    edges = Edges(triggers=TriggerSettings(github_secrets=(NEW,), rules=rules))
+def settings(*rules: Rule) -> Settings:
+    edges = RunSettings(triggers=TriggerSettings(github_secrets=(NEW,), rules=rules))
     policy = SecretPolicy(secrets={"DEPLOY": SecretScope(repositories=("acme/shop",))})
-    return OrchestratorSettings(edges=edges, secrets=policy)
+    return Settings(runs=edges, secrets=policy)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE_S
 
 from interlock.systems.access.principals import Role
 from interlock.systems.blobs import BlobSettings
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 
 MOST = 3_000_000
 
@@ -25,8 +25,8 @@ def blobs(tmp_path: Path) -> Path:
     return tmp_path / "blobs"
 
 
-def keeping(blobs: Path) -> OrchestratorSettings:
-    return OrchestratorSettings(blobs=BlobSettings(directory=str(blobs), max_blob_bytes=MOST))
+def keeping(blobs: Path) -> Settings:
+    return Settings(blobs=BlobSettings(directory=str(blobs), max_blob_bytes=MOST))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.server.running import Running, running
 from interlock.server.app import every_route
 from interlock.systems.access.principals import Role
 from interlock.systems.blobs import BlobSettings
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 from interlock.wire.runner import Complete, Grant, Succeeded
 
 BY_CLAIM = {
@@ -27,7 +27,7 @@ BY_CLAIM = {
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Running]:
-    settings = OrchestratorSettings(blobs=BlobSettings(directory=str(tmp_path / "blobs")))
+    settings = Settings(blobs=BlobSettings(directory=str(tmp_path / "blobs")))
     async with running(orchestration=settings) as one:
         await one.token(Role.ADMIN)  # from now on everybody needs a credential
         yield one

@@ -18,8 +18,8 @@ from interlock.store.urls import store_for
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS
 
 FORWARDED = {
     "Forwarded": "for=203.0.113.9",

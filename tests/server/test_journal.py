@@ -10,7 +10,7 @@ from tests.server.lifecycles import PARCEL, SENT, move, pack
 from tests.server.running import Running, running
 
 from interlock.server.api import journal
-from interlock.systems.catalogue import lifecycles_with
+from interlock.systems.kinds import lifecycles_with
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE_S, until
 from interlock import Interlock, Role
 from interlock.errors import GuardRefused, UnknownEvent, UnknownKind, VersionChanged
 from interlock.systems.access.principals import NotAllowed
-from interlock.systems.catalogue import lifecycles_with
+from interlock.systems.kinds import lifecycles_with
 from interlock.worker.imports import import_named
 
 SHOP = import_named(str(Path(__file__).parents[2] / "examples" / "orders.py"))

@@ -34,7 +34,7 @@ from interlock.store.records import (
     Request,
     StepLine,
 )
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 from interlock.wire.runner import ClaimRequest
 
 QUICK = Durations(sweep_every_s=0.05)
@@ -45,7 +45,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 async def quick() -> AsyncIterator[Running]:
     """A server that looks often."""
     settings = any_port(deliver_every_s=0.05, retain_every_s=0.05)
-    async with running(settings=settings, orchestration=OrchestratorSettings(durations=QUICK)) as one:
+    async with running(settings=settings, orchestration=Settings(durations=QUICK)) as one:
         yield one
 
 

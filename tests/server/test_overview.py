@@ -21,15 +21,13 @@ from interlock.server.overview import LEAST_FAILURES, LEAST_GROWTH
 from interlock.store.records import Page, Query
 from interlock.systems.access.principals import Role
 from interlock.systems.figures import figures
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.quarantine import Lost, QuarantineSettings
+from interlock.systems.settings import Settings
 from interlock.wire.jobs import RetryRule
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Heartbeat, Succeeded
 from interlock.wire.workers import WorkerBeat, WorkerSpec
 
-SELDOM = OrchestratorSettings(
-    durations=Durations(sweep_every_s=FOR_EVER_S), quarantine=QuarantineSettings(occasions=1)
-)
+SELDOM = Settings(durations=Durations(sweep_every_s=FOR_EVER_S), quarantine=QuarantineSettings(occasions=1))
 """Nobody sweeps but the test."""
 
 

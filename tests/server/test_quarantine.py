@@ -8,14 +8,14 @@ import httpx2
 import pytest
 from tests.server.running import Running, running
 
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.quarantine import Lost, QuarantineSettings
+from interlock.systems.settings import Settings
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[Running]:
     """One that has no patience with runners."""
-    settings = OrchestratorSettings(quarantine=QuarantineSettings(occasions=1))
+    settings = Settings(quarantine=QuarantineSettings(occasions=1))
     async with running(orchestration=settings) as one:
         yield one
 

@@ -14,9 +14,9 @@ from tests.waiting import PATIENCE_S, until
 
 from interlock.lifecycles.durations import Durations
 from interlock.systems.access.principals import Role
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 
-ATTENTIVE = OrchestratorSettings(durations=Durations(sweep_every_s=0.05))
+ATTENTIVE = Settings(durations=Durations(sweep_every_s=0.05))
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from interlock.store.urls import store_for
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS
 
 RUNNERS, JOBS = 50, pick(150, 300)
 MUCH, WORDY = 1_000, "\N{COLLISION SYMBOL}" * 1_000

@@ -18,8 +18,8 @@ from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.grants import ClaimOver
 from interlock.systems.orchestrator.orchestrator import Claimed
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.testing.clocks import VirtualTime
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Grant

@@ -15,11 +15,11 @@ from tests.server.running import ANY_PORT, Running, any_port, running
 from tests.systems.runs.triggers.deliveries import FORK, HERE, pull_request, push
 
 from interlock.server.settings import Rate
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
-from interlock.systems.runs.settings import Edges
+from interlock.systems.runs.settings import RunSettings
 from interlock.systems.runs.trigger_events import Evaluation, Hook, Rule, TriggerSettings
 from interlock.systems.runs.webhook_security import Secret, github_signature, standard_headers
+from interlock.systems.settings import Settings
 from interlock.wire.runs import Plan, PlannedJob, RunFilter, RunSpec, Source
 
 NEW, OLD = Secret(b"the new secret of github"), Secret(b"the old secret of github")
@@ -42,7 +42,7 @@ TRIGGERS = TriggerSettings(
     ),
     max_body_bytes=20_000,
 )
-SETTINGS = OrchestratorSettings(edges=Edges(triggers=TRIGGERS))
+SETTINGS = Settings(runs=RunSettings(triggers=TRIGGERS))
 
 
 @pytest.fixture
@@ -212,9 +212,7 @@ async def test_a_hook_refuses_what_is_not_signed_for_it(hooked: Running) -> None
 
 
 async def test_without_a_secret_nothing_is_taken_however_it_is_signed() -> None:
-    off = OrchestratorSettings(
-        edges=Edges(triggers=TriggerSettings(rules=TRIGGERS.rules), lacking=("a lack",))
-    )
+    off = Settings(runs=RunSettings(triggers=TriggerSettings(rules=TRIGGERS.rules), lacking=("a lack",)))
     async with running(settings=ANY_PORT, orchestration=off) as server:
         answer = await github(server.client(), push(), secret=Secret(b""))
         assert (answer.status_code, answer.json()["code"]) == (404, "webhook_off")

@@ -30,7 +30,7 @@ from interlock.store.records import Query
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 from interlock.testing.at_work import QUICK
 from interlock.testing.binaries import environment, postgres_programs
 from interlock.testing.servers import PostgresServer, RedisServer
@@ -107,7 +107,7 @@ async def test_a_store_of_an_earlier_schema_is_migrated_and_its_work_goes_on(
 ) -> None:
     url = restore(name)
     runpy.run_path(str(STORES / "shop.py"), run_name="shop")
-    settings = OrchestratorSettings(durations=QUICK)
+    settings = Settings(durations=QUICK)
     worker = WorkerProcess(
         WorkerSettings(name="test", durations=QUICK, stop_grace_s=1.0, log_level="error"),
         DEFAULT,

@@ -19,9 +19,9 @@ from interlock.lifecycles.durations import Durations
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import SecretShownOnce, Tokens, Use
 from interlock.systems.orchestrator.jobs import Jobs
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runs.runs import Runs
 from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.workers import Workers
 from interlock.wire.jobs import JobSpec
@@ -256,7 +256,7 @@ async def test_the_answer_of_a_large_run_is_kept_small(open_house: OpenHouse) ->
 
 
 async def test_how_long_a_request_id_is_remembered_is_a_setting(open_house: OpenHouse) -> None:
-    settings = OrchestratorSettings(durations=Durations(request_ttl_s=86_400.0))
+    settings = Settings(durations=Durations(request_ttl_s=86_400.0))
     house = await open_house(settings)
     await house.port.here.jobs.submit(JobSpec(task="t"), request_id="r1")
     recorded = await house.store.recall("r1")

@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE_S
 from tests.web.visiting import WIDE, Visitor, fill, visit
 
 from interlock.systems.access.principals import Role
-from interlock.systems.catalogue import lifecycles_with
+from interlock.systems.kinds import lifecycles_with
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -15,8 +15,8 @@ from tests.worker.conftest import QUICK, Start, Worker
 from interlock.errors import InvalidWorker
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.waiters import waker
+from interlock.systems.settings import Settings
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Grant
 from interlock.wire.workers import WorkerSpec, WorkerView
@@ -90,7 +90,7 @@ async def place(tmp_path: Path, start: Start, echo: str) -> AsyncIterator[Place]
     """A worker that has had a task."""
     durations = msgspec.structs.replace(QUICK, worker_beat_every_s=0.1)
     url = f"sqlite:///{tmp_path}/interlock.db"
-    looking = EmbeddedOrchestrator(url, settings=OrchestratorSettings(durations=durations))
+    looking = EmbeddedOrchestrator(url, settings=Settings(durations=durations))
     await looking.connect()
     place = Place(url, looking, [])
     place.worker = start(connect=place.connect, durations=durations, stop_grace_s=0.2)

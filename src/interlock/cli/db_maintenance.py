@@ -25,7 +25,8 @@ from interlock.store.contract import ServerConnections, Store, StoreStatus
 from interlock.store.sqlite.database import path_of
 from interlock.store.urls import store_for
 from interlock.store.validation import known_kind
-from interlock.systems.catalogue import CATALOGUE, Lifecycles, lifecycles_with
+from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.kinds import Lifecycles, lifecycles_with
 from interlock.systems.orchestrator.tokens import EPOCH_SHIFT
 from interlock.text import counted
 

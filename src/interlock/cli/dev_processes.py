@@ -31,7 +31,7 @@ from interlock.server.logs import Log
 from interlock.server.parts import Parts
 from interlock.server.settings import ServerSettings
 from interlock.server.sockets import Listener, serve
-from interlock.systems.catalogue import lifecycles_with
+from interlock.systems.kinds import lifecycles_with
 from interlock.worker.pool import POOL, URL
 
 LOOK_EVERY_S = 0.5

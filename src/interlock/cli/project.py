@@ -70,9 +70,10 @@ from interlock.systems.orchestrator.failures import (
     FailureClass,
     FailureRule,
 )
-from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, OrchestratorSettings
+from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
+from interlock.systems.settings import Settings
 from interlock.text import nearest
 from interlock.wire.jobs import RetryRule
 
@@ -127,9 +128,9 @@ class RetrySection(msgspec.Struct, frozen=True, kw_only=True):
 class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     """How large things may be."""
 
-    max_input_bytes: int = OrchestratorSettings().max_input_bytes
-    max_result_bytes: int = OrchestratorSettings().max_result_bytes
-    max_checkpoint_bytes: int = OrchestratorSettings().max_checkpoint_bytes
+    max_input_bytes: int = Settings().max_input_bytes
+    max_result_bytes: int = Settings().max_result_bytes
+    max_checkpoint_bytes: int = Settings().max_checkpoint_bytes
 
 
 class ProjectFile(EdgeSections, frozen=True, kw_only=True):
@@ -171,7 +172,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a command needs to know before it begins."""
 
     url: str
-    settings: OrchestratorSettings
+    settings: Settings
     worker: WorkerSection = WorkerSection()
     kinds: tuple[str, ...] = ()
     """Modules and files that declare kinds of record."""
@@ -218,10 +219,10 @@ def read_file(path: Path) -> ProjectFile:
     return said
 
 
-def _settings(said: ProjectFile, file: Path | None) -> OrchestratorSettings:
+def _settings(said: ProjectFile, file: Path | None) -> Settings:
     own = tuple(FailureRule(**msgspec.structs.asdict(rule)) for rule in said.failures)
     retries = {name: rule.over(DEFAULT_RETRIES[name]) for name, rule in said.retries.items()}
-    return OrchestratorSettings(
+    return Settings(
         durations=said.durations,
         failure_rules=(*own, *DEFAULT_RULES),
         retries={**DEFAULT_RETRIES, **retries},
@@ -230,7 +231,7 @@ def _settings(said: ProjectFile, file: Path | None) -> OrchestratorSettings:
         blobs=_blobs(said.blobs, file),
         quarantine=said.quarantine,
         secrets=policy_of(said),
-        edges=edges_of(said),
+        runs=edges_of(said),
         **msgspec.structs.asdict(said.limits),
     )
 

@@ -63,9 +63,9 @@ from interlock.systems.orchestrator.vault import Environment, SecretPolicy, Secr
 from interlock.systems.runs.settings import (
     API,
     CONTEXT,
-    Edges,
     GithubReporting,
     ReportingSettings,
+    RunSettings,
     Statuses,
     WebhookReporting,
 )
@@ -176,7 +176,7 @@ def policy_of(said: EdgeSections) -> SecretPolicy:
     return SecretPolicy(secrets=said.secrets, environments=said.environments)
 
 
-def edges_of(said: EdgeSections, environment: Mapping[str, str] = os.environ) -> Edges:
+def edges_of(said: EdgeSections, environment: Mapping[str, str] = os.environ) -> RunSettings:
     """The settings, with those secrets that this process has."""
     secrets = _Secrets(environment)
     github = said.github
@@ -185,7 +185,7 @@ def edges_of(said: EdgeSections, environment: Mapping[str, str] = os.environ) ->
     tokens = secrets.texts("GitHub's webhooks", github.webhook_secret_env, github.webhook_secret_file)
     if rules and not tokens:
         secrets.lacking.append("webhooks of GitHub are refused: there is no secret for them")
-    return Edges(
+    return RunSettings(
         triggers=TriggerSettings(
             github_secrets=tokens, rules=rules, hooks=hooks, max_body_bytes=github.max_body_bytes
         ),

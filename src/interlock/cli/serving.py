@@ -119,7 +119,7 @@ def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
     from interlock.cli.loading import load_kinds
     from interlock.processes.credentials import hide_password, make_private
     from interlock.server.sockets import collect_seldom, serve
-    from interlock.systems.catalogue import lifecycles_with
+    from interlock.systems.kinds import lifecycles_with
 
     make_private()  # a step of a worker beside it could read its secrets
     hide_password(here.url)

@@ -15,9 +15,9 @@ from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Issued, TokenView
 from interlock.systems.orchestrator.attachments import Chunk
 from interlock.systems.orchestrator.explanation import Explanation
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.failure_analysis import FlakyJobs
 from interlock.systems.runs.reporting.reporter import ReportView
+from interlock.systems.settings import Settings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
 from interlock.wire.records import KindView, RecordExplanation, StoredRecord
@@ -457,7 +457,7 @@ class Reach(Protocol):
     """A way to a place, as the command line needs it."""
 
     @property
-    def settings(self) -> OrchestratorSettings:
+    def settings(self) -> Settings:
         """What it is run with, as far as it is known here."""
         ...
 

@@ -23,7 +23,7 @@ from interlock.remote.tokens import HttpTokens
 from interlock.remote.workers import HttpQuarantine, HttpWorkers
 from interlock.remote.workloads import HttpWorkloads
 from interlock.systems.orchestrator.attachments import Chunk
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.jobs import JobView
 
 LOOK_EVERY_S = 1.0
@@ -110,7 +110,7 @@ class RemoteOrchestrator:
         url: str,
         *,
         token: str | None = None,
-        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        settings: Settings = DEFAULT_SETTINGS,
         ca: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -30,13 +30,13 @@ from interlock.store.urls import store_for
 from interlock.systems.access.authentication import BELIEVED_S, Sessions, TokenCheck
 from interlock.systems.access.principals import Principal
 from interlock.systems.blobs import blobs_for, caches_for
-from interlock.systems.catalogue import OURS, Lifecycles
 from interlock.systems.figures import figures
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.kinds import OURS, Lifecycles
 from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.triggers import OnceOnly, Triggers
 from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 
 TOKENS_EVERY_S = 30.0
 ACCESS_EVERY_S = BELIEVED_S
@@ -79,7 +79,7 @@ class Parts:
         self.following = JournalReader(runtime.store)
         self.waiting_room = LongPoll(runtime.store)
         self.hearing = MessageCoalescer(runtime.orchestrator.hear)
-        edges = runtime.orchestrator.settings.edges
+        edges = runtime.settings.runs
         self.triggers = Triggers(OnceOnly(runtime.runs), edges.triggers, runtime.engine.clock)
         self.broadcast = Broadcast(runtime.store, self.following)
         self.readers = Readers()
@@ -116,8 +116,8 @@ class Parts:
     async def start(self) -> None:
         """Begin to look after the store."""
         self.started_at = await self.runtime.engine.clock.now()
-        settings = self.runtime.orchestrator.settings
-        for lack in (*settings.edges.lacking, *Vault(policy=settings.secrets).warnings()):
+        settings = self.runtime.settings
+        for lack in (*settings.runs.lacking, *Vault(policy=settings.secrets).warnings()):
             self.log.warning(lack)
         await self.following.start()
         self._loops = self._make_loops()
@@ -155,7 +155,7 @@ class Parts:
 
     def _make_loops(self) -> tuple[Loop, ...]:
         clock, settings = self.runtime.engine.clock, self.settings
-        sweep_s = self.runtime.orchestrator.settings.durations.sweep_every_s
+        sweep_s = self.runtime.settings.durations.sweep_every_s
         follow = Loop(
             "journal",
             self.following.round,
@@ -202,7 +202,7 @@ async def open_parts(
     url: str,
     settings: ServerSettings | None = None,
     *,
-    orchestration: OrchestratorSettings = DEFAULT_SETTINGS,
+    orchestration: Settings = DEFAULT_SETTINGS,
     log: Log | None = None,
     store: Callable[[], Store] | None = None,
     lifecycles: Lifecycles = OURS,

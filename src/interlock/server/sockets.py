@@ -28,8 +28,8 @@ from interlock.server.logs import Log, libraries_logging
 from interlock.server.parts import Parts, open_parts
 from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
-from interlock.systems.catalogue import OURS, Lifecycles
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.kinds import OURS, Lifecycles
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 
 EVERY = (20_000, 20, 20)
 """After so many new things, after so many looks at those, and after so many of these."""
@@ -190,7 +190,7 @@ async def serve(
     url: str,
     settings: ServerSettings,
     *,
-    orchestration: OrchestratorSettings = DEFAULT_SETTINGS,
+    orchestration: Settings = DEFAULT_SETTINGS,
     log: Log | None = None,
     more: Sequence[Route] = (),
     lifecycles: Lifecycles = OURS,

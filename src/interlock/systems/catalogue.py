@@ -8,10 +8,10 @@ table cannot tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -29,7 +29,7 @@ from interlock.lifecycles import (
     workload,
 )
 from interlock.machine import Blueprint, Machine
-from interlock.store.catalogue import Catalogue, catalogue_of
+from interlock.store.catalogue import catalogue_of
 from interlock.systems.access.authentication import SESSION
 from interlock.systems.access.tokens import TOKEN, TokenState
 from interlock.systems.figures.series import FIGURES
@@ -43,10 +43,6 @@ from interlock.systems.runs.plans import PLAN
 from interlock.systems.runs.reporting.report import REPORT
 from interlock.systems.simulations.body import PULSE
 from interlock.systems.simulations.views import SHOWN
-
-if TYPE_CHECKING:
-    from interlock.systems.kinds import DeclaredKind
-
 
 JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
     {
@@ -100,31 +96,6 @@ CATALOGUE = {
     name: msgspec.structs.replace(kind, shown=SHOWN.get(name))
     for name, kind in catalogue_of([*(JOURNALLED[name] for name in _KEPT), *_UNTOLD]).items()
 }
-
-
-class Lifecycles(NamedTuple):
-    """What a server knows: machines by name, and the kinds of record that its store keeps."""
-
-    machines: Mapping[str, Machine[Any, Any]]
-    kinds: Catalogue
-    own: tuple[DeclaredKind[Any], ...] = ()
-    """Kinds that users have declared, with what is needed to create records and to send events."""
-
-
-OURS = Lifecycles(JOURNALLED, CATALOGUE)
-
-
-def lifecycles_with(
-    own: Iterable[Machine[Any, Any]] = (), *, declared: Iterable[DeclaredKind[Any]] = ()
-) -> Lifecycles:
-    """Return our lifecycles and these, whose records the store shall keep as well."""
-    machines, kinds, declared = dict(JOURNALLED), dict(CATALOGUE), tuple(declared)
-    for machine in (*own, *(each.machine for each in declared)):
-        if machine.name in machines or machine.name in kinds:
-            raise ValueError(f"There is a lifecycle {machine.name!r} already.")
-        machines[machine.name] = machine
-        kinds |= catalogue_of([machine])
-    return Lifecycles(machines, kinds, declared)
 
 
 class Meaning(StrEnum):

@@ -15,10 +15,10 @@ from interlock.lifecycles.job import MAX_DEPTH
 from interlock.store.contract import Store
 from interlock.store.urls import store_for
 from interlock.systems.blobs import blobs_for, caches_for
-from interlock.systems.catalogue import CATALOGUE, lifecycles_with
-from interlock.systems.kinds import DeclaredKind
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.kinds import DeclaredKind, lifecycles_with
 from interlock.systems.runtime import THIS_HOST, Host, Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.artifacts import ArtifactView, CacheView
 from interlock.wire.jobs import ChildPage, JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
@@ -34,7 +34,7 @@ class EmbeddedOrchestrator:
         self,
         url: str,
         *,
-        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        settings: Settings = DEFAULT_SETTINGS,
         store: Callable[[], Store] | None = None,
         host: Host = THIS_HOST,
         kinds: Iterable[DeclaredKind[Any]] = (),

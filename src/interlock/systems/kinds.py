@@ -13,7 +13,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
 
@@ -22,6 +22,7 @@ from interlock.errors import InvalidData, MalformedKind, UnknownEvent
 from interlock.machine import Event, Kind, Machine
 from interlock.machine.cascade import deadlines_of
 from interlock.machine.events import payload_of
+from interlock.store.catalogue import Catalogue, catalogue_of
 from interlock.store.records import Record
 from interlock.systems.access.principals import Role
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
@@ -223,6 +224,31 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
             create=self.roles.create,
             read=self.roles.read,
         )
+
+
+class Lifecycles(NamedTuple):
+    """What a server knows: machines by name, and the kinds of record that its store keeps."""
+
+    machines: Mapping[str, Machine[Any, Any]]
+    kinds: Catalogue
+    own: tuple[DeclaredKind[Any], ...] = ()
+    """Kinds that users have declared, with what is needed to create records and to send events."""
+
+
+OURS = Lifecycles(JOURNALLED, CATALOGUE)
+
+
+def lifecycles_with(
+    own: Iterable[Machine[Any, Any]] = (), *, declared: Iterable[DeclaredKind[Any]] = ()
+) -> Lifecycles:
+    """Return our lifecycles and these, whose records the store shall keep as well."""
+    machines, kinds, declared = dict(JOURNALLED), dict(CATALOGUE), tuple(declared)
+    for machine in (*own, *(each.machine for each in declared)):
+        if machine.name in machines or machine.name in kinds:
+            raise ValueError(f"There is a lifecycle {machine.name!r} already.")
+        machines[machine.name] = machine
+        kinds |= catalogue_of([machine])
+    return Lifecycles(machines, kinds, declared)
 
 
 def label(name: str, value: object) -> str:

@@ -37,7 +37,6 @@ from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.notifications import TO_SIMULATION
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
 from interlock.systems.orchestrator.queues import Queues
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.trees import Trees
 from interlock.systems.orchestrator.waiters import JobWaiters
 from interlock.systems.quarantine import Quarantine
@@ -48,6 +47,7 @@ from interlock.systems.runs.planning.flow import FlowPlanner
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.runs import Runs
+from interlock.systems.settings import Settings
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.aggregate import LET_GO
 from interlock.systems.supervisor.leases import StopNotices
@@ -135,7 +135,7 @@ class Runtime:
     def __init__(
         self,
         store: Store,
-        settings: OrchestratorSettings,
+        settings: Settings,
         host: Host = THIS_HOST,
         *,
         repositories: Repositories | None = None,
@@ -144,6 +144,7 @@ class Runtime:
         kinds: Iterable[DeclaredKind[Any]] = (),
     ) -> None:
         self.store = store
+        self.settings = settings
         self._blobs, self._keep_blobs = blobs, timedelta(days=settings.blobs.keep_days)
         self._monotonic, self._pruned_at = host.monotonic, float("-inf")
         self.pruned = Pruned()
@@ -172,7 +173,13 @@ class Runtime:
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
         self.caches = Caches(self.engine, self.orchestrator.hear, caches, settings.blobs)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
-        self.runs = Runs(self.engine, settings=settings, planners=planners, below=host.below)
+        self.runs = Runs(
+            self.engine,
+            settings=settings,
+            planners=planners,
+            reporting=settings.runs.reporting,
+            below=host.below,
+        )
         self.simulations = SimulationManager(
             self.engine, settings=settings, cancel_job=self.jobs.cancel, below=host.below
         )

@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from interlock.client import Interlock
 from interlock.lifecycles.durations import Durations
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings, stop_grace_s
 from interlock.worker.tasks import DEFAULT, Registry
@@ -45,7 +45,7 @@ STOP_GRACE_S = 1.0
 async def at_work(
     registry: Registry = DEFAULT,
     *,
-    settings: OrchestratorSettings | None = None,
+    settings: Settings | None = None,
     queues: tuple[str, ...] = ("default",),
     labels: tuple[str, ...] = (),
     concurrency: int = 10,
@@ -53,7 +53,7 @@ async def at_work(
     """An Interlock whose worker knows the tasks of `registry`; by default all that were declared."""
     durations = QUICK if settings is None else settings.durations
     grace_s = STOP_GRACE_S if settings is None else stop_grace_s(durations)
-    settings = settings or OrchestratorSettings(durations=QUICK)
+    settings = settings or Settings(durations=QUICK)
     with tempfile.TemporaryDirectory(prefix="interlock-test-") as folder:
         url = f"sqlite:///{folder}/interlock.db"
         process = WorkerProcess(

@@ -24,8 +24,8 @@ from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runtime import Host
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.testing.clocks import VirtualTime, seconds_of
 from interlock.testing.faults import FaultyStore, Plan
 from interlock.wire.jobs import ChildPage, JobSpec
@@ -262,7 +262,7 @@ class InMemory(Interlock):
 async def in_memory(
     registry: Registry = DEFAULT,
     *,
-    settings: OrchestratorSettings = DEFAULT_SETTINGS,
+    settings: Settings = DEFAULT_SETTINGS,
     queues: tuple[str, ...] = ("default",),
     labels: tuple[str, ...] = (),
     concurrency: int = 10,

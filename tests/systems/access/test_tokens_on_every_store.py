@@ -11,7 +11,7 @@ from interlock.systems.access.authentication import TokenCheck
 from interlock.systems.access.principals import NotSignedIn, Role
 from interlock.systems.access.tokens import TOKEN, Issued, Tokens
 from interlock.systems.catalogue import JOURNALLED
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.settings import DEFAULT_SETTINGS
 
 
 async def lets_in(tokens: Tokens, issued: Issued) -> bool:

@@ -16,7 +16,7 @@ from interlock.store.records import Key
 from interlock.systems.figures import figures as module
 from interlock.systems.figures.figures import Figures
 from interlock.systems.figures.series import FIGURES, Event, Facts
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.settings import DEFAULT_SETTINGS
 
 JOBS = 24
 

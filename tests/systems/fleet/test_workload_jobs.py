@@ -16,7 +16,7 @@ from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import QUEUE, TASK, Verdict, WorkloadSpec
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 from interlock.testing.agent_process import AgentProcess
 from interlock.testing.at_work import at_work
 from interlock.wire.runner import ClaimRequest, Heard, Release
@@ -42,7 +42,7 @@ async def il() -> AsyncIterator[Interlock]:
     """An Interlock whose worker drives fleets."""
     registry = Registry()
     registry.add(drive_workload)
-    async with at_work(registry, queues=(QUEUE,), settings=OrchestratorSettings()) as il:
+    async with at_work(registry, queues=(QUEUE,), settings=Settings()) as il:
         yield il
 
 

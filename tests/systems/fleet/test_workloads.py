@@ -16,7 +16,7 @@ from interlock.store.records import Query
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.fleet.workloads import CONTROLLER_LOST, Workloads, workload_id_of
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.runner import Grant
 from interlock.wire.workloads import Happened, UnknownWorkload, WorkloadFact
 
@@ -113,7 +113,7 @@ async def test_a_controller_that_says_it_lives_is_not_written_off_by_settings_th
         abort_warning_s=0.5,
         abort_kill_s=1.0,
     )
-    house = await open_house(OrchestratorSettings(durations=hasty))
+    house = await open_house(Settings(durations=hasty))
     grant = await house.started(task=TASK)
     await workloads(house).tell([fact(grant, Happened.RUNNING)])
     view = await workloads(house).get(fact(grant, Happened.RUNNING).workload_id)

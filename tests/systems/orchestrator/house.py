@@ -17,7 +17,7 @@ from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.attachments import LOG, Chunk
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
 from interlock.systems.orchestrator.jobs import Jobs
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.testing.clocks import JumpingClock
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runner import (
@@ -62,7 +62,7 @@ class House:
 
     def __init__(
         self,
-        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        settings: Settings = DEFAULT_SETTINGS,
         *,
         store: Callable[[], Store] | None = None,
         clock: JumpingClock | None = None,

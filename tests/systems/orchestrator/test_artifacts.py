@@ -22,7 +22,7 @@ from interlock.errors import (
 )
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator import runner_messages
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant
 
@@ -30,7 +30,7 @@ from interlock.wire.runner import Grant
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     """In memory, with a clock that jumps and a folder for blobs."""
-    settings = OrchestratorSettings(blobs=BlobSettings(directory=str(tmp_path / "blobs")))
+    settings = Settings(blobs=BlobSettings(directory=str(tmp_path / "blobs")))
     opened = await House(settings).open()
     yield opened
     await opened.close()
@@ -189,7 +189,7 @@ async def test_every_store_knows_what_attempts_have_left(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = _url(kind, tmp_path, request)
-    settings = OrchestratorSettings(blobs=BlobSettings(directory=str(tmp_path / "blobs")))
+    settings = Settings(blobs=BlobSettings(directory=str(tmp_path / "blobs")))
     house = await House(settings, url=url).open(asking=False)
     try:
         grant = await house.started()

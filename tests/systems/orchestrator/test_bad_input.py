@@ -11,7 +11,7 @@ from tests.systems.orchestrator.house import House, beat, done, failed, release
 
 from interlock.errors import InterlockError, InvalidJob, TooLarge, TransitionNotAllowed, UnknownJob
 from interlock.store.memory import MemoryStore
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.wire.runner import ClaimRequest, LogLine
 
@@ -216,7 +216,7 @@ async def test_of_an_explanation_that_is_too_large_the_end_is_kept(house: House)
 
 
 async def test_the_limits_are_settings() -> None:
-    settings = OrchestratorSettings(max_input_bytes=4, max_result_bytes=4, max_checkpoint_bytes=4)
+    settings = Settings(max_input_bytes=4, max_result_bytes=4, max_checkpoint_bytes=4)
     house = await House(settings).open()
     with pytest.raises(TooLarge):
         await house.submit(input=msgspec.Raw(b"12345"))

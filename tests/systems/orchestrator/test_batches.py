@@ -27,9 +27,9 @@ from interlock.systems.orchestrator.runner_messages import (
     report_of,
     result_in,
 )
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.orchestrator.submission import alike, new_job
 from interlock.systems.orchestrator.tokens import digest_of, read_token
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.wire.runner import (
     Answer,

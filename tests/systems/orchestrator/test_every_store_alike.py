@@ -22,11 +22,11 @@ from interlock.store.memory import MemoryStore
 from interlock.store.records import Query
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.grants import ClaimOver
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.wire.runner import Grant, LogLine, Progress, StaleCode
 
-HASTY = OrchestratorSettings(
+HASTY = Settings(
     durations=Durations(
         abort_warning_s=0.005,
         abort_kill_s=0.01,
@@ -241,7 +241,7 @@ class OpenHouse:
         self._store = store
         self._move = move
 
-    async def __call__(self, settings: OrchestratorSettings) -> House:
+    async def __call__(self, settings: Settings) -> House:
         self.opened.append(await House(settings, store=self._store, url=self._url).open(asking=False))
         return self.opened[-1]
 

@@ -12,7 +12,7 @@ from interlock.lifecycles.lease import Lease
 from interlock.systems.orchestrator import attachments
 from interlock.systems.orchestrator.attachments import Chunk, lines_of, placed
 from interlock.systems.orchestrator.body import LeaseBody
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 from interlock.wire.runner import Heartbeat, LogLine, size_of
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -69,7 +69,7 @@ async def test_a_runner_that_does_not_count_has_its_lines_at_the_end(house: Hous
 
 
 async def test_a_log_that_is_full_says_so_once_and_takes_no_more() -> None:
-    house = await House(OrchestratorSettings(max_log_bytes=10)).open()
+    house = await House(Settings(max_log_bytes=10)).open()
     grant = await house.started()
     for number in range(4):
         await house.heard(beat(grant, number + 1, log=lines(f"line {number}"), log_offset=7 * number))

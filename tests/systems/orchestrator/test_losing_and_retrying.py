@@ -30,7 +30,7 @@ from interlock.systems.orchestrator.failures import (
     classify,
     pause_before,
 )
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 from interlock.wire.jobs import RetryRule
 from interlock.wire.runner import Failed, StaleCode
 
@@ -287,7 +287,7 @@ def test_the_class_of_a_failure_is_found(told: Failed, found: str) -> None:
 
 async def test_rules_of_ones_own_go_first() -> None:
     mine = FailureRule(failure_class=FailureClass.FLAKY, patterns=("element not found",))
-    settings = OrchestratorSettings(failure_rules=(mine, *DEFAULT_RULES))
+    settings = Settings(failure_rules=(mine, *DEFAULT_RULES))
     house = await House(settings).open()
     grant = await house.started()
     await house.heard(failed(grant, "", error="element not found, connection refused"))
@@ -352,7 +352,7 @@ async def test_the_time_of_an_attempt_begins_with_its_acknowledgement(house: Hou
 
 
 async def test_the_default_time_of_an_attempt_is_a_setting() -> None:
-    house = await House(OrchestratorSettings(durations=Durations(attempt_timeout_s=40.0))).open()
+    house = await House(Settings(durations=Durations(attempt_timeout_s=40.0))).open()
     grant = await house.started()
     assert grant.timeout_s == 40.0
     await house.later(40)

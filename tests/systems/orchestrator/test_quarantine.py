@@ -11,8 +11,8 @@ from tests.systems.orchestrator.house import TTL_S, House, done
 from interlock.engine.outbox import MESSAGE, SENDING, WAITING
 from interlock.errors import UnknownWorker
 from interlock.store.records import Query
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.quarantine import STANDING, Loss, Quarantine, name_of, occasions
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.workers import StandingView
 
 LASTS_S = DEFAULT_SETTINGS.quarantine.lasts_s

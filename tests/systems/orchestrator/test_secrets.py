@@ -17,7 +17,6 @@ from interlock.store.memory import MemoryStore
 from interlock.store.records import Key
 from interlock.systems.orchestrator.attachments import lines_of
 from interlock.systems.orchestrator.body import Provenance, encode_body
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.vault import (
     Asker,
     Environment,
@@ -28,6 +27,7 @@ from interlock.systems.orchestrator.vault import (
     checkout_secret,
 )
 from interlock.systems.orchestrator.views import origin_again
+from interlock.systems.settings import Settings
 from interlock.wire.jobs import SHELL, RetryRule
 from interlock.wire.runner import LogLine
 
@@ -45,7 +45,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def house() -> AsyncIterator[House]:
     """With a policy that names one secret, for all."""
-    opened = await House(OrchestratorSettings(secrets=FOR_ALL)).open()
+    opened = await House(Settings(secrets=FOR_ALL)).open()
     yield opened
     await opened.close()
 

@@ -15,9 +15,9 @@ from interlock.lifecycles import lease
 from interlock.store.records import Query
 from interlock.systems.orchestrator import cancellation
 from interlock.systems.orchestrator.body import TREE, decode_body
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tree_slots import TreeSlots
 from interlock.systems.orchestrator.trees import root_of
+from interlock.systems.settings import Settings
 from interlock.wire.runner import Grant, Heard
 
 QUOTAS = (2, 3, 2, 1, 1, 1)
@@ -30,7 +30,7 @@ class Day:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.house = House(OrchestratorSettings(tree_quotas=QUOTAS))
+        self.house = House(Settings(tree_quotas=QUOTAS))
         self.held: dict[str, Grant] = {}
         often, seldom = (self.submit, self.submit, self.take), (self.end, self.wait, self.cancel, self.lose)
         self.ways: list[Callable[[], Awaitable[object]]] = [*often, *often, *seldom, self.house.recover]

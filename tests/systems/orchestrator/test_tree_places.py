@@ -12,7 +12,8 @@ from tests.systems.orchestrator.house import House, done, failed, release
 from interlock.errors import InvalidJob
 from interlock.store.records import Query
 from interlock.systems.orchestrator.body import TREE, TreeBody, tree_key
-from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, OrchestratorSettings
+from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS
+from interlock.systems.settings import Settings
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Grant
 
@@ -20,7 +21,7 @@ from interlock.wire.runner import Grant
 @pytest.fixture
 async def small() -> AsyncIterator[House]:
     """With few places."""
-    opened = await House(OrchestratorSettings(tree_quotas=(2, 2, 1, 1, 1, 1))).open()
+    opened = await House(Settings(tree_quotas=(2, 2, 1, 1, 1, 1))).open()
     yield opened
     await opened.close()
 

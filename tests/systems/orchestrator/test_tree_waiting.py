@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.systems.orchestrator.house import House, beat, done, failed, release, stopped
 
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.settings import Settings
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Grant
 
@@ -16,7 +16,7 @@ from interlock.wire.runner import Grant
 @pytest.fixture
 async def narrow() -> AsyncIterator[House]:
     """One place below the root, so that whoever comes back has to be in line."""
-    opened = await House(OrchestratorSettings(tree_quotas=(1, 1, 1, 1, 1, 1))).open()
+    opened = await House(Settings(tree_quotas=(1, 1, 1, 1, 1, 1))).open()
     yield opened
     await opened.close()
 

@@ -11,8 +11,8 @@ from tests.systems.orchestrator.test_every_store_alike import OpenHouse, open_ho
 from tests.systems.simulations.worker import SPEC, running, simulations
 
 from interlock.errors import InterlockError, InvalidJob, InvalidSimulation, NotJson, PlanRefused
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.runs.plan_validation import check_plan
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runs import Plan, PlannedJob
 from interlock.wire.simulations import Beat, Completed, Paused

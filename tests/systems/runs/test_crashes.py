@@ -14,8 +14,8 @@ from tests.systems.runs.site import Site, plan, planned
 from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.vault import Environment, SecretPolicy
+from interlock.systems.settings import Settings
 from interlock.testing.clocks import JumpingClock
 from interlock.testing.faults import FaultyStore, Plan
 from interlock.wire.runs import RunSpec
@@ -23,7 +23,7 @@ from interlock.wire.runs import RunSpec
 T = TypeVar("T")
 
 POLICY = SecretPolicy(environments={"production": Environment(approval=True)})
-SETTINGS = OrchestratorSettings(secrets=POLICY)
+SETTINGS = Settings(secrets=POLICY)
 
 
 def spec(environment: str) -> RunSpec:

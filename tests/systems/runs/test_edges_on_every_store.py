@@ -15,11 +15,11 @@ from tests.systems.runs.site import Site, planned
 from tests.systems.runs.triggers.deliveries import push
 
 from interlock.engine.clock import StoreClock
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
 from interlock.systems.runs.triggers import OnceOnly, Receipt, Triggers
 from interlock.systems.runs.webhook_security import Secret, github_signature
+from interlock.systems.settings import Settings
 from interlock.testing.servers import PostgresServer, RedisServer
 
 SECRET = Secret(b"the secret of github")
@@ -98,7 +98,7 @@ async def test_outcomes_are_told_learnt_and_reported_on_every_store(url: str, re
 
 async def test_fifty_deliveries_through_three_processes_make_one_run(url: str) -> None:
     number = 1 if url == "memory:" else 3
-    sites = [await Site(OrchestratorSettings(), url=url).open(asking=url == "memory:") for _ in range(number)]
+    sites = [await Site(Settings(), url=url).open(asking=url == "memory:") for _ in range(number)]
     taking = [triggers(site) for site in sites]
     receipts = await asyncio.gather(*[deliver(taking[nth % number], f"sender-{nth}") for nth in range(50)])
     assert len({receipt.run_id for receipt in receipts}) == 1
@@ -111,10 +111,10 @@ async def test_fifty_deliveries_through_three_processes_make_one_run(url: str) -
 async def test_a_crash_after_the_insert_is_resumed_by_another_process(tmp_path: Path) -> None:
     """Whoever took the delivery dies before anything else is done: nothing of its memory is used."""
     url = f"sqlite:///{tmp_path}/crash.db"
-    first = await Site(OrchestratorSettings(), url=url).open(asking=False)
+    first = await Site(Settings(), url=url).open(asking=False)
     receipt = await deliver(triggers(first))
     assert (await first.look(receipt.run_id)).state == "CREATED"
-    other = await Site(OrchestratorSettings(), url=url).open(asking=False)
+    other = await Site(Settings(), url=url).open(asking=False)
     again = await deliver(triggers(other))
     await other.recover()
     assert again == receipt

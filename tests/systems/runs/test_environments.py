@@ -11,10 +11,10 @@ from tests.systems.orchestrator.house import RUNNER, done
 from tests.systems.runs.site import Site, plan, planned
 
 from interlock.errors import PlanRefused
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.vault import Environment, SecretPolicy, SecretScope
 from interlock.systems.runs.planning import PlanRequest
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
+from interlock.systems.settings import Settings
 from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, Source
 
@@ -38,7 +38,7 @@ POLICY = SecretPolicy(
 async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     for name in ("DEPLOY_KEY", "PUBLISH"):
         monkeypatch.setenv(f"INTERLOCK_SECRET_{name}", KEY)
-    opened = Site(OrchestratorSettings(secrets=POLICY))
+    opened = Site(Settings(secrets=POLICY))
     await opened.open()
     yield opened
     await opened.close()
@@ -132,7 +132,7 @@ async def test_the_policy_is_asked_again_when_the_job_is_given_out(site: Site) -
     run_id = await begun(site, deploy(retry={"tooling": RetryRule(retries=0)}))
     narrower = replace(POLICY, environments={"staging": Environment(refs=("refs/tags/*",))})
     store = site.store
-    later = Site(OrchestratorSettings(secrets=narrower), store=lambda: store, clock=site.clock)
+    later = Site(Settings(secrets=narrower), store=lambda: store, clock=site.clock)
     await later.open()
     assert await later.offered(run_id) == {}
     (job,) = (await later.look(run_id)).jobs

@@ -14,9 +14,9 @@ from tests.systems.runs.site import Site, plan, planned
 
 from interlock.errors import InvalidJob, InvalidRun, TransitionRefused
 from interlock.systems.blobs import BlobSettings
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.vault import SecretPolicy, SecretScope
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
+from interlock.systems.settings import Settings
 from interlock.wire.artifacts import CacheRefused
 from interlock.wire.jobs import SHELL, JobSpec
 from interlock.wire.runner import Grant
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 async def site(folder: Path) -> AsyncIterator[Site]:
     blobs = BlobSettings(directory=str(folder), max_cache_bytes=100, max_blob_bytes=80)
     secrets = SecretPolicy(secrets={"TOKEN": SecretScope()})
-    opened = Site(OrchestratorSettings(blobs=blobs, secrets=secrets))
+    opened = Site(Settings(blobs=blobs, secrets=secrets))
     await opened.open()
     yield opened
     await opened.close()

@@ -29,12 +29,12 @@ from interlock.lifecycles.durations import Durations
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.notifications import ExecutionLost
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runtime import Runtime
+from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.simulations import Begin, Failed, Paused, SimulationSpec
 
 SAVED = msgspec.Raw(b"3")
-HASTY = OrchestratorSettings(durations=Durations(simulation_stale_s=0.05, simulation_silence_s=0.1))
+HASTY = Settings(durations=Durations(simulation_stale_s=0.05, simulation_silence_s=0.1))
 """For the last word of a worker that falls silent; everything before it has all the time in the world."""
 
 

@@ -13,7 +13,7 @@ from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 from tests.systems.simulations.worker import begun, faults, simulations, taken
 
 from interlock.errors import CannotLoad
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.simulations import Begin
 
 OLD: dict[str, dict[str, object]] = {

@@ -8,7 +8,7 @@ from tests.systems.orchestrator.house import TTL_S, House, failed, release
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 from tests.systems.simulations.worker import begun, faults, moves, running, simulations, taken
 
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.simulations import Begin
 
 STANDS = ("interrupted", False, False)

@@ -8,7 +8,7 @@ from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 from tests.systems.simulations.worker import SPEC, Player, faults, simulations
 
 from interlock.errors import AlreadyThere, InvalidSimulation
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.simulations import Begin
 
 

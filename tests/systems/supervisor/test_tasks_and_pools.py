@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.systems.orchestrator.house import House, done, failed
 
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.systems.supervisor import leases
 from interlock.systems.supervisor.aggregate import MISSED_BEATS
 from interlock.systems.supervisor.workers import Workers

@@ -14,7 +14,7 @@ from interlock.engine.audit import audit
 from interlock.errors import InterlockError, InvalidWorker, RequestIdReused, TransitionRefused, UnknownWorker
 from interlock.store.records import Query
 from interlock.systems.catalogue import JOURNALLED
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.systems.supervisor.workers import Workers
 from interlock.wire.runner import ClaimRequest, Grant, StaleCode
 from interlock.wire.workers import WorkerBeat, WorkerSpec, WorkerView

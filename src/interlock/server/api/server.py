@@ -334,7 +334,7 @@ async def show_store(call: Call) -> StoreView:
 async def show_webhooks(call: Call) -> WebhooksView:
     """Return which webhooks there are, and which deliveries fail."""
     runtime = call.parts.runtime
-    edges = runtime.orchestrator.settings.edges
+    edges = runtime.settings.runs
     hooks = [
         Incoming(name=one.name, path=f"/api/webhooks/generic/{one.name}", keys=len(one.keys))
         for one in edges.triggers.hooks

@@ -46,7 +46,7 @@ async def generic(call: Call) -> Receipt:
 
 
 def _settings(parts: Parts) -> TriggerSettings:
-    return parts.runtime.orchestrator.settings.edges.triggers
+    return parts.runtime.settings.runs.triggers
 
 
 def _most(parts: Parts) -> int:

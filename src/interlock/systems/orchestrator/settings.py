@@ -1,4 +1,4 @@
-"""What an orchestrator can be told to do differently."""
+"""Settings of jobs: durations, retries, limits of size, secrets."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from interlock.systems.orchestrator.failures import (
     FailureRule,
 )
 from interlock.systems.orchestrator.vault import NO_POLICY, SecretPolicy
-from interlock.systems.quarantine import QuarantineSettings
-from interlock.systems.runs.settings import Edges
 from interlock.wire.jobs import RetryRule
 
 DEFAULT_QUOTAS = (10, 8, 5, 3, 2, 1)
@@ -25,7 +23,7 @@ DEFAULT_QUOTAS = (10, 8, 5, 3, 2, 1)
 
 
 class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations, classes of failure and budgets; each with the default that we run with."""
+    """Durations, classes of failure and limits of jobs, each with its default."""
 
     durations: Durations = DEFAULTS
     failure_rules: tuple[FailureRule, ...] = DEFAULT_RULES
@@ -41,14 +39,10 @@ class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of the log of one attempt so much is kept, from its beginning."""
     blobs: BlobSettings = BlobSettings()
     """Where artifacts are kept, and for how long."""
-    quarantine: QuarantineSettings = QuarantineSettings()
-    """When a runner that keeps losing work is given no more."""
     tree_quotas: tuple[int, ...] = DEFAULT_QUOTAS
     """How many workers a tree of jobs may have at work at the same time, for each depth from its root on."""
     secrets: SecretPolicy = NO_POLICY
     """Which jobs may have which secrets."""
-    edges: Edges = Edges()
-    """Webhooks that start runs, and who is told about runs."""
 
 
 DEFAULT_SETTINGS = OrchestratorSettings()

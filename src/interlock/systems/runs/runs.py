@@ -43,6 +43,7 @@ from interlock.systems.runs.preparation import (
 from interlock.systems.runs.reconciler import PLANS, REPORTS, About, Keeper, about, run_commit_of
 from interlock.systems.runs.reporting.report import Reporter
 from interlock.systems.runs.reporting.reporter import LESSONS, Ending, Reporting, ReportView
+from interlock.systems.runs.settings import ReportingSettings
 from interlock.systems.runs.views import (
     LOOKS_BACK,
     MOST_LINES,
@@ -190,6 +191,7 @@ class Runs:
         *,
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
         planners: Mapping[str, Planner] | None = None,
+        reporting: ReportingSettings | None = None,
         reporters: Sequence[Reporter] | None = None,
         below: Callable[[int], int] = secrets.randbelow,
     ) -> None:
@@ -204,7 +206,7 @@ class Runs:
             engine, self._plans, self.keeper, self._stopping, settings, planners or {}, self._job_ids
         )
         ending = Ending(engine, self._plans, settings, self.view)
-        self.reporting = Reporting(engine, ending, settings.edges.reporting, reporters)
+        self.reporting = Reporting(engine, ending, reporting or ReportingSettings(), reporters)
         self.analysing = Analysing(engine, self.view, signs_of(settings.failure_rules))
         self.tending = RunSweeper(engine, self.keeper, self.preparing, lambda: self.reporting, self.analysing)
 

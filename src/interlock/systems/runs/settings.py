@@ -101,7 +101,7 @@ def _faults(settings: ReportingSettings) -> list[str]:
     return faults
 
 
-class Edges(msgspec.Struct, frozen=True, kw_only=True):
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where runs meet the outside."""
 
     triggers: TriggerSettings = TriggerSettings()

@@ -9,8 +9,8 @@ import msgspec
 from interlock.lifecycles.durations import Durations
 from interlock.systems.orchestrator.body import RunPart
 from interlock.systems.orchestrator.failures import FailureClass
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.plans import Graph
+from interlock.systems.settings import Settings
 from interlock.verify.models.job_values import FAR_S
 from interlock.wire.jobs import JobSpec, RetryRule
 
@@ -58,10 +58,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How many there are, once counted: another number means that something has changed."""
 
     @cached_property
-    def settings(self) -> OrchestratorSettings:
+    def settings(self) -> Settings:
         """What the deciders are told: one tick is one second, and pauses last one tick."""
         rule = RetryRule(retries=0, first_pause_s=1.0, factor=1.0, jitter=0.0)
-        return OrchestratorSettings(
+        return Settings(
             durations=Durations(
                 ack_window_s=self.ack_window,
                 lease_ttl_s=self.lease_ttl,
@@ -118,7 +118,7 @@ class RunPlan(Plan, frozen=True, kw_only=True, dict=True):
     """How many words between run, jobs, planner and reporter may come twice."""
 
     @cached_property
-    def settings(self) -> OrchestratorSettings:
+    def settings(self) -> Settings:
         """What the deciders of jobs and runs are told."""
         settings = super().settings
         durations = msgspec.structs.replace(

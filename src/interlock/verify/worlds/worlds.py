@@ -6,8 +6,9 @@ import msgspec
 
 from interlock.errors import InvalidArguments
 from interlock.lifecycles.durations import Durations
-from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, OrchestratorSettings
+from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS
 from interlock.systems.orchestrator.vault import Environment, SecretPolicy
+from interlock.systems.settings import Settings
 from interlock.text import nearest
 from interlock.wire.jobs import RetryRule
 
@@ -169,9 +170,9 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """How long it lasts where many seeds shall have their turn soon."""
 
     @property
-    def settings(self) -> OrchestratorSettings:
+    def settings(self) -> Settings:
         """What the orchestrators are told."""
-        return OrchestratorSettings(durations=self.durations, tree_quotas=self.quotas, secrets=POLICY)
+        return Settings(durations=self.durations, tree_quotas=self.quotas, secrets=POLICY)
 
     @property
     def fleet(self) -> list[str]:

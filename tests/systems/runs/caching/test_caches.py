@@ -14,8 +14,8 @@ from tests.systems.runs.site import Site, planned
 from interlock.errors import InterlockError, InvalidArguments, LeaseExpired, NoBlobs
 from interlock.systems.blobs import BlobSettings, DirectoryBlobs
 from interlock.systems.orchestrator.attachments import Saving
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.caches import CacheBody, saved
+from interlock.systems.settings import Settings
 from interlock.wire.artifacts import CacheRefused
 from interlock.wire.runner import Grant, NotHeard
 from interlock.wire.runs import Source
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 async def site(folder: Path) -> AsyncIterator[Site]:
     blobs = BlobSettings(directory=str(folder), max_cache_bytes=100, max_blob_bytes=80)
-    opened = Site(OrchestratorSettings(blobs=blobs))
+    opened = Site(Settings(blobs=blobs))
     await opened.open()
     yield opened
     await opened.close()

@@ -7,16 +7,16 @@ from typing import Any
 from tests.systems.runs.reporting.receiver import Receiver
 from tests.systems.runs.site import Site, planned
 
-from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.reporting.delivery import Lane
 from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.systems.runs.settings import (
-    Edges,
     GithubReporting,
     ReportingSettings,
+    RunSettings,
     WebhookReporting,
 )
 from interlock.systems.runs.webhook_security import Secret
+from interlock.systems.settings import Settings
 from interlock.wire.runs import Source
 
 SOURCE = Source(repository="acme/shop", ref="refs/heads/main", sha="b" * 40, event="push")
@@ -35,7 +35,7 @@ class Told(Site):
     """A site that tells."""
 
     def __init__(self, said: ReportingSettings, **more: Any) -> None:
-        super().__init__(OrchestratorSettings(edges=Edges(reporting=said)), **more)
+        super().__init__(Settings(runs=RunSettings(reporting=said)), **more)
 
     async def one_job(self, **spec: Any) -> str:
         """A run of one job, planned."""
