@@ -26,6 +26,7 @@ from interlock.machine import (
     Event,
     Kind,
     Machine,
+    Tone,
     command,
     consequence,
     end,
@@ -129,7 +130,7 @@ ATTEMPT = Machine[AttemptState, Attempt](
     stop=(cancel,),
     states=(
         state(CREATED, "Planned; waits for its turn, its needs or its backoff.", turn=Owner.ORCHESTRATOR),
-        state(QUEUED, "Ready; waits for a runner that fits.", turn=Owner.ORCHESTRATOR),
+        state(QUEUED, "Ready; waits for a runner that fits.", turn=Owner.ORCHESTRATOR, tone=Tone.WAITING),
         state(LEASED, "Given to a runner that has not said yes yet.", turn=Owner.RUNNER),
         state(STARTING, "The runner prepares.", turn=Owner.RUNNER, within=ATTEMPT_TIMEOUT),
         state(RUNNING, "The steps are executed.", turn=Owner.RUNNER, within=ATTEMPT_TIMEOUT),
@@ -137,9 +138,9 @@ ATTEMPT = Machine[AttemptState, Attempt](
         state(CANCEL_REQUESTED, "Told to stop.", turn=Owner.RUNNER, within=CANCEL_DEADLINE),
         end(SUCCEEDED, "Done, and the completion was accepted."),
         end(FAILED, "The runner reported a failure."),
-        end(CANCELED, "Stopped on request: acknowledged, or forced."),
+        end(CANCELED, "Stopped on request: acknowledged, or forced.", tone=Tone.STOPPED),
         end(TIMED_OUT, "Ran for longer than it may."),
-        end(STALE, "Lost its lease; whatever its runner still reports is not believed."),
+        end(STALE, "Lost its lease; whatever its runner still reports is not believed.", tone=Tone.STOPPED),
     ),
     rows=(
         on(publish, CREATED, QUEUED, owner=Owner.ORCHESTRATOR, why="Nothing holds it back any more."),

@@ -18,7 +18,7 @@ import msgspec
 
 from interlock.lifecycles.durations import Timed, deadline
 from interlock.lifecycles.owners import Owner
-from interlock.machine import STAY, Across, Always, Kind, Machine, end, event, ignore, on, refuse, state
+from interlock.machine import STAY, Across, Always, Kind, Machine, Tone, end, event, ignore, on, refuse, state
 
 MAX_DEPTH = 5
 MAX_WORKERS = 10
@@ -135,11 +135,11 @@ JOB = Machine[JobState, Job](
     stop=(Cancel,),
     states=(
         state(SUBMITTED, "Received; not yet looked at.", turn=Owner.ORCHESTRATOR),
-        state(PENDING, "Possible; waits for a worker.", turn=Owner.ORCHESTRATOR),
+        state(PENDING, "Possible; waits for a worker.", turn=Owner.ORCHESTRATOR, tone=Tone.WAITING),
         state(RUNNING, "Attempts are made at its shards.", turn=Owner.ORCHESTRATOR, within=JOB_TIMEOUT),
         end(COMPLETED, "Every shard has succeeded; the result is stored."),
         end(FAILED, "It cannot succeed any more."),
-        end(CANCELED, "Stopped by a user, its parent, its run, or its timeout."),
+        end(CANCELED, "Stopped by a user, its parent, its run, or its timeout.", tone=Tone.STOPPED),
     ),
     rows=(
         on(Validate, SUBMITTED, PENDING, owner=Owner.ORCHESTRATOR, why="Its task, queue and parent exist."),

@@ -22,7 +22,20 @@ import msgspec
 
 from interlock.lifecycles.durations import Timed, deadline
 from interlock.lifecycles.owners import Owner
-from interlock.machine import STAY, Always, Kind, Machine, consequence, end, event, ignore, on, refuse, state
+from interlock.machine import (
+    STAY,
+    Always,
+    Kind,
+    Machine,
+    Tone,
+    consequence,
+    end,
+    event,
+    ignore,
+    on,
+    refuse,
+    state,
+)
 
 
 class LeaseState(StrEnum):
@@ -145,9 +158,9 @@ LEASE = Machine[LeaseState, Lease](
         state(GRANTED, "Issued to a runner that has not said yes.", turn=Owner.RUNNER, within=ACK_WINDOW),
         state(ACTIVE, "Acknowledged; heartbeats keep it alive.", turn=Owner.RUNNER, within=TIME_TO_LIVE),
         end(COMPLETED, "Ended by a completion that was accepted."),
-        end(CANCELED, "Ended by the runner's word that it has stopped, as asked."),
+        end(CANCELED, "Ended by the runner's word that it has stopped, as asked.", tone=Tone.STOPPED),
         end(EXPIRED, "Nobody was heard in time, or ever will be; the work is lost to this runner."),
-        end(REVOKED, "Taken away, or given back unfinished."),
+        end(REVOKED, "Taken away, or given back unfinished.", tone=Tone.STOPPED),
     ),
     rows=(
         on(Ack, GRANTED, ACTIVE, owner=Owner.ORCHESTRATOR, when=(from_its_runner, in_time), then=renew,

@@ -19,7 +19,7 @@ import msgspec
 
 from interlock.lifecycles.durations import DEFAULTS, Timed, deadline
 from interlock.lifecycles.owners import Owner
-from interlock.machine import STAY, Across, Always, Kind, Machine, end, event, ignore, on, refuse, state
+from interlock.machine import STAY, Across, Always, Kind, Machine, Tone, end, event, ignore, on, refuse, state
 
 
 class SimulationState(StrEnum):
@@ -233,8 +233,9 @@ SIMULATION = Machine[SimulationState, Simulation](
     states=(
         state(PENDING, "Created; waits for a worker.", turn=Owner.WORKER),
         state(RUNNING, "A worker executes it step by step.", turn=Owner.WORKER, within=SILENCE),
-        state(PAUSED, "Stands between two steps until somebody resumes it.", turn=Owner.USER),
-        state(INTERRUPTED, "Its worker is gone; it can be resumed.", turn=Owner.USER),
+        state(PAUSED, "Stands between two steps until somebody resumes it.",
+              turn=Owner.USER, tone=Tone.WAITING),
+        state(INTERRUPTED, "Its worker is gone; it can be resumed.", turn=Owner.USER, tone=Tone.BAD),
         end(COMPLETED, "The last step is done."),
         end(FAILED, "A step has failed."),
         end(CANCELLED, "Stopped for good, as somebody wanted."),

@@ -25,6 +25,7 @@ from interlock.machine import (
     Event,
     Kind,
     Machine,
+    Tone,
     command,
     end,
     event,
@@ -197,7 +198,7 @@ TASK = Machine[TaskState, Task](
         state(REPORTING, "The result, the error or what there is, is being written.", turn=Owner.TASK),
         end(COMPLETED, "A success was reported."),
         end(FAILED, "A failure was reported, the report failed, or it was never claimed."),
-        end(ABANDONED, "Interrupted, or its lease was lost; somebody else will do it."),
+        end(ABANDONED, "Interrupted, or its lease was lost; somebody else will do it.", tone=Tone.STOPPED),
     ),
     rows=(
         on(claim_requested, PENDING, CLAIMING, owner=Owner.TASK, why="There is a free slot."),

@@ -19,7 +19,7 @@ import msgspec
 
 from interlock.lifecycles.durations import DEFAULTS, Timed, deadline
 from interlock.lifecycles.owners import Owner
-from interlock.machine import STAY, Across, Always, Kind, Machine, end, event, ignore, on, refuse, state
+from interlock.machine import STAY, Across, Always, Kind, Machine, Tone, end, event, ignore, on, refuse, state
 
 MAX_TRANSIENT_ERRORS = 3
 TRANSIENT_WINDOW = timedelta(minutes=1)
@@ -191,7 +191,8 @@ WORKER = Machine[WorkerState, Worker](
     states=(
         state(IDLE, "Registered; has not had a task yet.", turn=Owner.ORCHESTRATOR, within=SILENCE),
         state(RUNNING, "Takes and executes tasks.", turn=Owner.WORKER, within=SILENCE),
-        state(PAUSED, "Takes nothing new until it is resumed.", turn=Owner.SUPERVISOR, within=SILENCE),
+        state(PAUSED, "Takes nothing new until it is resumed.",
+              turn=Owner.SUPERVISOR, within=SILENCE, tone=Tone.WAITING),
         end(COMPLETED, "Has done all it had and went."),
         end(FAILED, "Could not go on."),
         end(TERMINATED, "Was stopped for certain."),

@@ -20,7 +20,7 @@ import msgspec
 
 from interlock.lifecycles.durations import deadline
 from interlock.lifecycles.owners import Owner
-from interlock.machine import STAY, Always, Event, Kind, Machine, event, ignore, on, refuse, rest, state
+from interlock.machine import STAY, Always, Event, Kind, Machine, Tone, event, ignore, on, refuse, rest, state
 
 
 class WorkloadState(StrEnum):
@@ -247,10 +247,11 @@ WORKLOAD = Machine[WorkloadState, Workload](
     stop=(AbortReceived, ControllerDisconnect),
     states=(
         rest(IDLE, "Takes a workload; the request is looked at here, in well under 100 ms."),
-        state(READY, "Valid and announced; waits for the common start.", turn=Owner.AGENT, within=START_WAIT),
+        state(READY, "Valid and announced; waits for the common start.",
+              turn=Owner.AGENT, within=START_WAIT, tone=Tone.WAITING),
         state(RUNNING, "The workload executes; its numbers go out every second.",
               turn=Owner.AGENT, within=DURATION),
-        state(FAILED, "Something went wrong; the controller is being told.", turn=Owner.AGENT),
+        state(FAILED, "Something went wrong; the controller is being told.", turn=Owner.AGENT, tone=Tone.BAD),
         state(ABORTING, "The workload is being stopped and cleaned up.", turn=Owner.AGENT, within=ABORT_KILL),
     ),
     rows=(

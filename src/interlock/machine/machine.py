@@ -46,6 +46,7 @@ class Machine(Generic[S, D]):
         self.states: tuple[S, ...] = tuple(entry.name for entry in states)
         self.events: tuple[type[Event], ...] = table.events
         self.terminal = frozenset(entry.name for entry in states if entry.rank is Rank.TERMINAL)
+        self.tones = {state: table.tone(state) for state in self.states}
         self.resting = frozenset(entry.name for entry in states if entry.rank is Rank.RESTING)
         self._cells: dict[S, dict[type[Event], Cell]] = {
             entry.name: {event: compile_cell(table, entry, event, self.decide) for event in self.events}

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
-from interlock.machine.events import E, Event, EventRef, type_of
+from interlock.machine.events import E, Event, EventRef, Kind, type_of
 
 
 def fold_name(name: str) -> str:
@@ -65,6 +65,16 @@ class Rank(Enum):
     TERMINAL = auto()  # the end: absorbs
 
 
+class Tone(StrEnum):
+    """How a state looks to people: every screen has one colour for each tone, and none for a state."""
+
+    WAITING = "waiting"
+    ACTIVE = "active"
+    GOOD = "good"
+    BAD = "bad"
+    STOPPED = "stopped"
+
+
 @dataclass(frozen=True, slots=True)
 class State(Generic[S]):
     """One state: what it means, who must move it on, and how long it may last."""
@@ -74,6 +84,8 @@ class State(Generic[S]):
     rank: Rank
     turn: str | None = None
     within: Deadline | None = None
+    tone: Tone | None = None
+    """Given where the table does not tell it; see `Table.tone`."""
 
     @property
     def terminal(self) -> bool:
@@ -81,19 +93,21 @@ class State(Generic[S]):
         return self.rank is Rank.TERMINAL
 
 
-def state(name: S, doc: str, *, turn: str | None = None, within: Deadline | None = None) -> State[S]:
+def state(
+    name: S, doc: str, *, turn: str | None = None, within: Deadline | None = None, tone: Tone | None = None
+) -> State[S]:
     """A state that has to be left: `turn` says by whom, `within` by when."""
-    return State(name, doc, Rank.ACTIVE, turn, within)
+    return State(name, doc, Rank.ACTIVE, turn, within, tone)
 
 
-def rest(name: S, doc: str) -> State[S]:
+def rest(name: S, doc: str, *, tone: Tone | None = None) -> State[S]:
     """A state that may last for ever although the machine can go on."""
-    return State(name, doc, Rank.RESTING)
+    return State(name, doc, Rank.RESTING, tone=tone)
 
 
-def end(name: S, doc: str) -> State[S]:
+def end(name: S, doc: str, *, tone: Tone | None = None) -> State[S]:
     """A terminal state."""
-    return State(name, doc, Rank.TERMINAL)
+    return State(name, doc, Rank.TERMINAL, tone=tone)
 
 
 class Stay(Enum):
@@ -253,6 +267,25 @@ class Table(Generic[S, D]):
     def entry(self, name: S) -> State[S]:
         """What the table says about a state."""
         return next(entry for entry in self.states if entry.name == name)
+
+    def tone(self, name: S) -> Tone:
+        """Return how a state looks: as it was declared, or else by its place in the table."""
+        entry = self.entry(name)
+        if entry.tone is not None:
+            return entry.tone
+        return self._tone_of_end(name) if entry.terminal else self._tone_of_live(entry)
+
+    def _tone_of_end(self, name: S) -> Tone:
+        leads = {row.event for row in self.rows if row.act is Act.MOVE and row.target == name}
+        stops = {type_of(event) for event in self.stop}
+        if self.spine and name == self.spine[-1]:
+            timers = {event for event in self.events if event.kind is Kind.TIMER}
+            return Tone.STOPPED if leads <= timers | stops else Tone.GOOD
+        return Tone.STOPPED if leads <= stops else Tone.BAD
+
+    def _tone_of_live(self, entry: State[S]) -> Tone:
+        begins = entry.name == self.initial and len(self.spine) != 2
+        return Tone.WAITING if begins or entry.rank is Rank.RESTING else Tone.ACTIVE
 
     def rows_at(self, source: S, event: type[Event]) -> tuple[Row[S, D], ...]:
         """The rows that speak of this state and event, in the order in which they are tried."""

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from interlock.machine import Tone
 from interlock.store.records import Entry, StepLine
-from interlock.systems.catalogue import Meaning
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import AttemptView, JobSpec, JobView, QueueView
 from interlock.wire.runs import RunJobView, RunSpec, RunView
@@ -275,7 +275,7 @@ class MachineView(_Out, frozen=True, kw_only=True):
     states: tuple[str, ...]
     terminal: tuple[str, ...]
     fingerprint: str
-    meanings: dict[str, Meaning]
+    meanings: dict[str, Tone]
     """How each state looks to people."""
     recorded: bool = True
     """Whether the store keeps records of it; others live inside of a record of another kind."""

@@ -23,6 +23,7 @@ from interlock.machine import (
     Deadline,
     Event,
     Machine,
+    Tone,
     command,
     consequence,
     end,
@@ -65,8 +66,9 @@ STANDING = Machine[StandingState, None](
     spine=(WATCHED, QUARANTINED, CLEARED),
     stop=(lift,),
     states=(
-        state(WATCHED, "It is given work, and what it loses is counted.", turn="orchestrator", within=MEMORY),
-        state(QUARANTINED, "It is given no work.", turn="operator", within=SENTENCE),
+        state(WATCHED, "It is given work, and what it loses is counted.",
+              turn="orchestrator", within=MEMORY, tone=Tone.ACTIVE),
+        state(QUARANTINED, "It is given no work.", turn="operator", within=SENTENCE, tone=Tone.BAD),
         end(CLEARED, "What it has lost is forgotten."),
     ),
     rows=(

@@ -20,7 +20,6 @@ from interlock.server.routes import Call, Confined, Route
 from interlock.store.contract import Store
 from interlock.store.records import Query
 from interlock.systems.access.principals import Role
-from interlock.systems.catalogue import meanings_of
 
 SVG = "image/svg+xml"
 COUNTED = 10_000
@@ -126,7 +125,7 @@ def _in_short(machine: Machine[Any, Any]) -> MachineView:
         states=tuple(state.name for state in blueprint.states),
         terminal=tuple(sorted(str(state) for state in machine.terminal)),
         fingerprint=blueprint.fingerprint,
-        meanings=meanings_of(blueprint),
+        meanings={str(state): tone for state, tone in machine.tones.items()},
     )
 
 

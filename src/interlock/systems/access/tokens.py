@@ -29,6 +29,7 @@ from interlock.machine import (
     Deadline,
     Event,
     Machine,
+    Tone,
     command,
     end,
     ignore,
@@ -73,7 +74,7 @@ TOKEN = Machine[TokenState, None](
     spine=(ACTIVE, ROTATING, EXPIRED),
     stop=(revoke,),
     states=(
-        state(ACTIVE, "Whoever has it is let in.", turn="admin", within=LIFETIME),
+        state(ACTIVE, "Whoever has it is let in.", turn="admin", within=LIFETIME, tone=Tone.ACTIVE),
         state(ROTATING, "Its new secret and its old one both let in.", turn="clock", within=OVERLAP),
         end(REVOKED, "Somebody has taken it back."),
         end(EXPIRED, "Its time is over."),

@@ -19,7 +19,7 @@ from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InvalidJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
-from interlock.machine import Event, Machine, Refusal, command, ignore, on, rest, state
+from interlock.machine import Event, Machine, Refusal, Tone, command, ignore, on, rest, state
 from interlock.store.contract import Store
 from interlock.store.records import Change, Commit, Key, Query, Record
 from interlock.store.validation import MAX_ID
@@ -54,8 +54,8 @@ QUEUE = Machine[QueueState, None](
     spine=(OPEN, PAUSED),
     stop=(resume,),
     states=(
-        rest(OPEN, "Its jobs are given to workers."),
-        state(PAUSED, "Its jobs wait; those that run go on.", turn="operator"),
+        rest(OPEN, "Its jobs are given to workers.", tone=Tone.ACTIVE),
+        state(PAUSED, "Its jobs wait; those that run go on.", turn="operator", tone=Tone.WAITING),
     ),
     rows=(
         on(pause, OPEN, PAUSED, owner="operator", why="What the jobs need is away, or must be left alone."),

@@ -44,6 +44,7 @@ from interlock.machine import (
     Deadline,
     Event,
     Machine,
+    Tone,
     command,
     consequence,
     end,
@@ -93,10 +94,10 @@ CACHE = Machine[CacheState, None](
     stop=(remove,),
     states=(
         state(SAVING, "On its way; no record says so, for it is written when all of it is there.",
-              turn="orchestrator"),
+              turn="orchestrator", tone=Tone.ACTIVE),
         state(KEPT, "Whoever asks for its key is given it.", turn="orchestrator", within=UNUSED),
         end(EXPIRED, "Nobody has used it for long."),
-        end(EVICTED, "Newer ones needed its room."),
+        end(EVICTED, "Newer ones needed its room.", tone=Tone.STOPPED),
         end(REMOVED, "Somebody did not want it any more."),
     ),
     rows=(

@@ -18,22 +18,31 @@ from itertools import pairwise
 
 import msgspec
 
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB
+from interlock.machine import Tone
 from interlock.wire.runs import RunJobView, RunView
 
 MOST_DRAWN = 60
 
 MARKS: Mapping[str, str] = {
     "WAITING": "◌",
-    "PENDING": "○",
-    "RUNNING": "●",
+    job.PENDING: "○",
+    job.RUNNING: "●",
     "STOPPING": "◍",
-    "COMPLETED": "✓",
-    "FAILED": "✗",
-    "CANCELED": "⊘",
+    job.COMPLETED: "✓",
+    job.FAILED: "✗",
+    job.CANCELED: "⊘",
     "SKIPPED": "↷",
 }
 """How a job stands, in one character; WAITING and STOPPING are said of its place in the run."""
-_WORST_FIRST = ("FAILED", "CANCELED", "STOPPING", "RUNNING", "PENDING", "WAITING", "COMPLETED")
+TONES: Mapping[str, Tone] = {
+    **{str(state): tone for state, tone in JOB.tones.items()},
+    "WAITING": Tone.WAITING,
+    "STOPPING": Tone.STOPPED,
+}
+"""How a job in its run looks."""
+_WORST_FIRST = (job.FAILED, job.CANCELED, "STOPPING", job.RUNNING, job.PENDING, "WAITING", job.COMPLETED)
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

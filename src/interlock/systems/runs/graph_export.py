@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from xml.sax.saxutils import escape
 
+from interlock.machine import Tone
 from interlock.machine.draw.theme import DARK, FONTS, LIGHT, Mode
 from interlock.systems.runs.graph import (
+    TONES,
     Graph,
     Layers,
     Node,
@@ -21,14 +23,13 @@ ROOT = "interlock-run"
 HEIGHT, APART, GAP, MARGIN, HEADING = 40.0, 14.0, 56.0, 20.0, 44.0
 LETTER, LEAST, MOST = 7.2, 90.0, 320.0
 TITLE_LETTER = 8.6
-_SVG_COLOURS: Mapping[str, tuple[str, str]] = {
-    "COMPLETED": ("#15803d", "#4ade80"),
-    "FAILED": ("#b91c1c", "#f87171"),
-    "CANCELED": ("#92590a", "#e0b062"),
-    "STOPPING": ("#92590a", "#e0b062"),
-    "RUNNING": ("#1d5fd1", "#7ab3ff"),
+_COLOURS: Mapping[Tone, tuple[str, str]] = {
+    Tone.GOOD: ("#15803d", "#4ade80"),
+    Tone.BAD: ("#b91c1c", "#f87171"),
+    Tone.STOPPED: ("#92590a", "#e0b062"),
+    Tone.ACTIVE: ("#1d5fd1", "#7ab3ff"),
 }
-"""By state, in light and in dark mode; all others are muted."""
+"""By tone, in light and in dark mode; what waits is muted."""
 
 
 def draw_svg(graph: Graph, title: str, note: Callable[[Node], str]) -> str:
@@ -127,18 +128,17 @@ def _rules(mode: Mode, which: int) -> Iterator[str]:
     yield f".{ROOT} .note, .{ROOT} .mark {{ fill: {mode.muted} }}"
     yield f".{ROOT} .line {{ stroke: {mode.edge} }}"
     yield f".{ROOT} .box {{ fill: {mode.box}; stroke: {mode.edge} }}"
-    for state, colours in _SVG_COLOURS.items():
-        yield f".{ROOT} .{state} .box {{ stroke: {colours[which]} }}"
-        yield f".{ROOT} .{state} .mark {{ fill: {colours[which]} }}"
+    for state, tone in TONES.items():
+        if tone in _COLOURS:
+            yield f".{ROOT} .{state} .box {{ stroke: {_COLOURS[tone][which]} }}"
+            yield f".{ROOT} .{state} .mark {{ fill: {_COLOURS[tone][which]} }}"
 
 
-_STROKE_COLOURS: Mapping[str, str] = {
-    "COMPLETED": "#15803d",
-    "FAILED": "#b91c1c",
-    "CANCELED": "#92590a",
-    "STOPPING": "#92590a",
-    "RUNNING": "#1d5fd1",
-}
+def _stroke(node: Node) -> str:
+    """Return the colour of a node in light mode; empty where it is muted."""
+    return _COLOURS.get(TONES.get(node.state, Tone.WAITING), ("", ""))[0]
+
+
 # Mermaid's own way to write a character that it would otherwise read as syntax.
 _CODES = {character: f"#{ord(character)};" for character in "#;:\"'<>&{}[]()|\\`%*_~"}
 
@@ -149,7 +149,7 @@ def draw_mermaid(graph: Graph, note: Callable[[Node], str]) -> str:
     lines = ["flowchart LR"]
     for node in graph.nodes:
         lines.append(f'    {ids[node.name]}["{_coded(_said(node, note))}"]')
-        if colour := _STROKE_COLOURS.get(node.state):
+        if colour := _stroke(node):
             lines.append(f"    style {ids[node.name]} stroke:{colour},stroke-width:2px")
     for name, needs in drawn_needs(graph).items():
         lines += [f"    {ids[need]} --> {ids[name]}" for need in needs]
@@ -161,7 +161,7 @@ def draw_dot(graph: Graph, title: str, note: Callable[[Node], str]) -> str:
     lines = ["digraph run {", f"  label={_quoted(title)};", "  rankdir=LR;"]
     lines.append('  node [shape=box, style=rounded, fontname="sans-serif"];')
     for node in graph.nodes:
-        colour = f", color={_quoted(_STROKE_COLOURS[node.state])}" if node.state in _STROKE_COLOURS else ""
+        colour = f", color={_quoted(stroke)}" if (stroke := _stroke(node)) else ""
         lines.append(f"  {_quoted(node.name)} [label={_quoted(_said(node, note))}{colour}];")
     for name, needs in drawn_needs(graph).items():
         lines += [f"  {_quoted(need)} -> {_quoted(name)};" for need in needs]

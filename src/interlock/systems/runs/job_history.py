@@ -21,6 +21,7 @@ from interlock.machine import (
     STAY,
     Deadline,
     Machine,
+    Tone,
     command,
     consequence,
     end,
@@ -65,9 +66,9 @@ HISTORY = Machine[HistoryState, None](
     stop=(forget,),
     states=(
         state(STEADY, "It has passed and failed on none of the latest commits.",
-              turn="orchestrator", within=MEMORY),
+              turn="orchestrator", within=MEMORY, tone=Tone.GOOD),
         state(FLAKY, "It has passed and failed on one of the latest commits.",
-              turn="orchestrator", within=MEMORY),
+              turn="orchestrator", within=MEMORY, tone=Tone.BAD),
         end(FORGOTTEN, "There is no such job any more."),
     ),
     rows=(

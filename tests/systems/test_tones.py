@@ -1,31 +1,30 @@
-"""How each state looks to people: read off the table, and named where a table cannot tell."""
+"""How each state looks to people: read off the table, and declared where a table cannot tell."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 
 import pytest
 
-from interlock.machine import Deadline, Machine, blueprint_of, command, end, ignore, on, state, timer
-from interlock.systems.catalogue import JOURNALLED, NAMED, Meaning, meanings_of
+from interlock.machine import Deadline, Machine, Tone, command, end, ignore, on, state, timer
+from interlock.systems.catalogue import JOURNALLED
 
 EVERY = dict(JOURNALLED)
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
-def test_every_state_of_every_machine_has_a_meaning(name: str) -> None:
-    blueprint = blueprint_of(EVERY[name])
-    found = meanings_of(blueprint)
-    assert list(found) == [one.name for one in blueprint.states]
-    assert set(found.values()) <= set(Meaning)
+def test_every_state_of_every_machine_has_a_tone(name: str) -> None:
+    machine = EVERY[name]
+    assert tuple(machine.tones) == machine.states
+    assert set(machine.tones.values()) <= set(Tone)
 
 
-def test_what_is_named_exists_and_is_not_what_the_table_says_anyway() -> None:
-    for name, named in NAMED.items():
-        blueprint = blueprint_of(EVERY[name])
-        assert set(named) <= {one.name for one in blueprint.states}, name
-        read_off = meanings_of(blueprint, named={})
-        assert not [one for one in named if read_off[one] is named[one]], name
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_a_tone_is_declared_only_where_the_table_would_say_another(name: str) -> None:
+    table = EVERY[name].table
+    silent = replace(table, states=[replace(entry, tone=None) for entry in table.states])
+    assert not [entry.name for entry in table.states if entry.tone and silent.tone(entry.name) is entry.tone]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +45,12 @@ def test_what_is_named_exists_and_is_not_what_the_table_says_anyway() -> None:
     ],
 )
 def test_states_look_as_people_expect(name: str, expected: str) -> None:
-    found = meanings_of(blueprint_of(EVERY[name]))
-    assert " ".join(f"{one} {meaning}" for one, meaning in found.items()) == expected
+    found = EVERY[name].tones
+    assert " ".join(f"{one} {tone}" for one, tone in found.items()) == expected
 
 
 def test_a_run_that_was_reported_looks_neither_good_nor_bad_for_it_may_have_failed() -> None:
-    found = meanings_of(blueprint_of(EVERY["run"]))
+    found = EVERY["run"].tones
     assert (found["REPORTED"], found["SUCCESS"], found["FAILED"]) == ("stopped", "good", "bad")
 
 
@@ -97,7 +96,7 @@ ORDER = Machine[Order, None](
 
 
 def test_a_machine_that_a_user_declares_is_read_off_its_table() -> None:
-    assert meanings_of(blueprint_of(ORDER)) == {
+    assert ORDER.tones == {
         "placed": "waiting",
         "packing": "active",
         "shipped": "good",
