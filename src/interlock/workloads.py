@@ -20,7 +20,7 @@ from interlock.errors import InterlockError
 from interlock.systems.fleet.agent_client import CA, CERT, KEY, TOKEN, Access, over_grpc
 from interlock.systems.fleet.driver import Drive, Driver, Hands
 from interlock.systems.fleet.member import Lines, Reference
-from interlock.systems.fleet.outcome import LEVEL, Live, WorkloadResult, in_short, line_of
+from interlock.systems.fleet.outcome import LEVEL, Progress, WorkloadResult, in_short, line_of
 from interlock.systems.fleet.report import files_of
 from interlock.systems.fleet.spec import DRIVE_S, NEVER_AGAIN, QUEUE, TASK, Verdict, WorkloadSpec, checked
 from interlock.wire.workloads import WorkloadFailed
@@ -50,7 +50,7 @@ async def drive_workload(workload: WorkloadSpec, *, ctx: Context) -> WorkloadRes
 class Watcher:
     """Whoever looks on in the same process; this one looks away."""
 
-    def show(self, live: Live) -> None:
+    def show(self, live: Progress) -> None:
         """How it goes, every second."""
 
     def save(self, result: WorkloadResult, files: Mapping[str, bytes]) -> None:
@@ -87,7 +87,7 @@ def prepared(
             facts={"job_id": ctx.job_id, "attempt": ctx.attempt},
         )
 
-    def news(live: Live) -> None:
+    def news(live: Progress) -> None:
         _show(ctx, live)
         watcher.show(live)
 
@@ -138,7 +138,7 @@ async def driven(drive: Drive, ctx: Context) -> WorkloadResult:
         await asyncio.wait((watching,))
 
 
-def _show(ctx: Context, live: Live) -> None:
+def _show(ctx: Context, live: Progress) -> None:
     duration_s = live.duration_s or None
     elapsed_s = min(live.elapsed_s, duration_s or live.elapsed_s)
     ctx.progress(round(elapsed_s, 1), duration_s, live.sentence)

@@ -11,7 +11,7 @@ from tests.cli.shop import Ask, Shop
 from tests.waiting import PATIENCE_S
 
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.quarantine import Lost
+from interlock.systems.quarantine import LostWork
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Succeeded
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, Source
 
@@ -108,7 +108,9 @@ def test_what_a_rerun_would_execute_is_shown_and_nothing_is_done(shop: Shop, ask
 def test_a_quarantined_worker_is_shown_and_lifted(shop: Shop, ask: Ask) -> None:
     async def quarantine(port: EmbeddedOrchestrator) -> None:
         for number in range(3):
-            await port.here.quarantine.count([Lost(runner="build-7", job_id=f"j_{number}", attempt="1.1")])
+            await port.here.quarantine.count(
+                [LostWork(runner="build-7", job_id=f"j_{number}", attempt="1.1")]
+            )
 
     shop.do(quarantine)
     runner, state, occasions, _, lost = ask("worker", "quarantined").stdout.rstrip("\n").split("\t")

@@ -54,7 +54,7 @@ async def hooked() -> AsyncIterator[Running]:
         RULE,
     )
     async with running(settings=any_port(tokens_required=True), orchestration=settings(*rules)) as one:
-        one.parts.runtime.runs.preparing.planners["workflow"] = WorkflowPlanner()
+        one.parts.runtime.runs.preparation.planners["workflow"] = WorkflowPlanner()
         yield one
 
 

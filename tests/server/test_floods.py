@@ -80,7 +80,7 @@ async def hooked() -> AsyncIterator[Running]:
     """A server with tokens and webhooks."""
     settings = any_port(tokens_required=True, max_concurrent=CROWD)
     async with running(settings=settings, orchestration=SETTINGS) as one:
-        one.parts.runtime.runs.preparing.planners["workflow"] = WorkflowPlanner()
+        one.parts.runtime.runs.preparation.planners["workflow"] = WorkflowPlanner()
         yield one
 
 
@@ -195,7 +195,7 @@ async def test_an_unknown_webhook_is_answered_like_a_bad_signature(hooked: Runni
 async def test_the_oldest_unfinished_webhook_makes_room_for_a_good_one() -> None:
     settings = any_port(max_signed=2)
     async with running(settings=settings, orchestration=SETTINGS) as server:
-        server.parts.runtime.runs.preparing.planners["workflow"] = WorkflowPlanner()
+        server.parts.runtime.runs.preparation.planners["workflow"] = WorkflowPlanner()
         async with held(server, [post("/api/webhooks/github", SIGNED)] * 3) as (oldest, second, third):
             assert (await oldest.all()).startswith(b"HTTP/1.1 408")
             assert (await github(server.client(), push())).status_code == 202

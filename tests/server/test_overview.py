@@ -21,7 +21,7 @@ from interlock.server.overview import LEAST_FAILURES, LEAST_GROWTH
 from interlock.store.records import Page, Query
 from interlock.systems.access.principals import Role
 from interlock.systems.figures import figures
-from interlock.systems.quarantine import Lost, QuarantineSettings
+from interlock.systems.quarantine import LostWork, QuarantineSettings
 from interlock.systems.settings import Settings
 from interlock.wire.jobs import RetryRule
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Heartbeat, Succeeded
@@ -147,7 +147,7 @@ async def test_a_worker_that_went_silent_is_found_before_it_is_written_off(serve
 
 
 async def test_a_quarantined_runner_is_found_until_it_is_lifted(server: Running) -> None:
-    await server.parts.runtime.quarantine.count([Lost(runner="runner-7", job_id="j_1", attempt="1.1")])
+    await server.parts.runtime.quarantine.count([LostWork(runner="runner-7", job_id="j_1", attempt="1.1")])
     finding = (await found(server))["runner_quarantined"]
     assert finding["sentence"].startswith("runner-7 is quarantined until ")
     assert finding["remedy"] == {
@@ -366,7 +366,7 @@ async def test_a_confined_token_is_told_of_its_own_queues_only() -> None:
         for queue in ("mine", "theirs", "zebra"):
             for _ in range(3):
                 await server.submit(queue=queue)
-        await runtime.quarantine.count([Lost(runner="zebra", job_id="j_1", attempt="1.1")])
+        await runtime.quarantine.count([LostWork(runner="zebra", job_id="j_1", attempt="1.1")])
         server.jump(60)
         mine = server.client(await server.token(Role.VIEWER, "mine", queues=("mine",)))
         told = await found(server, mine)

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from tests.server.running import Running, running
 
-from interlock.systems.quarantine import Lost, QuarantineSettings
+from interlock.systems.quarantine import LostWork, QuarantineSettings
 from interlock.systems.settings import Settings
 
 
@@ -24,7 +24,7 @@ async def test_a_quarantined_runner_is_told_so_until_somebody_lifts_it(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     quarantine = server.parts.runtime.quarantine
-    await quarantine.count([Lost(runner="runner-7", job_id="j_1", attempt="1.1")])
+    await quarantine.count([LostWork(runner="runner-7", job_id="j_1", attempt="1.1")])
     await server.submit()
     asked = {"runner_id": "runner-7#2", "queues": ["default"], "limit": 1, "wait_s": 0.0}
     held = (await client.post("/api/runner/lease", json=asked)).json()

@@ -50,7 +50,7 @@ async def hooked() -> AsyncIterator[Running]:
     """A server that asks for tokens, and takes webhooks without."""
     guarded = any_port(tokens_required=True)
     async with running(settings=guarded, orchestration=SETTINGS) as one:
-        one.parts.runtime.runs.preparing.planners["workflow"] = WorkflowPlanner()
+        one.parts.runtime.runs.preparation.planners["workflow"] = WorkflowPlanner()
         yield one
 
 
@@ -222,7 +222,7 @@ async def test_without_a_secret_nothing_is_taken_however_it_is_signed() -> None:
 async def test_whoever_guesses_signatures_is_slowed_down_and_good_ones_go_on() -> None:
     few = any_port(stranger_rate=Rate(0.001, 3))
     async with running(settings=few, orchestration=SETTINGS) as server:
-        server.parts.runtime.runs.preparing.planners["workflow"] = WorkflowPlanner()
+        server.parts.runtime.runs.preparation.planners["workflow"] = WorkflowPlanner()
         client, wrong = server.client(), Secret(b"a wrong guess, really")
         codes = [(await github(client, push(), secret=wrong)).status_code for _ in range(5)]
         assert codes == [401, 401, 401, 429, 429]

@@ -18,7 +18,7 @@ from interlock.systems.orchestrator.submission import release
 from interlock.systems.runs import body as letters
 from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate, RunFacts
-from interlock.systems.runs.reconciler import Order, follow
+from interlock.systems.runs.reconciler import Order, decide_order
 from interlock.verify.environments import REDUCED, model_of
 from interlock.verify.model_checker import check
 from interlock.verify.models import job_decisions
@@ -87,7 +87,7 @@ def test_an_order_to_stop_that_makes_the_job_and_lets_runners_have_it(
         if job.record is None:
             release(job)
         else:
-            follow(order, job)
+            decide_order(order, job)
 
     monkeypatch.setattr(job_decisions, "follow", forgetful)
     assert first_broken_claim("mutant-run-is-stopped") == "whatever a stopped run has left is being stopped"

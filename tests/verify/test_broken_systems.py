@@ -98,7 +98,7 @@ def test_trees_that_nobody_tends_are_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.long
 def test_a_simulation_that_hears_whoever_speaks_of_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    hear = reconciler.hear
+    hear = reconciler.decide_message
 
     def unfenced(draft: SimulationAggregate, speaker: Speaker, *rest: Any) -> Any:
         pulse = draft.pulse
@@ -106,7 +106,7 @@ def test_a_simulation_that_hears_whoever_speaks_of_it_is_noticed(monkeypatch: py
             speaker = Speaker(draft.id, pulse.execution, pulse.attempt, pulse.worker_id)
         return hear(draft, speaker, *rest)
 
-    monkeypatch.setattr(reconciler, "hear", unfenced)
+    monkeypatch.setattr(reconciler, "decide_message", unfenced)
     assert claim_broken("lab", "deaths", hours=2.0, first=4, but=SETTLES) == judge_simulations.RIGHTFUL
 
 

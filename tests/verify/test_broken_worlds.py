@@ -19,7 +19,7 @@ from interlock.systems.orchestrator.orchestrator import Orchestrator
 from interlock.systems.orchestrator.tokens import Token
 from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate
-from interlock.systems.runs.reconciler import Keeper
+from interlock.systems.runs.reconciler import RunReconciler
 from interlock.systems.runtime import Runtime
 from interlock.verify.models import job_judge
 from interlock.verify.models.run_decisions import APPROVED_FIRST
@@ -170,10 +170,10 @@ def test_a_commit_that_is_not_recognised_as_ones_own_is_noticed(monkeypatch: pyt
 def test_a_keeper_that_does_not_listen_to_the_jobs_of_its_runs_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def deaf(_self: Keeper, *, limit: int = 0) -> int:
+    async def deaf(_self: RunReconciler, *, limit: int = 0) -> int:
         return limit * 0
 
-    monkeypatch.setattr(Keeper, "hear", deaf)
+    monkeypatch.setattr(RunReconciler, "hear", deaf)
     assert claim_broken("ci", "none", hours=0.5) == SETTLES
 
 

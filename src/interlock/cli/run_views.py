@@ -25,7 +25,7 @@ from interlock.lifecycles.run import RunState
 from interlock.remote.interfaces import Reach, RunsApi
 from interlock.systems.orchestrator.ids import drawn_at
 from interlock.systems.runs.failure_analysis import FlakyJob
-from interlock.systems.runs.graph import MARKS, Node, graph_of
+from interlock.systems.runs.graph import MARKS, Node, run_graph
 from interlock.systems.runs.graph_text import Piece, draw_text
 from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.systems.runs.search import FoundRuns, found_runs
@@ -455,7 +455,7 @@ def show_graph(store: str | None, text: str, form: Format) -> None:
     view, now = ask(store, work)
     match str(form):
         case "json":
-            print_struct(graph_of(view, most=WIDE))
+            print_struct(run_graph(view, most=WIDE))
         case "text":
             width = shutil.get_terminal_size().columns if output.on_terminal() else WIDE
             for line in drawn(view, now, width):
@@ -467,7 +467,7 @@ def show_graph(store: str | None, text: str, form: Format) -> None:
 def _written(form: str, view: RunView, now: datetime) -> str:
     from interlock.systems.runs import graph_export
 
-    graph, note = graph_of(view), partial(span_of, now=now)
+    graph, note = run_graph(view), partial(span_of, now=now)
     title = heading(view)
     match form:
         case "svg":
@@ -480,7 +480,7 @@ def _written(form: str, view: RunView, now: datetime) -> str:
 
 def drawn(view: RunView, now: datetime, width: int) -> Iterator[Sequence[Piece]]:
     """A heading, the graph, and what was left out."""
-    graph = graph_of(view)
+    graph = run_graph(view)
     yield [Piece(heading(view))]
     yield from draw_text(graph, width, partial(span_of, now=now))
     if graph.left_out:

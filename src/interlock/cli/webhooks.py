@@ -62,7 +62,7 @@ def try_out(
 
     from interlock.cli.output import print_json
     from interlock.errors import InvalidSettings
-    from interlock.systems.runs.reporting.report import Word
+    from interlock.systems.runs.reporting.report import RunStatus
     from interlock.systems.runs.settings import WebhookReporting
     from interlock.systems.runs.webhook_security import networks, signing_keys
 
@@ -72,13 +72,13 @@ def try_out(
             "There is no secret to sign with.",
             todo="Name the variable (--secret-env) or the file (--secret-file) that holds it.",
         )
-    if word not in list(Word):
-        raise typer.BadParameter(f"{word!r} is none of {', '.join(Word)}", param_hint="--word")
+    if word not in list(RunStatus):
+        raise typer.BadParameter(f"{word!r} is none of {', '.join(RunStatus)}", param_hint="--word")
     try:
         networks(allow or ())
     except ValueError as fault:
         raise typer.BadParameter(str(fault), param_hint="--allow") from None
-    report = _sample(Word(word))
+    report = _sample(RunStatus(word))
     said = WebhookReporting(name="test", url=url, keys=keys, words=(word,), allow=tuple(allow or ()))
     refused = asyncio.run(_told(said, report))
     if as_json:
@@ -98,13 +98,13 @@ async def _now() -> datetime:
 
 async def _told(settings: WebhookReporting, report: Report) -> str:
     """Why the receiver has not taken it; empty when it has."""
-    from interlock.systems.runs.reporting.report import NotTold
+    from interlock.systems.runs.reporting.report import DeliveryFailed
     from interlock.systems.runs.reporting.webhook import WebhookReporter
 
     reporter = WebhookReporter(settings, _now)
     try:
         await reporter.tell(report, "")
-    except NotTold as error:
+    except DeliveryFailed as error:
         return error.sentence
     finally:
         await reporter.close()
@@ -114,10 +114,10 @@ async def _told(settings: WebhookReporting, report: Report) -> str:
 def _sample(word: object) -> Report:
     from datetime import UTC, datetime
 
-    from interlock.systems.runs.reporting.report import Report, Word
+    from interlock.systems.runs.reporting.report import Report, RunStatus
     from interlock.wire.runs import RunView, Source
 
-    told = Word(str(word))
+    told = RunStatus(str(word))
     now = datetime.now(UTC)
     run = RunView(
         id="r_000000000000",

@@ -21,7 +21,7 @@ from interlock.systems.supervisor.workers import (
     LIVING,
     MAX_SCANNED,
     found_workers,
-    meant,
+    matching_workers,
     unknown_worker,
 )
 from interlock.wire.filters import WorkerFilter, read_worker_filter
@@ -178,7 +178,7 @@ def carry_out(
 
     async def choose(port: Reach) -> list[WorkerView]:
         if by_filter:
-            return await _found(port, meant(read_worker_filter(" ".join(words)), order.verb))
+            return await _found(port, matching_workers(read_worker_filter(" ".join(words)), order.verb))
         named = [await _named(port.here.workers, word) for word in words]
         return list({view.id: view for view in named}.values())
 

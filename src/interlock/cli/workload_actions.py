@@ -33,7 +33,7 @@ from interlock.remote.search import find
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.fleet.agent_client import Access
-from interlock.systems.fleet.outcome import AgentLive, Live, WorkloadResult, lives_in
+from interlock.systems.fleet.outcome import AgentProgress, Progress, WorkloadResult, progress_in
 from interlock.systems.fleet.spec import TASK, Verdict, WorkloadSpec, spec_of
 from interlock.systems.fleet.workload_file import read_workload
 from interlock.text import counted
@@ -85,7 +85,7 @@ class Onlooker(Watcher):
         title = f"{spec.name} on {counted(len(spec.agents), 'agent')}"
         self.screen = Silent() if as_json else Screen(title) if on_terminal() else Lines()
 
-    def show(self, live: Live) -> None:
+    def show(self, live: Progress) -> None:
         """How it goes now."""
         self.screen.show(live)
 
@@ -266,7 +266,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     result: WorkloadResult | None = None
     driven: bool = True
     """Whether a controller has a live lease of the job; without a server nobody notices that one is gone."""
-    heard: Live | None = None
+    heard: Progress | None = None
     """The last second that its log tells of, when it has ended and nobody was left to save a result."""
 
 
@@ -345,7 +345,7 @@ def watch(store: str | None, text: str, *, as_json: bool) -> int:
     return ask(store, work)
 
 
-async def _lives(reach: Reach, found: JobView) -> AsyncIterator[Live]:
+async def _lives(reach: Reach, found: JobView) -> AsyncIterator[Progress]:
     """Every second that the log tells of, and the agents as they are known, until the job has ended.
 
     Without a server nobody else may be there to notice that its controller is gone.
@@ -358,16 +358,16 @@ async def _lives(reach: Reach, found: JobView) -> AsyncIterator[Live]:
         view = await reach.here.jobs.get(found.id)
         members = await _agents(reach, found.id)
         async for chunk in chunks():
-            for live in lives_in(chunk):
+            for live in progress_in(chunk):
                 yield _with_members(live, members)
         if has_ended(view):
             return
         await asyncio.sleep(POLL_S)
 
 
-def _with_members(live: Live, members: tuple[WorkloadView, ...]) -> Live:
+def _with_members(live: Progress, members: tuple[WorkloadView, ...]) -> Progress:
     known = tuple(
-        AgentLive(agent=each.agent, state=(each.final or each.state).lower(), operations=each.operations)
+        AgentProgress(agent=each.agent, state=(each.final or each.state).lower(), operations=each.operations)
         for each in members
     )
     return msgspec.structs.replace(live, members=known)
@@ -409,13 +409,13 @@ async def _result(reach: Reach, view: JobView) -> WorkloadResult | None:
     return None
 
 
-async def _heard(reach: Reach, view: JobView) -> Live | None:
+async def _heard(reach: Reach, view: JobView) -> Progress | None:
     """What there is of a workload whose controller was killed: it told its log every second."""
     if not has_ended(view):
         return None
-    last: Live | None = None
+    last: Progress | None = None
     async for chunk in reach.new_chunks(view.id)():
-        last = next(reversed(list(lives_in(chunk))), last)
+        last = next(reversed(list(progress_in(chunk))), last)
     return last
 
 

@@ -34,7 +34,7 @@ from interlock.systems.figures import figures
 from interlock.systems.kinds import OURS, Lifecycles
 from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.runs.planning.git import Repositories
-from interlock.systems.runs.triggers import OnceOnly, Triggers
+from interlock.systems.runs.triggers import IdempotentSubmitter, Triggers
 from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 
@@ -80,7 +80,7 @@ class Parts:
         self.waiting_room = LongPoll(runtime.store)
         self.hearing = MessageCoalescer(runtime.orchestrator.hear)
         edges = runtime.settings.runs
-        self.triggers = Triggers(OnceOnly(runtime.runs), edges.triggers, runtime.engine.clock)
+        self.triggers = Triggers(IdempotentSubmitter(runtime.runs), edges.triggers, runtime.engine.clock)
         self.broadcast = Broadcast(runtime.store, self.following)
         self.readers = Readers()
         self.bells = WorkerWakeups(self.following)
@@ -191,7 +191,7 @@ class Parts:
         return await self.runtime.figures.round(self.broadcast.feed) + await self.runtime.figures.sweep()
 
     async def _retain(self) -> int:
-        await self.runtime.runs.analysing.sweep(limit=SWEEP)
+        await self.runtime.runs.analyser.sweep(limit=SWEEP)
         batch = await self.runtime.retain(self.settings.retention)
         self.metrics.pruned(self.runtime.pruned)
         return batch

@@ -124,7 +124,7 @@ class StandingBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     reason: str = ""
 
 
-class Lost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LostWork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Word that a runner was not heard of in time."""
 
     runner: str
@@ -234,7 +234,7 @@ class Quarantine:
         await commit_with_recovery(self._engine.store, self._engine.committer, arrived)
         return len(taken)
 
-    async def count(self, words: Iterable[Lost]) -> None:
+    async def count(self, words: Iterable[LostWork]) -> None:
         """Count what runners have lost: each job once, so that it may be told twice.
 
         A runner that dies loses all it had at once. Its record is changed once for all of it, because each
@@ -341,8 +341,8 @@ class Quarantine:
         return next(iter((await self._engine.store.find(query)).records), None)
 
 
-def _word(message: Record) -> Lost:
-    return msgspec.json.decode(msgspec.json.decode(message.body, type=OutboxMessage).payload, type=Lost)
+def _word(message: Record) -> LostWork:
+    return msgspec.json.decode(msgspec.json.decode(message.body, type=OutboxMessage).payload, type=LostWork)
 
 
 def body_of(record: Record) -> StandingBody:

@@ -13,7 +13,7 @@ from tests.server.loads import finished
 from interlock.systems.access.principals import Principal, Role
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.fleet.workloads import workload_id_of
-from interlock.systems.quarantine import Lost
+from interlock.systems.quarantine import LostWork
 from interlock.wire.jobs import SHELL, JobSpec, JobView
 from interlock.wire.runner import ClaimRequest, Grant
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView, Source
@@ -87,7 +87,7 @@ def lease(world: World) -> Grant:
     request = ClaimRequest(runner_id=RUNNER, limit=500, queues=("default",))
     grants: list[Grant] = world.run(here.orchestrator.claim(request))
     grant = next(grant for grant in grants if grant.job_id == job_id)
-    lost = Lost(runner=UNLUCKY, job_id=job_id, attempt="1.1")
+    lost = LostWork(runner=UNLUCKY, job_id=job_id, attempt="1.1")
     beside: dict[str, Callable[[], Any]] = {
         "artifacts": lambda: here.artifacts.keep(grant.token, RUNNER, ARTIFACT, _pieces(b"well")),
         "caches": lambda: here.caches.keep(grant.token, RUNNER, SAVED, _pieces(b"wheels")),

@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE_S, until, until_so
 from interlock.systems.fleet.agent_client import NOTHING_NEEDED, Access, Line, over_grpc
 from interlock.systems.fleet.driver import Drive, Driver, Hands
 from interlock.systems.fleet.member import Reference
-from interlock.systems.fleet.outcome import Live, WorkloadResult
+from interlock.systems.fleet.outcome import Progress, WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec, checked
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.workloads import Happened, WorkloadFact
@@ -78,7 +78,7 @@ class Driven:
     def __init__(self, spec: WorkloadSpec, access: Access = NOTHING_NEEDED) -> None:
         self.facts: dict[str, list[Happened]] = {}
         self.lines: list[str] = []
-        self.lives: list[Live] = []
+        self.lives: list[Progress] = []
         self._news = asyncio.Event()
         hands = Hands(tell=self._tell, news=self._show, log=lambda text, _: self.lines.append(text))
         driver = Driver(job_id="j_0123456789ab", fence=next(FENCES), controller="a test")
@@ -86,7 +86,7 @@ class Driven:
         self.running = asyncio.create_task(self.drive.run())
         self.running.add_done_callback(lambda _: self._news.set())
 
-    async def until(self, holds: Callable[[Live], object]) -> Live:
+    async def until(self, holds: Callable[[Progress], object]) -> Progress:
         """Wait until what is shown is as it should be."""
         async with asyncio.timeout(PATIENCE_S):
             while not (self.lives and holds(self.lives[-1])):
@@ -105,7 +105,7 @@ class Driven:
         for fact in facts:
             self.facts.setdefault(fact.agent, []).append(fact.happened)
 
-    def _show(self, live: Live) -> None:
+    def _show(self, live: Progress) -> None:
         self.lives.append(live)
         self._news.set()
 

@@ -15,7 +15,7 @@ from interlock.systems.fleet.agent_client import report_of
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.driver import Drive, Driver, Hands
 from interlock.systems.fleet.member import ANSWER_S, EXCHANGES, Reference
-from interlock.systems.fleet.outcome import Live, WorkloadResult
+from interlock.systems.fleet.outcome import Progress, WorkloadResult
 from interlock.systems.fleet.results import Report
 from interlock.systems.fleet.spec import Verdict, WorkloadSpec
 from interlock.testing.clocks import VirtualTime
@@ -154,7 +154,7 @@ async def no_store(_facts: Sequence[WorkloadFact]) -> None:
 
 async def driven(
     lines: dict[str, HandLine],
-    lives: list[Live] | None = None,
+    lives: list[Progress] | None = None,
     log: list[str] | None = None,
     **more: Any,
 ) -> WorkloadResult:
@@ -201,7 +201,7 @@ async def virtual() -> AsyncIterator[None]:
 @pytest.mark.usefixtures("virtual")
 async def test_an_agent_that_falls_silent_is_named_in_seconds_and_the_others_are_still_shown() -> None:
     """The line repeated the last second of all, with all agents running, until its connection broke."""
-    lives: list[Live] = []
+    lives: list[Progress] = []
     log: list[str] = []
     await driven({"a:1": Talks("a:1"), "b:1": FallsSilent("b:1")}, lives, log)
     named = [live for live in lives if live.silent]

@@ -19,7 +19,7 @@ from interlock.systems.fleet.clocks import Offset, choose_start
 from interlock.systems.fleet.histograms import by_nines, empty, latencies
 from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.report import files_of, nice, page, scale_for
-from interlock.systems.fleet.results import Ending, Known, Merged, result_of
+from interlock.systems.fleet.results import Ending, Merged, ResultInputs, result_of
 from interlock.systems.fleet.spec import (
     Coverage,
     Policy,
@@ -86,7 +86,7 @@ def a_result() -> tuple[WorkloadResult, Merged]:
     }
     spec = WorkloadSpec(kind="sleep", name="<b>", agents=tuple(offsets), policy=Policy.MAJORITY)
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    known = Known(spec=spec, endings=endings, offsets=offsets, start=start, started_at=at)
+    known = ResultInputs(spec=spec, endings=endings, offsets=offsets, start=start, started_at=at)
     return result_of(known, merged), merged
 
 
@@ -156,7 +156,7 @@ def test_the_curve_of_percentiles_agrees_with_the_percentiles_that_are_told() ->
 
 def test_a_result_of_nothing_is_a_page_as_well() -> None:
     spec = WorkloadSpec(kind="sleep", agents=("a:1",))
-    known = Known(spec=spec, endings={"a:1": Ending(workload_id="w")}, offsets={}, stopped="enough")
+    known = ResultInputs(spec=spec, endings={"a:1": Ending(workload_id="w")}, offsets={}, stopped="enough")
     shown = page(result_of(known, Merged(spec.agents)))
     assert "ABORTED" in shown
     assert "<svg" not in shown

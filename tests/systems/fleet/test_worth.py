@@ -14,9 +14,9 @@ from interlock.cli.workload_actions import exit_code
 from interlock.lifecycles import job
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset, choose_start, in_ms, took
-from interlock.systems.fleet.outcome import WorkloadResult, live_of
+from interlock.systems.fleet.outcome import WorkloadResult, progress_of
 from interlock.systems.fleet.report import files_of, page
-from interlock.systems.fleet.results import Ending, Known, Merged, result_of
+from interlock.systems.fleet.results import Ending, Merged, ResultInputs, result_of
 from interlock.systems.fleet.spec import TASK, Policy, Verdict, WorkloadSpec
 from interlock.wire.jobs import JobView
 from interlock.wire.workloads import Happened
@@ -30,7 +30,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def result(merged: Merged, finals: dict[str, Status | None], **spec: Any) -> WorkloadResult:
     """The result of agents that ended so."""
     offsets = {agent: Offset(offset_ns=0, uncertainty_ns=1_000) for agent in finals}
-    known = Known(
+    known = ResultInputs(
         spec=WorkloadSpec(kind="sleep", agents=tuple(finals), **spec),
         endings={agent: Ending(workload_id=agent, final=final) for agent, final in finals.items()},
         offsets=offsets,
@@ -135,12 +135,14 @@ def test_latencies_that_nobody_could_read_are_null_and_not_zero() -> None:
     }  # fmt: skip
     assert saved["operations"] == 60
     assert "—" in page(found)
-    assert "0 ms" not in live_of(WorkloadSpec(kind="sleep"), merged, {"a:1": Happened.RUNNING}, 3.0).sentence
+    assert (
+        "0 ms" not in progress_of(WorkloadSpec(kind="sleep"), merged, {"a:1": Happened.RUNNING}, 3.0).sentence
+    )
 
 
 def test_operations_that_never_began_are_counted_and_shown_everywhere() -> None:
     merged = merged_of(late("a:1", 0.0, backlog=80), late("b:1", 0.0, backlog=0))
-    live = live_of(WorkloadSpec(kind="sleep"), merged, dict.fromkeys(merged.parts, Happened.RUNNING), 3.0)
+    live = progress_of(WorkloadSpec(kind="sleep"), merged, dict.fromkeys(merged.parts, Happened.RUNNING), 3.0)
     assert live.backlog == 80
     assert "80 waiting to begin" in live.sentence
     found = result(merged, {"a:1": DONE, "b:1": DONE})
@@ -155,10 +157,10 @@ def test_operations_that_never_began_are_counted_and_shown_everywhere() -> None:
 def test_an_agent_that_says_nothing_is_named_while_the_others_go_on() -> None:
     merged = merged_of(late("a:1", 0.0, seconds=6), late("b:1", 0.0, seconds=2))
     states = dict.fromkeys(merged.parts, Happened.RUNNING)
-    live = live_of(WorkloadSpec(kind="sleep"), merged, states, 6.0, {"b:1": 4.2})
+    live = progress_of(WorkloadSpec(kind="sleep"), merged, states, 6.0, {"b:1": 4.2})
     assert (live.running, live.agents, live.rate) == (1, 2, 20.0)
     assert live.sentence.endswith("1 of 2 agents running · b:1 silent for 4 s")
-    both = live_of(WorkloadSpec(kind="sleep"), merged, states, 9.0, {"a:1": 3.0, "b:1": 7.0})
+    both = progress_of(WorkloadSpec(kind="sleep"), merged, states, 9.0, {"a:1": 3.0, "b:1": 7.0})
     assert (both.running, both.rate, both.latencies.p99_ms) == (0, 0.0, None)
 
 

@@ -17,7 +17,7 @@ from tests.systems.runs.triggers.deliveries import push
 from interlock.engine.clock import StoreClock
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
-from interlock.systems.runs.triggers import OnceOnly, Receipt, Triggers
+from interlock.systems.runs.triggers import IdempotentSubmitter, Receipt, Triggers
 from interlock.systems.runs.webhook_security import Secret, github_signature
 from interlock.systems.settings import Settings
 from interlock.testing.servers import PostgresServer, RedisServer
@@ -59,9 +59,9 @@ def _is_first(heard: Heard, receiver: Receiver) -> bool:
 def triggers(site: Site) -> Triggers:
     """Webhooks of this site."""
     here = site.port.here
-    here.runs.preparing.planners["workflow"] = WorkflowPlanner()
+    here.runs.preparation.planners["workflow"] = WorkflowPlanner()
     said = TriggerSettings(github_secrets=(SECRET,), rules=(RULE,))
-    return Triggers(OnceOnly(here.runs), said, StoreClock(here.store))
+    return Triggers(IdempotentSubmitter(here.runs), said, StoreClock(here.store))
 
 
 async def deliver(taking: Triggers, sender: str = "ann") -> Receipt:
@@ -91,7 +91,7 @@ async def test_outcomes_are_told_learnt_and_reported_on_every_store(url: str, re
     assert statuses(receiver)[-1] == "failure"
     assert {"run.success", "run.failed"} <= set(notices(receiver))
     await site.recover()
-    assert [job.job for job in (await site.runs.analysing.flaky()).jobs] == ["test"]
+    assert [job.job for job in (await site.runs.analyser.flaky()).jobs] == ["test"]
     assert await site.all_faults() == []
     await site.close()
 

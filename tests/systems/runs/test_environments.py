@@ -201,7 +201,7 @@ class Changing:
 
 
 async def test_what_was_approved_is_what_is_done(site: Site) -> None:
-    site.runs.preparing.planners["flow"] = Changing(plan(deploy("production")), plan(planned("other")))
+    site.runs.preparation.planners["flow"] = Changing(plan(deploy("production")), plan(planned("other")))
     view = await site.runs.submit(RunSpec(planner="flow", source=MAIN))
     await site.recover()
     await site.runs.approve(view.id)
@@ -247,7 +247,7 @@ async def test_a_job_that_is_done_again_alone_is_given_no_secret_of_an_environme
 
 
 async def test_a_run_that_waits_takes_nobodys_place_before_it_is_approved(site: Site) -> None:
-    site.runs.preparing.planners["workflow"] = WorkflowPlanner()
+    site.runs.preparation.planners["workflow"] = WorkflowPlanner()
     text = "jobs: {deploy: {environment: production, secrets: DEPLOY_KEY, steps: [{run: make}]}}"
     asked = RunSpec(workflow="cd", planner="workflow", definition=text, source=MAIN)
     first = await site.runs.submit(asked)

@@ -178,7 +178,7 @@ async def test_an_approval_is_for_one_commit_and_the_next_push_waits_again(site:
 
 
 async def test_of_two_that_wait_only_the_newer_one_can_be_approved(site: Site) -> None:
-    site.runs.preparing.planners["workflow"] = WorkflowPlanner()
+    site.runs.preparation.planners["workflow"] = WorkflowPlanner()
     text = "on: [pull_request]\njobs: {a: {steps: [{run: make}]}}"
     asked = RunSpec(workflow="ci", planner="workflow", definition=text, source=FORK)
     old = await site.runs.submit(asked)
@@ -220,7 +220,7 @@ async def test_trusted_by_the_trigger_it_does_not_wait_and_is_confined_all_the_s
 
 
 async def test_a_fork_that_is_read_from_a_repository_names_its_commit(site: Site) -> None:
-    site.runs.preparing.planners["workflow"] = WorkflowPlanner()
+    site.runs.preparation.planners["workflow"] = WorkflowPlanner()
     with pytest.raises(InvalidRun, match="approved for one commit"):
         await site.runs.submit(RunSpec(planner="workflow", source=Source(repository="a/b", from_fork=True)))
 
@@ -238,7 +238,7 @@ async def test_a_plan_of_a_fork_with_another_task_than_shell_is_refused(site: Si
 
 
 async def test_a_workflow_file_of_a_fork_is_refused_with_job_task_and_line(site: Site) -> None:
-    site.runs.preparing.planners["workflow"] = WorkflowPlanner()
+    site.runs.preparation.planners["workflow"] = WorkflowPlanner()
     text = (
         "jobs:\n  lint:\n    steps: [{run: make}]\n"
         "  publish:\n    if: branch == 'main'\n    task: shop.publish\n"
@@ -256,7 +256,7 @@ async def test_a_workflow_file_of_a_fork_is_refused_with_job_task_and_line(site:
 
 
 async def test_a_fork_supersedes_no_run_of_others_whatever_group_its_file_names(site: Site) -> None:
-    site.runs.preparing.planners["workflow"] = WorkflowPlanner()
+    site.runs.preparation.planners["workflow"] = WorkflowPlanner()
     ours = await site.begin(planned("a"), source=HERE, workflow="ci", concurrency_group="deploy")
     site.clock.jump(1)
     text = "concurrency: {group: deploy}\njobs: {a: {steps: [{run: make}]}}"

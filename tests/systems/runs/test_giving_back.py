@@ -24,7 +24,7 @@ async def test_an_order_is_followed_at_once_by_others_when_its_process_ends(
     run_id = (await site.runs.submit(RunSpec(plan=Plan(jobs=(planned("build"),))))).id
     with monkeypatch.context() as slow:
         slow.setattr(Orders, "carry_out", for_ever)
-        bell = Debouncer("planning", site.runs.tending.plan)
+        bell = Debouncer("planning", site.runs.sweeper.plan)
         bell.ring()
         await begun.wait()
         await bell.close(grace_s=0.01)

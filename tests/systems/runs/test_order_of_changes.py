@@ -18,7 +18,7 @@ from interlock.systems.runs.body import Happened
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
-from interlock.systems.runs.triggers import OnceOnly, Triggers
+from interlock.systems.runs.triggers import IdempotentSubmitter, Triggers
 from interlock.systems.runs.webhook_security import Secret, github_signature
 from interlock.wire.runs import RunSpec, RunView, Source
 
@@ -33,9 +33,9 @@ class Hub:
     def __init__(self, site: Site) -> None:
         self.site = site
         here = site.port.here
-        here.runs.preparing.planners["workflow"] = WorkflowPlanner()
+        here.runs.preparation.planners["workflow"] = WorkflowPlanner()
         said = TriggerSettings(github_secrets=(SECRET,), rules=(RULE,))
-        self._triggers = Triggers(OnceOnly(here.runs), said, StoreClock(here.store))
+        self._triggers = Triggers(IdempotentSubmitter(here.runs), said, StoreClock(here.store))
 
     async def deliver(self, event: str, said: dict[str, Any]) -> str:
         body = msgspec.json.encode(said)
@@ -159,7 +159,7 @@ async def test_the_history_of_the_repository_decides_where_events_do_not(site: S
         for nth in range(3)
     ]
     mirrors = Repositories({"acme/shop": str(repository.folder)}, tmp_path / "mirrors")
-    site.runs.preparing.planners["workflow"] = WorkflowPlanner(mirrors)
+    site.runs.preparation.planners["workflow"] = WorkflowPlanner(mirrors)
 
     async def evaluated(sha: str) -> str:
         source = Source(repository="acme/shop", ref="refs/heads/main", sha=sha, event="webhook")
@@ -187,7 +187,7 @@ async def test_of_three_whose_order_is_a_circle_one_goes_on(site: Site) -> None:
         for spec, happened in specs:
             runs.append((await site.runs.submit(spec, happened=happened)).id)
             site.clock.jump(timedelta(seconds=1))
-        await asyncio.gather(*(site.runs.preparing.prepare(each) for each in runs))
+        await asyncio.gather(*(site.runs.preparation.prepare(each) for each in runs))
         await site.recover()
         states = [(await site.look(each)).outcome for each in runs]
         assert states.count(None) == 1, states

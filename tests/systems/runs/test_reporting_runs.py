@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.systems.runs.site import Site, planned
 
-from interlock.systems.runs.reporting.report import NotTold, Report, Word
-from interlock.systems.runs.reporting.reporter import Reporting
+from interlock.systems.runs.reporting.report import DeliveryFailed, Report, RunStatus
+from interlock.systems.runs.reporting.reporter import ReportService
 from interlock.wire.runs import RunView
 
 
@@ -20,7 +20,7 @@ class Reporter:
         self.heard: list[RunView] = []
         self.mentioned: list[str] = []
 
-    def wants(self, run: RunView, word: Word) -> bool:  # noqa: ARG002 - whatever it is
+    def wants(self, run: RunView, word: RunStatus) -> bool:  # noqa: ARG002 - whatever it is
         return True
 
     def replaces(self, newer: RunView, run: RunView) -> bool:  # noqa: ARG002 - each is told by itself
@@ -29,7 +29,7 @@ class Reporter:
     async def tell(self, report: Report, memory: str) -> str:
         if not report.word.final:
             self.mentioned.append(report.run.state)
-            raise NotTold("nobody insists on this")
+            raise DeliveryFailed("nobody insists on this")
         if self.down:
             self.down -= 1
             raise OSError("nobody answers")
@@ -40,7 +40,7 @@ class Reporter:
 def tell(site: Site, reporter: Reporter) -> None:
     """Have it told from now on."""
     runs = site.runs
-    runs.reporting = Reporting(runs.engine, runs.reporting._runs, runs.reporting.settings, [reporter])
+    runs.reporting = ReportService(runs.engine, runs.reporting._runs, runs.reporting.settings, [reporter])
 
 
 async def test_a_reporter_that_is_down_holds_nothing_but_the_report(site: Site) -> None:
@@ -70,13 +70,13 @@ async def test_a_report_whose_note_was_lost_is_made_again_and_noted_once(site: S
     tell(site, reporter)
     run_id = await site.begin(planned("a"))
     await site.finish(run_id, sweep=False)
-    while await site.runs.keeper.hear():
+    while await site.runs.reconciler.hear():
         pass
-    await site.runs.tending.report()
+    await site.runs.sweeper.report()
     lane = site.runs.reporting.lanes[0]
     (taken,) = await lane._take()
     view = await site.look(run_id)
-    await reporter.tell(Report(run=view, word=Word.SUCCESS, at=view.updated_at), "")
+    await reporter.tell(Report(run=view, word=RunStatus.SUCCESS, at=view.updated_at), "")
     assert (taken.state, view.state) == ("sending", "SUCCESS")
     await site.later(61)
     assert len(reporter.heard) == 2
@@ -88,7 +88,7 @@ async def test_a_message_whose_taker_died_is_taken_by_another(site: Site) -> Non
     tell(site, reporter)
     run_id = await site.begin(planned("a"))
     await site.finish(run_id, sweep=False)
-    while await site.runs.keeper.hear():
+    while await site.runs.reconciler.hear():
         pass
     (message,) = await site.claim_messages("run.report")
     assert message.state == "sending"

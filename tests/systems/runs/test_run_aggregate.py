@@ -13,7 +13,7 @@ from interlock.store.records import record_after
 from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody
-from interlock.systems.runs.plans import Graph, graph_of, pieces_of
+from interlock.systems.runs.plans import PlanGraph, pieces_of, plan_graph
 from interlock.systems.runs.reconciler import orders_of, run_commit_of
 from interlock.systems.runs.views import view_of
 from interlock.wire.runs import Plan, RunSpec
@@ -22,8 +22,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DIAMOND = plan(planned("a"), planned("b", "a", required=False), planned("c", "a"), planned("d", "b", "c"))
 
 
-def graph(of: Plan = DIAMOND) -> Graph:
-    return graph_of(pieces_of(of, [f"j_{n}" for n in range(len(of.jobs))]))
+def graph(of: Plan = DIAMOND) -> PlanGraph:
+    return plan_graph(pieces_of(of, [f"j_{n}" for n in range(len(of.jobs))]))
 
 
 def queued(of: Plan = DIAMOND) -> RunAggregate:

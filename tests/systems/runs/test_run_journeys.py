@@ -53,5 +53,5 @@ async def test_words_that_a_slow_keeper_brings_after_another_has_are_not_counted
         )
         for each in taken
     ]
-    await site.runs.keeper.bring(words, before)
+    await site.runs.reconciler.bring(words, before)
     assert (await site.look(run_id)).version == after.version

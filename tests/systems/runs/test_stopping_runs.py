@@ -131,7 +131,7 @@ async def test_a_run_that_sees_a_newer_one_gives_way_by_itself(site: Site) -> No
     """The newer one may have looked around before this one was to be seen."""
     spec = RunSpec(plan=plan(planned("a")), workflow="ci", source=MAIN)
     old, new = [await site.runs.submit(spec) for _ in range(2)]
-    await site.runs.preparing.prepare(old.id)
+    await site.runs.preparation.prepare(old.id)
     view = await site.look(old.id)
     assert (view.outcome, view.superseded_by) == ("CANCELED", new.id)
 

@@ -121,7 +121,7 @@ async def test_a_run_whose_plan_is_stored_does_not_fail_for_a_planner_that_is_la
     view = await site.runs.submit(RunSpec(plan=plan(planned("a"))))
     taken = await site.claim_messages("run.plan")
     await site.drop(taken[0])
-    record = await site.runs.preparing._begin(view.id)
+    record = await site.runs.preparation._begin(view.id)
     assert record is not None
     assert record.state == "PLANNING"
     await site.later(site.settings.durations.planner_timeout_s)
@@ -129,7 +129,7 @@ async def test_a_run_whose_plan_is_stored_does_not_fail_for_a_planner_that_is_la
 
 
 async def test_a_planner_that_refuses_fails_the_run_with_its_words(site: Site) -> None:
-    site.runs.preparing.planners["flow"] = Planning(PlanRefused("Line 3: no such job.", todo="Mend it."))
+    site.runs.preparation.planners["flow"] = Planning(PlanRefused("Line 3: no such job.", todo="Mend it."))
     view = await site.runs.submit(RunSpec(planner="flow"))
     await site.recover()
     view = await site.look(view.id)
@@ -139,7 +139,7 @@ async def test_a_planner_that_refuses_fails_the_run_with_its_words(site: Site) -
 
 
 async def test_a_planner_that_breaks_or_returns_nonsense_fails_the_run(site: Site) -> None:
-    site.runs.preparing.planners["flow"] = Planning(ZeroDivisionError("oops"), plan(planned("a", "a")))
+    site.runs.preparation.planners["flow"] = Planning(ZeroDivisionError("oops"), plan(planned("a", "a")))
     for told in ("ZeroDivisionError: oops", "a needs itself"):
         view = await site.runs.submit(RunSpec(planner="flow"))
         await site.recover()
@@ -149,7 +149,7 @@ async def test_a_planner_that_breaks_or_returns_nonsense_fails_the_run(site: Sit
 
 async def test_a_planner_that_is_never_heard_of_again_is_taken_for_failed(site: Site) -> None:
     """The one that asked has crashed in the middle: another asks again, and the clock has the last word."""
-    planner = site.runs.preparing.planners["flow"] = Planning()
+    planner = site.runs.preparation.planners["flow"] = Planning()
     view = await site.runs.submit(RunSpec(planner="flow"))
     asking = asyncio.create_task(site.runs.keep())
     while not planner.asked:
@@ -165,7 +165,7 @@ async def test_a_planner_that_is_never_heard_of_again_is_taken_for_failed(site: 
 
 
 async def test_a_plan_of_a_planner_that_crashed_is_made_by_the_next_one(site: Site) -> None:
-    planner = site.runs.preparing.planners["flow"] = Planning()
+    planner = site.runs.preparation.planners["flow"] = Planning()
     view = await site.runs.submit(RunSpec(planner="flow"))
     asking = asyncio.create_task(site.runs.keep())
     while not planner.asked:
@@ -179,7 +179,7 @@ async def test_a_plan_of_a_planner_that_crashed_is_made_by_the_next_one(site: Si
 
 
 async def test_who_looks_at_a_run_before_its_plan_is_there_sees_the_plan_later(site: Site) -> None:
-    site.runs.preparing.planners["flow"] = Planning(plan(planned("a"), planned("b", "a")))
+    site.runs.preparation.planners["flow"] = Planning(plan(planned("a"), planned("b", "a")))
     neighbour = await Site(site.settings, store=lambda: site.store, clock=site.clock).open()
     view = await site.runs.submit(RunSpec(planner="flow"))
     assert (await neighbour.runs.explain(view.id)).sentence == "It waits to be planned."

@@ -443,7 +443,7 @@ async def report_again(call: Call) -> Reports:
 
 async def analysis(call: Call) -> RunAnalysis:
     """The class of each failure, how sure one can be, and why."""
-    return await call.parts.runtime.runs.analysing.of(call.path["run_id"])
+    return await call.parts.runtime.runs.analyser.of(call.path["run_id"])
 
 
 async def compare(call: Call) -> RunComparison:
@@ -473,7 +473,7 @@ async def list_artifacts(call: Call) -> RunArtifacts:
 async def flaky(call: Call) -> FlakyJobs:
     """Jobs that have passed and failed on one commit."""
     asked: FlakyQuery = call.query
-    return await call.parts.runtime.runs.analysing.flaky(
+    return await call.parts.runtime.runs.analyser.flaky(
         repository=asked.repository,
         workflow=asked.workflow,
         cursor=asked.cursor,

@@ -17,7 +17,7 @@ from interlock.server.parts import Parts
 from interlock.server.requests import check_announced
 from interlock.server.routes import Call, Lane, Route
 from interlock.systems.runs.trigger_events import TriggerSettings
-from interlock.systems.runs.triggers import Receipt, webhook_off
+from interlock.systems.runs.triggers import Receipt, webhook_disabled
 from interlock.systems.runs.webhook_security import (
     BadPayload,
     NotSigned,
@@ -55,7 +55,7 @@ def _most(parts: Parts) -> int:
 
 def _before_github(parts: Parts, _: Mapping[str, str], headers: Mapping[str, str]) -> None:
     if not _settings(parts).github_secrets:
-        raise webhook_off("GitHub")
+        raise webhook_disabled("GitHub")
     if not _GITHUB.fullmatch(headers.get("x-hub-signature-256", "")):
         check_github((), headers, b"")  # raises, in its own words
     check_announced(headers, _most(parts))
@@ -64,7 +64,7 @@ def _before_github(parts: Parts, _: Mapping[str, str], headers: Mapping[str, str
 def _before_generic(parts: Parts, path: Mapping[str, str], headers: Mapping[str, str]) -> None:
     hooks = {hook.name for hook in _settings(parts).hooks if hook.keys}
     if not hooks:
-        raise webhook_off(f"the name {path['name'][:100]}")
+        raise webhook_disabled(f"the name {path['name'][:100]}")
     if path["name"] not in hooks or not all(headers.get(name) for name in _STANDARD):
         check_standard((), headers, b"", _ANY_TIME)  # raises, in its own words
     check_announced(headers, _most(parts))

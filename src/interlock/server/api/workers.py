@@ -29,7 +29,7 @@ from interlock.server.routes import Call, Confined, Handler, Lane, Link, Route
 from interlock.store.records import Key
 from interlock.systems.access.principals import Role
 from interlock.systems.supervisor.aggregate import runner_id_of
-from interlock.systems.supervisor.workers import Workers, found_workers, meant, unknown_worker
+from interlock.systems.supervisor.workers import Workers, found_workers, matching_workers, unknown_worker
 from interlock.wire.filter_language import BadFilter
 from interlock.wire.filters import read_worker_filter
 from interlock.wire.workers import (
@@ -436,7 +436,7 @@ async def act(call: Call) -> ActionAnswer:
 async def _act(call: Call) -> ActionAnswer:
     asked: WorkerActionRequest = call.body
     workers = call.parts.runtime.workers
-    wanted = meant(read_worker_filter(asked.filter), asked.action)
+    wanted = matching_workers(read_worker_filter(asked.filter), asked.action)
     now = await call.parts.runtime.engine.clock.now()
     found = await found_workers(workers, wanted, now, limit=asked.limit)
     if asked.dry_run:

@@ -19,10 +19,10 @@ from interlock.lifecycles.workload import WORKLOAD
 from interlock.machine.cascade import Cascade, Wiring, order
 from interlock.systems.fleet.clocks import NS, Start, began_ms, choose_start, took
 from interlock.systems.fleet.member import Lines, Member, Reference
-from interlock.systems.fleet.outcome import Live, WorkloadResult, live_of
-from interlock.systems.fleet.results import Known, Merged, Report, result_of
+from interlock.systems.fleet.outcome import Progress, WorkloadResult, progress_of
+from interlock.systems.fleet.results import Merged, Report, ResultInputs, result_of
 from interlock.systems.fleet.spec import WorkloadSpec, can_still_do
-from interlock.systems.fleet.workloads import Teller, workload_id_of
+from interlock.systems.fleet.workloads import WorkloadRecorder, workload_id_of
 from interlock.text import counted
 from interlock.wire.workloads import Happened, WorkloadFact, WorkloadFailed
 
@@ -46,7 +46,7 @@ class Hands(msgspec.Struct, frozen=True, kw_only=True):
 
     tell: Callable[[Sequence[WorkloadFact]], Awaitable[None]]
     """Puts what was heard into the store."""
-    news: Callable[[Live], None]
+    news: Callable[[Progress], None]
     """Shows how it goes, every second."""
     log: Callable[[str, str], None]
     """Takes a line and its level."""
@@ -127,7 +127,7 @@ class Drive:
 
     async def run(self) -> WorkloadResult:
         """Drive it to its end; the result says what that was. Raises when nothing could be started."""
-        teller = Teller(self._hands.tell, lambda text: self._hands.log(text, "warning"))
+        teller = WorkloadRecorder(self._hands.tell, lambda text: self._hands.log(text, "warning"))
         pulse = asyncio.create_task(self._pulse(teller), name="pulse of the fleet")
         refusal: InterlockError | None = None
         try:
@@ -295,7 +295,7 @@ class Drive:
 
     # What is told meanwhile and in the end
 
-    async def _pulse(self, teller: Teller) -> None:
+    async def _pulse(self, teller: WorkloadRecorder) -> None:
         while True:
             self._tell_all(teller)
             self._notice_silence()
@@ -317,7 +317,7 @@ class Drive:
         for agent in self._silent.keys() - before.keys():
             self._hands.log(f"{agent} has reported nothing for {self._silent[agent]:.0f} s.", "warning")
 
-    def _tell_all(self, teller: Teller) -> None:
+    def _tell_all(self, teller: WorkloadRecorder) -> None:
         for member in self._members:
             if member.happened is None:
                 continue
@@ -340,9 +340,9 @@ class Drive:
                 )
             )
 
-    def _live(self) -> Live:
+    def _live(self) -> Progress:
         states = {member.agent: member.happened for member in self._members}
-        return live_of(self.spec, self.merged, states, self._elapsed_s, self._silent)
+        return progress_of(self.spec, self.merged, states, self._elapsed_s, self._silent)
 
     @property
     def _elapsed_s(self) -> float:
@@ -351,8 +351,8 @@ class Drive:
             return 0.0
         return max(0.0, (self._reference.now_ns() - self._start.at_ns) / NS)
 
-    def _known(self) -> Known:
-        return Known(
+    def _known(self) -> ResultInputs:
+        return ResultInputs(
             spec=self.spec,
             endings={member.agent: member.ending for member in self._members},
             offsets={member.agent: member.offset for member in self._members if member.offset},

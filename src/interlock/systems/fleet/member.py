@@ -42,7 +42,7 @@ class Reference:
         return self._base_ns + self._monotonic_ns()
 
 
-class AgentLine(Protocol):
+class AgentClient(Protocol):
     """The line to one agent. It raises `AgentRefused` in the agent's words, or `AgentUnavailable`."""
 
     agent: str
@@ -73,7 +73,7 @@ class AgentLine(Protocol):
         ...
 
 
-Lines: TypeAlias = Callable[[str, Reference], AgentLine]
+Lines: TypeAlias = Callable[[str, Reference], AgentClient]
 """Makes the line to an agent, for a controller whose time this is."""
 
 
@@ -93,7 +93,7 @@ TELL_AGAIN_S = 0.5
 class Member:
     """One agent. Its events are set once: READY, and that nothing more will come of it."""
 
-    def __init__(self, line: AgentLine, workload_id: str) -> None:
+    def __init__(self, line: AgentClient, workload_id: str) -> None:
         self.line = line
         self.agent = line.agent
         self.workload_id = workload_id

@@ -24,7 +24,7 @@ LEVEL = "stats"
 """The level of the log at which the numbers of each second are."""
 
 
-class AgentLive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AgentProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One agent, right now."""
 
     agent: str
@@ -36,7 +36,7 @@ class AgentLive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     corrupt: bool = False
 
 
-class Live(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All of them, right now."""
 
     elapsed_s: float
@@ -53,7 +53,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Operations that were due and have not begun."""
     silent: dict[str, float] = {}
     """Agents that should have reported and have not, and for how many seconds."""
-    members: tuple[AgentLive, ...] = ()
+    members: tuple[AgentProgress, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -74,17 +74,17 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return " · ".join(told)
 
 
-def live_of(
+def progress_of(
     spec: WorkloadSpec,
     merged: Merged,
     states: Mapping[str, Happened | None],
     elapsed_s: float,
     silent: Mapping[str, float] = MappingProxyType({}),
-) -> Live:
+) -> Progress:
     """From what was heard so far, and who is silent for how many seconds."""
     second = merged.latest(silent=silent.keys())
     parts = merged.parts.values()
-    return Live(
+    return Progress(
         elapsed_s=round(elapsed_s, 3),
         duration_s=spec.duration_s,
         running=sum(state is Happened.RUNNING and name not in silent for name, state in states.items()),
@@ -96,7 +96,7 @@ def live_of(
         backlog=merged.backlog,
         silent={agent: round(silent[agent], 1) for agent in silent},
         members=tuple(
-            AgentLive(
+            AgentProgress(
                 agent=part.agent,
                 state=str(states[part.agent] or ""),
                 rate=round(part.rate, 1),
@@ -109,17 +109,17 @@ def live_of(
     )
 
 
-def line_of(live: Live) -> str:
+def line_of(live: Progress) -> str:
     """What the log of the job says of a second; without the agents, of which there may be many."""
     return msgspec.json.encode(msgspec.structs.replace(live, members=())).decode()
 
 
-def read_line(text: str) -> Live:
+def read_line(text: str) -> Progress:
     """What `line_of` has written."""
-    return msgspec.json.decode(text, type=Live)
+    return msgspec.json.decode(text, type=Progress)
 
 
-def lives_in(chunk: Chunk) -> Iterator[Live]:
+def progress_in(chunk: Chunk) -> Iterator[Progress]:
     """Yield every second that some lines of a log tell of."""
     for line in chunk.lines:
         if line.level == LEVEL:

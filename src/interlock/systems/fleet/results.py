@@ -377,7 +377,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class ResultInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a result is made of, besides the numbers."""
 
     spec: WorkloadSpec
@@ -404,7 +404,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         return [name for name, ending in self.endings.items() if ending.final is not Status.COMPLETED]
 
 
-def result_of(known: Known, merged: Merged) -> WorkloadResult:
+def result_of(known: ResultInputs, merged: Merged) -> WorkloadResult:
     """One result of what all have said."""
     for _ in merged.leave_out(known.left_out):
         pass  # a driver has done it before, with pauses
@@ -445,7 +445,7 @@ def result_of(known: Known, merged: Merged) -> WorkloadResult:
     )
 
 
-def _agent(known: Known, part: Part) -> AgentResult:
+def _agent(known: ResultInputs, part: Part) -> AgentResult:
     ending, offset, last = known.endings[part.agent], known.offsets.get(part.agent), part.last
     return AgentResult(
         agent=part.agent,
@@ -471,7 +471,7 @@ def _agent(known: Known, part: Part) -> AgentResult:
     )
 
 
-def _flaws(known: Known, merged: Merged) -> Iterator[str]:
+def _flaws(known: ResultInputs, merged: Merged) -> Iterator[str]:
     """Why the numbers are not what was asked for although agents completed."""
     parts = [part for part in merged.parts.values() if not part.left_out]
     late = [part.late_ns for part in parts if part.started_at_ns]
@@ -484,7 +484,7 @@ def _flaws(known: Known, merged: Merged) -> Iterator[str]:
         yield f"numbers of {some(wrong)} cannot be true, and their latencies are not in the result"
 
 
-def _warnings(known: Known, merged: Merged, flaws: Sequence[str]) -> Iterator[str]:
+def _warnings(known: ResultInputs, merged: Merged, flaws: Sequence[str]) -> Iterator[str]:
     yield from known.warnings
     if known.coverage.completed < known.coverage.needed:  # otherwise they are in the sentence
         yield from (f"{flaw[0].upper()}{flaw[1:]}." for flaw in flaws)
@@ -495,7 +495,7 @@ def _warnings(known: Known, merged: Merged, flaws: Sequence[str]) -> Iterator[st
         )
 
 
-def _sentence(verdict: Verdict, coverage: Coverage, known: Known, flaws: Sequence[str]) -> str:
+def _sentence(verdict: Verdict, coverage: Coverage, known: ResultInputs, flaws: Sequence[str]) -> str:
     done = f"{coverage.completed} of {counted(coverage.agents, 'agent')} completed"
     match verdict:
         case Verdict.COMPLETE:
@@ -512,7 +512,7 @@ def _sentence(verdict: Verdict, coverage: Coverage, known: Known, flaws: Sequenc
             return f"{done}, and {known.spec.policy} needs {coverage.needed}.{_first_error(known)}"
 
 
-def _first_error(known: Known) -> str:
+def _first_error(known: ResultInputs) -> str:
     for agent, ending in known.endings.items():
         if ending.error:
             return f" {agent}: {ending.error}"

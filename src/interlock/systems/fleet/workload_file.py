@@ -36,9 +36,9 @@ from interlock.systems.runs.planning.field_types import (
     Field,
     MapOf,
     Object,
+    PlainText,
     Schema,
     Several,
-    Word,
     scalar_text,
     shape,
 )
@@ -148,18 +148,18 @@ WORKLOAD_FILE = Object(
     "a workload",
     _made,
     (
-        Field("kind", Word("kind", most=100), "What the agents do: command, python, http, sleep, "
+        Field("kind", PlainText("kind", most=100), "What the agents do: command, python, http, sleep, "
               "or a plugin of theirs.", "http", required=True),
-        Field("name", Word("name", most=100), "What it is called; otherwise as the file.", "checkout"),
+        Field("name", PlainText("name", most=100), "What it is called; otherwise as the file.", "checkout"),
         Field("with", Given(), "What the plugin is given; see docs/guides/agent.md.", '{url: "http://…"}'),
-        Field("agents", Several(Word("agent", most=200), MOST_AGENTS),
+        Field("agents", Several(PlainText("agent", most=200), MOST_AGENTS),
               "HOST or HOST:PORT of each; `--agents` goes before it.", "[a.example, b.example:7168]"),
         Field("duration", While(0.0, LONGEST_S),
               "How long operations are begun; 0: until it ends by itself, at most an hour.", "30s"),
         Field("rate", Number(0.0, MOST_RATE), "Operations per second on each; 0: as many as can be.", "500"),
         Field("concurrency", Count(1, 10_000), "Operations side by side on each agent.", "4"),
         Field("operations", Count(0, MOST_OPERATIONS), "Each agent ends after so many; 0: no limit.", "100"),
-        Field("policy", Word("policy", one_of=tuple(str(each) for each in Policy)),
+        Field("policy", PlainText("policy", one_of=tuple(str(each) for each in Policy)),
               "How many agents must complete: all, more than half, or any.", "majority"),
         Field("lead", While(0.0, FARTHEST_S), "How long after the last READY all begin.", "2s"),
         Field("skew-limit", While(1e-6, FARTHEST_S),

@@ -106,7 +106,7 @@ class WorkloadAggregate(Aggregate):
         return _ENCODER.encode(self.body)
 
 
-def heard(draft: WorkloadAggregate, fact: WorkloadFact) -> None:
+def apply_fact(draft: WorkloadAggregate, fact: WorkloadFact) -> None:
     """What a fact makes of a workload."""
     if draft.over:
         return
@@ -124,7 +124,7 @@ def heard(draft: WorkloadAggregate, fact: WorkloadFact) -> None:
         body.lost, body.why_lost = True, fact.error
 
 
-def silent(draft: WorkloadAggregate) -> None:
+def expire_silent(draft: WorkloadAggregate) -> None:
     """Nobody has told anything for too long, so the controller is gone, and its agents have noticed."""
     if not draft.body.lost:
         draft.body.lost, draft.body.why_lost = True, CONTROLLER_LOST
@@ -268,7 +268,7 @@ class Workloads:
                 draft = WorkloadAggregate(fact.workload_id, fact.job_id, now, self.settings.durations, record)
                 if draft.over:
                     continue
-                heard(draft, fact)
+                apply_fact(draft, fact)
                 changes.append(draft.change(mark=mark, actor=actor, reason=fact.error))
             return Decision(None, Commit(changes=tuple(changes)) if changes else None)
 
@@ -276,7 +276,7 @@ class Workloads:
 
     def _written_off(self, record: Record, now: datetime, mark: str) -> Commit:
         draft = WorkloadAggregate(record.id, record.parent or "", now, self.settings.durations, record)
-        silent(draft)
+        expire_silent(draft)
         why = draft.body.why_lost
         return Commit(changes=(draft.change(mark=mark, actor="clock", reason=why),))
 
@@ -322,7 +322,7 @@ LAST_WORDS_S = 11.0
 """With what agents have to stop (`drive.STOP_S`) it is less than a cancelled job may take."""
 
 
-class Teller:
+class WorkloadRecorder:
     """Tells the store what has happened, as soon as it can be told."""
 
     def __init__(self, tell: Tell, complain: Callable[[str], None]) -> None:

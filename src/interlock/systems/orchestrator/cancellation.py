@@ -18,7 +18,7 @@ from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.notifications import notifications_for
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tree_slots import CANCEL_CHILDREN, tree_words_of
-from interlock.systems.quarantine import RUNNER_LOST, Lost, name_of
+from interlock.systems.quarantine import RUNNER_LOST, LostWork, name_of
 from interlock.wire.runner import LogLine
 
 MAX_WORDS = 1_000
@@ -121,7 +121,9 @@ def _about_runners(draft: JobAggregate) -> Iterator[Change]:
             if each is not one and each.lease is not None and _was_lost(each)
         }
         runner = name_of(one.lease.data.runner_id)
-        word = Lost(runner=runner, job_id=draft.id, attempt=one.name, others=tuple(sorted(before - {runner})))
+        word = LostWork(
+            runner=runner, job_id=draft.id, attempt=one.name, others=tuple(sorted(before - {runner}))
+        )
         yield outgoing(f"{draft.id}.{one.name}.lost", RUNNER_LOST, msgspec.json.encode(word), draft.now)
 
 

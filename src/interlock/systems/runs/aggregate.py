@@ -24,7 +24,7 @@ from interlock.store.records import Record
 from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.body import RunBody, decode_run, encode_run, group_key, labels_of
-from interlock.systems.runs.plans import Graph
+from interlock.systems.runs.plans import PlanGraph
 from interlock.wire.runs import Approval, AwaitedApproval
 
 
@@ -107,7 +107,7 @@ class RunAggregate(Aggregate):
         now: datetime,
         durations: Durations,
         *,
-        graph: Graph | None = None,
+        graph: PlanGraph | None = None,
         record: Record | None = None,
     ) -> None:
         super().__init__(run_id, Root(state, body.data, body.timer_at), now, record)
@@ -124,7 +124,7 @@ class RunAggregate(Aggregate):
 
     @classmethod
     def of(
-        cls, record: Record, now: datetime, durations: Durations, *, graph: Graph | None = None
+        cls, record: Record, now: datetime, durations: Durations, *, graph: PlanGraph | None = None
     ) -> RunAggregate:
         """Return the working copy of a record."""
         body = decode_run(record.body)
@@ -139,7 +139,7 @@ class RunAggregate(Aggregate):
 
     # What is done to it
 
-    def accept(self, graph: Graph) -> Refusal:
+    def accept(self, graph: PlanGraph) -> Refusal:
         """The plan has arrived: note what there is to do, and say so."""
         if self.state is run.PLANNING:
             self.graph = graph

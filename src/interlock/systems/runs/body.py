@@ -20,7 +20,7 @@ from interlock.lifecycles.job import JobState
 from interlock.lifecycles.run import RUN, Run
 from interlock.store.records import Query
 from interlock.store.validation import MAX_LABEL
-from interlock.systems.runs.plans import Graph
+from interlock.systems.runs.plans import PlanGraph
 from interlock.wire.filter_language import LOOKED_AT
 from interlock.wire.runs import Approval, AwaitedApproval, ForkTerms, RunFilter, RunSpec
 
@@ -169,7 +169,7 @@ class RunBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     completed_at: datetime | None = None
     reported_at: datetime | None = None
 
-    def accept(self, graph: Graph) -> None:
+    def accept(self, graph: PlanGraph) -> None:
         """Note how the jobs of a new plan stand: done by an earlier run, free to begin, or waiting."""
         carried = graph.carried
         self.states = "".join(

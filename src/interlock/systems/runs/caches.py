@@ -155,7 +155,7 @@ def labels_of(scope: str, key: str = "") -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def saved(body: CacheBody, attempt: str, unused_s: float) -> Change:
+def new_cache(body: CacheBody, attempt: str, unused_s: float) -> Change:
     """A new one. Its name is that of the attempt that has saved it, so it is saved once."""
     name = f"{_digest(body.scope, body.key)}.{body.job_id}.{attempt}"
     cache = _CACHES.lasting(cache_unused_s=unused_s).new(name, body, body.used_at)
@@ -163,7 +163,7 @@ def saved(body: CacheBody, attempt: str, unused_s: float) -> Change:
     return cache.change(actor="orchestrator", cause=body.job_id)
 
 
-def told(record: Record, event: Event, now: datetime, unused_s: float) -> Change | None:
+def decide_event(record: Record, event: Event, now: datetime, unused_s: float) -> Change | None:
     """What an event makes of it; None when it is over. That it is used is no news."""
     cache = _CACHES.lasting(cache_unused_s=unused_s).of(record, now)
     if cache.send(event):
@@ -249,7 +249,7 @@ class Caches:
             job_id=work.token.job_id,
             used_at=await self._engine.clock.now(),
         )
-        change = saved(body, f"{work.token.shard}.{work.token.index}", self._unused_s)
+        change = new_cache(body, f"{work.token.shard}.{work.token.index}", self._unused_s)
         try:
             await self._say(Saving(token=token, runner_id=runner_id, kept=change))
         except InterlockError:
@@ -371,7 +371,7 @@ class Caches:
 
     async def _tell(self, record: Record, event: Event) -> None:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            change = None if found[0] is None else told(found[0], event, now, self._unused_s)
+            change = None if found[0] is None else decide_event(found[0], event, now, self._unused_s)
             return Decision(None, Commit(changes=(change,)) if change is not None else None)
 
         await self._engine.apply([record.key], decide)

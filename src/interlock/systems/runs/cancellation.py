@@ -30,14 +30,14 @@ from interlock.store.records import Key, Query, Record
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import decode_run
-from interlock.systems.runs.reconciler import Keeper, RunCommit, run_commit_of
+from interlock.systems.runs.reconciler import RunCommit, RunReconciler, run_commit_of
 from interlock.wire.filter_language import LOOKED_AT
 from interlock.wire.runs import Source
 
 MANUAL = "manual"
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class ChangePosition(msgspec.Struct, frozen=True, kw_only=True):
     """What is compared of a run."""
 
     id: str
@@ -58,7 +58,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return self.at, self.created_at, self.id
 
 
-def standing_of(record: Record) -> Standing:
+def position_of(record: Record) -> ChangePosition:
     """Return what is compared of a run; nothing has happened after word of it arrived."""
     body = decode_run(record.body)
     source, happened = body.spec.source, body.happened
@@ -66,7 +66,7 @@ def standing_of(record: Record) -> Standing:
     before = happened.before if happened is not None else ""
     if not before and source.event == "push":
         before = source.base_sha
-    return Standing(
+    return ChangePosition(
         id=record.id,
         created_at=record.created_at,
         at=record.created_at if at is None else min(at, record.created_at),
@@ -77,7 +77,7 @@ def standing_of(record: Record) -> Standing:
     )
 
 
-def is_later(one: Standing, other: Standing) -> bool | None:
+def is_later(one: ChangePosition, other: ChangePosition) -> bool | None:
     """Whether the first is of the later change, by what their events say; None when they do not."""
     if one.timed and other.timed and one.at != other.at:
         return one.at > other.at
@@ -87,14 +87,14 @@ def is_later(one: Standing, other: Standing) -> bool | None:
     return follows if follows != precedes else None
 
 
-def are_of_one_ref(one: Standing, other: Standing) -> bool:
+def are_of_one_ref(one: ChangePosition, other: ChangePosition) -> bool:
     """Whether the commits of two runs can be compared: two of one ref, which nobody chose by hand."""
     mine, theirs = one.source, other.source
     named = mine.sha and theirs.sha and mine.sha != theirs.sha and MANUAL not in (mine.event, theirs.event)
     return bool(named) and (mine.repository, mine.ref) == (theirs.repository, theirs.ref)
 
 
-def gives_way(one: Standing, other: Standing, later: bool | None) -> bool:
+def is_superseded_by(one: ChangePosition, other: ChangePosition, later: bool | None) -> bool:
     """Whether the first gives way to the other; `later` says whether the other is of the later change.
 
     A run that does an earlier one again is what somebody wants now, of a change that may be old. So it stops
@@ -117,15 +117,15 @@ Descends: TypeAlias = Callable[[str, str, str], Awaitable[bool | None]]
 """Whether in a repository a commit has another one in its history; None where nobody knows."""
 
 
-class Stopping:
+class RunCancellation:
     """Stops runs."""
 
     def __init__(
-        self, engine: Engine, keeper: Keeper, settings: OrchestratorSettings, descends: Descends
+        self, engine: Engine, reconciler: RunReconciler, settings: OrchestratorSettings, descends: Descends
     ) -> None:
         self._engine = engine
         self._descends = descends
-        self._keeper = keeper
+        self._reconciler = reconciler
         self._settings = settings
 
     async def stop(
@@ -141,7 +141,9 @@ class Stopping:
         """Ask a run to stop; asking again changes nothing, and what has ended refuses."""
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
-            draft = stopped(present(run_id, found[0]), now, self._settings.durations, why, event=event)
+            draft = decide_stop(
+                existing_run(run_id, found[0]), now, self._settings.durations, why, event=event
+            )
             if draft is None:
                 return Decision(None)
             request = asked.answered(b"null") if asked else None
@@ -151,40 +153,40 @@ class Stopping:
 
         applied = await self._engine.apply_once(asked, [Key(RUN.name, run_id)], decide)
         if isinstance(applied, Applied) and applied.answer is not None:
-            await self._keeper.carry_out(applied.answer, applied.at)
+            await self._reconciler.carry_out(applied.answer, applied.at)
 
     async def make_room(self, record: Record) -> None:
         """Let a run of a group take the place of those of earlier changes, or give way; safe to repeat."""
-        mine, earlier = standing_of(record), list[str]()
+        mine, earlier = position_of(record), list[str]()
         async for other in self._companions(record):
-            theirs = standing_of(other)
+            theirs = position_of(other)
             if other.id == record.id:
                 continue
             later = await self._is_later(theirs, mine)
-            if gives_way(mine, theirs, later):
+            if is_superseded_by(mine, theirs, later):
                 if await self._supersede(record.id, other.id):
                     return
-            elif gives_way(theirs, mine, None if later is None else not later):
+            elif is_superseded_by(theirs, mine, None if later is None else not later):
                 earlier.append(other.id)
         if not await self._comes_too_late(record, mine):
             for each in earlier:
                 await self._supersede(each, record.id)
 
-    async def _comes_too_late(self, record: Record, mine: Standing) -> bool:
+    async def _comes_too_late(self, record: Record, mine: ChangePosition) -> bool:
         """Give way to a run of a later change that has ended: what is old is not done after what is new."""
         if record.queue is None or mine.again:
             return False
         query = Query(kind=RUN.name, queue=record.queue, limit=LOOKS_BACK, within=LOOKED_AT)
         found = await self._engine.store.find(query)
         for other in found.records:
-            theirs = standing_of(other)
+            theirs = position_of(other)
             if other.id == mine.id or theirs.again or not _was_done(other):
                 continue
             if await self._is_later(theirs, mine) and await self._supersede(mine.id, other.id):
                 return True
         return False
 
-    async def _is_later(self, one: Standing, other: Standing) -> bool | None:
+    async def _is_later(self, one: ChangePosition, other: ChangePosition) -> bool | None:
         """Whether the first is of the later change; None when neither events nor commits tell."""
         known = is_later(one, other)
         if known is not None or not are_of_one_ref(one, other):
@@ -201,7 +203,7 @@ class Stopping:
             old, new = found
             if old is None or new is None or not (new.state in GIVES_WAY or _was_done(new)):
                 return Decision(None)
-            draft = stopped(old, now, self._settings.durations, SUPERSEDED, by)
+            draft = decide_stop(old, now, self._settings.durations, SUPERSEDED, by)
             if draft is None:
                 return Decision(None)
             reason = f"the run {by} of the same group is of a later change"
@@ -218,7 +220,7 @@ class Stopping:
             return True  # it has ended meanwhile
         if not isinstance(applied, Applied) or applied.answer is None:
             return False
-        await self._keeper.carry_out(applied.answer, applied.at)
+        await self._reconciler.carry_out(applied.answer, applied.at)
         return True
 
     async def _companions(self, record: Record) -> AsyncIterator[Record]:
@@ -232,7 +234,7 @@ class Stopping:
                 return
 
 
-def stopped(
+def decide_stop(
     record: Record,
     now: datetime,
     durations: Durations,
@@ -252,7 +254,9 @@ def stopped(
     raise refused.error()
 
 
-def approved(record: Record, now: datetime, durations: Durations, by: str, comment: str) -> RunAggregate:
+def decide_approval(
+    record: Record, now: datetime, durations: Durations, by: str, comment: str
+) -> RunAggregate:
     """The run after an operator has approved it; raises where its table says so. Pure."""
     draft = RunAggregate.of(record, now, durations)
     draft.fire_due()
@@ -266,7 +270,7 @@ def _was_done(record: Record) -> bool:
     return RunState(record.state) in run.SETTLED and decode_run(record.body).data.outcome is not run.CANCELED
 
 
-def present(run_id: str, record: Record | None) -> Record:
+def existing_run(run_id: str, record: Record | None) -> Record:
     """The run, or the error that there is none."""
     if record is None:
         raise UnknownRun(

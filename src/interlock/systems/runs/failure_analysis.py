@@ -31,17 +31,17 @@ from interlock.systems.orchestrator.failures import DEFAULT_RULES, FailureClass,
 from interlock.systems.runs.job_history import (
     FLAKY,
     HISTORY,
-    Ended,
     HistoryBody,
-    Named,
+    JobIdentity,
+    JobOutcome,
     body_of,
-    ended_of,
-    forgotten,
+    forget_history,
     labels_of,
-    learnt,
+    outcome_of,
     outcomes_in_words,
+    with_outcome,
 )
-from interlock.systems.runs.reconciler import About
+from interlock.systems.runs.reconciler import RunMessage
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import RunExplanation, RunJobView, RunView
 
@@ -322,7 +322,7 @@ class FlakyJobs(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str = ""
 
 
-class Analysing:
+class FailureAnalyser:
     """Looks at runs when they have ended."""
 
     def __init__(
@@ -363,7 +363,7 @@ class Analysing:
     async def learn(self, payload: bytes) -> None:
         """How the jobs of a run have ended: the handler of the messages about it. Can be done twice."""
         try:
-            run = await self._view(msgspec.json.decode(payload, type=About).run_id)
+            run = await self._view(msgspec.json.decode(payload, type=RunMessage).run_id)
         except UnknownRun:
             return  # it was removed, with everything that could be learnt from it
         if not (run.source.repository and run.source.sha):
@@ -375,7 +375,7 @@ class Analysing:
         """Forget what was not heard of for long."""
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            return [Commit(changes=(forgotten(record, now),)) for record in records]
+            return [Commit(changes=(forget_history(record, now),)) for record in records]
 
         outcomes = await self._engine.due([HISTORY.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
@@ -387,7 +387,8 @@ class Analysing:
 
         def decide(before: Sequence[Record | None], now: datetime) -> Decision[None]:
             found = [
-                learnt(record, name, ended, now) for record, (name, ended) in zip(before, new, strict=True)
+                with_outcome(record, name, ended, now)
+                for record, (name, ended) in zip(before, new, strict=True)
             ]
             changes = tuple(change for change in found if change is not None)
             return Decision(None, Commit(changes=changes) if changes else None)
@@ -417,12 +418,12 @@ class Analysing:
         return list(await self._engine.store.load([Key(HISTORY.name, _named(run, job).id) for job in jobs]))
 
 
-def _named(run: RunView, job: RunJobView) -> Named:
-    return Named(run.source.repository, run.workflow, job.name)
+def _named(run: RunView, job: RunJobView) -> JobIdentity:
+    return JobIdentity(run.source.repository, run.workflow, job.name)
 
 
-def _ended(sha: str, record: Record | None) -> Ended | None:
-    return ended_of(sha, record.id, record.state, decode_body(record.body)) if record else None
+def _ended(sha: str, record: Record | None) -> JobOutcome | None:
+    return outcome_of(sha, record.id, record.state, decode_body(record.body)) if record else None
 
 
 def _flaky_job(record: Record) -> FlakyJob:

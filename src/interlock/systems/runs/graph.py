@@ -61,7 +61,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tally: dict[str, int] = {}
 
 
-class Graph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunGraph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The jobs in the order of the plan; each needs only those that are there."""
 
     nodes: tuple[Node, ...]
@@ -69,7 +69,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many jobs are not among the nodes."""
 
 
-def graph_of(view: RunView, *, most: int = MOST_DRAWN) -> Graph:
+def run_graph(view: RunView, *, most: int = MOST_DRAWN) -> RunGraph:
     """The graph of a run, small enough to be drawn."""
     nodes = [_node(job) for job in view.jobs]
     if len(nodes) > most:
@@ -77,7 +77,7 @@ def graph_of(view: RunView, *, most: int = MOST_DRAWN) -> Graph:
     kept = _kept(nodes, most)
     names = {node.name for node in kept}
     left_out = sum(node.stands_for for node in nodes) - sum(node.stands_for for node in kept)
-    return Graph(nodes=tuple(_among(node, names) for node in kept), left_out=left_out)
+    return RunGraph(nodes=tuple(_among(node, names) for node in kept), left_out=left_out)
 
 
 def mark_of(node: Node) -> str:
@@ -93,7 +93,7 @@ def shown_name(node: Node) -> str:
     return f"{node.name} ×{node.stands_for}  {told}"  # noqa: RUF001 - times, not x
 
 
-def drawn_needs(graph: Graph) -> dict[str, tuple[str, ...]]:
+def drawn_needs(graph: RunGraph) -> dict[str, tuple[str, ...]]:
     """What each needs, but for what follows from the rest: fewer lines say the same."""
     needs = {node.name: node.needs for node in graph.nodes}
     above: dict[str, frozenset[str]] = {}
@@ -195,7 +195,7 @@ class Layers:
     lines: tuple[tuple[Spot, Spot], ...]
 
 
-def layers_of(graph: Graph) -> Layers:
+def layers_of(graph: RunGraph) -> Layers:
     """Where everything is."""
     needs = drawn_needs(graph)
     depth: dict[str, int] = {}

@@ -9,9 +9,9 @@ from interlock.machine import Tone
 from interlock.machine.draw.theme import DARK, FONTS, LIGHT, Mode
 from interlock.systems.runs.graph import (
     TONES,
-    Graph,
     Layers,
     Node,
+    RunGraph,
     Spot,
     drawn_needs,
     layers_of,
@@ -32,7 +32,7 @@ _COLOURS: Mapping[Tone, tuple[str, str]] = {
 """By tone, in light and in dark mode; what waits is muted."""
 
 
-def draw_svg(graph: Graph, title: str, note: Callable[[Node], str]) -> str:
+def draw_svg(graph: RunGraph, title: str, note: Callable[[Node], str]) -> str:
     """The whole picture; `note` is said in a box, below the name."""
     layers = layers_of(graph)
     places, width, height = _places(graph, layers)
@@ -57,7 +57,7 @@ def draw_svg(graph: Graph, title: str, note: Callable[[Node], str]) -> str:
     )
 
 
-def _places(graph: Graph, layers: Layers) -> tuple[dict[Spot, tuple[float, float, float]], float, float]:
+def _places(graph: RunGraph, layers: Layers) -> tuple[dict[Spot, tuple[float, float, float]], float, float]:
     """Left, middle and width of each spot, and how large the picture is."""
     nodes = {node.name: node for node in graph.nodes}
     tallest = max((len(layer) for layer in layers.layers), default=1)
@@ -143,7 +143,7 @@ def _stroke(node: Node) -> str:
 _CODES = {character: f"#{ord(character)};" for character in "#;:\"'<>&{}[]()|\\`%*_~"}
 
 
-def draw_mermaid(graph: Graph, note: Callable[[Node], str]) -> str:
+def draw_mermaid(graph: RunGraph, note: Callable[[Node], str]) -> str:
     """A flowchart from the left to the right."""
     ids = {node.name: f"j{number}" for number, node in enumerate(graph.nodes)}
     lines = ["flowchart LR"]
@@ -156,7 +156,7 @@ def draw_mermaid(graph: Graph, note: Callable[[Node], str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw_dot(graph: Graph, title: str, note: Callable[[Node], str]) -> str:
+def draw_dot(graph: RunGraph, title: str, note: Callable[[Node], str]) -> str:
     """A digraph from the left to the right."""
     lines = ["digraph run {", f"  label={_quoted(title)};", "  rankdir=LR;"]
     lines.append('  node [shape=box, style=rounded, fontname="sans-serif"];')

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from interlock.systems.runs.graph import (
-    Graph,
     Layers,
     Node,
+    RunGraph,
     Spot,
     drawn_needs,
     layers_of,
@@ -121,7 +121,7 @@ class Net:
     targets: tuple[Spot, ...]
 
 
-def draw_text(graph: Graph, width: int, note: Callable[[Node], str]) -> list[list[Piece]]:
+def draw_text(graph: RunGraph, width: int, note: Callable[[Node], str]) -> list[list[Piece]]:
     """The graph in lines no wider than `width`, where that is possible; `note` is said beside a job."""
     labels = {node.name: _label(node, note) for node in graph.nodes}
     layers = layers_of(graph)
@@ -137,7 +137,7 @@ def draw_text(graph: Graph, width: int, note: Callable[[Node], str]) -> list[lis
 class _Drawing:
     """One attempt; `apart` puts the rows of neighbouring layers between each other."""
 
-    def __init__(self, graph: Graph, layers: Layers, labels: Mapping[str, str], *, apart: bool) -> None:
+    def __init__(self, graph: RunGraph, layers: Layers, labels: Mapping[str, str], *, apart: bool) -> None:
         self._layers = layers
         self._labels = labels
         self._nodes = {node.name: node for node in graph.nodes}
@@ -236,7 +236,7 @@ def _rows(layers: Layers, *, apart: bool) -> list[dict[Spot, int]]:
     ]
 
 
-def _listed(graph: Graph, labels: Mapping[str, str], width: int) -> list[list[Piece]]:
+def _listed(graph: RunGraph, labels: Mapping[str, str], width: int) -> list[list[Piece]]:
     needs = drawn_needs(graph)
     lines = []
     for node in graph.nodes:

@@ -87,7 +87,7 @@ HISTORY = Machine[HistoryState, None](
 # fmt: on
 
 
-class Named(msgspec.Struct, frozen=True):
+class JobIdentity(msgspec.Struct, frozen=True):
     """Which job is meant, whatever run it is in."""
 
     repository: str
@@ -105,7 +105,7 @@ class Named(msgspec.Struct, frozen=True):
         return labels_of(self.repository, self.workflow)
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True):
+class JobOutcome(msgspec.Struct, frozen=True, array_like=True):
     """How a job has ended once."""
 
     sha: str
@@ -118,13 +118,13 @@ class Ended(msgspec.Struct, frozen=True, array_like=True):
 class HistoryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is remembered of a job."""
 
-    named: Named
-    ended: tuple[Ended, ...] = ()
+    named: JobIdentity
+    ended: tuple[JobOutcome, ...] = ()
     """The latest last."""
 
-    def contradictions(self) -> dict[str, tuple[Ended, ...]]:
+    def contradictions(self) -> dict[str, tuple[JobOutcome, ...]]:
         """The latest commits on which it has passed and failed, with all its outcomes there."""
-        by_commit: dict[str, list[Ended]] = {}
+        by_commit: dict[str, list[JobOutcome]] = {}
         for one in reversed(self.ended):
             if one.sha in by_commit or len(by_commit) < COMMITS:
                 by_commit.setdefault(one.sha, []).append(one)
@@ -161,15 +161,15 @@ def body_of(record: Record) -> HistoryBody:
     return _HISTORIES.body_of(record)
 
 
-def ended_of(sha: str, job_id: str, record_state: str, body: JobBody) -> Ended | None:
+def outcome_of(sha: str, job_id: str, record_state: str, body: JobBody) -> JobOutcome | None:
     """How a job has ended; None when that says nothing about it."""
     passed = record_state == job.COMPLETED
     faults = [a.failure.failure_class for a in body.attempts if a.failure and a.state != attempt.SUCCEEDED]
     failed = any(fault in _OWN_FAULT for fault in faults) and record_state in (job.COMPLETED, job.FAILED)
-    return Ended(sha, job_id, passed, failed) if passed or failed else None
+    return JobOutcome(sha, job_id, passed, failed) if passed or failed else None
 
 
-def learnt(before: Record | None, named: Named, new: Ended, now: datetime) -> Change | None:
+def with_outcome(before: Record | None, named: JobIdentity, new: JobOutcome, now: datetime) -> Change | None:
     """The history with one more outcome; None when it is known, or nobody wants to know."""
     known = HistoryBody(named=named) if before is None else body_of(before)
     if any(one.job_id == new.job_id for one in known.ended) or (before and before.state == FORGOTTEN):
@@ -181,12 +181,12 @@ def learnt(before: Record | None, named: Named, new: Ended, now: datetime) -> Ch
     return history.change(actor="orchestrator", cause=new.job_id)
 
 
-def forgotten(record: Record, now: datetime) -> Change:
+def forget_history(record: Record, now: datetime) -> Change:
     """Nothing was heard of it for long."""
     return _HISTORIES.fired(record, now).change(actor="orchestrator")
 
 
-def outcomes_in_words(outcomes: Iterable[Ended]) -> str:
+def outcomes_in_words(outcomes: Iterable[JobOutcome]) -> str:
     """For people: `passed in j_… and failed in j_…`."""
     told: Sequence[str] = [
         f"{'failed first and passed then' if o.passed and o.failed else 'passed' if o.passed else 'failed'}"

@@ -70,7 +70,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _DECODER = msgspec.json.Decoder(Piece)
 
 
-class Graph(msgspec.Struct, frozen=True):
+class PlanGraph(msgspec.Struct, frozen=True):
     """What has to be known of a plan to decide about its run; by place."""
 
     names: tuple[str, ...]
@@ -100,7 +100,7 @@ class Graph(msgspec.Struct, frozen=True):
         return reached
 
 
-def graph_of(pieces: Sequence[Piece]) -> Graph:
+def plan_graph(pieces: Sequence[Piece]) -> PlanGraph:
     """The graph of a plan that was checked."""
     jobs = [job for piece in pieces for job in piece.jobs]
     places = {job.name: place for place, job in enumerate(jobs)}
@@ -109,7 +109,7 @@ def graph_of(pieces: Sequence[Piece]) -> Graph:
     for place, needed in enumerate(needs):
         for each in needed:
             dependents[each].append(place)
-    return Graph(
+    return PlanGraph(
         names=tuple(places),
         ids=tuple(name for piece in pieces for name in piece.ids),
         required=tuple(job.required for job in jobs),
@@ -162,7 +162,7 @@ def settled_piece(record: Record, *, mark: str) -> Change:
 
 
 def renamed_piece(
-    record: Record, graph: Graph, places: Sequence[int], draw: Callable[[], str]
+    record: Record, graph: PlanGraph, places: Sequence[int], draw: Callable[[], str]
 ) -> Change | None:
     """A piece with other names for these jobs; None when somebody has seen to it already."""
     piece = _DECODER.decode(record.body)
@@ -187,7 +187,7 @@ class Plans:
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
-        self._graphs: OrderedDict[str, Graph] = OrderedDict()
+        self._graphs: OrderedDict[str, PlanGraph] = OrderedDict()
         self._jobs = 0
 
     async def pieces(self, run_id: str, number: int) -> list[Piece] | None:
@@ -211,7 +211,7 @@ class Plans:
             if each is not None
         }
 
-    async def graph(self, run_id: str, number: int) -> Graph | None:
+    async def graph(self, run_id: str, number: int) -> PlanGraph | None:
         """The graph of a plan; None when there is no plan yet, or not any more."""
         if not number:
             return None  # and nothing is remembered: a plan may come
@@ -220,14 +220,14 @@ class Plans:
             self._graphs.move_to_end(run_id)
             return known
         pieces = await self.pieces(run_id, number)
-        return None if pieces is None else self.remember(run_id, graph_of(pieces))
+        return None if pieces is None else self.remember(run_id, plan_graph(pieces))
 
     def forget(self, run_id: str) -> None:
         """Read it anew the next time."""
         if (known := self._graphs.pop(run_id, None)) is not None:
             self._jobs -= len(known.ids)
 
-    def remember(self, run_id: str, graph: Graph) -> Graph:
+    def remember(self, run_id: str, graph: PlanGraph) -> PlanGraph:
         """Keep it for the next time, and forget what was not asked for the longest."""
         if run_id not in self._graphs:
             self._jobs += len(graph.ids)

@@ -35,7 +35,7 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run, encode_run, group_key, labels_of
-from interlock.systems.runs.cancellation import Stopping
+from interlock.systems.runs.cancellation import RunCancellation
 from interlock.systems.runs.plan_validation import (
     awaited,
     awaited_first,
@@ -43,8 +43,8 @@ from interlock.systems.runs.plan_validation import (
     check_plan,
 )
 from interlock.systems.runs.planning import Planner, PlanRequest
-from interlock.systems.runs.plans import Graph, Piece, Plans, graph_of, piece_change, pieces_of
-from interlock.systems.runs.reconciler import Keeper, RunCommit, run_commit_of
+from interlock.systems.runs.plans import Piece, PlanGraph, Plans, piece_change, pieces_of, plan_graph
+from interlock.systems.runs.reconciler import RunCommit, RunReconciler, run_commit_of
 from interlock.wire.runs import AwaitedApproval, Plan, RerunPreview
 
 Which: TypeAlias = Literal["all", "failed", "from"]
@@ -61,7 +61,7 @@ def check_settled(record: Record) -> None:
         )
 
 
-def carried_over(run_id: str, body: RunBody, graph: Graph, which: Which, job: str = "") -> frozenset[int]:
+def carried_over(run_id: str, body: RunBody, graph: PlanGraph, which: Which, job: str = "") -> frozenset[int]:
     """The places of jobs that are not done again."""
     done = {place for place, letter in enumerate(body.states) if letter in letters.SUCCEEDED}
     if which == "all":
@@ -85,7 +85,7 @@ def carried_over(run_id: str, body: RunBody, graph: Graph, which: Which, job: st
     return frozenset(done)
 
 
-def preview_of(run_id: str, graph: Graph, kept: frozenset[int]) -> RerunPreview:
+def preview_of(run_id: str, graph: PlanGraph, kept: frozenset[int]) -> RerunPreview:
     """Return the names of the jobs that are done again, and of those that are not."""
     return RerunPreview(
         run_id=run_id,
@@ -111,23 +111,23 @@ ASKED_AT_ONCE = 8
 """How many planners are at work side by side in one process."""
 
 
-class Preparing:
+class RunPreparation:
     """Plans runs."""
 
     def __init__(
         self,
         engine: Engine,
         plans: Plans,
-        keeper: Keeper,
-        stopping: Stopping,
+        reconciler: RunReconciler,
+        cancellation: RunCancellation,
         settings: OrchestratorSettings,
         planners: Mapping[str, Planner],
         ids: JobIds,
     ) -> None:
         self._engine = engine
         self._plans = plans
-        self._keeper = keeper
-        self._stopping = stopping
+        self._reconciler = reconciler
+        self._cancellation = cancellation
         self._settings = settings
         self.planners = dict(planners)
         self._ids = ids
@@ -138,7 +138,7 @@ class Preparing:
         """Bring a run as far as its plan allows; safe to repeat."""
         (found,) = await self._engine.store.load([Key(RUN.name, run_id)])
         if found is not None and _looks_around(found):
-            await self._stopping.make_room(found)
+            await self._cancellation.make_room(found)
         if found is not None and not decode_run(found.body).pieces:
             async with self._asking:
                 await self._plan(run_id)
@@ -187,7 +187,7 @@ class Preparing:
             await self._fail(run_id, _told(error), "plan_failed")
         else:
             awaits = awaited(body, jobs, self._settings.secrets)
-            await self._accept(run_id, graph_of(pieces), awaits=awaits)
+            await self._accept(run_id, plan_graph(pieces), awaits=awaits)
 
     async def _join(self, run_id: str, group: str | None, *, looks_around: bool) -> None:
         """What a workflow file says about its group is known now: the run is in it, and then looks around.
@@ -203,7 +203,7 @@ class Preparing:
         await self._engine.apply([Key(RUN.name, run_id)], decide)
         (record,) = await self._engine.store.load([Key(RUN.name, run_id)])
         if looks_around and record is not None and record.state == run.PLANNING:
-            await self._stopping.make_room(record)
+            await self._cancellation.make_room(record)
 
     async def _ask(self, record: Record) -> Plan:
         spec = decode_run(record.body).spec
@@ -225,7 +225,7 @@ class Preparing:
         """Start planning, or wait for an approval; answers how the run is then, None when there is none."""
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
-            draft = begun(found[0], now, self._settings.durations)
+            draft = decide_planning(found[0], now, self._settings.durations)
             if draft is None:
                 return Decision(None)
             prepared = run_commit_of(draft, mark=self._engine.mark(), actor="orchestrator")
@@ -233,19 +233,19 @@ class Preparing:
 
         applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
         if isinstance(applied, Applied) and applied.answer is not None:
-            await self._keeper.carry_out(applied.answer, applied.at)
+            await self._reconciler.carry_out(applied.answer, applied.at)
         (record,) = await self._engine.store.load([Key(RUN.name, run_id)])
         return record
 
     async def _accept_plan(self, run_id: str, plan: Plan, awaits: AwaitedApproval | None) -> None:
         now = await self._engine.clock.now()
         pieces = pieces_of(plan, [self._ids.draw(now) for _ in plan.jobs])
-        await self._accept(run_id, graph_of(pieces), pieces, plan, awaits=awaits)
+        await self._accept(run_id, plan_graph(pieces), pieces, plan, awaits=awaits)
 
     async def _accept(
         self,
         run_id: str,
-        graph: Graph,
+        graph: PlanGraph,
         pieces: Sequence[Piece] = (),
         plan: Plan | None = None,
         *,
@@ -257,7 +257,7 @@ class Preparing:
         """
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
-            draft = accepted(found[0], now, self._settings.durations, graph, len(pieces), plan, awaits)
+            draft = decide_plan(found[0], now, self._settings.durations, graph, len(pieces), plan, awaits)
             if draft is None:
                 return Decision(None)
             mark = self._engine.mark()
@@ -271,7 +271,7 @@ class Preparing:
         applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
         if isinstance(applied, Applied) and applied.answer is not None:
             self._plans.remember(run_id, graph)
-            await self._keeper.carry_out(applied.answer, applied.at)
+            await self._reconciler.carry_out(applied.answer, applied.at)
 
     async def _fail(self, run_id: str, error: str, reason: str) -> None:
         event = run.planner_timeout if reason == "planner_timeout" else run.planning_failed
@@ -314,7 +314,7 @@ def in_group(record: Record, group: str) -> Change:
     return rewritten(record, body=encode_run(body), queue=group_key(body.spec), labels=labels_of(body.spec))
 
 
-def begun(record: Record | None, now: datetime, durations: Durations) -> RunAggregate | None:
+def decide_planning(record: Record | None, now: datetime, durations: Durations) -> RunAggregate | None:
     """The run once it is being planned, or waits for an approval; None where it has begun before. Pure."""
     if record is None:
         return None
@@ -324,11 +324,11 @@ def begun(record: Record | None, now: datetime, durations: Durations) -> RunAggr
     return None if refused is not None else draft
 
 
-def accepted(
+def decide_plan(
     record: Record | None,
     now: datetime,
     durations: Durations,
-    graph: Graph,
+    graph: PlanGraph,
     pieces: int = 0,
     plan: Plan | None = None,
     awaits: AwaitedApproval | None = None,

@@ -53,7 +53,7 @@ from interlock.systems.orchestrator.submission import new_job, release
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plan_validation import confined, origin_of, spec_of
-from interlock.systems.runs.plans import PIECE, Graph, Piece, Plans, piece_key, renamed_piece
+from interlock.systems.runs.plans import PIECE, Piece, PlanGraph, Plans, piece_key, renamed_piece
 
 ORDERS = "run.orders"
 """The topic under which runs give orders to their jobs."""
@@ -113,15 +113,15 @@ def _by_reason(stop: dict[int, str]) -> Iterator[tuple[str, list[int]]]:
         yield why, [place for place, each in stop.items() if each == why]
 
 
-class Making(msgspec.Struct, frozen=True):
+class JobSource(msgspec.Struct, frozen=True):
     """What is needed to make jobs of a plan."""
 
     body: RunBody
-    graph: Graph
+    graph: PlanGraph
     pieces: dict[int, Piece]
 
 
-class Found(Enum):
+class JobMatch(Enum):
     """As what an order finds a job."""
 
     OURS = "ours"
@@ -130,7 +130,7 @@ class Found(Enum):
     """Under its name there is a job of somebody else."""
 
 
-def _those(answers: dict[int, Found], wanted: Found) -> list[int]:
+def _those(answers: dict[int, JobMatch], wanted: JobMatch) -> list[int]:
     return [place for place, found in answers.items() if found is wanted]
 
 
@@ -150,25 +150,25 @@ class Orders:
             return  # the run was removed, and its plan with it
         making = await self._making(order, graph, order.places) if order.new else None
         answers = await self._apply(order, graph, order.places, making)
-        if missing := _those(answers, Found.MISSING):
+        if missing := _those(answers, JobMatch.MISSING):
             making = await self._making(order, graph, missing)
             answers |= await self._apply(order, graph, missing, making)
-        if taken := _those(answers, Found.FOREIGN):
+        if taken := _those(answers, JobMatch.FOREIGN):
             await self._rename(order.run_id, graph, taken)
             again = msgspec.structs.replace(order, places=tuple(taken), new=False)
             await self.carry_out(again)
 
-    async def _making(self, order: Order, graph: Graph, places: Sequence[int]) -> Making | None:
+    async def _making(self, order: Order, graph: PlanGraph, places: Sequence[int]) -> JobSource | None:
         (record,) = await self._engine.store.load([Key(RUN.name, order.run_id)])
         if record is None:
             return None
         numbers = sorted({graph.piece_of(place) for place in places})
         pieces = await self._plans.some(order.run_id, numbers)
-        return Making(decode_run(record.body), graph, pieces)
+        return JobSource(decode_run(record.body), graph, pieces)
 
     async def _apply(
-        self, order: Order, graph: Graph, places: Sequence[int], making: Making | None
-    ) -> dict[int, Found]:
+        self, order: Order, graph: PlanGraph, places: Sequence[int], making: JobSource | None
+    ) -> dict[int, JobMatch]:
         """By place, as what each job was found; and then it is as it was ordered."""
         items = [
             Item(
@@ -182,27 +182,33 @@ class Orders:
         for place, result in zip(places, await apply_all(self._engine, items), strict=True):
             if isinstance(result, InterlockError):
                 raise result
-            answers[place] = result.answer if isinstance(result, Applied) else Found.OURS
+            answers[place] = result.answer if isinstance(result, Applied) else JobMatch.OURS
         return answers
 
     def _decide(
-        self, order: Order, place: int, making: Making | None, record: Record | None, now: datetime, mark: str
-    ) -> Decision[Found]:
+        self,
+        order: Order,
+        place: int,
+        making: JobSource | None,
+        record: Record | None,
+        now: datetime,
+        mark: str,
+    ) -> Decision[JobMatch]:
         if record is not None and record.parent != order.run_id:
-            return Decision(Found.FOREIGN)
+            return Decision(JobMatch.FOREIGN)
         draft = (
             JobAggregate.of(record, now, self._settings)
             if record is not None
             else self._made(order, place, making, now)
         )
         if draft is None:
-            return Decision(Found.MISSING)
-        follow(order, draft)
+            return Decision(JobMatch.MISSING)
+        decide_order(order, draft)
         if not draft.taken:
-            return Decision(Found.OURS)
-        return Decision(Found.OURS, commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
+            return Decision(JobMatch.OURS)
+        return Decision(JobMatch.OURS, commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
 
-    async def _rename(self, run_id: str, graph: Graph, places: Sequence[int]) -> None:
+    async def _rename(self, run_id: str, graph: PlanGraph, places: Sequence[int]) -> None:
         """Somebody else has drawn the same names, and used them first: draw others for these jobs.
 
         No job can have been made under such a name, so nothing is lost; whoever still knows the old
@@ -220,7 +226,7 @@ class Orders:
             await self._engine.apply([key], decide)
         self._plans.forget(run_id)
 
-    def _made(self, order: Order, place: int, making: Making | None, now: datetime) -> JobAggregate | None:
+    def _made(self, order: Order, place: int, making: JobSource | None, now: datetime) -> JobAggregate | None:
         piece = making.pieces.get(making.graph.piece_of(place)) if making is not None else None
         if making is None or piece is None:
             return None
@@ -239,7 +245,7 @@ class Orders:
         return new_job(job_spec, job_id, now, self._settings, run=part, origin=origin, held=held)
 
 
-def follow(order: Order, draft: JobAggregate) -> None:
+def decide_order(order: Order, draft: JobAggregate) -> None:
     """What an order makes of a job. Pure; where it was followed before, nothing."""
     if order.what == RELEASE:
         release(draft)
@@ -255,7 +261,7 @@ REPORTS = "run.report"
 """The topic under which outcomes are to be reported."""
 
 
-class About(msgspec.Struct, frozen=True):
+class RunMessage(msgspec.Struct, frozen=True):
     """A message that is about a run, and says no more."""
 
     run_id: str
@@ -290,7 +296,7 @@ def run_commit_of(
     ]
     changes = [change, *(each for _, each in orders), *more]
     if draft.is_decided:
-        changes.append(about(draft, REPORTS, "report", mark))
+        changes.append(run_message(draft, REPORTS, "report", mark))
     commit = Commit(changes=tuple(changes), request=request)
     lines = draft.lines
     on_its_way = lines and lines[-1].target in (run.AWAITING_APPROVAL, *run.PLANNED)
@@ -298,9 +304,11 @@ def run_commit_of(
     return RunCommit(commit, tuple(orders) if taken else (), mentioned, draft.is_decided)
 
 
-def about(draft: RunAggregate, topic: str, word: str, mark: str) -> Change:
+def run_message(draft: RunAggregate, topic: str, word: str, mark: str) -> Change:
     """A message that something is to be done about the run."""
-    return outgoing(f"{draft.id}.{word}", topic, msgspec.json.encode(About(draft.id)), draft.now, mark=mark)
+    return outgoing(
+        f"{draft.id}.{word}", topic, msgspec.json.encode(RunMessage(draft.id)), draft.now, mark=mark
+    )
 
 
 MANY = 500
@@ -311,7 +319,7 @@ GIVE_BACK_S = 5.0
 """How long a process that ends tries to give an order back."""
 
 
-class Keeper:
+class RunReconciler:
     """Looks after the runs in a store."""
 
     def __init__(self, engine: Engine, plans: Plans, settings: OrchestratorSettings, ids: JobIds) -> None:
@@ -371,7 +379,7 @@ class Keeper:
         draft = await self._draft(known)
         if draft is None:
             return RunCommit(Commit(changes=tuple(letters)))  # the run was removed: nobody listens
-        heard(draft, [word for word, _ in words])
+        apply_job_changes(draft, [word for word, _ in words])
         return run_commit_of(draft, mark=mark, actor="orchestrator", more=letters)
 
     async def _draft(self, record: Record | None) -> RunAggregate | None:
@@ -433,7 +441,7 @@ class Keeper:
         mark = self._engine.mark()
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            return [swept(record, now, mark, self._settings) for record in records]
+            return [fire_deadlines(record, now, mark, self._settings) for record in records]
 
         outcomes = await self._engine.due([RUN.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
@@ -443,18 +451,18 @@ def _nobody(run_id: str) -> None:
     """Nobody wants to know."""
 
 
-def heard(draft: RunAggregate, words: Sequence[JobChanged]) -> None:
+def apply_job_changes(draft: RunAggregate, words: Sequence[JobChanged]) -> None:
     """What a run makes of what its jobs have said; a deadline that has passed meanwhile goes before. Pure."""
     draft.fire_due()
     draft.hear_jobs(words)
 
 
-def swept(record: Record, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:
+def fire_deadlines(record: Record, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:
     """What becomes of a run whose deadline has passed; one that nobody has seen to asks for it again."""
     draft = RunAggregate.of(record, now, settings.durations)
     draft.fire_due()
     unattended = draft.state is run.CREATED or draft.is_planned_already
-    more = (about(draft, PLANS, f"plan.{record.version}", mark),) if unattended else ()
+    more = (run_message(draft, PLANS, f"plan.{record.version}", mark),) if unattended else ()
     return run_commit_of(draft, mark=mark, actor="clock", more=more, taken=False).commit
 
 

@@ -26,23 +26,30 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import Happened, RunBody, decode_run, group_of, query_of
-from interlock.systems.runs.cancellation import DECLINED, Stopping, approved, present
-from interlock.systems.runs.failure_analysis import Analysing, FlakyJobs, signs_of
+from interlock.systems.runs.cancellation import DECLINED, RunCancellation, decide_approval, existing_run
+from interlock.systems.runs.failure_analysis import FailureAnalyser, FlakyJobs, signs_of
 from interlock.systems.runs.plan_validation import FORK, check_run
 from interlock.systems.runs.planning import Historian, Planner
-from interlock.systems.runs.plans import Piece, Plans, graph_of, piece_change, pieces_of
+from interlock.systems.runs.plans import Piece, Plans, piece_change, pieces_of, plan_graph
 from interlock.systems.runs.preparation import (
     WORKFLOW,
-    Preparing,
+    RunPreparation,
     Which,
     carried_over,
     check_settled,
     plan_of,
     preview_of,
 )
-from interlock.systems.runs.reconciler import PLANS, REPORTS, About, Keeper, about, run_commit_of
+from interlock.systems.runs.reconciler import (
+    PLANS,
+    REPORTS,
+    RunMessage,
+    RunReconciler,
+    run_commit_of,
+    run_message,
+)
 from interlock.systems.runs.reporting.report import Reporter
-from interlock.systems.runs.reporting.reporter import LESSONS, Ending, Reporting, ReportView
+from interlock.systems.runs.reporting.reporter import HISTORY_TOPIC, ReportService, ReportView, RunEnding
 from interlock.systems.runs.settings import ReportingSettings
 from interlock.systems.runs.views import (
     LOOKS_BACK,
@@ -77,44 +84,44 @@ AT_ONCE = 50
 
 
 class RunSweeper:
-    """Who sees to what there is to do about runs."""
+    """Moves runs on: plans them, applies what their jobs report, and has outcomes reported."""
 
     def __init__(
         self,
         engine: Engine,
-        keeper: Keeper,
-        preparing: Preparing,
-        reporting: Callable[[], Reporting],
-        analysing: Analysing,
+        reconciler: RunReconciler,
+        preparation: RunPreparation,
+        reporting: Callable[[], ReportService],
+        analyser: FailureAnalyser,
     ) -> None:
         self._engine = engine
-        self._keeper = keeper
-        self._preparing = preparing
+        self._reconciler = reconciler
+        self._preparation = preparation
         self._reporting = reporting
-        self._analysing = analysing
-        self._words = Debouncer("runs hear", keeper.hear)
+        self._analyser = analyser
+        self._words = Debouncer("runs hear", reconciler.hear)
         self._plans = Debouncer("runs are planned", self.plan)
         self._reports = Debouncer("runs are reported", self.report)
         self.prompt = True
-        keeper.on_its_way = self._on_its_way
-        keeper.on_decided = self._on_decided
+        reconciler.on_its_way = self._on_its_way
+        reconciler.on_decided = self._on_decided
 
-    def words(self) -> None:
-        """Jobs have told their runs something."""
+    def job_changed(self) -> None:
+        """Wake the reconciler: jobs of runs have changed."""
         if self.prompt:
             self._words.ring()
 
-    def plans(self) -> None:
-        """Somebody has submitted a run."""
+    def run_submitted(self) -> None:
+        """Wake the planner: a run was submitted."""
         if self.prompt:
             self._plans.ring()
 
-    async def keep(self, *, patiently: bool = True) -> int:
+    async def sweep(self, *, patiently: bool = True) -> int:
         """Deal with everything that waits to be dealt with; answers how much that was.
 
         Planners may take their time, and whoever has other things to look after need not wait for them.
         """
-        done = await self._keeper.sweep() + await self._reporting().sweep()
+        done = await self._reconciler.sweep() + await self._reporting().sweep()
         while some := await self._round(patiently):
             done += some
         return done + await self._reporting().go_on(at_once=not self.prompt)
@@ -124,7 +131,7 @@ class RunSweeper:
         await asyncio.gather(*(bell.close() for bell in (self._words, self._plans, self._reports)))
 
     async def _round(self, patiently: bool) -> int:
-        done = await self._keeper.hear() + await self._keeper.follow_orders()
+        done = await self._reconciler.hear() + await self._reconciler.follow_orders()
         if patiently or not self.prompt:
             done += await self.plan()
         else:
@@ -139,13 +146,13 @@ class RunSweeper:
         return await self._deliver({PLANS: self._planned}, PLANNING)
 
     async def _planned(self, payload: bytes) -> None:
-        await self._preparing.prepare(msgspec.json.decode(payload, type=About).run_id)
-        self.words()  # of runs that were superseded
+        await self._preparation.prepare(msgspec.json.decode(payload, type=RunMessage).run_id)
+        self.job_changed()  # of runs that were superseded
         self._on_decided()
 
     async def report(self) -> int:
         """What is to be told is put before those who tell it; how long they take is their own matter."""
-        handlers = {REPORTS: self._reporting().outcome, LESSONS: self._analysing.learn}
+        handlers = {REPORTS: self._reporting().outcome, HISTORY_TOPIC: self._analyser.learn}
         done = await self._reporting().mention() + await self._deliver(handlers, REPORTING)
         if done and self.prompt:
             await self._reporting().go_on()
@@ -169,7 +176,7 @@ COMPARED_AT_ONCE = 20
 ALL = RunFilter()
 
 
-class Again(msgspec.Struct, frozen=True):
+class RunOrigin(msgspec.Struct, frozen=True):
     """What a new run takes over from an earlier one, or from whoever has submitted it."""
 
     origin_run_id: str | None = None
@@ -200,15 +207,17 @@ class Runs:
         self._ids = JobIds(below, prefix="r_")
         self._job_ids = JobIds(below)
         self._plans = Plans(lambda: engine.store)
-        self.keeper = Keeper(engine, self._plans, settings, self._job_ids)
-        self._stopping = Stopping(engine, self.keeper, settings, self._descends)
-        self.preparing = Preparing(
-            engine, self._plans, self.keeper, self._stopping, settings, planners or {}, self._job_ids
+        self.reconciler = RunReconciler(engine, self._plans, settings, self._job_ids)
+        self._cancellation = RunCancellation(engine, self.reconciler, settings, self._descends)
+        self.preparation = RunPreparation(
+            engine, self._plans, self.reconciler, self._cancellation, settings, planners or {}, self._job_ids
         )
-        ending = Ending(engine, self._plans, settings, self.view)
-        self.reporting = Reporting(engine, ending, reporting or ReportingSettings(), reporters)
-        self.analysing = Analysing(engine, self.view, signs_of(settings.failure_rules))
-        self.tending = RunSweeper(engine, self.keeper, self.preparing, lambda: self.reporting, self.analysing)
+        ending = RunEnding(engine, self._plans, settings, self.view)
+        self.reporting = ReportService(engine, ending, reporting or ReportingSettings(), reporters)
+        self.analyser = FailureAnalyser(engine, self.view, signs_of(settings.failure_rules))
+        self.sweeper = RunSweeper(
+            engine, self.reconciler, self.preparation, lambda: self.reporting, self.analyser
+        )
 
     # Submitting
 
@@ -229,9 +238,9 @@ class Runs:
         are for a change from a fork. With `claimed` the repository and the ref are what a submitter says.
         `happened` says when the change did: a run gives way to those of later changes.
         """
-        check_run(spec, ("plan", *self.preparing.planners), self.settings)
+        check_run(spec, ("plan", *self.preparation.planners), self.settings)
         asked = self.engine.asked(request_id, "submit run", spec, ttl_s=remember_s)
-        again = Again(terms=terms, claimed=claimed, happened=happened)
+        again = RunOrigin(terms=terms, claimed=claimed, happened=happened)
 
         async def do() -> RunView:
             return await self._made(spec, spec.plan, asked=asked, actor=actor, again=again)
@@ -245,7 +254,7 @@ class Runs:
         *,
         asked: IdempotencyKey | None,
         actor: str,
-        again: Again,
+        again: RunOrigin,
     ) -> RunView:
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             run_id, mark = self._ids.draw(now), self.engine.mark()
@@ -271,13 +280,13 @@ class Runs:
                 for number, piece in enumerate(pieces)
             ]
             request = asked.answered(msgspec.json.encode(run_id)) if asked else None
-            changes = (change, *more, about(draft, PLANS, "plan", mark))
+            changes = (change, *more, run_message(draft, PLANS, "plan", mark))
             return Decision(run_id, Commit(changes=changes, request=request))
 
         applied = await self.engine.apply_once(asked, [], decide)
         if isinstance(applied, Repeated):
             return await self.view(msgspec.json.decode(applied.recorded.answer.body, type=str))
-        self.tending.plans()
+        self.sweeper.run_submitted()
         return await self.view(applied.answer)
 
     # Stopping
@@ -289,7 +298,7 @@ class Runs:
         asked = self.engine.asked(request_id, f"cancel run {run_id}", reason)
 
         async def do() -> RunView:
-            await self._stopping.stop(run_id, "cancel", asked=asked, reason=reason, actor=actor)
+            await self._cancellation.stop(run_id, "cancel", asked=asked, reason=reason, actor=actor)
             self.nudge()
             return await self.view(run_id)
 
@@ -304,9 +313,11 @@ class Runs:
         asked = self.engine.asked(request_id, f"approve run {run_id}", comment)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            draft = approved(present(run_id, found[0]), now, self.settings.durations, actor, comment)
+            draft = decide_approval(
+                existing_run(run_id, found[0]), now, self.settings.durations, actor, comment
+            )
             mark, version = self.engine.mark(), draft.version
-            more = (about(draft, PLANS, f"plan.{version}", mark),)
+            more = (run_message(draft, PLANS, f"plan.{version}", mark),)
             request = asked.answered(b"null") if asked else None
             prepared = run_commit_of(
                 draft, mark=mark, actor=actor, reason=comment, more=more, request=request
@@ -315,7 +326,7 @@ class Runs:
 
         async def do() -> RunView:
             await self.engine.apply_once(asked, [Key(RUN.name, run_id)], decide)
-            self.tending.plans()
+            self.sweeper.run_submitted()
             return await self.view(run_id)
 
         return await self.engine.answer_once(asked, RunView, do)
@@ -327,7 +338,9 @@ class Runs:
         asked = self.engine.asked(request_id, f"decline run {run_id}", reason)
 
         async def do() -> RunView:
-            await self._stopping.stop(run_id, DECLINED, run.decline, asked=asked, reason=reason, actor=actor)
+            await self._cancellation.stop(
+                run_id, DECLINED, run.decline, asked=asked, reason=reason, actor=actor
+            )
             self.nudge()
             return await self.view(run_id)
 
@@ -359,20 +372,20 @@ class Runs:
 
         return await self.engine.answer_once(asked, RunView, do)
 
-    async def _again(self, record: Record, which: Which, job: str) -> tuple[RunSpec, Again]:
+    async def _again(self, record: Record, which: Which, job: str) -> tuple[RunSpec, RunOrigin]:
         """Return what a rerun makes, and what it takes over."""
         run_id, body = record.id, decode_run(record.body)
         plan, carried = None, dict[int, str]()
         pieces = await self._plans.pieces(run_id, body.pieces)
         if pieces:
-            graph, plan = graph_of(pieces), plan_of(pieces, body)
+            graph, plan = plan_graph(pieces), plan_of(pieces, body)
             carried = {place: graph.ids[place] for place in carried_over(run_id, body, graph, which, job)}
         # A fork's commit that was approved stays so; to deploy once more is approved once more.
         approvals = tuple(each for each in body.approvals if each.reason == FORK)
         happened = body.happened or Happened()
         if happened.at is None:
             happened = msgspec.structs.replace(happened, at=record.created_at)
-        again = Again(run_id, plan, carried, body.terms, body.claimed, approvals, happened)
+        again = RunOrigin(run_id, plan, carried, body.terms, body.claimed, approvals, happened)
         return body.spec, again
 
     async def preview(self, run_id: str, which: Which = "all", *, job: str = "") -> RerunPreview:
@@ -456,7 +469,7 @@ class Runs:
         now = await self.engine.clock.now()
         lacks = await look_for_lacks(self.engine.store, found.values(), now, names=False)
         told = explain(record, graph, found, now, lacks)
-        return await self.analysing.explained(await self.reporting.explained(told))
+        return await self.analyser.explained(await self.reporting.explained(told))
 
     async def _job_views(self, record: Record, pieces: Sequence[Piece]) -> list[RunJobView]:
         found = await self._jobs_named([name for piece in pieces for name in piece.ids])
@@ -471,12 +484,12 @@ class Runs:
 
     async def _descends(self, repository: str, sha: str, older: str) -> bool | None:
         """Whether a commit has another one in its history; None where nobody knows."""
-        planner: object = self.preparing.planners.get(WORKFLOW)
+        planner: object = self.preparation.planners.get(WORKFLOW)
         return await planner.descends(repository, sha, older) if isinstance(planner, Historian) else None
 
     async def _load(self, run_id: str) -> Record:
         (record,) = await self.engine.store.load([Key(RUN.name, run_id)])
-        return present(run_id, record)
+        return existing_run(run_id, record)
 
     async def reports(self, run_id: str) -> list[ReportView]:
         """Who is told about a run, and how far that is."""
@@ -492,33 +505,31 @@ class Runs:
         self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100
     ) -> FlakyJobs:
         """Jobs that have passed and failed on one commit lately."""
-        return await self.analysing.flaky(
-            repository=repository, workflow=workflow, cursor=cursor, limit=limit
-        )
+        return await self.analyser.flaky(repository=repository, workflow=workflow, cursor=cursor, limit=limit)
 
     # Looking after them
 
     @property
     def prompt(self) -> bool:
         """Whether news is dealt with at once; otherwise whoever sweeps does."""
-        return self.tending.prompt
+        return self.sweeper.prompt
 
     @prompt.setter
     def prompt(self, at_once: bool) -> None:
-        self.tending.prompt = at_once
+        self.sweeper.prompt = at_once
 
     def nudge(self) -> None:
         """Jobs have told their runs something: have it heard soon."""
-        self.tending.words()
+        self.sweeper.job_changed()
 
     async def keep(self, *, patiently: bool = True) -> int:
         """Deal with everything that waits to be dealt with; answers how much that was.
 
         Planners may take their time, and whoever has other things to look after need not wait for them.
         """
-        return await self.tending.keep(patiently=patiently)
+        return await self.sweeper.sweep(patiently=patiently)
 
     async def close(self) -> None:
         """Answer no more news."""
-        await self.tending.close()
+        await self.sweeper.close()
         await self.reporting.close()

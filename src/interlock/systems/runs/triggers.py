@@ -47,7 +47,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why there is none."""
 
 
-class Submits(Protocol):
+class SubmitsRuns(Protocol):
     """What is needed of whoever makes runs."""
 
     async def submit_once(
@@ -67,7 +67,7 @@ class Submits(Protocol):
 class Triggers:
     """Takes webhooks."""
 
-    def __init__(self, runs: Submits, settings: TriggerSettings, clock: Clock) -> None:
+    def __init__(self, runs: SubmitsRuns, settings: TriggerSettings, clock: Clock) -> None:
         self._runs = runs
         self._settings = settings
         self._clock = clock
@@ -77,7 +77,7 @@ class Triggers:
         """A delivery of GitHub, with its raw body; names of headers are in lower case."""
         secrets = self._settings.github_secrets
         if not secrets:
-            raise webhook_off("GitHub")
+            raise webhook_disabled("GitHub")
         check_github(secrets, headers, body)
         change = read_event(headers.get("x-github-event", ""), body)
         if isinstance(change, Ignored):
@@ -93,7 +93,7 @@ class Triggers:
         """A delivery to the hook of that name."""
         hook = self._hooks.get(name)
         if hook is None:
-            raise webhook_off(f"the name {name[:100]}")
+            raise webhook_disabled(f"the name {name[:100]}")
         message_id = check_standard(
             hook.keys, headers, body, await self._clock.now(), tolerance_s=hook.tolerance_s
         )
@@ -133,7 +133,7 @@ def _digest(*parts: str) -> str:
     return "wh_" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:48]
 
 
-def webhook_off(what: str) -> WebhookOff:
+def webhook_disabled(what: str) -> WebhookOff:
     """Say that no webhooks are taken from there."""
     return WebhookOff(
         f"This server takes no webhooks from {what}.",
@@ -141,7 +141,7 @@ def webhook_off(what: str) -> WebhookOff:
     )
 
 
-class OnceOnly:
+class IdempotentSubmitter:
     """Submits a run, unless there is one for it."""
 
     def __init__(self, runs: Runs) -> None:

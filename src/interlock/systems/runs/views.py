@@ -29,7 +29,7 @@ from interlock.systems.orchestrator.views import failure_view
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plan_validation import confined
-from interlock.systems.runs.plans import Graph, Piece
+from interlock.systems.runs.plans import Piece, PlanGraph
 from interlock.text import counted
 from interlock.wire.runs import (
     HeldTo,
@@ -165,7 +165,7 @@ def unfinished(body: RunBody) -> list[int]:
 
 def explain(
     record: Record,
-    graph: Graph | None,
+    graph: PlanGraph | None,
     found: Mapping[str, Record],
     now: datetime,
     lacks: Mapping[str, Lack] = MappingProxyType({}),
@@ -215,7 +215,7 @@ def _todo(run_id: str, body: RunBody, state: RunState) -> str:
 
 
 def _about_run(
-    record: Record, body: RunBody, state: RunState, graph: Graph | None, places: list[int]
+    record: Record, body: RunBody, state: RunState, graph: PlanGraph | None, places: list[int]
 ) -> RunWaiting:
     entry = RUN.table.entry(state)
     return RunWaiting(
@@ -229,7 +229,7 @@ def _about_run(
     )
 
 
-def _run_sentence(body: RunBody, state: RunState, graph: Graph | None, places: list[int]) -> str:
+def _run_sentence(body: RunBody, state: RunState, graph: PlanGraph | None, places: list[int]) -> str:
     total = len(body.states)
     names = _listed([graph.names[place] for place in places]) if graph is not None else "its jobs"
     match state:
@@ -262,7 +262,7 @@ def _awaited(body: RunBody) -> str:
 
 
 def _about_job(
-    body: RunBody, graph: Graph, place: int, record: Record | None, now: datetime, lack: Lack | None
+    body: RunBody, graph: PlanGraph, place: int, record: Record | None, now: datetime, lack: Lack | None
 ) -> RunWaiting:
     letter, name = body.states[place], graph.names[place]
     if letter == letters.WAITING or record is None or JobState(record.state) in job.ENDED:
@@ -288,7 +288,7 @@ def _about_job(
     )
 
 
-def _waiting_sentence(body: RunBody, graph: Graph, place: int, record: Record | None) -> str:
+def _waiting_sentence(body: RunBody, graph: PlanGraph, place: int, record: Record | None) -> str:
     if record is not None and JobState(record.state) in job.ENDED:
         return f"It is {record.state}; the run has not heard of that yet."
     needed = [each for each in graph.needs[place] if body.states[each] not in letters.ENDED]

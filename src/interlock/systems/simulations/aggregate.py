@@ -277,6 +277,6 @@ SimulationAggregate.wiring = Wiring(
 )
 
 
-def told_of(body: PulseBody, execution: int, attempt: int, worker_id: str) -> bool:
+def is_of_attempt(body: PulseBody, execution: int, attempt: int, worker_id: str) -> bool:
     """Whether the pulse belongs to this attempt of this worker."""
     return (body.execution, body.attempt, body.worker_id) == (execution, attempt, worker_id)

@@ -21,7 +21,7 @@ from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.notifications import ExecutionLost
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import read_token
-from interlock.systems.simulations.aggregate import SimulationAggregate, told_of
+from interlock.systems.simulations.aggregate import SimulationAggregate, is_of_attempt
 from interlock.systems.simulations.body import PULSE, decode_body, view_of
 from interlock.systems.simulations.validation import check_value, unknown
 from interlock.wire.simulations import (
@@ -49,7 +49,7 @@ class Speaker(msgspec.Struct, frozen=True):
     worker_id: str
 
 
-def hear(
+def decide_message(
     draft: SimulationAggregate, speaker: Speaker, word: AnySimulationWord, mark: str, beat_every_s: float
 ) -> Decision[SimulationOrders]:
     """What a word does to a simulation, and what its worker is answered."""
@@ -103,7 +103,7 @@ def _superseded(draft: SimulationAggregate, speaker: Speaker) -> str:
 def _begin(draft: SimulationAggregate, speaker: Speaker, mark: str) -> tuple[str, Commit | None]:
     """Move it to running, or say why it must not be executed."""
     execution, running = draft.body.execution, draft.state is simulation.RUNNING
-    if running and told_of(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
+    if running and is_of_attempt(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
         return "", None  # the answer was lost
     if running and speaker.attempt > execution.attempt:
         # A later attempt has the lease, so the earlier one has lost it; word of that is under way.
@@ -122,7 +122,7 @@ def _begin(draft: SimulationAggregate, speaker: Speaker, mark: str) -> tuple[str
 
 
 def _beat(draft: SimulationAggregate, speaker: Speaker, word: Beat, mark: str) -> tuple[str, Commit | None]:
-    if not told_of(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
+    if not is_of_attempt(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
         return "another attempt executes it", None
     said = simulation.Heartbeat(at=draft.now, worker_id=speaker.worker_id, step=word.step)
     if refused := draft.send(said):
@@ -138,7 +138,7 @@ def _end(
     saying = f"{speaker.execution}.{speaker.attempt}.{_name(word)}"
     if draft.body.said == saying:
         return "", None
-    if not told_of(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
+    if not is_of_attempt(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
         return "another attempt executes it", None
     draft.note(word)
     if refused := draft.send(_ending(draft, speaker.worker_id, word)):
@@ -209,7 +209,7 @@ class SimulationReconciler:
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[SimulationOrders]:
             draft = self._draft(speaker.run_id, present, now)
-            return hear(draft, speaker, word, self.engine.mark(), beat_every_s)
+            return decide_message(draft, speaker, word, self.engine.mark(), beat_every_s)
 
         applied = await self.engine.apply(self._keys(speaker.run_id), decide)
         assert isinstance(applied, Applied)  # nothing has a request id here

@@ -54,7 +54,7 @@ def heartbeat(change: Change) -> bytes | None:
     return None if at is None else at.isoformat().encode()
 
 
-def beaten(change: Change) -> dict[str, bytes]:
+def heartbeat_fields(change: Change) -> dict[str, bytes]:
     """Return the fields of the state object that a pulse knows better than the record of its run."""
     pulse = _PULSES.decode(change.body)
     told: dict[str, object] = {"current_step": pulse.step, "danger_count": pulse.dangers}
@@ -78,7 +78,7 @@ SHOWN = {
         value=heartbeat,
         ttl_s=DEFAULTS.simulation_stale_s,
         into=STATE_KEY,
-        fields=beaten,
+        fields=heartbeat_fields,
     ),
 }
 

@@ -144,7 +144,7 @@ TROUBLES: dict[str, type[worker.ErrorTransient | worker.ResourcesExhausted | wor
 }
 
 
-class LetGo(msgspec.Struct, frozen=True):
+class ReleaseLeases(msgspec.Struct, frozen=True):
     """Every lease that this worker holds hears this event."""
 
     runner_id: str
@@ -248,11 +248,14 @@ class WorkerAggregate(Aggregate):
         change = self.change(mark=mark, actor=actor, reason=reason, note=ordered)
         return Commit(changes=(change, *self._messages(reason)))
 
-    def let_go(self, reason: str) -> list[LetGo]:
+    def let_go(self, reason: str) -> list[ReleaseLeases]:
         """Return what every lease of the worker shall be sent."""
         until = self.now if self.body.silent or self.state not in WORKER.terminal else None
         events = [c.event.name for c, _ in self.outward if c.event is not None]
-        return [LetGo(self.body.runner_id, event, self.id, until, reason) for event in dict.fromkeys(events)]
+        return [
+            ReleaseLeases(self.body.runner_id, event, self.id, until, reason)
+            for event in dict.fromkeys(events)
+        ]
 
     def _messages(self, reason: str) -> tuple[Change, ...]:
         return tuple(
@@ -261,7 +264,7 @@ class WorkerAggregate(Aggregate):
         )
 
 
-def beaten(draft: WorkerAggregate, beat: WorkerBeat) -> Refusal:
+def decide_heartbeat(draft: WorkerAggregate, beat: WorkerBeat) -> Refusal:
     """What a sign of life makes of a worker. Refused when its life is over: then it must go."""
     if refused := draft.send(worker.Heartbeat(at=draft.now)):
         return refused
@@ -278,7 +281,7 @@ def beaten(draft: WorkerAggregate, beat: WorkerBeat) -> Refusal:
     return None
 
 
-def gone(draft: WorkerAggregate, reason: str) -> None:
+def decide_leave(draft: WorkerAggregate, reason: str) -> None:
     """The worker says that it goes, with nothing left to do.
 
     One that never had a task began without one. One that is held did not complete what it was for:
@@ -294,13 +297,13 @@ def gone(draft: WorkerAggregate, reason: str) -> None:
     draft.must(worker.CompleteTasks(at=draft.now))
 
 
-def died(draft: WorkerAggregate, reason: str) -> None:
+def decide_death(draft: WorkerAggregate, reason: str) -> None:
     """The process of the worker was seen to have ended; what it held counts as lost, as after a silence."""
     draft.body.reason = reason
     draft.must(worker.ProcessDied(at=draft.now))
 
 
-def silent(record: Record, now: datetime, durations: Durations) -> WorkerAggregate:
+def decide_silence(record: Record, now: datetime, durations: Durations) -> WorkerAggregate:
     """A worker that was not heard for too long; a timer that is stale moves nothing."""
     draft = WorkerAggregate.of(record, now, durations)
     draft.fire_due()

@@ -34,7 +34,7 @@ from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body, given_of
 from interlock.systems.orchestrator.cancellation import commit_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.supervisor.aggregate import LetGo
+from interlock.systems.supervisor.aggregate import ReleaseLeases
 from interlock.wire.workers import WorkerTask, WorkerTasks
 
 RUNNING, ENDED = 500, 200
@@ -100,7 +100,7 @@ PAGE = 500
 _EVENTS: dict[str, Event] = {event.name: event for event in (lease.revoke, lease.holder_lost)}
 
 
-async def let_go(engine: Engine, settings: OrchestratorSettings, order: LetGo) -> None:
+async def release_leases(engine: Engine, settings: OrchestratorSettings, order: ReleaseLeases) -> None:
     """End every lease that the worker holds; safe to repeat, since what has ended is passed over."""
     query = Query(kind=JOB.name, states=(job.RUNNING,), limit=PAGE)
     while True:
@@ -116,7 +116,7 @@ async def let_go(engine: Engine, settings: OrchestratorSettings, order: LetGo) -
 
 
 def _decide(
-    order: LetGo, settings: OrchestratorSettings, record: Record | None, now: datetime, mark: str
+    order: ReleaseLeases, settings: OrchestratorSettings, record: Record | None, now: datetime, mark: str
 ) -> Decision[None]:
     if record is None:
         return Decision(None)
@@ -130,11 +130,11 @@ def _decide(
     return Decision(None, commit_of(draft, mark=mark, actor="supervisor", reason=reason))
 
 
-def _holds(record: Record, order: LetGo) -> bool:
+def _holds(record: Record, order: ReleaseLeases) -> bool:
     return any(_held_by(decode_body(record.body).attempts, order))
 
 
-def _held_by(attempts: list[AttemptBody], order: LetGo) -> Iterator[AttemptBody]:
+def _held_by(attempts: list[AttemptBody], order: ReleaseLeases) -> Iterator[AttemptBody]:
     for one in attempts:
         held = one.lease
         if held is None or held.state not in lease.LIVE or held.data.runner_id != order.runner_id:

@@ -24,19 +24,19 @@ from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, Orchestrat
 from interlock.systems.orchestrator.waiters import waker
 from interlock.systems.supervisor.aggregate import (
     TROUBLES,
-    LetGo,
+    ReleaseLeases,
     WorkerAggregate,
     WorkerBody,
-    beaten,
+    decide_death,
+    decide_heartbeat,
+    decide_leave,
+    decide_silence,
     decode_body,
-    died,
-    gone,
     marked,
     orders_of,
-    silent,
     view_of,
 )
-from interlock.systems.supervisor.leases import let_go, tasks_of
+from interlock.systems.supervisor.leases import release_leases, tasks_of
 from interlock.wire.filters import WorkerFilter
 from interlock.wire.runner import MAX_TASKS
 from interlock.wire.workers import (
@@ -175,7 +175,7 @@ async def found_workers(
     return found
 
 
-def meant(wanted: WorkerFilter, order: str) -> WorkerFilter:
+def matching_workers(wanted: WorkerFilter, order: str) -> WorkerFilter:
     """Those of them with which it can be done; of those that are gone only whoever names their state."""
     event = ORDERS[order]
     accepting = LIVING if event is None else [s for s in map(str, WORKER.states) if _accepts(s, event.name)]
@@ -254,7 +254,7 @@ class Workers:
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[WorkerOrders]:
             draft = WorkerAggregate.of(_own(worker_id, found[0], actor), now, self.settings.durations)
-            over = beaten(draft, beat) is not None
+            over = decide_heartbeat(draft, beat) is not None
             orders = self._orders(draft.state, draft.body)
             if over:
                 return Decision(orders)
@@ -316,7 +316,7 @@ class Workers:
             if WorkerState(record.state) in worker.ENDED:
                 return Decision(None)
             draft = WorkerAggregate.of(record, now, self.settings.durations)
-            gone(draft, reason)
+            decide_leave(draft, reason)
             return Decision(None, draft.commit(mark=self.engine.mark(), actor=worker_id, reason=reason))
 
         await self.engine.apply([_key(worker_id)], decide)
@@ -341,12 +341,12 @@ class Workers:
             raise unknown_worker(f"{name}#{incarnation}")
         worker_id = record.id
 
-        def decide(records: Sequence[Record | None], now: datetime) -> Decision[list[LetGo]]:
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[list[ReleaseLeases]]:
             draft = WorkerAggregate.of(_present(worker_id, records[0]), now, self.settings.durations)
             if draft.state in worker.ENDED:
                 lost = lease.holder_lost.name
-                return Decision([LetGo(draft.body.runner_id, lost, worker_id, reason=reason)])
-            died(draft, reason)
+                return Decision([ReleaseLeases(draft.body.runner_id, lost, worker_id, reason=reason)])
+            decide_death(draft, reason)
             commit = draft.commit(mark=self.engine.mark(), actor=actor or "supervisor", reason=reason)
             return Decision(draft.let_go(reason), commit)
 
@@ -427,7 +427,7 @@ class Workers:
     ) -> WorkerView:
         asked = self.engine.asked(request_id, f"{verb} {worker_id}", reason)
 
-        def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[LetGo]]:
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[ReleaseLeases]]:
             draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings.durations)
             act(draft)
             mark, why = self.engine.mark(), reason or draft.body.reason
@@ -444,11 +444,11 @@ class Workers:
 
         return await self.engine.answer_once(asked, WorkerView, do)
 
-    async def _let_go_now(self, orders: Sequence[LetGo]) -> None:
+    async def _let_go_now(self, orders: Sequence[ReleaseLeases]) -> None:
         """The message that was committed says the same; whoever asked should not have to wait for it."""
         for order in orders:
             with suppress(StoreUnavailable):
-                await let_go(self.engine, self.settings, order)
+                await release_leases(self.engine, self.settings, order)
 
     # Looking
 
@@ -527,7 +527,7 @@ class Workers:
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             mark = self.engine.mark()
-            drafts = [silent(record, now, self.settings.durations) for record in records]
+            drafts = [decide_silence(record, now, self.settings.durations) for record in records]
             return [draft.commit(mark=mark, actor="clock", reason=draft.body.reason) for draft in drafts]
 
         outcomes = await self.engine.due([WORKER.name], limit, decide)
@@ -535,7 +535,7 @@ class Workers:
 
     async def let_go(self, payload: bytes) -> None:
         """End the leases of a worker, as a message says."""
-        await let_go(self.engine, self.settings, msgspec.json.decode(payload, type=LetGo))
+        await release_leases(self.engine, self.settings, msgspec.json.decode(payload, type=ReleaseLeases))
 
     async def _current(self, worker_id: str, actor: str) -> WorkerOrders:
         record = _own(worker_id, await self._load(worker_id), actor)

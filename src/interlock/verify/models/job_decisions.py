@@ -43,7 +43,7 @@ from interlock.systems.orchestrator.runner_messages import (
 )
 from interlock.systems.orchestrator.submission import alike, new_job
 from interlock.systems.orchestrator.tokens import Token, token_for
-from interlock.systems.runs.reconciler import RELEASE, STOP, Order, follow
+from interlock.systems.runs.reconciler import RELEASE, STOP, Order, decide_order
 from interlock.verify.model_checker import bit
 from interlock.verify.models import job_judge
 from interlock.verify.models.job_judge import Taken, look_at
@@ -346,7 +346,7 @@ class Deciding:
             if value != ABSENT
             else self._new(number, held=order.what != RELEASE)
         )
-        follow(order, draft)
+        decide_order(order, draft)
         commit = commit_of(draft, mark=MARK, actor="orchestrator") if draft.taken else None
         return self._committed(value, commit, number, cause="user")
 

@@ -9,7 +9,7 @@ import msgspec
 from interlock.lifecycles.durations import Durations
 from interlock.systems.orchestrator.body import RunPart
 from interlock.systems.orchestrator.failures import FailureClass
-from interlock.systems.runs.plans import Graph
+from interlock.systems.runs.plans import PlanGraph
 from interlock.systems.settings import Settings
 from interlock.verify.models.job_values import FAR_S
 from interlock.wire.jobs import JobSpec, RetryRule
@@ -130,11 +130,13 @@ class RunPlan(Plan, frozen=True, kw_only=True, dict=True):
         return msgspec.structs.replace(settings, durations=durations)
 
     @cached_property
-    def graph(self) -> Graph:
+    def graph(self) -> PlanGraph:
         """What the run knows of its plan: no job needs another."""
         names = tuple(f"job {number + 1}" for number in range(len(self.jobs)))
         none: tuple[tuple[int, ...], ...] = ((),) * len(names)
-        return Graph(names=names, ids=names, required=self.required, needs=none, dependents=none, firsts=(0,))
+        return PlanGraph(
+            names=names, ids=names, required=self.required, needs=none, dependents=none, firsts=(0,)
+        )
 
     def part(self, number: int) -> RunPart:
         """What the job of this number knows of its run."""

@@ -17,18 +17,18 @@ from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run, encode_run
-from interlock.systems.runs.cancellation import approved, stopped
+from interlock.systems.runs.cancellation import decide_approval, decide_stop
 from interlock.systems.runs.plan_validation import ENVIRONMENT
 from interlock.systems.runs.plans import PLAN
-from interlock.systems.runs.preparation import accepted, begun
+from interlock.systems.runs.preparation import decide_plan, decide_planning
 from interlock.systems.runs.reconciler import (
     ORDERS,
     RELEASE,
     STOP,
     Order,
-    heard,
+    apply_job_changes,
+    fire_deadlines,
     run_commit_of,
-    swept,
 )
 from interlock.verify.model_checker import bit
 from interlock.verify.models import job_judge
@@ -157,7 +157,7 @@ class RunDeciding:
         """What its deadline does, once it has passed."""
         if self.values[number].timer:
             return None
-        return self._once(number, "fire", lambda record: swept(record, NOW, MARK, self._settings))
+        return self._once(number, "fire", lambda record: fire_deadlines(record, NOW, MARK, self._settings))
 
     def _once(self, number: int, cause: object, decide: Callable[[Record], Commit | None]) -> RunEntry:
         key = (number, cause)
@@ -172,12 +172,12 @@ class RunDeciding:
         return None if draft.send(event) is not None else _commit(draft)
 
     def _begun(self, record: Record) -> Commit | None:
-        draft = begun(record, NOW, self._durations)
+        draft = decide_planning(record, NOW, self._durations)
         return None if draft is None else _commit(draft)
 
     def _approved(self, record: Record) -> Commit | None:
         try:
-            return _commit(approved(record, NOW, self._durations, "operator", ""))
+            return _commit(decide_approval(record, NOW, self._durations, "operator", ""))
         except TransitionRefused:
             return None
 
@@ -188,19 +188,19 @@ class RunDeciding:
     def _accepted(self, record: Record) -> Commit | None:
         plan = Plan(jobs=(), fail_fast=self.plan.fail_fast)
         awaits = None if decode_run(record.body).approvals else self._awaits
-        draft = accepted(record, NOW, self._durations, self.plan.graph, 1, plan, awaits)
+        draft = decide_plan(record, NOW, self._durations, self.plan.graph, 1, plan, awaits)
         return None if draft is None else _commit(draft)
 
     def _stopped(self, record: Record, event: Event = run.cancel) -> Commit | None:
         try:
-            draft = stopped(record, NOW, self._durations, event.name, event=event)
+            draft = decide_stop(record, NOW, self._durations, event.name, event=event)
         except TransitionRefused:
             return None
         return None if draft is None else _commit(draft)
 
     def _heard(self, record: Record, word: JobChanged) -> Commit | None:
         draft = RunAggregate.of(record, NOW, self._durations, graph=self.plan.graph)
-        heard(draft, [word])
+        apply_job_changes(draft, [word])
         return _commit(draft)
 
     # Committing

@@ -16,7 +16,7 @@ from interlock.lifecycles import job, lease, worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Record
 from interlock.systems.quarantine import QUARANTINED, STANDING, body_of, name_of
-from interlock.systems.supervisor.aggregate import LET_GO, LetGo, WorkerBody, decode_body
+from interlock.systems.supervisor.aggregate import LET_GO, ReleaseLeases, WorkerBody, decode_body
 from interlock.verify.models.job_judge import Look
 from interlock.verify.worlds.network import Watcher
 from interlock.wire.runner import ClaimRequest, Grant
@@ -124,7 +124,7 @@ class WorkerJudge:
         if record.queue != LET_GO or record.state != SENT:
             return
         payload = bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)
-        order = msgspec.json.decode(payload, type=LetGo)
+        order = msgspec.json.decode(payload, type=ReleaseLeases)
         life = self._lives.get(order.worker_id)
         if life is None or life.held_since is None:
             return

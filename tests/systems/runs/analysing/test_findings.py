@@ -15,11 +15,11 @@ from interlock.systems.runs.failure_analysis import (
     signal_of,
     signs_of,
 )
-from interlock.systems.runs.job_history import Ended, HistoryBody, Named
+from interlock.systems.runs.job_history import HistoryBody, JobIdentity, JobOutcome
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import RunJobView
 
-HERE = Named("acme/shop", "ci", "test")
+HERE = JobIdentity("acme/shop", "ci", "test")
 
 
 def failure(error: str = "", *, taken_for: str = "user", **said: Any) -> FailureView:
@@ -103,7 +103,7 @@ def test_every_signal_of_the_table_exists_and_every_weight_leaves_doubt() -> Non
 
 
 def history(*ended: tuple[str, bool, bool]) -> HistoryBody:
-    outcomes = [Ended(sha, f"j_{n}", passed, failed) for n, (sha, passed, failed) in enumerate(ended)]
+    outcomes = [JobOutcome(sha, f"j_{n}", passed, failed) for n, (sha, passed, failed) in enumerate(ended)]
     return HistoryBody(named=HERE, ended=tuple(outcomes))
 
 

@@ -11,23 +11,23 @@ from interlock.systems.runs.job_history import (
     FORGOTTEN,
     OUTCOMES,
     STEADY,
-    Ended,
-    Named,
+    JobIdentity,
+    JobOutcome,
     body_of,
-    forgotten,
+    forget_history,
     labels_of,
-    learnt,
+    with_outcome,
 )
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-HERE = Named("acme/shop", "ci", "test (3.12)")
+HERE = JobIdentity("acme/shop", "ci", "test (3.12)")
 
 
 def after(*ended: tuple[str, bool, bool], record: Record | None = None) -> Record | None:
     """The history once these outcomes were learnt."""
     for number, (sha, passed, failed) in enumerate(ended):
         seen = len(body_of(record).ended) if record else 0
-        change = learnt(record, HERE, Ended(sha, f"j_{seen}_{number}", passed, failed), NOW)
+        change = with_outcome(record, HERE, JobOutcome(sha, f"j_{seen}_{number}", passed, failed), NOW)
         assert change is not None
         record = record_after(change, record, NOW)
     return record
@@ -66,14 +66,14 @@ def test_an_outcome_is_learnt_once_and_only_so_many_are_kept() -> None:
     assert record is not None
     kept = body_of(record).ended
     assert len(kept) == OUTCOMES
-    assert learnt(record, HERE, kept[-1], NOW) is None
+    assert with_outcome(record, HERE, kept[-1], NOW) is None
     assert len(record.body) < 8_000
 
 
 def test_what_changes_nothing_is_not_journalled() -> None:
     record = after(("a", True, False))
-    quiet = learnt(record, HERE, Ended("b", "j_x", True, False), NOW)
-    loud = learnt(record, HERE, Ended("a", "j_y", False, True), NOW)
+    quiet = with_outcome(record, HERE, JobOutcome("b", "j_x", True, False), NOW)
+    loud = with_outcome(record, HERE, JobOutcome("a", "j_y", False, True), NOW)
     assert quiet is not None
     assert loud is not None
     assert quiet.note is None
@@ -83,20 +83,20 @@ def test_what_changes_nothing_is_not_journalled() -> None:
 def test_what_was_forgotten_is_let_be() -> None:
     record = after(("a", True, True))
     assert record is not None
-    gone = record_after(forgotten(record, NOW), record, NOW)
+    gone = record_after(forget_history(record, NOW), record, NOW)
     assert gone.state == FORGOTTEN
-    assert learnt(gone, HERE, Ended("b", "j_x", True, False), NOW) is None
+    assert with_outcome(gone, HERE, JobOutcome("b", "j_x", True, False), NOW) is None
 
 
 def test_names_are_told_apart_and_fit_the_store() -> None:
     names = [
         HERE,
-        Named("acme/shop", "ci", "test (3.13)"),
-        Named("acme/shop", "nightly", "test (3.12)"),
-        Named("x" * 200, "y" * 200, "z" * 2_000),
+        JobIdentity("acme/shop", "ci", "test (3.13)"),
+        JobIdentity("acme/shop", "nightly", "test (3.12)"),
+        JobIdentity("x" * 200, "y" * 200, "z" * 2_000),
     ]
     assert len({name.id for name in names}) == len(names)
-    assert Named("ACME/Shop", "ci", "test (3.12)").id == HERE.id
+    assert JobIdentity("ACME/Shop", "ci", "test (3.12)").id == HERE.id
     for name in names:
         assert len(name.id) <= 64
         assert all(len(label) <= 64 for label in name.labels)

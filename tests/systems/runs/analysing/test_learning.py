@@ -27,14 +27,14 @@ async def test_a_job_that_fails_in_one_run_and_passes_in_another_of_the_same_com
 ) -> None:
     first = await begin(site, "lint", "test")
     await site.finish(first, "test")
-    assert (await site.runs.analysing.flaky()).jobs == ()
+    assert (await site.runs.analyser.flaky()).jobs == ()
     second = await begin(site, "lint", "test")
     await site.finish(second)
-    (found,) = (await site.runs.analysing.flaky(repository="ACME/shop", workflow="ci")).jobs
+    (found,) = (await site.runs.analyser.flaky(repository="ACME/shop", workflow="ci")).jobs
     assert (found.repository, found.workflow, found.job) == ("acme/shop", "ci", "test")
     assert (found.commits, found.contradicted, found.latest_sha) == (1, 1, "b" * 40)
-    assert (await site.runs.analysing.flaky(repository="acme/other")).jobs == ()
-    (finding,) = (await site.runs.analysing.of(first)).findings
+    assert (await site.runs.analyser.flaky(repository="acme/other")).jobs == ()
+    (finding,) = (await site.runs.analyser.of(first)).findings
     assert (finding.job, finding.failure_class, finding.flaky) == ("test", "flaky", True)
     told = await site.runs.explain(first)
     assert told.findings[0].startswith("test: flaky, ")
@@ -47,9 +47,9 @@ async def test_what_is_learnt_is_learnt_once_however_often_the_message_comes(sit
     payload = f'{{"run_id": "{run_id}"}}'.encode()
     before = await histories(site)
     for _ in range(3):
-        await site.runs.analysing.learn(payload)
+        await site.runs.analyser.learn(payload)
     assert await histories(site) == before
-    await site.runs.analysing.learn(b'{"run_id": "r_000000000000"}')
+    await site.runs.analyser.learn(b'{"run_id": "r_000000000000"}')
 
 
 async def test_a_try_that_failed_before_one_that_passed_is_a_contradiction_too(site: Site) -> None:
@@ -61,7 +61,7 @@ async def test_a_try_that_failed_before_one_that_passed_is_a_contradiction_too(s
     await site.heard(failed(given, error="assert 1 == 2"))
     await site.later(10)
     await site.finish(view.id)
-    (found,) = (await site.runs.analysing.flaky()).jobs
+    (found,) = (await site.runs.analyser.flaky()).jobs
     assert found.latest == f"failed first and passed then in {given.job_id}"
 
 
@@ -76,7 +76,7 @@ async def test_what_was_not_the_fault_of_the_job_teaches_nothing(site: Site) -> 
     await site.recover()
     assert (await site.look(run_id)).outcome == "FAILED"
     assert await histories(site) == []
-    (finding,) = (await site.runs.analysing.of(run_id)).findings
+    (finding,) = (await site.runs.analyser.of(run_id)).findings
     assert (finding.failure_class, finding.evidence[0].says) == ("infra", "the disk is full")
 
 
@@ -84,7 +84,7 @@ async def test_runs_that_are_about_no_commit_pay_nothing(site: Site) -> None:
     run_id = await begin(site, "test", source=Source())
     await site.finish(run_id, "test")
     assert await histories(site) == []
-    (finding,) = (await site.runs.analysing.of(run_id)).findings
+    (finding,) = (await site.runs.analyser.of(run_id)).findings
     assert finding.failure_class == "user"
 
 
@@ -92,7 +92,7 @@ async def test_what_was_not_heard_of_for_long_is_forgotten(site: Site) -> None:
     run_id = await begin(site, "test")
     await site.finish(run_id)
     await site.later(91 * 86_400)
-    assert await site.runs.analysing.sweep() == 1
+    assert await site.runs.analyser.sweep() == 1
     (record,) = await histories(site)
     assert record.state == "forgotten"
 
@@ -111,8 +111,8 @@ async def test_a_run_that_went_well_names_its_jobs_that_are_flaky(site: Site) ->
     second = await begin(site, "lint", "test")
     await site.finish(second)
     for run_id in (first, second):
-        (found,) = (await site.runs.analysing.of(run_id)).flaky
+        (found,) = (await site.runs.analyser.of(run_id)).flaky
         assert (found.job, found.contradicted) == ("test", 1)
     other = await begin(site, "lint")
     await site.finish(other)
-    assert (await site.runs.analysing.of(other)).flaky == ()
+    assert (await site.runs.analyser.of(other)).flaky == ()

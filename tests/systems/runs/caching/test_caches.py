@@ -14,7 +14,7 @@ from tests.systems.runs.site import Site, planned
 from interlock.errors import InterlockError, InvalidArguments, LeaseExpired, NoBlobs
 from interlock.systems.blobs import BlobSettings, DirectoryBlobs
 from interlock.systems.orchestrator.attachments import Saving
-from interlock.systems.runs.caches import CacheBody, saved
+from interlock.systems.runs.caches import CacheBody, new_cache
 from interlock.systems.settings import Settings
 from interlock.wire.artifacts import CacheRefused
 from interlock.wire.runner import Grant, NotHeard
@@ -117,7 +117,7 @@ async def test_a_job_whose_secrets_are_withheld_uses_what_there_is_and_saves_not
         job_id=withheld.job_id,
         used_at=withheld.granted_at,
     )
-    forced = Saving(token=withheld.token, runner_id=RUNNER, kept=saved(body, "1.1", 60.0))
+    forced = Saving(token=withheld.token, runner_id=RUNNER, kept=new_cache(body, "1.1", 60.0))
     (answer,) = await site.port.here.orchestrator.hear([forced])  # the commit itself refuses it as well
     assert isinstance(answer, NotHeard)
     assert answer.code == "cache_refused"

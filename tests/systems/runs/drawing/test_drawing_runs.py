@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.systems.runs.graph import MARKS, Graph, Node, drawn_needs, graph_of
+from interlock.systems.runs.graph import MARKS, Node, RunGraph, drawn_needs, run_graph
 from interlock.systems.runs.graph_export import draw_dot, draw_mermaid, draw_svg
 from interlock.systems.runs.graph_text import draw_text
 from interlock.wire.runs import RunJobView, RunView
@@ -28,7 +28,7 @@ def a_run(*jobs: tuple[str, str, str]) -> RunView:
     )
 
 
-def text_of(graph: Graph, width: int = 100) -> list[str]:
+def text_of(graph: RunGraph, width: int = 100) -> list[str]:
     drawn = draw_text(graph, width, lambda _: "")
     return ["".join(piece.text for piece in line) for line in drawn]
 
@@ -43,7 +43,7 @@ CI = a_run(
 
 
 def test_layers_stand_side_by_side_and_lines_join_them() -> None:
-    assert text_of(graph_of(CI)) == [
+    assert text_of(run_graph(CI)) == [
         "✓ lint ──┬─ ● unit ─┬─ ◌ pack",
         "✓ types ─┴─ ○ slow ─┘",
     ]
@@ -56,7 +56,7 @@ def test_what_could_be_misread_is_spread_out() -> None:
         ("docs", "PENDING", "lint"),
         ("unit", "RUNNING", "lint types"),
     )
-    assert text_of(graph_of(run)) == [
+    assert text_of(run_graph(run)) == [
         "✓ lint ──┬─┐",
         "         └─│─ ○ docs",
         "✓ types ───┤",
@@ -72,11 +72,11 @@ def test_what_cannot_be_drawn_without_being_misread_is_a_list() -> None:
         ("x", "PENDING", "a b"),
         ("y", "PENDING", "b c"),
     )
-    assert text_of(graph_of(run)) == ["✓ a", "✓ b", "✓ c", "○ x  ← a, b", "○ y  ← b, c"]
+    assert text_of(run_graph(run)) == ["✓ a", "✓ b", "✓ c", "○ x  ← a, b", "○ y  ← b, c"]
 
 
 def test_what_does_not_fit_is_a_list() -> None:
-    assert text_of(graph_of(CI), 20) == [
+    assert text_of(run_graph(CI), 20) == [
         "✓ lint",
         "✓ types",
         "● unit  ← lint, typ…",
@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_a_list() -> None:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> Graph:
+def graphs(draw: st.DrawFn) -> RunGraph:
     size = draw(st.integers(1, 9))
     nodes = []
     for number in range(size):
@@ -94,11 +94,11 @@ def graphs(draw: st.DrawFn) -> Graph:
         nodes.append(
             Node(name=f"n{number}", state="PENDING", needs=tuple(f"n{need}" for need in sorted(needs)))
         )
-    return Graph(nodes=tuple(nodes))
+    return RunGraph(nodes=tuple(nodes))
 
 
 @given(graphs())
-def test_whoever_follows_the_lines_reads_what_the_plan_says(graph: Graph) -> None:
+def test_whoever_follows_the_lines_reads_what_the_plan_says(graph: RunGraph) -> None:
     """Read the characters themselves, without knowing how they came about."""
     lines = text_of(graph, 1_000)
     if any("←" in line for line in lines):
@@ -160,7 +160,7 @@ def test_of_many_jobs_those_of_a_matrix_are_one() -> None:
         ("lint", "COMPLETED", ""),
         *((f"t ({n})", "FAILED" if n < 3 else "RUNNING", "lint") for n in range(99)),
     ]
-    graph = graph_of(a_run(*jobs))
+    graph = run_graph(a_run(*jobs))
     assert [(node.name, node.state, node.stands_for) for node in graph.nodes] == [
         ("lint", "COMPLETED", 1),
         ("t", "FAILED", 99),
@@ -170,21 +170,21 @@ def test_of_many_jobs_those_of_a_matrix_are_one() -> None:
 
 def test_of_far_too_many_those_that_matter_are_drawn_and_the_others_are_counted() -> None:
     jobs = [(f"j{n}", "FAILED" if n == 9_000 else "COMPLETED", "") for n in range(10_000)]
-    graph = graph_of(a_run(*jobs), most=10)
+    graph = run_graph(a_run(*jobs), most=10)
     assert (len(graph.nodes), graph.left_out) == (10, 9_990)
     assert "j9000" in {node.name for node in graph.nodes}
 
 
 def test_a_picture_is_well_formed_and_safe_whatever_the_names_are() -> None:
     evil = "<script>\"&'</script>"
-    graph = graph_of(a_run((evil, "FAILED", ""), ("b", "WAITING", evil)))
+    graph = run_graph(a_run((evil, "FAILED", ""), ("b", "WAITING", evil)))
     picture = ET.fromstring(draw_svg(graph, evil, lambda _: evil))
     assert "script" not in {element.tag.rpartition("}")[2] for element in picture.iter()}
     assert len([e for e in picture.iter() if e.get("class") == "line"]) == 1
 
 
 def test_a_line_in_a_picture_is_whole_where_it_skips_a_column() -> None:
-    graph = graph_of(
+    graph = run_graph(
         a_run(("docs", "COMPLETED", ""), ("build", "COMPLETED", ""), ("test", "RUNNING", "build"),
               ("package", "WAITING", "test docs"))
     )  # fmt: skip
@@ -202,12 +202,12 @@ def test_a_line_in_a_picture_is_whole_where_it_skips_a_column() -> None:
 
 def test_a_picture_is_as_wide_as_its_title() -> None:
     title = "ci  r_072e26bfe46a  REPORTED (FAILED)  acme/shop main  required job failed: test (3.12)"
-    picture = ET.fromstring(draw_svg(graph_of(a_run(("a", "FAILED", ""))), title, lambda _: ""))
+    picture = ET.fromstring(draw_svg(run_graph(a_run(("a", "FAILED", ""))), title, lambda _: ""))
     assert float(picture.get("width", 0)) > len(title) * 8
 
 
 def test_mermaid_and_dot_have_every_job_and_every_need() -> None:
-    graph = graph_of(CI)
+    graph = run_graph(CI)
     mermaid, dot = draw_mermaid(graph, lambda _: "3s"), draw_dot(graph, "ci", lambda _: "3s")
     assert mermaid.count("-->") == dot.count("->") == 6
     assert 'j0["✓ lint 3s"]' in mermaid
@@ -215,7 +215,7 @@ def test_mermaid_and_dot_have_every_job_and_every_need() -> None:
 
 
 def test_names_cannot_break_out_of_mermaid_or_dot() -> None:
-    graph = graph_of(a_run(('a"] --> b; "\\', "PENDING", "")))
+    graph = run_graph(a_run(('a"] --> b; "\\', "PENDING", "")))
     assert draw_mermaid(graph, lambda _: "").count("-->") == 0
     assert '"a\\"] --> b; \\"\\\\"' in draw_dot(graph, "x", lambda _: "")
 

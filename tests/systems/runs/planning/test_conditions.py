@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.systems.runs.planning.expressions import (
-    BadCondition,
-    Known,
+    ChangeFacts,
+    ConditionError,
     environment,
     fault_of,
     matching,
@@ -19,7 +19,7 @@ from interlock.systems.runs.planning.expressions import (
 from interlock.wire.runs import Source
 
 PUSH = Source(event="push", ref="refs/heads/main", sha="abc", changed_paths=("src/a/b.py", "README.md"))
-KNOWN = Known(PUSH, {"target": "staging", "quick": ""}, {"python": "3.12"})
+KNOWN = ChangeFacts(PUSH, {"target": "staging", "quick": ""}, {"python": "3.12"})
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_what_holds(text: str) -> None:
 
 
 def test_where_nobody_knows_what_has_changed_everything_has() -> None:
-    unknown = Known(Source())
+    unknown = ChangeFacts(Source())
     assert read_condition("changed('src/**')").holds(unknown)
     assert read_condition("changed('src/**')").seen(unknown) == "nobody knows which paths have changed"
-    assert not read_condition("changed('src/**')").holds(Known(Source(changed_paths=())))
+    assert not read_condition("changed('src/**')").holds(ChangeFacts(Source(changed_paths=())))
 
 
 def test_it_tells_what_it_has_looked_at() -> None:
@@ -88,7 +88,7 @@ def test_it_tells_what_it_has_looked_at() -> None:
     ],
 )
 def test_what_is_not_understood_is_told_with_its_place(text: str, offset: int, said: str) -> None:
-    with pytest.raises(BadCondition) as bad:
+    with pytest.raises(ConditionError) as bad:
         read_condition(text)
     assert said in bad.value.sentence
     assert bad.value.offset == offset
@@ -96,7 +96,7 @@ def test_what_is_not_understood_is_told_with_its_place(text: str, offset: int, s
 
 @given(st.text(alphabet="abr nchot()'\"=!,.andi", max_size=60))
 def test_no_text_does_anything_but_hold_or_not_or_be_refused(text: str) -> None:
-    with suppress(BadCondition):
+    with suppress(ConditionError):
         holds = read_condition(text).holds(KNOWN)
         assert holds is not read_condition(f"not ({text})").holds(KNOWN)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from interlock.systems.runs.reporting.report import Report, Word
+from interlock.systems.runs.reporting.report import Report, RunStatus
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import RunJobView, RunView, Source
 
@@ -38,7 +38,7 @@ def failed_run(number: int = 1) -> RunView:
     return run_view(state="FAILED", outcome="FAILED", jobs=tuple(jobs), completed_at=NOW, started_at=NOW)
 
 
-def report(word: Word = Word.RUNNING, run: RunView | None = None) -> Report:
+def report(word: RunStatus = RunStatus.RUNNING, run: RunView | None = None) -> Report:
     """Something to tell."""
     return Report(run=run or run_view(), word=word, at=NOW, url="https://ci.example.org/runs/r_0123456789ab")
 

@@ -142,8 +142,8 @@ async def test_two_reports_that_end_at_the_same_instant_leave_a_reported_run(
 ) -> None:
     run_id = await site.one_job()
     await site.heard(done((await site.offered(run_id))["test"]))
-    await site.runs.keeper.hear()
-    await site.runs.tending.report()
+    await site.runs.reconciler.hear()
+    await site.runs.sweeper.report()
     engine = site.port.here.engine
     together = engine.committer = Together(engine.committer)
     await asyncio.gather(*[lane.round() for lane in site.runs.reporting.lanes])

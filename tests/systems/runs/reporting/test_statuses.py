@@ -13,7 +13,7 @@ from tests.systems.runs.reporting.reports import NOW, now, report, run_view
 from tests.systems.runs.reporting.told import SOURCE, Told, reporting, statuses
 
 from interlock.systems.runs.reporting.github import GithubReporter
-from interlock.systems.runs.reporting.report import NotTold, Word
+from interlock.systems.runs.reporting.report import DeliveryFailed, RunStatus
 from interlock.systems.runs.settings import GithubReporting
 from interlock.systems.runs.webhook_security import Secret
 from interlock.wire.jobs import FailureView
@@ -155,7 +155,7 @@ def reporter(receiver: Receiver, **more: Any) -> GithubReporter:
     return GithubReporter(GithubReporting(token=Secret(b"ghp_secret"), api=receiver.url, **more), now)
 
 
-async def told(receiver: Receiver, run: RunView, word: Word, **more: Any) -> dict[str, tuple[str, str]]:
+async def told(receiver: Receiver, run: RunView, word: RunStatus, **more: Any) -> dict[str, tuple[str, str]]:
     """By context, what GitHub was told of the run."""
     github = reporter(receiver, **more)
     await github.tell(report(word, run), "")
@@ -165,7 +165,7 @@ async def told(receiver: Receiver, run: RunView, word: Word, **more: Any) -> dic
 
 
 async def test_each_workflow_file_has_a_status_beside_the_one_of_the_run(receiver: Receiver) -> None:
-    assert await told(receiver, several(), Word.FAILED) == {
+    assert await told(receiver, several(), RunStatus.FAILED) == {
         "interlock/ci/push/lint": ("success", "Succeeded: 1 job"),
         "interlock/ci/push/test": ("failure", "Failed: unit (3.12), flaky"),
         "interlock/ci/push": ("failure", "Failed: test / unit (3.12), test / flaky"),
@@ -174,7 +174,7 @@ async def test_each_workflow_file_has_a_status_beside_the_one_of_the_run(receive
 
 
 async def test_each_job_has_a_status_where_that_is_asked_for(receiver: Receiver) -> None:
-    found = await told(receiver, several(), Word.FAILED, statuses="job")
+    found = await told(receiver, several(), RunStatus.FAILED, statuses="job")
     assert list(found)[-1] == "interlock/ci/push"
     assert {name: state for name, (state, _) in found.items()} == {
         "interlock/ci/push": "failure",
@@ -191,7 +191,7 @@ async def test_each_job_has_a_status_where_that_is_asked_for(receiver: Receiver)
 async def test_one_status_for_the_run_alone_and_a_context_without_the_event_as_before(
     receiver: Receiver,
 ) -> None:
-    found = await told(receiver, several(), Word.FAILED, statuses="run", context="interlock/{workflow}")
+    found = await told(receiver, several(), RunStatus.FAILED, statuses="run", context="interlock/{workflow}")
     assert list(found) == ["interlock/ci"]
 
 
@@ -203,7 +203,7 @@ async def test_while_a_run_goes_on_a_workflow_is_pending_until_it_is_known(recei
         job("c / w", "PENDING", workflow="c"),
     )
     run = several(state="RUNNING", outcome=None, jobs=jobs, skipped=(), completed_at=None)
-    found = await told(receiver, run, Word.RUNNING)
+    found = await told(receiver, run, RunStatus.RUNNING)
     assert {name: state for name, (state, _) in found.items()} == {
         "interlock/ci/push": "pending",
         "interlock/ci/push/a": "pending",
@@ -217,7 +217,7 @@ async def test_a_run_that_was_stopped_is_not_a_success_of_the_workflows_it_has_n
 ) -> None:
     jobs = (job("a / x", "CANCELED", workflow="a"), job("b / y", workflow="b"))
     run = several(state="TIMEOUT", outcome="TIMEOUT", jobs=jobs, reason="timeout")
-    found = await told(receiver, run, Word.TIMEOUT)
+    found = await told(receiver, run, RunStatus.TIMEOUT)
     assert found["interlock/ci/push/a"] == ("failure", "Timed out: 1 job")
     assert found["interlock/ci/push/b"][0] == "success"
 
@@ -225,7 +225,7 @@ async def test_a_run_that_was_stopped_is_not_a_success_of_the_workflows_it_has_n
 async def test_a_status_has_one_line(receiver: Receiver) -> None:
     error = "ci.yml:1:1: there is no key 'x'\nci.yml:2:1: the job y has no steps\r\n"
     run = run_view(state="FAILED", outcome="FAILED", error=error, tally={})
-    found = await told(receiver, run, Word.FAILED)
+    found = await told(receiver, run, RunStatus.FAILED)
     (described,) = (text for _, text in found.values())
     assert described == "Failed: ci.yml:1:1: there is no key 'x' ci.yml:2:1: the job y has no steps"
 
@@ -233,8 +233,8 @@ async def test_a_status_has_one_line(receiver: Receiver) -> None:
 async def test_a_status_that_is_refused_is_told_as_what_it_is(receiver: Receiver) -> None:
     receiver.answers = [Says(429, {}, {"Retry-After": "30"})]
     github = reporter(receiver)
-    with pytest.raises(NotTold) as refused:
-        await github.tell(report(Word.FAILED, several()), "")
+    with pytest.raises(DeliveryFailed) as refused:
+        await github.tell(report(RunStatus.FAILED, several()), "")
     await github.close()
     assert (refused.value.after_s, refused.value.for_all) == (30.0, True)
     assert "interlock/ci/push" not in {heard.said["context"] for heard in receiver.heard}
@@ -244,8 +244,8 @@ async def test_a_check_of_nothing_is_skipped(receiver: Receiver) -> None:
     receiver.otherwise = lambda heard: Says(200, {"check_runs": []} if heard.method == "GET" else {"id": 7})
     run = run_view(state="SUCCESS", outcome="SUCCESS", tally={}, skipped=several().skipped)
     github = reporter(receiver, check=True)
-    assert github.wants(run, Word.SUCCESS)
-    await github.tell(report(Word.SUCCESS, run), "")
+    assert github.wants(run, RunStatus.SUCCESS)
+    await github.tell(report(RunStatus.SUCCESS, run), "")
     await github.close()
     made = receiver.heard[-1].said
     assert (made["name"], made["conclusion"]) == ("interlock/ci/push", "skipped")
@@ -259,11 +259,11 @@ async def test_checks_of_workflows_are_made_once_and_then_changed(receiver: Rece
     )
     github = reporter(receiver, check=True)
     running = several(state="RUNNING", outcome=None, completed_at=None)
-    memory = await github.tell(report(Word.RUNNING, running), "")
+    memory = await github.tell(report(RunStatus.RUNNING, running), "")
     made = [heard.said["name"] for heard in receiver.heard if heard.method == "POST"]
     assert made == [f"interlock/ci/push{part}" for part in ("/lint", "/test", "/docs", "")]
     receiver.heard.clear()
-    await github.tell(report(Word.FAILED, several()), memory)
+    await github.tell(report(RunStatus.FAILED, several()), memory)
     await github.close()
     changed = {heard.said["name"]: heard.said["conclusion"] for heard in receiver.heard}
     assert {heard.method for heard in receiver.heard} == {"PATCH"}
@@ -273,7 +273,7 @@ async def test_checks_of_workflows_are_made_once_and_then_changed(receiver: Rece
 async def test_a_check_that_an_earlier_version_has_made_is_changed(receiver: Receiver) -> None:
     receiver.otherwise = lambda _: Says(200, {"check_runs": [], "id": 8})
     github = reporter(receiver, check=True, statuses="run")
-    assert await github.tell(report(Word.SUCCESS), "4711") == "4711"
+    assert await github.tell(report(RunStatus.SUCCESS), "4711") == "4711"
     await github.close()
     assert [heard.path[-5:] for heard in receiver.heard] == ["/4711"]
 
@@ -281,7 +281,7 @@ async def test_a_check_that_an_earlier_version_has_made_is_changed(receiver: Rec
 def test_an_approval_keeps_the_status_of_an_empty_plan(receiver: Receiver) -> None:
     empty = run_view(state="SUCCESS", outcome="SUCCESS", tally={})
     github = reporter(receiver)
-    assert not github.wants(empty, Word.SUCCESS)
+    assert not github.wants(empty, RunStatus.SUCCESS)
     assert github.wants(
-        replace(empty, approvals=(Approval(by="ann", at=NOW, reason="fork"),)), Word.SUCCESS
+        replace(empty, approvals=(Approval(by="ann", at=NOW, reason="fork"),)), RunStatus.SUCCESS
     ), "it was told that it waits, and must not stay so"

@@ -13,7 +13,7 @@ from tests.systems.runs.reporting.reports import NOW, failed_run, now, report, r
 from tests.waiting import PATIENCE_S
 
 from interlock.systems.runs.reporting.outbound_http import MAX_ANSWER, Answered, Outgoing
-from interlock.systems.runs.reporting.report import NotTold, Word
+from interlock.systems.runs.reporting.report import DeliveryFailed, RunStatus
 from interlock.systems.runs.reporting.webhook import WebhookReporter, refusal_of
 from interlock.systems.runs.settings import WebhookReporting
 from interlock.systems.runs.webhook_security import Secret, check_standard, is_public
@@ -31,7 +31,7 @@ async def test_a_webhook_is_signed_so_that_its_receiver_can_check_it(receiver: R
     receiver.otherwise = lambda _: Says(200)
     team = reporter(f"{receiver.url}/hooks?a=1")
     for _ in range(2):
-        await team.tell(report(Word.FAILED, failed_run(50)), "")
+        await team.tell(report(RunStatus.FAILED, failed_run(50)), "")
     await team.close()
     first, again = receiver.heard
     for key in (KEY, OLD):
@@ -64,8 +64,8 @@ async def test_a_webhook_is_signed_so_that_its_receiver_can_check_it(receiver: R
 async def test_whatever_is_no_success_is_told_again(receiver: Receiver, says: Says, why: str) -> None:
     receiver.answers = [says]
     team = reporter(receiver.url)
-    with pytest.raises(NotTold, match=why) as told:
-        await team.tell(report(Word.SUCCESS), "")
+    with pytest.raises(DeliveryFailed, match=why) as told:
+        await team.tell(report(RunStatus.SUCCESS), "")
     await team.close()
     assert not told.value.never
     assert len(receiver.heard) == 1
@@ -74,8 +74,8 @@ async def test_whatever_is_no_success_is_told_again(receiver: Receiver, says: Sa
 async def test_a_receiver_that_is_gone_is_not_told_again(receiver: Receiver) -> None:
     receiver.answers = [Says(410)]
     team = reporter(receiver.url)
-    with pytest.raises(NotTold) as told:
-        await team.tell(report(Word.SUCCESS), "")
+    with pytest.raises(DeliveryFailed) as told:
+        await team.tell(report(RunStatus.SUCCESS), "")
     await team.close()
     assert told.value.never
 
@@ -92,8 +92,8 @@ async def test_an_endless_answer_is_read_up_to_a_bound(receiver: Receiver) -> No
 async def test_a_receiver_that_does_not_finish_is_left(receiver: Receiver, says: Says) -> None:
     receiver.answers = [says]
     team = reporter(receiver.url, timeout_s=0.05)
-    with pytest.raises(NotTold):
-        await team.tell(report(Word.SUCCESS), "")
+    with pytest.raises(DeliveryFailed):
+        await team.tell(report(RunStatus.SUCCESS), "")
     await team.close()
 
 
@@ -166,8 +166,8 @@ def test_what_is_public_is_known(address: str) -> None:
 )
 async def test_nobody_reaches_this_machine_through_a_webhook(receiver: Receiver, url: str) -> None:
     team = reporter(url.format(receiver.port), allow=())
-    with pytest.raises(NotTold, match="not public"):
-        await team.tell(report(Word.SUCCESS), "")
+    with pytest.raises(DeliveryFailed, match="not public"):
+        await team.tell(report(RunStatus.SUCCESS), "")
     await team.close()
     assert receiver.heard == []
 
@@ -181,10 +181,10 @@ async def test_a_name_that_leads_elsewhere_the_second_time_leads_nowhere(receive
         return ["127.0.0.2"] if len(asked) == 1 else ["127.0.0.1"]
 
     outgoing = Outgoing(["127.0.0.2/32"], timeout_s=PATIENCE_S, resolve=resolve)
-    with pytest.raises(NotTold):  # nobody listens at .2, and .1 is not asked instead
+    with pytest.raises(DeliveryFailed):  # nobody listens at .2, and .1 is not asked instead
         await outgoing.request("POST", f"http://rebound.example:{receiver.port}/", {}, b"{}")
     assert asked == ["rebound.example"]
-    with pytest.raises(NotTold, match="not public"):
+    with pytest.raises(DeliveryFailed, match="not public"):
         await outgoing.request("POST", f"http://rebound.example:{receiver.port}/", {}, b"{}")
     await outgoing.close()
     assert receiver.heard == []
@@ -205,7 +205,7 @@ async def test_the_receiver_sees_its_name_though_the_address_is_pinned(receiver:
 )
 async def test_other_addresses_are_refused(url: str) -> None:
     outgoing = Outgoing(HERE)
-    with pytest.raises(NotTold):
+    with pytest.raises(DeliveryFailed):
         await outgoing.request("POST", url, {}, b"{}")
     await outgoing.close()
 
@@ -223,6 +223,6 @@ def test_how_long_a_receiver_wants_to_be_left_alone_is_heard() -> None:
 
 def test_only_what_the_settings_name_is_told() -> None:
     team = reporter("http://127.0.0.1")
-    assert team.wants(run_view(), Word.FAILED)
-    assert not team.wants(run_view(), Word.RUNNING)
+    assert team.wants(run_view(), RunStatus.FAILED)
+    assert not team.wants(run_view(), RunStatus.RUNNING)
     assert not WebhookReporter(WebhookReporting(name="x", url="http://a"), now).able

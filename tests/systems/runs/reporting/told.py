@@ -7,7 +7,7 @@ from typing import Any
 from tests.systems.runs.reporting.receiver import Receiver
 from tests.systems.runs.site import Site, planned
 
-from interlock.systems.runs.reporting.delivery import Lane
+from interlock.systems.runs.reporting.delivery import ReporterQueue
 from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.systems.runs.settings import (
     GithubReporting,
@@ -41,7 +41,7 @@ class Told(Site):
         """A run of one job, planned."""
         return await self.begin(planned("test"), **{"source": SOURCE, **spec})
 
-    def lane(self, name: str) -> Lane:
+    def lane(self, name: str) -> ReporterQueue:
         """The lane of a reporter."""
         return next(lane for lane in self.runs.reporting.lanes if lane.name == name)
 

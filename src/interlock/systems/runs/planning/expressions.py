@@ -38,7 +38,7 @@ VARIABLE = "INTERLOCK_"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ChangeFacts:
     """One evaluation, as a condition sees it. Every value is text; no is `false` or empty."""
 
     source: Source
@@ -93,7 +93,7 @@ FAMILIES: Mapping[str, str] = {
 }
 
 
-def environment(known: Known) -> dict[str, str]:
+def environment(known: ChangeFacts) -> dict[str, str]:
     """The same for the steps, as variables: a shell takes them as text and never as commands."""
     named = {f"{VARIABLE}{name.upper()}": known.value(name) for name in NAMES}
     given = {f"{VARIABLE}INPUT_{_upper(name)}": value for name, value in known.inputs.items()}
@@ -163,7 +163,7 @@ _KEY = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WORDS = ("and", "or", "not", "in", "matches", "true", "false")
 
 
-class BadCondition(Exception):
+class ConditionError(Exception):
     """A condition that cannot be understood, and where in it."""
 
     def __init__(self, sentence: str, offset: int, allowed: tuple[str, ...] = (), name: str = "") -> None:
@@ -234,11 +234,11 @@ class Condition:
     text: str
     expression: Expression
 
-    def holds(self, known: Known) -> bool:
+    def holds(self, known: ChangeFacts) -> bool:
         """Whether it is so."""
         return _holds(self.expression, known)
 
-    def seen(self, known: Known) -> str:
+    def seen(self, known: ChangeFacts) -> str:
         """What it has looked at, for whoever wonders why."""
         told = dict.fromkeys(_looked_at(self.expression, known))
         return ", ".join(told)
@@ -250,9 +250,9 @@ class Condition:
 
 
 def read_condition(text: str) -> Condition:
-    """Understand a condition; raises `BadCondition`."""
+    """Understand a condition; raises `ConditionError`."""
     if len(text) > MAX_LENGTH:
-        raise BadCondition(f"a condition has at most {MAX_LENGTH:,} characters", 0)
+        raise ConditionError(f"a condition has at most {MAX_LENGTH:,} characters", 0)
     parser = _Parser(text)
     expression = parser.joined("or", 0)
     parser.done()
@@ -273,7 +273,7 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, place)
         if match is None:
             place += len(text[place:]) - len(text[place:].lstrip())
-            raise BadCondition(f"{text[place : place + 10]!r} is not understood", place)
+            raise ConditionError(f"{text[place : place + 10]!r} is not understood", place)
         kind = str(match.lastgroup)
         found.append(_Token(kind, match[kind], match.start(kind)))
         place = match.end()
@@ -301,7 +301,7 @@ class _Parser:
 
     def _need(self, text: str) -> None:
         if self._take(text) is None:
-            raise BadCondition(f"{text} is missing {self._here()}", self._next.offset)
+            raise ConditionError(f"{text} is missing {self._here()}", self._next.offset)
 
     def _here(self) -> str:
         return "at the end" if self._next.kind == "end" else f"before {self._next.text}"
@@ -309,14 +309,14 @@ class _Parser:
     def done(self) -> None:
         """Nothing may be left."""
         if self._next.kind != "end":
-            raise BadCondition(
+            raise ConditionError(
                 f"and, or, or a comparison is missing before {self._next.text}", self._next.offset
             )
 
     def joined(self, word: str, depth: int) -> Expression:
         """Parts with one word between them; `and` binds closer than `or`."""
         if depth > MAX_DEPTH:
-            raise BadCondition("the parentheses are too deep", self._next.offset)
+            raise ConditionError("the parentheses are too deep", self._next.offset)
         part = self._negated if word == "and" else lambda depth: self.joined("and", depth)
         parts = [part(depth)]
         while self._take(word):
@@ -337,7 +337,7 @@ class _Parser:
     def joined_below(self, depth: int) -> Expression:
         """What follows `not`."""
         if depth > MAX_DEPTH:
-            raise BadCondition("there are too many nots", self._next.offset)
+            raise ConditionError("there are too many nots", self._next.offset)
         return self._negated(depth + 1)
 
     def _changed(self) -> Changed:
@@ -345,9 +345,9 @@ class _Parser:
         patterns = []
         for value, offset in self._several():
             if isinstance(value, Named):
-                raise BadCondition("changed takes patterns in quotation marks", offset)
+                raise ConditionError("changed takes patterns in quotation marks", offset)
             if fault := fault_of(value.text):
-                raise BadCondition(fault, offset)
+                raise ConditionError(fault, offset)
             patterns.append(value.text)
         return Changed(tuple(patterns))
 
@@ -376,7 +376,7 @@ class _Parser:
                 return Text(token.text), token.offset
             case "word" if token.text not in _WORDS:
                 return _checked(Named(token.text, token.offset)), token.offset
-        raise BadCondition(f"a name or a text is missing {self._here_of(token)}", token.offset)
+        raise ConditionError(f"a name or a text is missing {self._here_of(token)}", token.offset)
 
     def _here_of(self, token: _Token) -> str:
         return "at the end" if token.kind == "end" else f"before {token.text}"
@@ -387,10 +387,10 @@ def _checked(named: Named) -> Named:
     if named.name in NAMES or (dot and family in FAMILIES and _KEY.fullmatch(key)):
         return named
     known = (*NAMES, *(f"{family}.NAME" for family in FAMILIES), *(f"{name}(…)" for name in FUNCTIONS))
-    raise BadCondition(f"there is no name {named.name!r}", named.offset, known, named.name)
+    raise ConditionError(f"there is no name {named.name!r}", named.offset, known, named.name)
 
 
-def _holds(expression: Expression, known: Known) -> bool:
+def _holds(expression: Expression, known: ChangeFacts) -> bool:
     match expression:
         case Joined("or", parts):
             return any(_holds(part, known) for part in parts)
@@ -407,7 +407,7 @@ def _holds(expression: Expression, known: Known) -> bool:
             return _text(expression, known) not in ("", "false")
 
 
-def _text(value: Text | Named, known: Known) -> str:
+def _text(value: Text | Named, known: ChangeFacts) -> str:
     return value.text if isinstance(value, Text) else known.value(value.name)
 
 
@@ -425,14 +425,14 @@ def _names(expression: Expression) -> Iterator[Named]:
             pass
 
 
-def _looked_at(expression: Expression, known: Known) -> Iterator[str]:
+def _looked_at(expression: Expression, known: ChangeFacts) -> Iterator[str]:
     for named in _names(expression):
         yield f"{named.name} is {known.value(named.name)[:100]!r}"
     for patterns in _patterns(expression):
         yield changed_sentence(known, patterns)
 
 
-def changed_sentence(known: Known, patterns: tuple[str, ...]) -> str:
+def changed_sentence(known: ChangeFacts, patterns: tuple[str, ...]) -> str:
     """Which path has changed that counts, or that none has."""
     paths = known.source.changed_paths
     if paths is None:
@@ -466,7 +466,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class Placeholder:
     """A name to be replaced, and where it is in the text."""
 
     name: str
@@ -477,19 +477,19 @@ class Hole:
 class Template:
     """A text that was understood."""
 
-    parts: tuple[str | Hole, ...]
+    parts: tuple[str | Placeholder, ...]
 
-    def filled(self, known: Known) -> str:
+    def filled(self, known: ChangeFacts) -> str:
         """The text with what the names stand for."""
         return "".join(part if isinstance(part, str) else known.value(part.name) for part in self.parts)
 
     @property
-    def holes(self) -> Iterator[Hole]:
+    def holes(self) -> Iterator[Placeholder]:
         """The names that it uses."""
-        return (part for part in self.parts if isinstance(part, Hole))
+        return (part for part in self.parts if isinstance(part, Placeholder))
 
 
-class BadText(Exception):
+class TemplateError(Exception):
     """A text that asks for what it cannot have, and where."""
 
     def __init__(self, sentence: str, offset: int, allowed: tuple[str, ...] = ()) -> None:
@@ -499,20 +499,20 @@ class BadText(Exception):
         self.allowed = allowed
 
 
-def fixed(text: str) -> Template:
+def literal(text: str) -> Template:
     """A text in which nothing is replaced."""
     return Template((text,))
 
 
 def read_text(text: str, scope: Scope) -> Template:
-    """Understand a text; raises `BadText`."""
-    parts: list[str | Hole] = []
+    """Understand a text; raises `TemplateError`."""
+    parts: list[str | Placeholder] = []
     place = 0
     for found in _HOLE.finditer(text):
         name = found[1].strip()
         if fault := _fault(name, scope):
-            raise BadText(fault, found.start(), _allowed(scope))
-        parts += [text[place : found.start()], Hole(name, found.start())]
+            raise TemplateError(fault, found.start(), _allowed(scope))
+        parts += [text[place : found.start()], Placeholder(name, found.start())]
         place = found.end()
     parts.append(text[place:])
     return Template(tuple(part for part in parts if part != ""))

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from interlock.systems.runs.planning.expressions import (
-    BadCondition,
-    BadText,
     Condition,
+    ConditionError,
     Scope,
     Template,
+    TemplateError,
     fault_of,
-    fixed,
+    literal,
     read_condition,
     read_text,
 )
@@ -63,7 +63,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class PlainText:
     """Text in which nothing is replaced."""
 
     what: str = "text"
@@ -93,7 +93,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class TemplateText:
     """Text in which `${{ … }}` is replaced."""
 
     scope: Scope = Scope.MATRIX
@@ -103,14 +103,14 @@ class Filled:
         """The text, understood."""
         text = scalar_text(node, "text", faults)
         if text is None or not isinstance(node, ScalarNode):
-            return Placed(fixed(""), ScalarNode("", "", node.start_mark, node.end_mark))
+            return Placed(literal(""), ScalarNode("", "", node.start_mark, node.end_mark))
         if len(text) > self.most or "\0" in text:
             faults.add(place_of(node), f"this is longer than {self.most:,} characters, or holds a zero byte")
         try:
             return Placed(read_text(text, self.scope), node)
-        except BadText as error:
+        except TemplateError as error:
             faults.add(inside(node, error.offset), error.sentence, allowed=error.allowed)
-            return Placed(fixed(text), node)
+            return Placed(literal(text), node)
 
     def schema(self) -> Schema:
         """Text."""
@@ -232,7 +232,7 @@ class If:
         text = scalar_text(node, "a condition", faults) or "true"
         try:
             return read_condition(text), node
-        except BadCondition as error:
+        except ConditionError as error:
             guess = nearest(error.name, error.allowed) if error.name else None
             end = f"; did you mean {guess}?" if guess else ""
             place = inside(node, error.offset)

@@ -27,7 +27,7 @@ import msgspec
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments, PlanRefused
 from interlock.systems.runs.planning import PlanRequest
 from interlock.systems.runs.planning.expressions import (
-    Known,
+    ChangeFacts,
     branch_of,
     changed_sentence,
     matching,
@@ -75,7 +75,7 @@ class Flow:
         self.source = source
         self.fail_fast = True
         self.timeout_s: float | None = None
-        self._known = Known(source, inputs)
+        self._known = ChangeFacts(source, inputs)
         self._jobs: dict[str, PlannedJob] = {}
         self._skipped: dict[str, str] = {}
 

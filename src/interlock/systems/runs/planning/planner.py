@@ -10,7 +10,7 @@ import msgspec
 
 from interlock.errors import PlanRefused
 from interlock.systems.runs.planning.expressions import (
-    Known,
+    ChangeFacts,
     branch_of,
     changed_sentence,
     environment,
@@ -45,7 +45,7 @@ class Clone:
     """The name of the secret with which they fetch it."""
 
 
-def planned_job(workflow: WorkflowFile, job: Job, name: str, known: Known, clone: Clone) -> PlannedJob:
+def planned_job(workflow: WorkflowFile, job: Job, name: str, known: ChangeFacts, clone: Clone) -> PlannedJob:
     """The job of that name, without what it needs and why it is there."""
     settings = _Settings(job, workflow.defaults)
     secrets = job.secrets
@@ -86,12 +86,12 @@ class _Settings:
         own = getattr(self.job, name)
         return getattr(self.defaults, name) if own is None else own
 
-    def text(self, name: str, known: Known) -> str:
+    def text(self, name: str, known: ChangeFacts) -> str:
         return _filled(self.value(name), known)
 
 
 def _shell_input(
-    workflow: WorkflowFile, job: Job, settings: _Settings, name: str, known: Known, clone: Clone
+    workflow: WorkflowFile, job: Job, settings: _Settings, name: str, known: ChangeFacts, clone: Clone
 ) -> dict[str, Any]:
     source = known.source
     texts = {**workflow.env, **job.env}
@@ -119,7 +119,7 @@ def _shell_input(
     return made
 
 
-def _cache(cache: Cache, known: Known) -> dict[str, Any]:
+def _cache(cache: Cache, known: ChangeFacts) -> dict[str, Any]:
     made = {
         "key": _filled(cache.key, known),
         "path": [_filled(path, known) for path in cache.path],
@@ -129,7 +129,7 @@ def _cache(cache: Cache, known: Known) -> dict[str, Any]:
     return {name: value for name, value in made.items() if value}
 
 
-def _step(step: Step, known: Known) -> dict[str, Any]:
+def _step(step: Step, known: ChangeFacts) -> dict[str, Any]:
     made = {
         "run": _filled(step.run, known),
         "name": _filled(step.name, known),
@@ -141,7 +141,7 @@ def _step(step: Step, known: Known) -> dict[str, Any]:
     return {key: value for key, value in made.items() if value}
 
 
-def _filled(text: Placed | None, known: Known) -> str:
+def _filled(text: Placed | None, known: ChangeFacts) -> str:
     return "" if text is None else text.template.filled(known)
 
 
@@ -175,7 +175,7 @@ def plan_of(
     workflow: WorkflowFile, source: Source, inputs: Mapping[str, str] = {}, *, clone: Clone = AS_SAID
 ) -> Plan:
     """The plan."""
-    known = Known(source, _inputs(workflow, inputs))
+    known = ChangeFacts(source, _inputs(workflow, inputs))
     started = _started(workflow, known)
     planned: dict[str, list[PlannedJob]] = {}
     skipped: list[SkippedJob] = []
@@ -210,7 +210,7 @@ def group_of(workflow: WorkflowFile, source: Source, inputs: Mapping[str, str] =
         return ""
     if concurrency.group is None:
         return None
-    return concurrency.group.template.filled(Known(source, _inputs(workflow, inputs)))
+    return concurrency.group.template.filled(ChangeFacts(source, _inputs(workflow, inputs)))
 
 
 def _inputs(workflow: WorkflowFile, given: Mapping[str, str]) -> dict[str, str]:
@@ -235,7 +235,7 @@ def _inputs(workflow: WorkflowFile, given: Mapping[str, str]) -> dict[str, str]:
     return {name: one.default for name, one in workflow.inputs.items()} | dict(given)
 
 
-def _started(workflow: WorkflowFile, known: Known) -> Verdict:
+def _started(workflow: WorkflowFile, known: ChangeFacts) -> Verdict:
     """Whether the event starts the workflow at all."""
     source = known.source
     event = source.event if source.event in EVENTS else "webhook"
@@ -249,7 +249,7 @@ def _started(workflow: WorkflowFile, known: Known) -> Verdict:
     return _on_ref(trigger, known, said) if event == "push" else _on_paths(trigger, known, said)
 
 
-def _on_ref(trigger: Trigger, known: Known, said: str) -> Verdict:
+def _on_ref(trigger: Trigger, known: ChangeFacts, said: str) -> Verdict:
     branch, tag = branch_of(known.source), tag_of(known.source)
     noun, name, patterns = ("tag", tag, trigger.tags) if tag else ("branch", branch, trigger.branches)
     others = trigger.branches if tag else trigger.tags
@@ -261,7 +261,7 @@ def _on_ref(trigger: Trigger, known: Known, said: str) -> Verdict:
     return _on_paths(trigger, known, said)
 
 
-def _on_paths(trigger: Trigger, known: Known, said: str) -> Verdict:
+def _on_paths(trigger: Trigger, known: ChangeFacts, said: str) -> Verdict:
     if not trigger.paths:
         return Verdict(True, said)
     paths = known.source.changed_paths
@@ -277,7 +277,9 @@ def _event_sentence(source: Source) -> str:
     return f"{source.event} of {where}" if where else source.event
 
 
-def _verdict(job: Job, known: Known, started: Verdict, planned: Mapping[str, list[PlannedJob]]) -> Verdict:
+def _verdict(
+    job: Job, known: ChangeFacts, started: Verdict, planned: Mapping[str, list[PlannedJob]]
+) -> Verdict:
     if not started.yes:
         return started
     missing = [need.name for need in job.needs if need.name not in planned]
@@ -299,7 +301,7 @@ def _without_secrets(why: str) -> str:
     return f"{why}; without its secrets, because the change comes from a fork"
 
 
-def _legs(name: str, job: Job, known: Known) -> Iterator[tuple[str, Known]]:
+def _legs(name: str, job: Job, known: ChangeFacts) -> Iterator[tuple[str, ChangeFacts]]:
     if job.matrix is None:
         yield name, known
         return
@@ -308,8 +310,8 @@ def _legs(name: str, job: Job, known: Known) -> Iterator[tuple[str, Known]]:
         yield leg_name(name, one, names), _with(known, one)
 
 
-def _with(known: Known, combination: Combination) -> Known:
-    return Known(known.source, known.inputs, combination)
+def _with(known: ChangeFacts, combination: Combination) -> ChangeFacts:
+    return ChangeFacts(known.source, known.inputs, combination)
 
 
 def _in_order(jobs: Mapping[str, Job]) -> Iterator[str]:

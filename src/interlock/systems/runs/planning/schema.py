@@ -25,7 +25,6 @@ from interlock.systems.runs.planning.field_types import (
     Duration,
     Either,
     Field,
-    Filled,
     Flag,
     If,
     Kind,
@@ -34,9 +33,10 @@ from interlock.systems.runs.planning.field_types import (
     NeededJob,
     Object,
     Pattern,
+    PlainText,
     Schema,
     Several,
-    Word,
+    TemplateText,
     shape,
 )
 from interlock.systems.runs.planning.model import (
@@ -62,7 +62,7 @@ from interlock.systems.runs.planning.yaml_nodes import Faults, pairs, place_of
 
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 MOST_AXES = 20
-_VALUE = Word("value of an axis")
+_VALUE = PlainText("value of an axis")
 _VALUES = ListOf(_VALUE, most=MOST_COMBINATIONS)
 _ENTRIES = ListOf(MapOf(_VALUE, "an axis", NAME, most=MOST_AXES), most=MOST_COMBINATIONS)
 _OTHERS = ("include", "exclude")
@@ -130,7 +130,7 @@ VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 MOST_JOBS = 1_000
 MOST_STEPS = 200
 
-_ENV = MapOf(Filled(Scope.EVERYTHING), "variable", VARIABLE)
+_ENV = MapOf(TemplateText(Scope.EVERYTHING), "variable", VARIABLE)
 _PATTERNS = Several(Pattern())
 _PATHS = Field("paths", _PATTERNS, "Only when a path that matches has changed.", "src/**")
 _PUSH = Object(
@@ -159,17 +159,19 @@ INPUT = Object(
     "an input",
     Input,
     (
-        Field("description", Word(most=1_000), "What it is for."),
-        Field("default", Word(most=1_000), "What it is when it is not given; otherwise empty."),
+        Field("description", PlainText(most=1_000), "What it is for."),
+        Field("default", PlainText(most=1_000), "What it is when it is not given; otherwise empty."),
         Field("required", Flag(), "A request without it is refused."),
-        Field("options", ListOf(Word()), "The only values it may have.", "[staging, production]"),
+        Field("options", ListOf(PlainText()), "The only values it may have.", "[staging, production]"),
     ),
 )
 CONCURRENCY = Object(
     "concurrency",
     Concurrency,
     (
-        Field("group", Filled(Scope.EVERYTHING, 200), "Runs of one group supersede older ones.", "release"),
+        Field(
+            "group", TemplateText(Scope.EVERYTHING, 200), "Runs of one group supersede older ones.", "release"
+        ),
         Field("cancel", Flag(), "false: runs go on beside each other."),
     ),
 )
@@ -188,11 +190,15 @@ STEP = Object(
     Step,
     (
         Field(
-            "run", Filled(), "What the shell is given. Only `matrix.…` is replaced in it.", "make test", True
+            "run",
+            TemplateText(),
+            "What the shell is given. Only `matrix.…` is replaced in it.",
+            "make test",
+            True,
         ),
-        Field("name", Filled(most=200), "What the log calls it; otherwise the first line of `run`."),
+        Field("name", TemplateText(most=200), "What the log calls it; otherwise the first line of `run`."),
         Field("env", _ENV, "Variables of this step."),
-        Field("workdir", Filled(most=1_000), "Where it runs, from the job's workdir on."),
+        Field("workdir", TemplateText(most=1_000), "Where it runs, from the job's workdir on."),
         Field("timeout", Duration(), "It is stopped after this, and has failed.", "5m"),
         Field("continue-on-error", Flag(), "The steps after it run although it has failed."),
     ),
@@ -201,10 +207,10 @@ ARTIFACT = Object(
     "an artifact",
     Artifact,
     (
-        Field("name", Filled(most=57), "What it is called.", "coverage", required=True),
+        Field("name", TemplateText(most=57), "What it is called.", "coverage", required=True),
         Field(
             "path",
-            Several(Filled(most=1_000)),
+            Several(TemplateText(most=1_000)),
             "Which files, from the workdir on; a folder, or several of them, is kept as NAME.tar.gz.",
             "htmlcov",
             required=True,
@@ -217,27 +223,27 @@ CACHE = Object(
     (
         Field(
             "key",
-            Filled(most=100),
+            TemplateText(most=100),
             "What it is saved under, for later jobs of the repository: letters, digits and `. _ : @ + / -`.",
             "pip-${{ matrix.python }}",
             required=True,
         ),
         Field(
             "files",
-            Several(Filled(most=1_000)),
+            Several(TemplateText(most=1_000)),
             "Files whose content becomes part of the key, so that it changes when they do; patterns.",
             '"requirements*.txt"',
         ),
         Field(
             "path",
-            Several(Filled(most=1_000)),
+            Several(TemplateText(most=1_000)),
             "Which files and folders, from the workdir on; what the repository has there is left alone.",
             ".cache/pip",
             required=True,
         ),
         Field(
             "restore-keys",
-            Several(Filled(most=100), 10),
+            Several(TemplateText(most=100), 10),
             "Without a cache of the key: the newest whose key begins with one of these.",
             "pip-",
         ),
@@ -245,14 +251,14 @@ CACHE = Object(
 )
 _CLASSES = tuple(str(one) for one in FailureClass if one is not FailureClass.LOST)
 _DEFAULTS = (
-    Field("runs-on", Several(Filled(most=100)), "Labels that a runner must have.", "[linux, gpu]"),
-    Field("queue", Filled(most=100), "Which queue it waits in.", "ci"),
+    Field("runs-on", Several(TemplateText(most=100)), "Labels that a runner must have.", "[linux, gpu]"),
+    Field("queue", TemplateText(most=100), "Which queue it waits in.", "ci"),
     Field("priority", Count(-1_000, 1_000), "Higher ones go first."),
-    Field("workdir", Filled(most=1_000), "Where the steps run, from the checkout on.", "backend"),
+    Field("workdir", TemplateText(most=1_000), "Where the steps run, from the checkout on.", "backend"),
     Field("checkout", Flag(), "false: the steps begin in an empty folder, without the repository."),
     Field(
         "checkout-secret",
-        Word("secret", VARIABLE),
+        PlainText("secret", VARIABLE),
         "The secret to fetch a private repository with: `TOKEN` or `USER:PASSWORD`. No step sees it.",
         "SHOP_TOKEN",
     ),
@@ -287,20 +293,22 @@ JOB = Object(
             '{python: ["3.11", "3.12"]}',
         ),
         Field("steps", ListOf(STEP, MOST_STEPS), "Commands, one after the other."),
-        Field("task", Word("task", most=200), "Instead of steps: a Python task, by its name.", "shop.pack"),
+        Field(
+            "task", PlainText("task", most=200), "Instead of steps: a Python task, by its name.", "shop.pack"
+        ),
         Field("input", AnyJson(), "What the task is given.", "{size: 3}"),
         Field("env", _ENV, "Variables of its steps."),
         Field("optional", Flag(), "It may fail: the run and what needs it go on."),
         Field("shards", Count(1, 10), "So many of it run side by side, and all must succeed."),
         Field(
             "secrets",
-            Several(Word("secret", VARIABLE)),
+            Several(PlainText("secret", VARIABLE)),
             "Names of secrets that its steps find as variables. Never given to runs from forks.",
             "[PYPI_TOKEN]",
         ),
         Field(
             "environment",
-            Word("environment", NAME, most=100),
+            PlainText("environment", NAME, most=100),
             "What it deploys to: it may have secrets of its own, and need an approval. Not for forks.",
             "production",
         ),
@@ -318,10 +326,12 @@ WORKFLOW = Object(
     "a workflow",
     WorkflowFile,
     (
-        Field("name", Word("name", most=100), "What its runs are called; otherwise the name of the file."),
+        Field(
+            "name", PlainText("name", most=100), "What its runs are called; otherwise the name of the file."
+        ),
         Field(
             "on",
-            Either(ON, Several(Word("event", one_of=tuple(EVENTS))), _on_events),
+            Either(ON, Several(PlainText("event", one_of=tuple(EVENTS))), _on_events),
             "Which events start it; otherwise all of them.",
             "[push, pull_request]",
         ),
@@ -408,7 +418,7 @@ def _kind_words(kind: Kind) -> str:
         case AnyJson():
             return "anything"
         case _:
-            words = {"Word": "text", "Filled": "text", "Flag": "true or false", "Count": "number"}
+            words = {"PlainText": "text", "TemplateText": "text", "Flag": "true or false", "Count": "number"}
             words |= {"Duration": "90s, 15m, 2h", "Pattern": "pattern", "If": "condition"}
             words |= {"NeededJob": "name of a job", "Axes": "axes"}
             return words[type(kind).__name__]

@@ -29,11 +29,11 @@ from interlock.systems.runs.reporting.report import (
     TOLD,
     WAITING,
     WORDS,
-    NotTold,
+    DeliveryFailed,
     Report,
     ReportBody,
     Reporter,
-    Word,
+    RunStatus,
     drop,
     failed,
     missed,
@@ -61,11 +61,11 @@ def has_ended(record: Record | None) -> bool:
     return record is None or record.state in ENDED
 
 
-def with_news(
+def with_status(
     before: Record | None,
     run_id: str,
     reporter: str,
-    word: Word,
+    word: RunStatus,
     now: datetime,
     settings: ReportingSettings,
     beside: Sequence[str] = (),
@@ -82,7 +82,7 @@ def with_news(
     return _moved(before, news, body, now, settings, ready_at=now, reason=word)
 
 
-def told_again(before: Record, number: int, now: datetime, settings: ReportingSettings) -> Change:
+def redeliver(before: Record, number: int, now: datetime, settings: ReportingSettings) -> Change:
     """What was given up on, from the beginning: a new report, because that one is over."""
     known = body_of(before)
     fresh = ReportBody(word=known.word, since=now, told=known.told, memory=known.memory, beside=known.beside)
@@ -92,12 +92,14 @@ def told_again(before: Record, number: int, now: datetime, settings: ReportingSe
     return _written(report, settings, ready_at=now, actor="operator", reason=reason)
 
 
-def taken(record: Record, now: datetime, settings: ReportingSettings) -> Change:
+def begin_delivery(record: Record, now: datetime, settings: ReportingSettings) -> Change:
     """Somebody tells it now."""
     return _moved(record, take, body_of(record), now, settings)
 
 
-def was_told(record: Record, word: Word, memory: str, now: datetime, settings: ReportingSettings) -> Change:
+def delivered(
+    record: Record, word: RunStatus, memory: str, now: datetime, settings: ReportingSettings
+) -> Change:
     """The receiver has the word; a later one that has come up meanwhile is told next."""
     known = body_of(record)
     body = msgspec.structs.replace(known, told=word, memory=memory, tries=0, last_error="")
@@ -108,8 +110,8 @@ def was_told(record: Record, word: Word, memory: str, now: datetime, settings: R
     return _moved(record, told, body, now, settings, reason=word)
 
 
-def was_not_told(
-    record: Record, word: Word, error: NotTold, now: datetime, settings: ReportingSettings
+def delivery_failed(
+    record: Record, word: RunStatus, error: DeliveryFailed, now: datetime, settings: ReportingSettings
 ) -> Change:
     """The receiver does not have it: try again, let it be, or give up."""
     known = body_of(record)
@@ -134,10 +136,12 @@ def overdue(record: Record, now: datetime, settings: ReportingSettings) -> Chang
     return _written(report, settings, ready_at=now, reason=reason)
 
 
-def was_overtaken(record: Record, word: Word, why: str, now: datetime, settings: ReportingSettings) -> Change:
+def superseded(
+    record: Record, word: RunStatus, why: str, now: datetime, settings: ReportingSettings
+) -> Change:
     """The receiver shows a newer run in this place: the outcome is not told."""
     if body_of(record).word.rank > word.rank:
-        return was_not_told(record, word, NotTold(why), now, settings)
+        return delivery_failed(record, word, DeliveryFailed(why), now, settings)
     body = msgspec.structs.replace(body_of(record), last_error=why)
     return _moved(record, drop, body, now, settings, reason=why)
 
@@ -198,7 +202,7 @@ def _written(
 log = logging.getLogger("interlock.reports")
 
 
-class Told(Protocol):
+class ReportRuns(Protocol):
     """What reports need of runs."""
 
     @property
@@ -219,13 +223,13 @@ class Told(Protocol):
         ...
 
 
-class Lane:
+class ReporterQueue:
     """All that one reporter has to tell."""
 
     def __init__(
         self,
         engine: Engine,
-        runs: Told,
+        runs: ReportRuns,
         reporter: Reporter,
         settings: ReportingSettings,
         *,
@@ -253,7 +257,7 @@ class Lane:
         found: list[Record] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            changes = [taken(record, now, self._settings) for record in records]
+            changes = [begin_delivery(record, now, self._settings) for record in records]
             found[:] = [record_after(c, r, now) for c, r in zip(changes, records, strict=True)]
             return [Commit(changes=(change,)) for change in changes]
 
@@ -270,7 +274,7 @@ class Lane:
         except (InterlockError, OSError) as error:
             log.warning("report %s could not be noted: %s", record.id, error)
 
-    async def _tell(self, record: Record, word: Word) -> Settle:
+    async def _tell(self, record: Record, word: RunStatus) -> DecideDelivery:
         body, settings = body_of(record), self._settings
         try:
             run = await self._runs.view(record.parent or "")
@@ -281,26 +285,26 @@ class Lane:
         except StoreUnavailable:
             raise
         except InterlockError as error:
-            return _in_vain(word, NotTold(error.sentence, never=True), settings)
-        except NotTold as error:
+            return _in_vain(word, DeliveryFailed(error.sentence, never=True), settings)
+        except DeliveryFailed as error:
             self._rest(error)
             log.info("%s was not told by %s: %s", record.id, self.name, error.sentence)
             return _in_vain(word, error, settings)
-        return lambda current, now: was_told(current, word, memory, now, settings)
+        return lambda current, now: delivered(current, word, memory, now, settings)
 
     async def _told(self, report: Report, memory: str) -> str:
         if report.run.outcome is not None and not report.word.final:
-            raise NotTold("there is an outcome by now")
+            raise DeliveryFailed("there is an outcome by now")
         try:
             async with asyncio.timeout(self._settings.request_s):
                 return await self._reporter.tell(report, memory)
-        except NotTold:
+        except DeliveryFailed:
             raise
         except TimeoutError:
-            raise NotTold(f"no answer within {self._settings.request_s:g} s") from None
+            raise DeliveryFailed(f"no answer within {self._settings.request_s:g} s") from None
         except Exception as error:
             log.exception("reporter %s has a fault", self.name)
-            raise NotTold(f"the reporter has a fault: {type(error).__name__}") from error
+            raise DeliveryFailed(f"the reporter has a fault: {type(error).__name__}") from error
 
     async def _replaced_by(self, run: RunView) -> str:
         """Return the newer run that the receiver shows in the place of this one, if it is told of that.
@@ -313,12 +317,12 @@ class Lane:
                 return newer.id
         return ""
 
-    def _rest(self, error: NotTold) -> None:
+    def _rest(self, error: DeliveryFailed) -> None:
         if error.for_all and error.after_s is not None:
             self._rests_until = max(self._rests_until, self._monotonic() + error.after_s)
 
 
-class Settle(Protocol):
+class DecideDelivery(Protocol):
     """Pure: what becomes of a report that is being told."""
 
     def __call__(self, record: Record, now: datetime) -> Change:
@@ -326,7 +330,7 @@ class Settle(Protocol):
         ...
 
 
-async def settled(engine: Engine, runs: Told, mine: Record, settle: Settle) -> None:
+async def settled(engine: Engine, runs: ReportRuns, mine: Record, settle: DecideDelivery) -> None:
     """Note what came of a report; and when it was the last of its run, that the run is reported.
 
     Two reports of a run that end at once would each see the other one unfinished. So each also touches
@@ -351,7 +355,7 @@ async def settled(engine: Engine, runs: Told, mine: Record, settle: Settle) -> N
     await engine.apply([mine.key, *others, *await runs.ending(run_id)], decide)
 
 
-def giving_up(settings: ReportingSettings) -> Settle:
+def give_up(settings: ReportingSettings) -> DecideDelivery:
     """What becomes of a report whose time is over."""
     return lambda record, now: overdue(record, now, settings)
 
@@ -367,15 +371,15 @@ def _still(own: Record, mine: Record) -> bool:
     return same if own.state == SENDING else same and own.version == mine.version
 
 
-def _in_vain(word: Word, error: NotTold, settings: ReportingSettings) -> Settle:
-    return lambda record, now: was_not_told(record, word, error, now, settings)
+def _in_vain(word: RunStatus, error: DeliveryFailed, settings: ReportingSettings) -> DecideDelivery:
+    return lambda record, now: delivery_failed(record, word, error, now, settings)
 
 
-def _overtaken(word: Word, by: str, settings: ReportingSettings) -> Settle:
+def _overtaken(word: RunStatus, by: str, settings: ReportingSettings) -> DecideDelivery:
     why = f"the receiver shows the newer run {by} of the same commit"
     if not word.final:
-        return _in_vain(word, NotTold(why), settings)
-    return lambda record, now: was_overtaken(record, word, why, now, settings)
+        return _in_vain(word, DeliveryFailed(why), settings)
+    return lambda record, now: superseded(record, word, why, now, settings)
 
 
 def _since(run: RunView, known_at: datetime) -> datetime:

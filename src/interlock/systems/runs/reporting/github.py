@@ -25,7 +25,7 @@ from urllib.parse import quote
 import msgspec
 
 from interlock.systems.runs.reporting.outbound_http import Answered, Outgoing
-from interlock.systems.runs.reporting.report import NotTold, Now, Report, Word
+from interlock.systems.runs.reporting.report import DeliveryFailed, Now, Report, RunStatus
 from interlock.systems.runs.reporting.summary import (
     MAX_ERROR,
     MAX_FAILED,
@@ -46,19 +46,19 @@ SECONDARY_LIMIT_S = 60.0
 """What GitHub asks for where it does not say how long to wait."""
 
 STATES = {
-    Word.AWAITING_APPROVAL: "pending",
-    Word.PENDING: "pending",
-    Word.RUNNING: "pending",
-    Word.SUCCESS: "success",
-    Word.FAILED: "failure",
-    Word.TIMEOUT: "failure",
-    Word.CANCELED: "error",
+    RunStatus.AWAITING_APPROVAL: "pending",
+    RunStatus.PENDING: "pending",
+    RunStatus.RUNNING: "pending",
+    RunStatus.SUCCESS: "success",
+    RunStatus.FAILED: "failure",
+    RunStatus.TIMEOUT: "failure",
+    RunStatus.CANCELED: "error",
 }
 CONCLUSIONS = {
-    Word.SUCCESS: "success",
-    Word.FAILED: "failure",
-    Word.TIMEOUT: "timed_out",
-    Word.CANCELED: "cancelled",
+    RunStatus.SUCCESS: "success",
+    RunStatus.FAILED: "failure",
+    RunStatus.TIMEOUT: "timed_out",
+    RunStatus.CANCELED: "cancelled",
 }
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
@@ -81,7 +81,7 @@ class GithubReporter:
         """With a token."""
         return self._settings.token is not None
 
-    def wants(self, run: RunView, word: Word) -> bool:  # noqa: ARG002 - every word is a state there
+    def wants(self, run: RunView, word: RunStatus) -> bool:  # noqa: ARG002 - every word is a state there
         """Runs about a commit of a repository there, unless there was nothing to do.
 
         GitHub was told of one that had to be approved, and it must not stay pending.
@@ -99,7 +99,7 @@ class GithubReporter:
         """Whether both have the same status of the same commit; a check is of one run."""
         one, other = newer.source, run.source
         same = (one.repository, one.sha) == (other.repository, other.sha)
-        own = Part(word=Word.PENDING, says="")
+        own = Part(word=RunStatus.PENDING, says="")
         return same and not self._settings.check and self._context(newer, own) == self._context(run, own)
 
     async def tell(self, report: Report, memory: str) -> str:
@@ -158,7 +158,7 @@ class GithubReporter:
         said: dict[str, Any] = {
             "name": self._context(run, part),
             "external_id": run.id,
-            "status": "completed" if word.final else "in_progress" if word is Word.RUNNING else "queued",
+            "status": "completed" if word.final else "in_progress" if word is RunStatus.RUNNING else "queued",
             "output": {"title": shortened(part.says, MAX_DESCRIPTION), "summary": _summary(run)},
         }
         if run.started_at is not None:
@@ -182,7 +182,7 @@ class GithubReporter:
     async def _asked(self, method: str, path: str, said: dict[str, Any] | None = None) -> dict[str, Any]:
         token = self._settings.token
         if token is None:
-            raise NotTold("there is no token for GitHub")
+            raise DeliveryFailed("there is no token for GitHub")
         headers = {
             "Accept": "application/vnd.github+json",
             "Authorization": f"Bearer {token.reveal().decode()}",
@@ -198,14 +198,14 @@ class GithubReporter:
         return _object(answer.body)
 
 
-def refusal_of(answer: Answered, now: datetime) -> NotTold:
+def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
     """What an answer that is no success means for the next try."""
     message = str(_object(answer.body).get("message", ""))[:200]
     said = f"GitHub answered {answer.status}" + (f": {message}" if message else "")
     wait_s = _rate_limited(answer, message, now)
     if wait_s is not None:
-        return NotTold(said, after_s=wait_s, for_all=True)
-    return NotTold(said, never=answer.status in _NEVER)
+        return DeliveryFailed(said, after_s=wait_s, for_all=True)
+    return DeliveryFailed(said, never=answer.status in _NEVER)
 
 
 def _rate_limited(answer: Answered, message: str, now: datetime) -> float | None:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 import msgspec
 
-from interlock.systems.runs.reporting.report import NotTold
+from interlock.systems.runs.reporting.report import DeliveryFailed
 from interlock.systems.runs.webhook_security import Address, is_public, networks
 
 MAX_ANSWER = 65_536
@@ -55,19 +55,19 @@ class Outgoing:
             await client.aclose()
 
     async def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Answered:
-        """Send it and hear the answer, whatever its status; raises `NotTold` when there is none."""
+        """Send it and hear the answer, whatever its status; raises `DeliveryFailed` when there is none."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._request(method, url, headers, body)
         except TimeoutError:
-            raise NotTold(f"no answer within {self._timeout_s:g} s") from None
+            raise DeliveryFailed(f"no answer within {self._timeout_s:g} s") from None
         except (httpx2.HTTPError, OSError, ValueError) as error:
-            raise NotTold(f"{type(error).__name__}: {error}"[:300]) from None
+            raise DeliveryFailed(f"{type(error).__name__}: {error}"[:300]) from None
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answered:
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
-            raise NotTold("the address is not http(s)://host/…")
+            raise DeliveryFailed("the address is not http(s)://host/…")
         host, port = parts.hostname, parts.port or _PORTS[parts.scheme]
         addresses = self._permitted(host, await self._resolve(host, port))
         refused: OSError | httpx2.HTTPError | None = None
@@ -77,7 +77,7 @@ class Outgoing:
                 return await self._sent(method, pinned, {**headers, "Host": parts.netloc}, body, host)
             except httpx2.ConnectError as error:
                 refused = error
-        raise refused or NotTold(f"{host} has no address")
+        raise refused or DeliveryFailed(f"{host} has no address")
 
     async def _sent(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, host: str
@@ -105,7 +105,7 @@ class Outgoing:
             return addresses
         good = [one for one in addresses if is_public(one) or any(one in net for net in self._allow)]
         if addresses and not good:
-            raise NotTold(f"{host} is at an address that is not public and not allowed")
+            raise DeliveryFailed(f"{host} is at an address that is not public and not allowed")
         return good
 
 
@@ -119,7 +119,7 @@ async def _resolved(host: str, port: int) -> Sequence[str]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise NotTold(f"the name {host} cannot be resolved: {error.strerror or error}") from None
+        raise DeliveryFailed(f"the name {host} cannot be resolved: {error.strerror or error}") from None
     return [str(address[0]) for *_, address in found]
 
 

@@ -32,7 +32,7 @@ from interlock.machine import (
 from interlock.wire.runs import RunView
 
 
-class Word(StrEnum):
+class RunStatus(StrEnum):
     """What there is to tell. A later word is never followed by an earlier one."""
 
     AWAITING_APPROVAL = "awaiting_approval"
@@ -54,15 +54,15 @@ class Word(StrEnum):
         return len(_ON_THE_WAY) if self.final else _ON_THE_WAY.index(self)
 
 
-_ON_THE_WAY = (Word.AWAITING_APPROVAL, Word.PENDING, Word.RUNNING)
+_ON_THE_WAY = (RunStatus.AWAITING_APPROVAL, RunStatus.PENDING, RunStatus.RUNNING)
 WORDS = {
-    "AWAITING_APPROVAL": Word.AWAITING_APPROVAL,
-    "QUEUED": Word.PENDING,
-    "RUNNING": Word.RUNNING,
-    "SUCCESS": Word.SUCCESS,
-    "FAILED": Word.FAILED,
-    "CANCELED": Word.CANCELED,
-    "TIMEOUT": Word.TIMEOUT,
+    "AWAITING_APPROVAL": RunStatus.AWAITING_APPROVAL,
+    "QUEUED": RunStatus.PENDING,
+    "RUNNING": RunStatus.RUNNING,
+    "SUCCESS": RunStatus.SUCCESS,
+    "FAILED": RunStatus.FAILED,
+    "CANCELED": RunStatus.CANCELED,
+    "TIMEOUT": RunStatus.TIMEOUT,
 }
 """What is told when a run comes into a state; of the others nothing is."""
 
@@ -71,7 +71,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What is told."""
 
     run: RunView
-    word: Word
+    word: RunStatus
     at: datetime
     url: str = ""
     """Where somebody can look at the run."""
@@ -82,7 +82,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.run.id}.{self.word}"
 
 
-class NotTold(Exception):
+class DeliveryFailed(Exception):
     """It could not be told this time, or never can be."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Reporter(Protocol):
         """Whether it has what it needs to tell; else it is left to a process that has."""
         ...
 
-    def wants(self, run: RunView, word: Word) -> bool:
+    def wants(self, run: RunView, word: RunStatus) -> bool:
         """Whether this is its business."""
         ...
 
@@ -120,7 +120,7 @@ class Reporter(Protocol):
         ...
 
     async def tell(self, report: Report, memory: str) -> str:
-        """Tell it; raises `NotTold`. What it returns it is given as `memory` the next time."""
+        """Tell it; raises `DeliveryFailed`. What it returns it is given as `memory` the next time."""
         ...
 
 
@@ -198,11 +198,11 @@ REPORT = Machine[ReportState, None](
 class ReportBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a report knows."""
 
-    word: Word
+    word: RunStatus
     """The latest that there is to tell."""
     since: datetime
     """When that was known."""
-    told: Word | None = None
+    told: RunStatus | None = None
     """The latest that the receiver has."""
     memory: str = ""
     """What the reporter wants to remember: the number of a check run, say."""

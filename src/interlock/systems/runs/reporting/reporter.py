@@ -26,19 +26,19 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import decode_run, query_of
 from interlock.systems.runs.plans import Plans, piece_key, settled_piece
-from interlock.systems.runs.reconciler import About, run_commit_of
+from interlock.systems.runs.reconciler import RunMessage, run_commit_of
 from interlock.systems.runs.reporting.delivery import (
-    Lane,
-    Told,
+    ReporterQueue,
+    ReportRuns,
     body_of,
     dropped,
-    giving_up,
+    give_up,
     has_ended,
     overdue,
+    redeliver,
     settled,
-    told_again,
     url_of,
-    with_news,
+    with_status,
 )
 from interlock.systems.runs.reporting.github import GithubReporter
 from interlock.systems.runs.reporting.report import (
@@ -52,7 +52,7 @@ from interlock.systems.runs.reporting.report import (
     Report,
     Reporter,
     ReportState,
-    Word,
+    RunStatus,
     report_id,
 )
 from interlock.systems.runs.reporting.summary import in_words, shortened
@@ -65,7 +65,7 @@ NEWER = 20
 """How many runs of one commit are looked at for one that is newer."""
 
 
-class Ending:
+class RunEnding:
     """What reports need of runs."""
 
     def __init__(
@@ -132,7 +132,7 @@ def reporters_of(settings: ReportingSettings, now: Now) -> tuple[Reporter, ...]:
 
 log = logging.getLogger("interlock.runs")
 
-LESSONS = "run.learn"
+HISTORY_TOPIC = "run.learn"
 """The topic under which somebody learns from how the jobs of a run have ended."""
 MOST = 100
 
@@ -160,13 +160,13 @@ class FailedReport(ReportView, frozen=True, kw_only=True, omit_defaults=True):
     run_id: str
 
 
-class Reporting:
+class ReportService:
     """Everybody who is told about runs."""
 
     def __init__(
         self,
         engine: Engine,
-        runs: Told,
+        runs: ReportRuns,
         settings: ReportingSettings,
         reporters: Sequence[Reporter] | None = None,
     ) -> None:
@@ -174,7 +174,7 @@ class Reporting:
         self._runs = runs
         self.settings = settings
         self.reporters = tuple(reporters_of(settings, engine.clock.now) if reporters is None else reporters)
-        self.lanes = tuple(Lane(engine, runs, one, settings) for one in self.reporters if one.able)
+        self.lanes = tuple(ReporterQueue(engine, runs, one, settings) for one in self.reporters if one.able)
         self._bells = tuple(Debouncer(f"{lane.name} is told", lane.round) for lane in self.lanes)
         self._standing: dict[str, None] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = [
@@ -190,7 +190,7 @@ class Reporting:
 
     async def outcome(self, payload: bytes) -> None:
         """The outcome of a run is decided: the handler of the messages about it. Can be done twice."""
-        run_id = msgspec.json.decode(payload, type=About).run_id
+        run_id = msgspec.json.decode(payload, type=RunMessage).run_id
         self._standing.pop(run_id, None)
         try:
             view = await self._runs.view(run_id)
@@ -242,7 +242,7 @@ class Reporting:
 
         outcomes = await self._engine.due([REPORT.name], limit, decide)
         for record in late:
-            await settled(self._engine, self._runs, record, giving_up(self.settings))
+            await settled(self._engine, self._runs, record, give_up(self.settings))
         return len(late) + sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     async def reports_of(self, run_id: str) -> list[ReportView]:
@@ -281,7 +281,7 @@ class Reporting:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             if found[0] is not None:
                 return Decision(None)  # somebody else has said so too
-            return Decision(None, Commit(changes=(told_again(last, number, now, self.settings),)))
+            return Decision(None, Commit(changes=(redeliver(last, number, now, self.settings),)))
 
         await self._engine.apply([key], decide)
 
@@ -316,7 +316,13 @@ class Reporting:
         return [str(r.queue) for r in found.records if r.queue not in names and not has_ended(r)]
 
     async def _spread(
-        self, run_id: str, word: Word, names: Sequence[str], touched: Sequence[str], *, learns: bool = False
+        self,
+        run_id: str,
+        word: RunStatus,
+        names: Sequence[str],
+        touched: Sequence[str],
+        *,
+        learns: bool = False,
     ) -> None:
         """One commit: a report for each reporter, or at once the end of reporting; and something to learn."""
         reports = [Key(REPORT.name, report_id(run_id, name)) for name in touched]
@@ -329,22 +335,24 @@ class Reporting:
                 if record is None or has_ended(record):
                     return None
                 return dropped(record, now, self.settings)
-            return with_news(record, run_id, name, word, now, self.settings, beside)
+            return with_status(record, run_id, name, word, now, self.settings, beside)
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
             told, rest = records[: len(reports)], records[len(reports) :]
             found = [change_of(name, record, now) for name, record in zip(touched, told, strict=True)]
             if lesson and rest[0] is None:
-                found.append(outgoing(lesson[0].id, LESSONS, msgspec.json.encode(About(run_id)), now))
+                found.append(
+                    outgoing(lesson[0].id, HISTORY_TOPIC, msgspec.json.encode(RunMessage(run_id)), now)
+                )
             further = self._runs.reported(rest[len(lesson) :], now) if ending else ()
             changes = (*(change for change in found if change is not None), *further)
             return Decision(None, Commit(changes=changes) if changes else None)
 
         await self._engine.apply([*reports, *lesson, *ending], decide)
 
-    def _log(self, view: RunView, word: Word) -> None:
+    def _log(self, view: RunView, word: RunStatus) -> None:
         report = Report(run=view, word=word, at=view.updated_at, url=url_of(self.settings, view.id))
-        level = logging.INFO if word is Word.SUCCESS else logging.WARNING
+        level = logging.INFO if word is RunStatus.SUCCESS else logging.WARNING
         said = shortened(in_words(report), 300)
         log.log(level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), said)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from interlock.lifecycles.job import JobState
-from interlock.systems.runs.reporting.report import Report, Word
+from interlock.systems.runs.reporting.report import Report, RunStatus
 from interlock.systems.runs.settings import Statuses
 from interlock.wire.runs import RunJobView, RunView, SkippedJob
 
@@ -20,13 +20,13 @@ MAX_JOBS = 50
 """A run of more jobs has no status of each: a receiver would be told for minutes."""
 
 _SAYS = {
-    Word.AWAITING_APPROVAL: "Waiting for approval",
-    Word.PENDING: "Waiting for runners",
-    Word.RUNNING: "Running",
-    Word.SUCCESS: "Succeeded",
-    Word.FAILED: "Failed",
-    Word.CANCELED: "Canceled",
-    Word.TIMEOUT: "Timed out",
+    RunStatus.AWAITING_APPROVAL: "Waiting for approval",
+    RunStatus.PENDING: "Waiting for runners",
+    RunStatus.RUNNING: "Running",
+    RunStatus.SUCCESS: "Succeeded",
+    RunStatus.FAILED: "Failed",
+    RunStatus.CANCELED: "Canceled",
+    RunStatus.TIMEOUT: "Timed out",
 }
 NOTHING = "Nothing to do"
 _ENDED = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELED)
@@ -37,7 +37,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str = ""
     """Below the name of the run: `lint`, `lint/ruff`; empty for the run itself."""
-    word: Word
+    word: RunStatus
     says: str
     skipped: bool = False
     """There was nothing to do."""
@@ -55,7 +55,7 @@ def parts_of(report: Report, wanted: Statuses) -> list[Part]:
 
 def is_empty(run: RunView) -> bool:
     """Whether a run has succeeded because there was nothing to do."""
-    return run.outcome == Word.SUCCESS.upper() and not run.tally
+    return run.outcome == RunStatus.SUCCESS.upper() and not run.tally
 
 
 def in_words(report: Report) -> str:
@@ -65,7 +65,7 @@ def in_words(report: Report) -> str:
         return _with(NOTHING, run.skipped[0].why if run.skipped else "")
     if run.error:
         return _with(_SAYS[report.word], run.error)
-    why = run.reason if report.word is not Word.SUCCESS else ""
+    why = run.reason if report.word is not RunStatus.SUCCESS else ""
     return _in_words(report.word, failed_jobs(run), why, sum(run.tally.values()))
 
 
@@ -99,31 +99,31 @@ def _workflows(report: Report) -> Iterator[Part]:
 
 
 def _of_job(report: Report, job: RunJobView) -> Part:
-    word = Word.FAILED if job.state == JobState.FAILED else _word_of([job], report.word)
+    word = RunStatus.FAILED if job.state == JobState.FAILED else _word_of([job], report.word)
     path = f"{job.workflow}/{_own_name(job, job.workflow)}" if job.workflow else job.name
     why = job.failure.error if job.failure is not None else job.reason.replace("_", " ")
     return Part(path=path, word=word, says=_with(_SAYS[word], why))
 
 
-def _word_of(jobs: Iterable[RunJobView], of_run: Word) -> Word:
+def _word_of(jobs: Iterable[RunJobView], of_run: RunStatus) -> RunStatus:
     """What there is to tell of some jobs, when that of their run is known."""
     needed = [job.state for job in jobs if job.required]
     if JobState.FAILED in needed:
-        return Word.FAILED
+        return RunStatus.FAILED
     if all(state == JobState.COMPLETED for state in needed):
         ended = of_run.final or all(job.state in _ENDED for job in jobs)
-        return Word.SUCCESS if ended else of_run
+        return RunStatus.SUCCESS if ended else of_run
     if not of_run.final:
         return of_run
-    return Word.TIMEOUT if of_run is Word.TIMEOUT else Word.CANCELED
+    return RunStatus.TIMEOUT if of_run is RunStatus.TIMEOUT else RunStatus.CANCELED
 
 
-def _in_words(word: Word, broken: list[RunJobView], reason: str, total: int, workflow: str = "") -> str:
-    if broken and word is not Word.SUCCESS:
+def _in_words(word: RunStatus, broken: list[RunJobView], reason: str, total: int, workflow: str = "") -> str:
+    if broken and word is not RunStatus.SUCCESS:
         names = ", ".join(_own_name(job, workflow) for job in broken[:3])
         more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
         return _with(_SAYS[word], names + more)
-    if reason and word not in (Word.SUCCESS, Word.TIMEOUT):
+    if reason and word not in (RunStatus.SUCCESS, RunStatus.TIMEOUT):
         return _with(_SAYS[word], reason.replace("_", " "))
     return _with(_SAYS[word], f"{total} job{'s' if total != 1 else ''}" if total else "")
 

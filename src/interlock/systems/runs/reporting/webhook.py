@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from interlock.systems.runs.reporting.outbound_http import Answered, Outgoing
-from interlock.systems.runs.reporting.report import NotTold, Now, Report, Word
+from interlock.systems.runs.reporting.report import DeliveryFailed, Now, Report, RunStatus
 from interlock.systems.runs.reporting.summary import (
     MAX_ERROR,
     MAX_FAILED,
@@ -95,7 +95,7 @@ class WebhookReporter:
         """With a key."""
         return bool(self._settings.keys)
 
-    def wants(self, run: RunView, word: Word) -> bool:
+    def wants(self, run: RunView, word: RunStatus) -> bool:
         """What the settings say."""
         fits = fnmatchcase(run.source.repository.lower(), self._settings.repository.lower())
         return fits and word in self._settings.words
@@ -159,15 +159,15 @@ def notice_of(report: Report) -> Notice:
     )
 
 
-def refusal_of(answer: Answered, now: datetime) -> NotTold:
+def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
     """What an answer that is no success means for the next try."""
     status = answer.status
     if 300 <= status < 400:
-        return NotTold(
+        return DeliveryFailed(
             f"the receiver answered {status}, and redirects are not followed: name the new address"
         )
     said = f"the receiver answered {status}"
-    return NotTold(said, after_s=_retry_after(answer, now), never=status == _GONE)
+    return DeliveryFailed(said, after_s=_retry_after(answer, now), never=status == _GONE)
 
 
 def _retry_after(answer: Answered, now: datetime) -> float | None:
