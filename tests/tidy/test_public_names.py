@@ -34,6 +34,7 @@ MACHINE = [
     "State",
     "Step",
     "Table",
+    "Tone",
     "blueprint_of",
     "command",
     "compare",
