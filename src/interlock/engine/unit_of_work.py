@@ -19,6 +19,7 @@ from typing import Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
+from interlock.engine.bus import Bus
 from interlock.engine.clock import Clock
 from interlock.engine.committer import Committer
 from interlock.engine.loader import GroupLoad
@@ -174,6 +175,7 @@ class Engine:
         self.store = store
         self.committer = committer
         self.clock = clock
+        self.bus = Bus()
         self._ids = ids
         self.max_tries = max_tries
         self._remembered_s = remembered_s

@@ -37,6 +37,7 @@ from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.triggers import IdempotentSubmitter, Triggers
 from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
+from interlock.systems.supervisor.workers import OrdersChanged
 
 TOKENS_EVERY_S = 30.0
 ACCESS_EVERY_S = BELIEVED_S
@@ -84,7 +85,7 @@ class Parts:
         self.broadcast = Broadcast(runtime.store, self.following)
         self.readers = Readers()
         self.bells = WorkerWakeups(self.following)
-        runtime.workers.on_orders = self.bells.ring
+        runtime.engine.bus.subscribe(OrdersChanged, lambda event: self.bells.ring(event.worker_id))
         self.stopping = asyncio.Event()
         """Set when the server is asked to end: streams and long polls end then."""
         self.started_at: datetime | None = None

@@ -34,7 +34,7 @@ from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.attachments import Artifacts
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
-from interlock.systems.orchestrator.notifications import TO_SIMULATION
+from interlock.systems.orchestrator.notifications import TO_SIMULATION, JobsSwept, TreesNotified
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.trees import Trees
@@ -161,7 +161,7 @@ class Runtime:
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.stops.tell = self.workers.tell
-        self.orchestrator.on_swept = self.stops.notice
+        self.engine.bus.subscribe(JobsSwept, lambda swept: self.stops.notice(swept.commits, swept.outcomes))
         self.claims = WorkerClaims(self.orchestrator, self.workers.takes)
         self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
         self.tokens = Tokens(self.engine)
@@ -186,8 +186,7 @@ class Runtime:
         self.records = Records(self.engine, kinds, below=host.below)
         self.trees = Trees(self.engine, settings, self.jobs.draw)
         self._tree_bell = Debouncer("trees are kept", self.trees.keep)
-        self.orchestrator.on_word = self.jobs.on_word = self.trees.on_word = self.runs.nudge
-        self.orchestrator.on_tree = self.jobs.on_tree = self._ring_for_trees
+        self.engine.bus.subscribe(TreesNotified, lambda _: self._ring_for_trees())
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for a runner, unless it is held or quarantined."""

@@ -50,7 +50,7 @@ from interlock.systems.orchestrator.explanation import (
     look_for_lacks,
 )
 from interlock.systems.orchestrator.ids import JobIds
-from interlock.systems.orchestrator.notifications import noop
+from interlock.systems.orchestrator.notifications import RunsNotified, TreesNotified
 from interlock.systems.orchestrator.queues import look_for_pause
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.submission import NewJobs, alike, new_job
@@ -186,10 +186,6 @@ class Jobs:
         self.engine = engine
         self.settings = settings
         self._ids = ids or JobIds(secrets.randbelow)
-        self.on_word: Callable[[], None] = noop
-        """Called when a job may have told its run something."""
-        self.on_tree: Callable[[], None] = noop
-        """The same for its tree and its children."""
         self.draw = self._ids.draw
 
     async def now(self) -> datetime:
@@ -312,9 +308,9 @@ class Jobs:
             await self.engine.apply_once(asked, [Key(JOB.name, job_id)], decide)
             stopped = await self.get(job_id)
             if stopped.run_id is not None:
-                self.on_word()
+                self.engine.bus.publish(RunsNotified())
             if stopped.children or stopped.parent_job_id is not None:
-                self.on_tree()
+                self.engine.bus.publish(TreesNotified())
             return stopped
 
         return await self.engine.answer_once(asked, JobView, do)
@@ -337,8 +333,8 @@ class Jobs:
             actor=actor,
             reason=reason,
         )
-        self.on_word()  # some of them may belong to a run
-        self.on_tree()  # or to a tree
+        self.engine.bus.publish(RunsNotified())  # some of them may belong to a run
+        self.engine.bus.publish(TreesNotified())  # or to a tree
         return stopped
 
     async def retry(self, job_id: str, *, actor: str = "", request_id: str | None = None) -> str:

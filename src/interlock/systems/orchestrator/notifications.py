@@ -8,12 +8,14 @@ elsewhere by then.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import attempt, job
 from interlock.lifecycles.couplings import Receiver
-from interlock.store.records import Change
+from interlock.store.records import Change, Commit, Outcome
 from interlock.systems.orchestrator.aggregate import JobAggregate
 
 RUN_JOBS = "run.jobs"
@@ -47,6 +49,21 @@ class ExecutionLost(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     again: bool
     """The job goes on: another attempt at it will resume the simulation."""
     reason: str = ""
+
+
+class RunsNotified(msgspec.Struct, frozen=True):
+    """Jobs have sent messages to their runs."""
+
+
+class TreesNotified(msgspec.Struct, frozen=True):
+    """Jobs have sent messages to their trees or their children."""
+
+
+class JobsSwept(msgspec.Struct, frozen=True):
+    """Deadlines of jobs were decided; other ways to stop a job are committed by the engine."""
+
+    commits: Sequence[Commit]
+    outcomes: Sequence[Outcome]
 
 
 def noop() -> None:

@@ -54,7 +54,13 @@ from interlock.systems.orchestrator.grants import (
     take_back,
     tokens_of,
 )
-from interlock.systems.orchestrator.notifications import RUN_JOBS, noop
+from interlock.systems.orchestrator.notifications import (
+    RUN_JOBS,
+    JobsSwept,
+    RunsNotified,
+    TreesNotified,
+    noop,
+)
 from interlock.systems.orchestrator.runner_messages import (
     Report,
     decide_completions,
@@ -122,12 +128,6 @@ class Orchestrator:
         self._held: OrderedDict[str, _Held] = OrderedDict()
         # Runs of which this process has said that they have begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
-        self.on_word: Callable[[], None] = noop
-        """Called when a job has told its run something, so that nobody has to wait for the next sweep."""
-        self.on_swept: Callable[[Sequence[Commit], Sequence[Outcome]], None] = _nobody_looks
-        """Is told what deadlines have made of jobs: other ways to stop one are committed by the engine."""
-        self.on_tree: Callable[[], None] = noop
-        """The same for what a job has told its tree or its children."""
         self._has_told = self._has_told_tree = False
 
     # Giving out work
@@ -294,7 +294,7 @@ class Orchestrator:
             self._begun[record.parent] = None
             if len(self._begun) > MAX_HELD:
                 self._begun.popitem(last=False)
-            self.on_word()
+            self.engine.bus.publish(RunsNotified())
 
     async def _known_epoch(self) -> int:
         """The epoch; in another one records may be older than those that are held, under the same version."""
@@ -345,10 +345,10 @@ class Orchestrator:
                 self._hold(_Held(record_after(*last, result.at)))
         if self._has_told:
             self._has_told = False
-            self.on_word()
+            self.engine.bus.publish(RunsNotified())
         if self._has_told_tree:
             self._has_told_tree = False
-            self.on_tree()
+            self.engine.bus.publish(TreesNotified())
         return [answer for answer in answers if answer is not None]
 
     async def _hear_together(self, messages: Sequence[Message], answers: list[Answer | None]) -> None:
@@ -425,7 +425,7 @@ class Orchestrator:
             return list(commits)
 
         outcomes = await self.engine.due([JOB.name], limit, decide)
-        self.on_swept(commits, outcomes)
+        self.engine.bus.publish(JobsSwept(commits, outcomes))
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     def _hold(self, held: _Held) -> None:

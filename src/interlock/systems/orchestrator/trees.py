@@ -54,6 +54,7 @@ from interlock.systems.orchestrator.body import (
 )
 from interlock.systems.orchestrator.cancellation import CancelChildren, cancelled, commit_of
 from interlock.systems.orchestrator.failures import Failure, FailureClass
+from interlock.systems.orchestrator.notifications import RunsNotified
 from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import check_spec, depth_below, new_job
@@ -293,8 +294,6 @@ class Trees:
         self._engine = engine
         self._settings = settings
         self._draw = draw
-        self.on_word: Callable[[], None] = _nobody
-        """Called when jobs that were stopped or failed may have told their runs something."""
 
     async def submit(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
@@ -386,7 +385,7 @@ class Trees:
             items = [Item(record.key, decide, record) for record in page.records]
             _raise_first(await apply_all(self._engine, items))
             if not page.cursor:
-                self.on_word()
+                self._engine.bus.publish(RunsNotified())
                 return
             query = msgspec.structs.replace(query, cursor=page.cursor)
 
@@ -414,7 +413,7 @@ class Trees:
             )
 
         await self._engine.apply([Key(JOB.name, parent_id), Key(JOB.name, child_id)], decide)
-        self.on_word()
+        self._engine.bus.publish(RunsNotified())
 
 
 def _with_its_child(child_id: str, child: Record | None) -> Failure:

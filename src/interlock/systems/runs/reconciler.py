@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
@@ -47,7 +47,7 @@ from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import RunPart
 from interlock.systems.orchestrator.cancellation import commit_of
 from interlock.systems.orchestrator.ids import JobIds
-from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged, noop
+from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import new_job, release
 from interlock.systems.runs.aggregate import RunAggregate
@@ -319,6 +319,16 @@ GIVE_BACK_S = 5.0
 """How long a process that ends tries to give an order back."""
 
 
+class RunProgressed(msgspec.Struct, frozen=True):
+    """A run has come to a state that is reported."""
+
+    run_id: str
+
+
+class RunDecided(msgspec.Struct, frozen=True):
+    """The outcome of a run is decided."""
+
+
 class RunReconciler:
     """Looks after the runs in a store."""
 
@@ -327,10 +337,6 @@ class RunReconciler:
         self._plans = plans
         self._settings = settings
         self._orders = Orders(engine, plans, settings, ids)
-        self.on_its_way: Callable[[str], None] = _nobody
-        """Called when a run has come so far that it is worth a mention."""
-        self.on_decided: Callable[[], None] = noop
-        """Called when the outcome of a run is decided."""
 
     async def hear(self, *, limit: int = MANY) -> int:
         """Let runs hear what their jobs have said; answers how much was said."""
@@ -411,9 +417,9 @@ class RunReconciler:
     async def carry_out(self, prepared: RunCommit, at: datetime) -> None:
         """See to what a commit has ordered; if this is where we crash, others do after a while."""
         if prepared.mentioned:
-            self.on_its_way(prepared.mentioned)
+            self._engine.bus.publish(RunProgressed(prepared.mentioned))
         if prepared.decided:
-            self.on_decided()
+            self._engine.bus.publish(RunDecided())
         for order, change in prepared.orders:
             await self._follow(order, record_after(change, None, at))
 

@@ -23,6 +23,7 @@ from interlock.lifecycles.run import RUN
 from interlock.store.records import Commit, Entry, Key, Record, Repeated
 from interlock.systems.orchestrator.explanation import look_for_lacks
 from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.notifications import RunsNotified
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import Happened, RunBody, decode_run, group_of, query_of
@@ -43,7 +44,9 @@ from interlock.systems.runs.preparation import (
 from interlock.systems.runs.reconciler import (
     PLANS,
     REPORTS,
+    RunDecided,
     RunMessage,
+    RunProgressed,
     RunReconciler,
     run_commit_of,
     run_message,
@@ -103,8 +106,9 @@ class RunSweeper:
         self._plans = Debouncer("runs are planned", self.plan)
         self._reports = Debouncer("runs are reported", self.report)
         self.prompt = True
-        reconciler.on_its_way = self._on_its_way
-        reconciler.on_decided = self._on_decided
+        engine.bus.subscribe(RunsNotified, lambda _: self.job_changed())
+        engine.bus.subscribe(RunProgressed, self._on_progress)
+        engine.bus.subscribe(RunDecided, lambda _: self._on_decided())
 
     def job_changed(self) -> None:
         """Wake the reconciler: jobs of runs have changed."""
@@ -158,8 +162,8 @@ class RunSweeper:
             await self._reporting().go_on()
         return done
 
-    def _on_its_way(self, run_id: str) -> None:
-        if self._reporting().on_its_way(run_id):
+    def _on_progress(self, event: RunProgressed) -> None:
+        if self._reporting().on_its_way(event.run_id):
             self._on_decided()
 
     def _on_decided(self) -> None:

@@ -199,6 +199,12 @@ Act = Callable[[WorkerAggregate], None]
 """Does something to a worker, or raises in the table's words."""
 
 
+class OrdersChanged(msgspec.Struct, frozen=True):
+    """A worker has new orders."""
+
+    worker_id: str
+
+
 class Workers:
     """The workers in a store."""
 
@@ -212,8 +218,6 @@ class Workers:
         self.engine = engine
         self.settings = settings
         self._ids = ids or JobIds(secrets.randbelow, prefix="w_")
-        self.on_orders: Callable[[str], None] = _nobody_waits
-        """Is told whose orders have changed here, so that nobody has to read that in the journal first."""
 
     # What workers do
 
@@ -352,7 +356,7 @@ class Workers:
 
         applied = await self.engine.apply([_key(worker_id)], decide)
         assert not isinstance(applied, Repeated), "there is no request id"
-        self.on_orders(worker_id)
+        self.engine.bus.publish(OrdersChanged(worker_id))
         await self._let_go_now(applied.answer)
         return await self.get(worker_id)
 
@@ -438,7 +442,7 @@ class Workers:
         async def do() -> WorkerView:
             applied = await self.engine.apply_once(asked, [_key(worker_id)], decide)
             if not isinstance(applied, Repeated):
-                self.on_orders(worker_id)
+                self.engine.bus.publish(OrdersChanged(worker_id))
                 await self._let_go_now(applied.answer)
             return await self.get(worker_id)
 
@@ -510,7 +514,7 @@ class Workers:
             )
 
         await self.engine.apply([_key(worker_id)], decide)
-        self.on_orders(worker_id)
+        self.engine.bus.publish(OrdersChanged(worker_id))
 
     async def _life_of(self, runner_id: str) -> Record | None:
         """The living worker whose leases are called that. Servers put the name of a token before its own."""
