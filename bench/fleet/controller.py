@@ -19,7 +19,7 @@ from bench.fleet.hosting import hosted
 from bench.report import Line, Section
 from bench.rounds import Figure, Pace
 from interlock.systems.fleet.agent_client import Access, over_grpc
-from interlock.systems.fleet.driver import Drive, Driver, Hands
+from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
 from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import Verdict, WorkloadSpec
 
@@ -69,7 +69,7 @@ async def _drive(agents: Sequence[str]) -> Driven:
     async def tell(_: object) -> None:
         """The store is measured elsewhere."""
 
-    hands = Hands(tell=tell, news=lambda _: None, log=lambda _, __: None)
+    hands = DriverPorts(tell=tell, news=lambda _: None, log=lambda _, __: None)
     spec = WorkloadSpec(
         kind="sleep",
         spec={"operation_s": 0.001},

@@ -18,9 +18,9 @@ import msgspec
 
 from interlock.errors import InterlockError
 from interlock.systems.fleet.agent_client import CA, CERT, KEY, TOKEN, Access, over_grpc
-from interlock.systems.fleet.driver import Drive, Driver, Hands
-from interlock.systems.fleet.member import Lines, Reference
-from interlock.systems.fleet.outcome import LEVEL, Progress, WorkloadResult, in_short, line_of
+from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
+from interlock.systems.fleet.member import Lines, ReferenceClock
+from interlock.systems.fleet.outcome import LEVEL, WorkloadProgress, WorkloadResult, in_short, line_of
 from interlock.systems.fleet.report import files_of
 from interlock.systems.fleet.spec import DRIVE_S, NEVER_AGAIN, QUEUE, TASK, Verdict, WorkloadSpec, checked
 from interlock.wire.workloads import WorkloadFailed
@@ -50,7 +50,7 @@ async def drive_workload(workload: WorkloadSpec, *, ctx: Context) -> WorkloadRes
 class Watcher:
     """Whoever looks on in the same process; this one looks away."""
 
-    def show(self, live: Progress) -> None:
+    def show(self, live: WorkloadProgress) -> None:
         """How it goes, every second."""
 
     def save(self, result: WorkloadResult, files: Mapping[str, bytes]) -> None:
@@ -72,7 +72,11 @@ async def drive(
 
 
 def prepared(
-    workload: WorkloadSpec, ctx: Context, watcher: Watcher, lines: Lines, reference: Reference | None = None
+    workload: WorkloadSpec,
+    ctx: Context,
+    watcher: Watcher,
+    lines: Lines,
+    reference: ReferenceClock | None = None,
 ) -> Drive:
     """The drive of a job, over these lines; nothing is asked of any agent yet.
 
@@ -87,12 +91,12 @@ def prepared(
             facts={"job_id": ctx.job_id, "attempt": ctx.attempt},
         )
 
-    def news(live: Progress) -> None:
+    def news(live: WorkloadProgress) -> None:
         _show(ctx, live)
         watcher.show(live)
 
     driver = Driver(job_id=ctx.job_id, fence=ctx.fence, controller=f"job {ctx.job_id}")
-    hands = Hands(tell=ctx.tell_workloads, news=news, log=ctx.log)
+    hands = DriverPorts(tell=ctx.tell_workloads, news=news, log=ctx.log)
     return Drive(checked(workload), driver, hands, lines, reference)
 
 
@@ -138,7 +142,7 @@ async def driven(drive: Drive, ctx: Context) -> WorkloadResult:
         await asyncio.wait((watching,))
 
 
-def _show(ctx: Context, live: Progress) -> None:
+def _show(ctx: Context, live: WorkloadProgress) -> None:
     duration_s = live.duration_s or None
     elapsed_s = min(live.elapsed_s, duration_s or live.elapsed_s)
     ctx.progress(round(elapsed_s, 1), duration_s, live.sentence)

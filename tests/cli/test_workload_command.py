@@ -18,7 +18,7 @@ from tests.systems.fleet.fleets import fleet, gated, moves, states
 from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
 from interlock.cli.workload_screen import Screen, sparkline
-from interlock.systems.fleet.outcome import AgentProgress, Progress, line_of, read_line
+from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress, line_of, read_line
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.workloads import Latencies
 
@@ -191,7 +191,7 @@ def test_the_screen_shows_who_needs_a_look_and_how_it_went() -> None:
         for n in range(40)
     )
     lost = AgentProgress(agent="gone", state="lost")
-    live = Progress(
+    live = WorkloadProgress(
         elapsed_s=3.0,
         duration_s=10.0,
         running=40,
@@ -211,7 +211,7 @@ def test_the_screen_shows_who_needs_a_look_and_how_it_went() -> None:
 
 
 def test_a_second_that_was_logged_can_be_read_again() -> None:
-    live = Progress(
+    live = WorkloadProgress(
         elapsed_s=1.0, duration_s=2.0, running=1, agents=1, latencies=Latencies(count=3, p99_ms=1.5)
     )
     assert read_line(line_of(live)) == live

@@ -11,8 +11,8 @@ from tests.couplings.world import PATIENCE_S, World, delivers, must
 
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
-from interlock.systems.fleet.driver import Drive, Driver, Hands
-from interlock.systems.fleet.results import Report
+from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
+from interlock.systems.fleet.results import AgentReport
 from interlock.systems.fleet.spec import WorkloadSpec, checked
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.workloads import WorkloadFact
@@ -39,12 +39,12 @@ class Agent:
         """Say that its clock is right."""
         return Offset(offset_ns=0, uncertainty_ns=1_000)
 
-    async def run(self, *_: Any) -> AsyncIterator[Report]:
+    async def run(self, *_: Any) -> AsyncIterator[AgentReport]:
         """Be ready, run, and end when it is told to stop."""
-        yield Report(agent=AGENT, sequence=1, status=Status.READY)
-        yield Report(agent=AGENT, sequence=2, status=Status.RUNNING)
+        yield AgentReport(agent=AGENT, sequence=1, status=Status.READY)
+        yield AgentReport(agent=AGENT, sequence=2, status=Status.RUNNING)
         await self.stopped.wait()
-        yield Report(agent=AGENT, sequence=3, status=Status.ABORTED, completed=True)
+        yield AgentReport(agent=AGENT, sequence=3, status=Status.ABORTED, completed=True)
 
     async def start(self, *_: Any) -> int:
         """Begin in time."""
@@ -71,7 +71,7 @@ async def agents_of_a_job_that_is_stopped(world: World) -> None:
     async def load(ctx: Context) -> None:
         """Drive the agent until the job is stopped."""
         spec = checked(WorkloadSpec(kind="sleep", agents=(AGENT,), duration_s=3_600.0))
-        hands = Hands(tell=tell, news=lambda _: None, log=lambda *_: None)
+        hands = DriverPorts(tell=tell, news=lambda _: None, log=lambda *_: None)
         await driven(Drive(spec, Driver(job_id=ctx.job_id), hands, lambda *_: agent), ctx)
         raise TaskCancelled
 

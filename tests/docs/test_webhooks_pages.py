@@ -13,7 +13,7 @@ from interlock.cli.project import ProjectFile, read_file
 from interlock.cli.project_ci import policy_of
 from interlock.systems.orchestrator.body import Provenance
 from interlock.systems.orchestrator.vault import Asker, Vault
-from interlock.systems.runs.reporting.report import Report, RunStatus
+from interlock.systems.runs.reporting.report import RunReport, RunStatus
 from interlock.systems.runs.reporting.webhook import notice_of
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import RunJobView, RunView, Source
@@ -46,7 +46,9 @@ def test_the_sample_of_an_outgoing_webhook_is_what_is_sent() -> None:
         tally={"COMPLETED": 3, "FAILED": 1},
         jobs=(RunJobView(name="test (3.12)", job_id="j_000000000001", state="FAILED", failure=failure),),
     )
-    report = Report(run=run, word=RunStatus.FAILED, at=NOW, url="https://ci.example.org/runs/r_0123456789ab")
+    report = RunReport(
+        run=run, word=RunStatus.FAILED, at=NOW, url="https://ci.example.org/runs/r_0123456789ab"
+    )
     (sample,) = blocks("reference/outgoing-webhooks.md", "json")
     assert json.loads(sample) == json.loads(msgspec.json.encode(notice_of(report)))
 

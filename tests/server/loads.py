@@ -10,7 +10,7 @@ from tests.server.runners import Runner
 
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
-from interlock.systems.fleet.outcome import LEVEL, Progress, WorkloadResult, line_of
+from interlock.systems.fleet.outcome import LEVEL, WorkloadProgress, WorkloadResult, line_of
 from interlock.systems.fleet.spec import TASK, Policy, Verdict, covered, judged
 from interlock.wire.workloads import Latencies, SecondView
 
@@ -34,7 +34,7 @@ def facts(runner: Runner, grant: dict[str, Any], *happened: str, job_id: str = "
 
 def said_of(second: int, rate: float, errors: int = 0) -> list[Any]:
     """A line of the log of a job that drives a fleet, as it writes one every second."""
-    live = Progress(
+    live = WorkloadProgress(
         elapsed_s=second + 0.2,
         duration_s=30.0,
         running=2,

@@ -14,7 +14,7 @@ from interlock.agent.state import Desk, Present
 from interlock.systems.fleet import driver
 from interlock.systems.fleet.clocks import choose_start
 from interlock.systems.fleet.driver import Drive
-from interlock.systems.fleet.results import Merged, Report
+from interlock.systems.fleet.results import AgentReport, Merged
 from interlock.verify.worlds import judge_fleet
 from interlock.verify.worlds.actors import controllers
 from interlock.verify.worlds.episode import play
@@ -114,7 +114,7 @@ def test_a_controller_that_believes_the_clocks_of_agents_is_noticed(monkeypatch:
 def test_a_result_that_counts_a_report_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = Merged._measure
 
-    def twice(self: Merged, part: Any, report: Report) -> str:
+    def twice(self: Merged, part: Any, report: AgentReport) -> str:
         measure(self, part, report)
         return measure(self, part, report)
 

@@ -18,7 +18,7 @@ from interlock.systems.orchestrator.submission import release
 from interlock.systems.runs import body as letters
 from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate, RunFacts
-from interlock.systems.runs.reconciler import Order, decide_order
+from interlock.systems.runs.reconciler import JobOrder, decide_order
 from interlock.verify.environments import REDUCED, model_of
 from interlock.verify.model_checker import check
 from interlock.verify.models import job_decisions
@@ -83,7 +83,7 @@ def test_a_run_that_succeeds_when_nothing_is_left_however_it_ended(monkeypatch: 
 def test_an_order_to_stop_that_makes_the_job_and_lets_runners_have_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def forgetful(order: Order, job: JobAggregate) -> None:
+    def forgetful(order: JobOrder, job: JobAggregate) -> None:
         if job.record is None:
             release(job)
         else:

@@ -24,7 +24,7 @@ from interlock.cli.output import lasting
 from interlock.cli.run_views import drawn
 from interlock.cli.simulation_views import steps_of, told_status
 from interlock.cli.tables import console_here, style_of
-from interlock.systems.runs.graph_text import Piece
+from interlock.systems.runs.graph_text import LineSegment
 from interlock.text import harmless
 from interlock.wire.jobs import JobView
 from interlock.wire.runs import RunView
@@ -163,7 +163,7 @@ class LiveGraph(AbstractContextManager["LiveGraph"]):
             lines.append(Text(f"waiting for a runner: {names}{more}", style="dim"))
         self._live.update(Group(*lines), refresh=True)
 
-    def _line(self, pieces: Sequence[Piece]) -> Text:
+    def _line(self, pieces: Sequence[LineSegment]) -> Text:
         line = Text(no_wrap=True, overflow="ellipsis")
         for piece in pieces:
             state = piece.node.state if piece.node is not None else ""

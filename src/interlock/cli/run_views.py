@@ -26,7 +26,7 @@ from interlock.remote.interfaces import Reach, RunsApi
 from interlock.systems.orchestrator.ids import drawn_at
 from interlock.systems.runs.failure_analysis import FlakyJob
 from interlock.systems.runs.graph import MARKS, Node, run_graph
-from interlock.systems.runs.graph_text import Piece, draw_text
+from interlock.systems.runs.graph_text import LineSegment, draw_text
 from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.systems.runs.search import FoundRuns, found_runs
 from interlock.text import harmless
@@ -478,14 +478,14 @@ def _written(form: str, view: RunView, now: datetime) -> str:
             return graph_export.draw_mermaid(graph, note)
 
 
-def drawn(view: RunView, now: datetime, width: int) -> Iterator[Sequence[Piece]]:
+def drawn(view: RunView, now: datetime, width: int) -> Iterator[Sequence[LineSegment]]:
     """A heading, the graph, and what was left out."""
     graph = run_graph(view)
-    yield [Piece(heading(view))]
+    yield [LineSegment(heading(view))]
     yield from draw_text(graph, width, partial(span_of, now=now))
     if graph.left_out:
-        yield [Piece(f"… and {graph.left_out:,} more jobs")]
-    yield from ([Piece(f"↷ {job.name}: {job.why}"[:width])] for job in view.skipped)
+        yield [LineSegment(f"… and {graph.left_out:,} more jobs")]
+    yield from ([LineSegment(f"↷ {job.name}: {job.why}"[:width])] for job in view.skipped)
 
 
 def heading(view: RunView) -> str:
@@ -494,7 +494,7 @@ def heading(view: RunView) -> str:
     return "  ".join(filter(None, (view.workflow, view.id, state, change_of(view), said(view))))
 
 
-def coloured(line: Sequence[Piece]) -> str:
+def coloured(line: Sequence[LineSegment]) -> str:
     """A line with the colours of the states."""
     shown = [(piece.node, harmless(piece.text)) for piece in line]
     return "".join(

@@ -14,7 +14,7 @@ from interlock.cli.options import Json, epilog, examples
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from interlock.systems.runs.reporting.report import Report
+    from interlock.systems.runs.reporting.report import RunReport
     from interlock.systems.runs.settings import WebhookReporting
 
 REFUSED = 1
@@ -96,7 +96,7 @@ async def _now() -> datetime:
     return datetime.now(UTC)
 
 
-async def _told(settings: WebhookReporting, report: Report) -> str:
+async def _told(settings: WebhookReporting, report: RunReport) -> str:
     """Why the receiver has not taken it; empty when it has."""
     from interlock.systems.runs.reporting.report import DeliveryFailed
     from interlock.systems.runs.reporting.webhook import WebhookReporter
@@ -111,10 +111,10 @@ async def _told(settings: WebhookReporting, report: Report) -> str:
     return ""
 
 
-def _sample(word: object) -> Report:
+def _sample(word: object) -> RunReport:
     from datetime import UTC, datetime
 
-    from interlock.systems.runs.reporting.report import Report, RunStatus
+    from interlock.systems.runs.reporting.report import RunReport, RunStatus
     from interlock.wire.runs import RunView, Source
 
     told = RunStatus(str(word))
@@ -130,4 +130,4 @@ def _sample(word: object) -> Report:
         source=Source(repository="example/sample", ref="refs/heads/main", sha="0" * 40, event="manual"),
         tally={"COMPLETED": 1},
     )
-    return Report(run=run, word=told, at=now)
+    return RunReport(run=run, word=told, at=now)

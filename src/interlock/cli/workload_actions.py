@@ -33,7 +33,7 @@ from interlock.remote.search import find
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.fleet.agent_client import Access
-from interlock.systems.fleet.outcome import AgentProgress, Progress, WorkloadResult, progress_in
+from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress, WorkloadResult, progress_in
 from interlock.systems.fleet.spec import TASK, Verdict, WorkloadSpec, spec_of
 from interlock.systems.fleet.workload_file import read_workload
 from interlock.text import counted
@@ -85,7 +85,7 @@ class Onlooker(Watcher):
         title = f"{spec.name} on {counted(len(spec.agents), 'agent')}"
         self.screen = Silent() if as_json else Screen(title) if on_terminal() else Lines()
 
-    def show(self, live: Progress) -> None:
+    def show(self, live: WorkloadProgress) -> None:
         """How it goes now."""
         self.screen.show(live)
 
@@ -266,7 +266,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     result: WorkloadResult | None = None
     driven: bool = True
     """Whether a controller has a live lease of the job; without a server nobody notices that one is gone."""
-    heard: Progress | None = None
+    heard: WorkloadProgress | None = None
     """The last second that its log tells of, when it has ended and nobody was left to save a result."""
 
 
@@ -345,7 +345,7 @@ def watch(store: str | None, text: str, *, as_json: bool) -> int:
     return ask(store, work)
 
 
-async def _lives(reach: Reach, found: JobView) -> AsyncIterator[Progress]:
+async def _lives(reach: Reach, found: JobView) -> AsyncIterator[WorkloadProgress]:
     """Every second that the log tells of, and the agents as they are known, until the job has ended.
 
     Without a server nobody else may be there to notice that its controller is gone.
@@ -365,7 +365,7 @@ async def _lives(reach: Reach, found: JobView) -> AsyncIterator[Progress]:
         await asyncio.sleep(POLL_S)
 
 
-def _with_members(live: Progress, members: tuple[WorkloadView, ...]) -> Progress:
+def _with_members(live: WorkloadProgress, members: tuple[WorkloadView, ...]) -> WorkloadProgress:
     known = tuple(
         AgentProgress(agent=each.agent, state=(each.final or each.state).lower(), operations=each.operations)
         for each in members
@@ -409,11 +409,11 @@ async def _result(reach: Reach, view: JobView) -> WorkloadResult | None:
     return None
 
 
-async def _heard(reach: Reach, view: JobView) -> Progress | None:
+async def _heard(reach: Reach, view: JobView) -> WorkloadProgress | None:
     """What there is of a workload whose controller was killed: it told its log every second."""
     if not has_ended(view):
         return None
-    last: Progress | None = None
+    last: WorkloadProgress | None = None
     async for chunk in reach.new_chunks(view.id)():
         last = next(reversed(list(progress_in(chunk))), last)
     return last

@@ -13,7 +13,7 @@ from rich.text import Text
 from interlock.cli.output import Sheet, print_row
 from interlock.cli.tables import console_here, style_of
 from interlock.systems.fleet.clocks import in_ms, took
-from interlock.systems.fleet.outcome import AgentProgress, AgentResult, Progress, WorkloadResult
+from interlock.systems.fleet.outcome import AgentProgress, AgentResult, WorkloadProgress, WorkloadResult
 from interlock.systems.fleet.spec import Verdict
 from interlock.text import counted
 
@@ -30,7 +30,7 @@ def result_sheets(result: WorkloadResult) -> list[Sheet]:
     ]
 
 
-def heard_sheet(live: Progress) -> Sheet:
+def heard_sheet(live: WorkloadProgress) -> Sheet:
     """What is known of a workload that nobody was left to make a result of: never more than a part."""
     found = live.latencies
     slow = f"p50 {took(found.p50_ms)}, p99 {took(found.p99_ms)}, max {took(found.max_ms)}"
@@ -111,13 +111,13 @@ class Screen:
         """Leave what is there."""
         self._live.stop()
 
-    def show(self, live: Progress) -> None:
+    def show(self, live: WorkloadProgress) -> None:
         """How it goes now."""
         if live.operations:
             self._rates.append(live.rate)
         self._live.update(self.drawn(live), refresh=True)
 
-    def drawn(self, live: Progress) -> Group:
+    def drawn(self, live: WorkloadProgress) -> Group:
         """What stands on the terminal."""
         until = f" of {live.duration_s:g} s" if live.duration_s else ""
         head = Text.assemble((self._title, "bold"), f"  {live.elapsed_s:.0f} s{until}")
@@ -137,7 +137,7 @@ class Lines:
     def end(self) -> None:
         """Nor ended."""
 
-    def show(self, live: Progress) -> None:
+    def show(self, live: WorkloadProgress) -> None:
         """How it goes now."""
         found = live.latencies
         figures = (
@@ -151,7 +151,7 @@ class Lines:
 class Silent(Lines):
     """For a program, which wants the result alone."""
 
-    def show(self, live: Progress) -> None:
+    def show(self, live: WorkloadProgress) -> None:
         """Nothing is said meanwhile."""
 
 

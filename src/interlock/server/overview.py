@@ -20,7 +20,7 @@ from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.worker import WORKER
 from interlock.store.records import Commit, Query, Record
-from interlock.systems.figures.series import Backlog, Cell, Pair, Part, facts_of, minute_of
+from interlock.systems.figures.series import Backlog, Cell, Pair, PeriodFigures, facts_of, minute_of
 from interlock.systems.orchestrator.explanation import (
     LIVING_WORKERS,
     Claimer,
@@ -67,7 +67,9 @@ class Jump(NamedTuple):
 class Trends:
     """The figures of the last hour, for some queues or for all."""
 
-    def __init__(self, parts: Sequence[Part], now: datetime, queues: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, parts: Sequence[PeriodFigures], now: datetime, queues: frozenset[str] = frozenset()
+    ) -> None:
         self._minute = minute_of(now)
         self._cells: list[tuple[int, Pair, Cell]] = [
             (minute, part.pairs[place], cell)
@@ -169,7 +171,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     workers: tuple[Record, ...] = ()
     all_workers: bool = True
     standings: tuple[StandingView, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PeriodFigures, ...] = ()
     loops: tuple[Health, ...] = ()
     beat_every_s: float = 10.0
     confined: frozenset[str] = frozenset()

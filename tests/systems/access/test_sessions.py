@@ -16,7 +16,7 @@ from interlock.engine.unit_of_work import Engine
 from interlock.store.records import Key, Query
 from interlock.systems.access.authentication import BELIEVED_S, LIFETIME, SESSION, Sessions, TokenCheck
 from interlock.systems.access.principals import NotAllowed, NotSignedIn, Role
-from interlock.systems.access.tokens import Secret, Tokens
+from interlock.systems.access.tokens import Tokens, TokenSecret
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 
 
@@ -34,11 +34,11 @@ class Hall(House):
         check = TokenCheck(Tokens(engine), clock, monotonic=lambda: self.seconds)
         return Sessions(engine, check, monotonic=lambda: self.seconds)
 
-    async def sign_in(self, token: str) -> Secret:
+    async def sign_in(self, token: str) -> TokenSecret:
         """A session of a token."""
         return await self.sessions.open(await self.check.principal_of(token))
 
-    async def opened(self, name: str = "ann", role: Role = Role.VIEWER) -> Secret:
+    async def opened(self, name: str = "ann", role: Role = Role.VIEWER) -> TokenSecret:
         """A session of a new token."""
         return await self.sign_in((await self.tokens.create(name, role)).token)
 

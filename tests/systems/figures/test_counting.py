@@ -29,7 +29,7 @@ from interlock.systems.figures.series import (
     FIGURES,
     OTHER,
     Cell,
-    Part,
+    PeriodFigures,
     bucket_of,
     percentile,
     read_part,
@@ -190,7 +190,7 @@ async def test_tasks_beyond_those_told_apart_are_counted_by_queue_and_then_as_ot
 ) -> None:
     monkeypatch.setattr(series, "PAIRS", 3)
     monkeypatch.setattr(series, "QUEUES", 2)
-    part = Part()
+    part = PeriodFigures()
     for number in range(10):
         part.add(1, (f"q{number // 2}", f"t{number}"), Cell(submitted=1))
     assert part.pairs == [("q0", "t0"), ("q0", "t1"), ("q1", "t2"), ("q1", ""), ("q2", ""), OTHER]
@@ -198,7 +198,7 @@ async def test_tasks_beyond_those_told_apart_are_counted_by_queue_and_then_as_ot
 
 
 def test_a_record_that_would_be_too_large_tells_fewer_pairs_apart() -> None:
-    part = Part()
+    part = PeriodFigures()
     for minute in range(15):
         for number in range(series.PAIRS):
             spread = dict.fromkeys(range(60), 1_000_000)

@@ -15,7 +15,7 @@ from tests.waiting import until
 from interlock.store.records import Key
 from interlock.systems.figures import figures as module
 from interlock.systems.figures.figures import Figures
-from interlock.systems.figures.series import FIGURES, Event, Facts
+from interlock.systems.figures.series import FIGURES, CountedEvent, CountedJob
 from interlock.systems.settings import DEFAULT_SETTINGS
 
 JOBS = 24
@@ -93,7 +93,7 @@ async def test_a_round_that_comes_second_has_counted_nothing(open_house: OpenHou
         await work(one, number)
     load = there._facts
 
-    async def overtaken(events: Sequence[Event]) -> dict[str, Facts]:
+    async def overtaken(events: Sequence[CountedEvent]) -> dict[str, CountedJob]:
         await all_counted(one, here)
         return await load(events)
 

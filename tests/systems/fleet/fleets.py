@@ -14,10 +14,10 @@ from typing import Any
 from tests.agent.conftest import PATIENT
 from tests.waiting import PATIENCE_S, until, until_so
 
-from interlock.systems.fleet.agent_client import NOTHING_NEEDED, Access, Line, over_grpc
-from interlock.systems.fleet.driver import Drive, Driver, Hands
-from interlock.systems.fleet.member import Reference
-from interlock.systems.fleet.outcome import Progress, WorkloadResult
+from interlock.systems.fleet.agent_client import NOTHING_NEEDED, Access, AgentConnection, over_grpc
+from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
+from interlock.systems.fleet.member import ReferenceClock
+from interlock.systems.fleet.outcome import WorkloadProgress, WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec, checked
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.workloads import Happened, WorkloadFact
@@ -78,15 +78,15 @@ class Driven:
     def __init__(self, spec: WorkloadSpec, access: Access = NOTHING_NEEDED) -> None:
         self.facts: dict[str, list[Happened]] = {}
         self.lines: list[str] = []
-        self.lives: list[Progress] = []
+        self.lives: list[WorkloadProgress] = []
         self._news = asyncio.Event()
-        hands = Hands(tell=self._tell, news=self._show, log=lambda text, _: self.lines.append(text))
+        hands = DriverPorts(tell=self._tell, news=self._show, log=lambda text, _: self.lines.append(text))
         driver = Driver(job_id="j_0123456789ab", fence=next(FENCES), controller="a test")
         self.drive = Drive(spec, driver, hands, over_grpc(access))
         self.running = asyncio.create_task(self.drive.run())
         self.running.add_done_callback(lambda _: self._news.set())
 
-    async def until(self, holds: Callable[[Progress], object]) -> Progress:
+    async def until(self, holds: Callable[[WorkloadProgress], object]) -> WorkloadProgress:
         """Wait until what is shown is as it should be."""
         async with asyncio.timeout(PATIENCE_S):
             while not (self.lives and holds(self.lives[-1])):
@@ -105,7 +105,7 @@ class Driven:
         for fact in facts:
             self.facts.setdefault(fact.agent, []).append(fact.happened)
 
-    def _show(self, live: Progress) -> None:
+    def _show(self, live: WorkloadProgress) -> None:
         self.lives.append(live)
         self._news.set()
 
@@ -114,7 +114,7 @@ async def states(agents: Sequence[AgentProcess], wait_s: float = 0.0) -> list[st
     """Where each of them stands."""
     found = []
     for agent in agents:
-        line = Line(agent.address, Reference())
+        line = AgentConnection(agent.address, ReferenceClock())
         found.append((await line.status(within_s=PATIENCE_S, wait_idle_s=wait_s)).state)
         await line.close()
     return found

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.systems.fleet.clocks import Exchange, Offset, choose_start, offset_of, spread_of
-from interlock.systems.fleet.member import Reference
+from interlock.systems.fleet.clocks import ClockExchange, Offset, choose_start, offset_of, spread_of
+from interlock.systems.fleet.member import ReferenceClock
 from interlock.wire.workloads import SkewTooLarge
 
 MS = 1_000_000
@@ -16,12 +16,14 @@ SECOND = 1_000 * MS
 on_the_way = st.integers(min_value=0, max_value=300 * MS)
 
 
-def exchange(sent_ns: int, offset_ns: int, there_ns: int, back_ns: int, thinking_ns: int = 0) -> Exchange:
+def exchange(
+    sent_ns: int, offset_ns: int, there_ns: int, back_ns: int, thinking_ns: int = 0
+) -> ClockExchange:
     """What two hosts with clocks so far apart see of one question."""
     received = sent_ns + there_ns + offset_ns
     answered = received + thinking_ns
     returned = sent_ns + there_ns + thinking_ns + back_ns
-    return Exchange(sent_ns=sent_ns, received_ns=received, answered_ns=answered, returned_ns=returned)
+    return ClockExchange(sent_ns=sent_ns, received_ns=received, answered_ns=answered, returned_ns=returned)
 
 
 @given(
@@ -61,7 +63,7 @@ def test_a_clock_that_was_set_between_two_exchanges_is_noticed_and_not_trusted()
 @pytest.mark.parametrize("step_ns", [30 * SECOND, -30 * SECOND])
 def test_a_wall_clock_that_is_set_does_not_move_the_time_of_a_controller(step_ns: int) -> None:
     wall_ns, monotonic_ns = 100 * SECOND, 7 * SECOND
-    reference = Reference(lambda: wall_ns, lambda: monotonic_ns)
+    reference = ReferenceClock(lambda: wall_ns, lambda: monotonic_ns)
     wall_ns += step_ns
     monotonic_ns += SECOND
     assert reference.now_ns() == 101 * SECOND

@@ -13,10 +13,10 @@ from tests.waiting import PATIENCE_S
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.agent_client import report_of
 from interlock.systems.fleet.clocks import Offset
-from interlock.systems.fleet.driver import Drive, Driver, Hands
-from interlock.systems.fleet.member import ANSWER_S, EXCHANGES, Reference
-from interlock.systems.fleet.outcome import Progress, WorkloadResult
-from interlock.systems.fleet.results import Report
+from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
+from interlock.systems.fleet.member import ANSWER_S, EXCHANGES, ReferenceClock
+from interlock.systems.fleet.outcome import WorkloadProgress, WorkloadResult
+from interlock.systems.fleet.results import AgentReport
 from interlock.systems.fleet.spec import Verdict, WorkloadSpec
 from interlock.testing.clocks import VirtualTime
 from interlock.wire.fleet import fleet_pb2 as wire
@@ -42,15 +42,15 @@ class HandLine:
         del within_s
         return Offset(offset_ns=0, uncertainty_ns=1_000, exchanges=exchanges)
 
-    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[Report]:
+    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[AgentReport]:
         del workload_id, spec, controller
-        yield Report(agent=self.agent, sequence=1, status=Status.READY)
+        yield AgentReport(agent=self.agent, sequence=1, status=Status.READY)
         await self.told.wait()
-        yield Report(agent=self.agent, sequence=2, status=Status.RUNNING, operations=7, elapsed_ns=10**9)
+        yield AgentReport(agent=self.agent, sequence=2, status=Status.RUNNING, operations=7, elapsed_ns=10**9)
         self.runs.set()
         await self.stopped.wait()
         last = Status.ABORTED
-        yield Report(agent=self.agent, sequence=3, status=last, completed=True, operations=7)
+        yield AgentReport(agent=self.agent, sequence=3, status=last, completed=True, operations=7)
 
     async def start(self, workload_id: str, at_ns: int) -> int:
         del workload_id, at_ns
@@ -93,25 +93,25 @@ class HardOfHearing(HandLine):
 class FallsSilent(HandLine):
     """It runs, and its machine stands still: nothing is heard of it, and its connection is not closed."""
 
-    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[Report]:
+    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[AgentReport]:
         del workload_id, spec, controller
-        yield Report(agent=self.agent, sequence=1, status=Status.READY)
+        yield AgentReport(agent=self.agent, sequence=1, status=Status.READY)
         await self.told.wait()
-        yield Report(agent=self.agent, sequence=2, status=Status.RUNNING, operations=7, elapsed_ns=NS)
+        yield AgentReport(agent=self.agent, sequence=2, status=Status.RUNNING, operations=7, elapsed_ns=NS)
         await self.stopped.wait()
-        yield Report(agent=self.agent, sequence=3, status=Status.ABORTED, completed=True, operations=7)
+        yield AgentReport(agent=self.agent, sequence=3, status=Status.ABORTED, completed=True, operations=7)
 
 
 class Talks(HandLine):
     """It reports every second."""
 
-    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[Report]:
+    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[AgentReport]:
         del workload_id, spec, controller
-        yield Report(agent=self.agent, sequence=1, status=Status.READY)
+        yield AgentReport(agent=self.agent, sequence=1, status=Status.READY)
         await self.told.wait()
         for second in range(1, 21):
             await asyncio.sleep(1.0)
-            yield Report(
+            yield AgentReport(
                 agent=self.agent,
                 sequence=second + 1,
                 status=Status.RUNNING,
@@ -121,7 +121,7 @@ class Talks(HandLine):
                 histogram=packed([1_000] * 5),
             )
         last = Status.COMPLETED
-        yield Report(agent=self.agent, sequence=22, status=last, completed=True, operations=100)
+        yield AgentReport(agent=self.agent, sequence=22, status=last, completed=True, operations=100)
 
 
 class OfVersion(Talks):
@@ -140,7 +140,7 @@ class OfVersion(Talks):
 class Garbles(HandLine):
     """What it says cannot be understood."""
 
-    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[Report]:
+    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[AgentReport]:
         del workload_id, spec, controller
         yield report_of(self.agent, wire.WorkloadStats(sequence=1, status=wire.READY))
         await self.told.wait()
@@ -154,20 +154,20 @@ async def no_store(_facts: Sequence[WorkloadFact]) -> None:
 
 async def driven(
     lines: dict[str, HandLine],
-    lives: list[Progress] | None = None,
+    lives: list[WorkloadProgress] | None = None,
     log: list[str] | None = None,
     **more: Any,
 ) -> WorkloadResult:
     """What a drive over these comes to; what is shown and said meanwhile is kept."""
     spec = WorkloadSpec(kind="sleep", agents=tuple(lines), lead_s=0.01, **more)
     shown, said = [] if lives is None else lives, [] if log is None else log
-    hands = Hands(tell=no_store, news=shown.append, log=lambda text, _: said.append(text))
+    hands = DriverPorts(tell=no_store, news=shown.append, log=lambda text, _: said.append(text))
 
-    def line(agent: str, _reference: Reference) -> HandLine:
+    def line(agent: str, _reference: ReferenceClock) -> HandLine:
         return lines[agent]
 
     loop = asyncio.get_running_loop()
-    reference = Reference(wall_ns=lambda: 0, monotonic_ns=lambda: round(loop.time() * NS))
+    reference = ReferenceClock(wall_ns=lambda: 0, monotonic_ns=lambda: round(loop.time() * NS))
     async with asyncio.timeout(PATIENCE_S):
         return await Drive(spec, Driver(job_id="j_0123456789ab"), hands, line, reference).run()
 
@@ -201,7 +201,7 @@ async def virtual() -> AsyncIterator[None]:
 @pytest.mark.usefixtures("virtual")
 async def test_an_agent_that_falls_silent_is_named_in_seconds_and_the_others_are_still_shown() -> None:
     """The line repeated the last second of all, with all agents running, until its connection broke."""
-    lives: list[Progress] = []
+    lives: list[WorkloadProgress] = []
     log: list[str] = []
     await driven({"a:1": Talks("a:1"), "b:1": FallsSilent("b:1")}, lives, log)
     named = [live for live in lives if live.silent]

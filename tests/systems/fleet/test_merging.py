@@ -17,7 +17,7 @@ from interlock.agent.server import encoded
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.histograms import CorruptHistogram
-from interlock.systems.fleet.results import Merged, Report
+from interlock.systems.fleet.results import AgentReport, Merged
 
 NS = 1_000_000_000
 Pack = Callable[[list[int]], bytes]
@@ -36,7 +36,7 @@ def bare(values: list[int]) -> bytes:
     return bytes(histogram.encode())
 
 
-def report(agent: str, sequence: int, values: list[int], *, before: int = 0, **more: object) -> Report:
+def report(agent: str, sequence: int, values: list[int], *, before: int = 0, **more: object) -> AgentReport:
     """One second of an agent in which operations took so long."""
     said: dict[str, object] = {
         "elapsed_ns": sequence * NS + 3_000_000,
@@ -45,7 +45,7 @@ def report(agent: str, sequence: int, values: list[int], *, before: int = 0, **m
         "histogram": packed(values) if values else b"",
         **more,
     }
-    return Report(agent=agent, sequence=sequence, status=Status.RUNNING, **said)  # type: ignore[arg-type]
+    return AgentReport(agent=agent, sequence=sequence, status=Status.RUNNING, **said)  # type: ignore[arg-type]
 
 
 def test_percentiles_are_those_of_all_operations_and_not_means_of_percentiles() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.systems.runs.site import Site, planned
 
 from interlock.engine.debounce import Debouncer
-from interlock.systems.runs.reconciler import Order, Orders
+from interlock.systems.runs.reconciler import JobOrder, Orders
 from interlock.wire.runs import Plan, RunSpec
 
 
@@ -17,7 +17,7 @@ async def test_an_order_is_followed_at_once_by_others_when_its_process_ends(
 ) -> None:
     begun = asyncio.Event()
 
-    async def for_ever(_: Orders, __: Order) -> None:
+    async def for_ever(_: Orders, __: JobOrder) -> None:
         begun.set()
         await asyncio.Event().wait()
 

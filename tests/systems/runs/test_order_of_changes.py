@@ -14,7 +14,7 @@ from tests.systems.runs.site import Site, plan, planned
 from tests.systems.runs.triggers.deliveries import HERE, pull_request, push
 
 from interlock.engine.clock import StoreClock
-from interlock.systems.runs.body import Happened
+from interlock.systems.runs.body import ChangeTime
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
@@ -178,9 +178,9 @@ async def test_of_three_whose_order_is_a_circle_one_goes_on(site: Site) -> None:
         specs = [
             (RunSpec(plan=plan(planned("a")), workflow="ci", source=source), happened)
             for source, happened in (
-                (Source(ref="refs/heads/main", sha=C, event="push"), Happened(before=B)),
+                (Source(ref="refs/heads/main", sha=C, event="push"), ChangeTime(before=B)),
                 (Source(ref="refs/heads/main", sha=D), None),
-                (Source(ref="refs/heads/main", sha=B, event="push"), Happened(before=A)),
+                (Source(ref="refs/heads/main", sha=B, event="push"), ChangeTime(before=A)),
             )
         ]
         runs = []

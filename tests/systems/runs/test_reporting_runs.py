@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.systems.runs.site import Site, planned
 
-from interlock.systems.runs.reporting.report import DeliveryFailed, Report, RunStatus
+from interlock.systems.runs.reporting.report import DeliveryFailed, RunReport, RunStatus
 from interlock.systems.runs.reporting.reporter import ReportService
 from interlock.wire.runs import RunView
 
@@ -26,7 +26,7 @@ class Reporter:
     def replaces(self, newer: RunView, run: RunView) -> bool:  # noqa: ARG002 - each is told by itself
         return False
 
-    async def tell(self, report: Report, memory: str) -> str:
+    async def tell(self, report: RunReport, memory: str) -> str:
         if not report.word.final:
             self.mentioned.append(report.run.state)
             raise DeliveryFailed("nobody insists on this")
@@ -76,7 +76,7 @@ async def test_a_report_whose_note_was_lost_is_made_again_and_noted_once(site: S
     lane = site.runs.reporting.lanes[0]
     (taken,) = await lane._take()
     view = await site.look(run_id)
-    await reporter.tell(Report(run=view, word=RunStatus.SUCCESS, at=view.updated_at), "")
+    await reporter.tell(RunReport(run=view, word=RunStatus.SUCCESS, at=view.updated_at), "")
     assert (taken.state, view.state) == ("sending", "SUCCESS")
     await site.later(61)
     assert len(reporter.heard) == 2

@@ -47,7 +47,7 @@ from interlock.server.api.workloads import (
 from interlock.server.routes import Call, Confined, Link, Route
 from interlock.store.records import Query
 from interlock.systems.access.principals import NotAllowed, Role
-from interlock.systems.fleet.outcome import Progress, WorkloadResult, progress_in
+from interlock.systems.fleet.outcome import WorkloadProgress, WorkloadResult, progress_in
 from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec, checked, spec_of
 from interlock.systems.fleet.spec import job_of as driving_job
 from interlock.systems.fleet.workload_file import WORKLOAD_FILE
@@ -250,10 +250,10 @@ async def _result_file(call: Call, view: JobView) -> WorkloadResult | None:
         return None
 
 
-async def _lives(call: Call, job_id: str, after: int) -> list[Progress]:
+async def _lives(call: Call, job_id: str, after: int) -> list[WorkloadProgress]:
     """Return the newest seconds of a log, oldest first, back to the one that is known already."""
     query = Query(kind=LOG.name, parent=job_id, limit=CHUNKS)
-    newest_first: list[Progress] = []
+    newest_first: list[WorkloadProgress] = []
     for _ in range(MOST_CHUNKS // CHUNKS):
         page = await call.parts.store.find(query)
         for record in page.records:
@@ -264,7 +264,7 @@ async def _lives(call: Call, job_id: str, after: int) -> list[Progress]:
     return newest_first[::-1]
 
 
-def _seconds(lives: Iterable[Progress]) -> list[SecondView]:
+def _seconds(lives: Iterable[WorkloadProgress]) -> list[SecondView]:
     """Return what was told second by second; errors are counted from the beginning there."""
     seconds: dict[int, SecondView] = {}
     errors: int | None = None

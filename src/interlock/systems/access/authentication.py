@@ -26,9 +26,9 @@ from interlock.systems.access.tokens import (
     ID_BYTES,
     SECRET_BYTES,
     WORKING,
-    Secret,
     TokenBody,
     Tokens,
+    TokenSecret,
     Use,
     read_body,
     read_secret,
@@ -65,7 +65,7 @@ class TokenCheck:
     async def principal_of(self, text: str, address: str = "") -> Principal:
         """Whoever the token stands for; raises `NotSignedIn`, which says the same for every reason."""
         # Also for a token that is not there the digest is worked out and compared.
-        secret = read_secret(text) or Secret("", "")
+        secret = read_secret(text) or TokenSecret("", "")
         return await self.principal_behind(secret.id, secret.digest, address)
 
     async def principal_behind(self, token_id: str, digest: str, address: str = "") -> Principal:
@@ -258,10 +258,10 @@ class Sessions:
         self._monotonic = monotonic
         self._known: OrderedDict[str, tuple[float, Record | None]] = OrderedDict()
 
-    async def open(self, principal: Principal) -> Secret:
+    async def open(self, principal: Principal) -> TokenSecret:
         """Open a session for the principal of a token; its secret is shown once, to the browser alone."""
         principal.need(Role.VIEWER)
-        secret = Secret(self._draw(ID_BYTES), self._draw(SECRET_BYTES), SESSION.name)
+        secret = TokenSecret(self._draw(ID_BYTES), self._draw(SECRET_BYTES), SESSION.name)
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[None]:
             body = SessionBody(
@@ -281,7 +281,7 @@ class Sessions:
     async def principal_of(self, text: str, address: str = "") -> Principal:
         """Return the principal of a session; raises `NotSignedIn`, which says the same for every reason."""
         # Also for a session that is not there the digest is worked out and compared.
-        secret = read_secret(text, SESSION.name) or Secret("", "", SESSION.name)
+        secret = read_secret(text, SESSION.name) or TokenSecret("", "", SESSION.name)
         body = await self._body_of(secret.id)
         if not hmac.compare_digest(secret.digest, body.digest if body is not None else "0" * 64):
             body = None

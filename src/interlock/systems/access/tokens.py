@@ -102,7 +102,7 @@ ID_BYTES = 8
 SECRET_BYTES = 32
 
 
-class Secret(msgspec.Struct, frozen=True):
+class TokenSecret(msgspec.Struct, frozen=True):
     """A token or a session, taken apart. It never shows its secret by accident."""
 
     id: str
@@ -126,10 +126,10 @@ class Secret(msgspec.Struct, frozen=True):
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
 
-def read_secret(text: str, kind: str = "token") -> Secret | None:
+def read_secret(text: str, kind: str = "token") -> TokenSecret | None:
     """Return the parts of a token, or of a session; None for anything that cannot be one."""
     found = _SHAPE.fullmatch(text)
-    return Secret(found[2], found[3], kind) if found and found[1] == _PREFIXES[kind] else None
+    return TokenSecret(found[2], found[3], kind) if found and found[1] == _PREFIXES[kind] else None
 
 
 MAX_LIFETIME = timedelta(days=3_660)
@@ -243,7 +243,7 @@ class Tokens:
         await self._not_again(asked, name)
         if any(view.name == name for view in await self.list()):
             raise _taken(name)
-        secret = Secret(self._draw(ID_BYTES), self._draw(SECRET_BYTES))
+        secret = TokenSecret(self._draw(ID_BYTES), self._draw(SECRET_BYTES))
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[TokenView]:
             body = TokenBody(
@@ -306,7 +306,7 @@ class Tokens:
         asked = self._engine.asked(request_id, f"rotate the token {name}", overlap)
         await self._not_again(asked, name)
         token_id = (await self.get(name)).id
-        secret = Secret(token_id, self._draw(SECRET_BYTES))
+        secret = TokenSecret(token_id, self._draw(SECRET_BYTES))
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[TokenView]:
             record = _present(name, found[0])

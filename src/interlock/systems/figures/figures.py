@@ -28,11 +28,11 @@ from interlock.systems.figures.series import (
     NOTHING,
     Backlog,
     Cell,
-    Event,
-    Facts,
+    CountedEvent,
+    CountedJob,
     Grain,
     Pair,
-    Part,
+    PeriodFigures,
     backlog_after,
     cells_of,
     count,
@@ -110,7 +110,7 @@ def keys_for(question: Question, now: datetime) -> list[Key]:
 
 
 def answered(
-    question: Question, now: datetime, parts: Sequence[Part], counted_until: datetime | None
+    question: Question, now: datetime, parts: Sequence[PeriodFigures], counted_until: datetime | None
 ) -> FiguresView:
     """Return what is asked for, from the records of `keys_for`."""
     span, grain = _Span(question, now), question.grain
@@ -153,7 +153,7 @@ def answered(
     )
 
 
-def by_queue(parts: Sequence[Part], now: datetime, minutes: int) -> dict[str, Figure]:
+def by_queue(parts: Sequence[PeriodFigures], now: datetime, minutes: int) -> dict[str, Figure]:
     """Return what has happened in each queue, from the records of `keys_for`."""
     question = Question(minutes=minutes)
     span, queues = _Span(question, now), dict[str, Cell]()
@@ -163,7 +163,7 @@ def by_queue(parts: Sequence[Part], now: datetime, minutes: int) -> dict[str, Fi
     return {queue: Figure(**_figure(cell)) for queue, cell in queues.items() if queue}
 
 
-def _cells(parts: Iterable[Part]) -> Iterator[tuple[int, Pair, Cell]]:
+def _cells(parts: Iterable[PeriodFigures]) -> Iterator[tuple[int, Pair, Cell]]:
     for part in parts:
         for period, cells in part.cells.items():
             for place, cell in cells.items():
@@ -338,11 +338,11 @@ class Figures:
             return
         head.backlog, head.recounted = backlog, minute // 60
 
-    async def _facts(self, events: Sequence[Event]) -> dict[str, Facts]:
+    async def _facts(self, events: Sequence[CountedEvent]) -> dict[str, CountedJob]:
         """Return what is known of jobs: those that have ended are loaded, others once."""
         ended = {event.job_id for event in events if event.what in ENDS}
         facts = {
-            event.job_id: Facts(self._pairs[event.job_id])
+            event.job_id: CountedJob(self._pairs[event.job_id])
             for event in events
             if event.job_id in self._pairs and event.job_id not in ended
         }
@@ -361,7 +361,7 @@ class Figures:
         self._remember(facts, ended)
         return facts
 
-    def _remember(self, facts: Mapping[str, Facts], ended: Collection[str]) -> None:
+    def _remember(self, facts: Mapping[str, CountedJob], ended: Collection[str]) -> None:
         self._pairs |= {job_id: each.pair for job_id, each in facts.items() if job_id not in ended}
         for job_id in ended:
             self._pairs.pop(job_id, None)
@@ -376,7 +376,7 @@ class Figures:
         changes = [_change(HEAD.id, record, msgspec.json.encode(head), None, now)]
         for (grain, number), before in zip(wanted, found, strict=True):
             if before is None or before.state == COUNTING:
-                part = Part() if before is None else read_part(before.body)
+                part = PeriodFigures() if before is None else read_part(before.body)
                 additions.into(part, grain, number)
                 changes.append(_part_change(grain, number, before, part, now))
         await self._engine.committer.commit(Commit(changes=tuple(changes)))
@@ -398,7 +398,7 @@ class Figures:
         self._answers[question] = (self._monotonic(), view)
         return view
 
-    async def recent(self, now: datetime) -> list[Part]:
+    async def recent(self, now: datetime) -> list[PeriodFigures]:
         """Return the minutes of the last hour, as records keep them."""
         records = await self._engine.store.load(keys_for(Question(minutes=60), now))
         return [read_part(record.body) for record in records if record and record.state == COUNTING]
@@ -421,7 +421,7 @@ class _Additions:
         minutes |= {self.gap} if self.gap is not None else set()
         return sorted({_record(grain, minute) for minute in minutes})
 
-    def into(self, part: Part, grain: Grain, number: int) -> None:
+    def into(self, part: PeriodFigures, grain: Grain, number: int) -> None:
         """Add what belongs to a record."""
         mine = {key: cell for key, cell in self.cells.items() if _record(grain, key[0]) == number}
         for (minute, pair), cell in mine.items():
@@ -456,7 +456,9 @@ def _head(record: Record) -> Head:
     return msgspec.json.decode(record.body, type=Head)
 
 
-def _part_change(grain: Grain, number: int, before: Record | None, part: Part, now: datetime) -> Change:
+def _part_change(
+    grain: Grain, number: int, before: Record | None, part: PeriodFigures, now: datetime
+) -> Change:
     end = datetime.fromtimestamp((number + 1) * grain.record_s, UTC)
     deadline_at = end + timedelta(seconds=KEPT.seconds)
     return _change(grain.id_of(number), before, written(part), deadline_at, now)

@@ -143,7 +143,7 @@ Backlog: TypeAlias = dict[str, tuple[int, int]]
 """By queue: how many jobs were pending and running."""
 
 
-class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
+class PeriodFigures(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The body of a record of figures."""
 
     pairs: list[Pair] = []
@@ -172,7 +172,7 @@ class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.pairs.append(OTHER)
         return self.pairs.index(OTHER)
 
-    def folded(self, into: Callable[[Pair], Pair]) -> Part:
+    def folded(self, into: Callable[[Pair], Pair]) -> PeriodFigures:
         """Return the same counts with fewer pairs told apart."""
         less = msgspec.structs.replace(self, pairs=[], cells={})
         for period, cells in self.cells.items():
@@ -181,12 +181,12 @@ class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
         return less
 
 
-def read_part(body: bytes) -> Part:
+def read_part(body: bytes) -> PeriodFigures:
     """Return the figures in a record."""
     return _decode_part(body)
 
 
-def written(part: Part) -> bytes:
+def written(part: PeriodFigures) -> bytes:
     """Return the body of a record; one that would be too large tells fewer pairs apart."""
     body = msgspec.json.encode(part)
     if len(body) > LARGEST:
@@ -196,7 +196,7 @@ def written(part: Part) -> bytes:
     return body
 
 
-_decode_part = msgspec.json.Decoder(Part).decode
+_decode_part = msgspec.json.Decoder(PeriodFigures).decode
 
 
 def bucket_of(seconds: float) -> int:
@@ -245,7 +245,7 @@ ENDS = frozenset(("completed", "failed", "canceled"))
 _TRIED = frozenset(map(str, (attempt.FAILED, attempt.TIMED_OUT, attempt.STALE)))
 
 
-class Event(NamedTuple):
+class CountedEvent(NamedTuple):
     """Something that is counted."""
 
     minute: int
@@ -257,7 +257,7 @@ class Event(NamedTuple):
     running: int = 0
 
 
-class Facts(NamedTuple):
+class CountedJob(NamedTuple):
     """What a job's record says that its journal does not."""
 
     pair: Pair
@@ -265,7 +265,7 @@ class Facts(NamedTuple):
     run_s: float | None = None
 
 
-NOTHING = Facts(OTHER)
+NOTHING = CountedJob(OTHER)
 
 
 class _Times(msgspec.Struct, frozen=True, gc=False):
@@ -286,14 +286,14 @@ def minute_of(at: datetime) -> int:
     return int(at.timestamp() // 60)
 
 
-def events_of(entries: Iterable[Entry]) -> Iterator[Event]:
+def events_of(entries: Iterable[Entry]) -> Iterator[CountedEvent]:
     """Return what is counted of these entries."""
     for entry in entries:
         if entry.kind != JOB.name or entry.note.refusal:
             continue
         minute, ended = minute_of(entry.at), False
         if entry.version == 1:
-            yield Event(minute, entry.id, "submitted", pending=1)
+            yield CountedEvent(minute, entry.id, "submitted", pending=1)
         for step in entry.note.steps:
             if step.machine == JOB.name and step.moves and (what := _MOVES.get(str(step.target))):
                 ended = what != "started"
@@ -301,13 +301,13 @@ def events_of(entries: Iterable[Entry]) -> Iterator[Event]:
         if not ended:
             for step in entry.note.steps:
                 if _is_lost_try(step):
-                    yield Event(minute, entry.id, "retried")
+                    yield CountedEvent(minute, entry.id, "retried")
 
 
-def _moved(minute: int, job_id: str, what: str, step: StepLine) -> Event:
+def _moved(minute: int, job_id: str, what: str, step: StepLine) -> CountedEvent:
     begun = str(step.source) == job.RUNNING
     running = int(what == "started") - int(begun)
-    return Event(minute, job_id, what, pending=0 if begun else -1, running=running)
+    return CountedEvent(minute, job_id, what, pending=0 if begun else -1, running=running)
 
 
 def _is_lost_try(step: StepLine) -> bool:
@@ -320,17 +320,17 @@ def _is_lost_try(step: StepLine) -> bool:
     )
 
 
-def facts_of(record: Record) -> Facts:
+def facts_of(record: Record) -> CountedJob:
     """Return the queue and task of a job, and how long it has taken if it has ended."""
     try:
         body = _decode_job(record.body)
     except msgspec.MsgspecError:  # one job that a stranger has written must not end all counting
-        return Facts((record.queue or "", ""))
+        return CountedJob((record.queue or "", ""))
     times, wait_s, run_s = body.data, None, None
     if times.started_at is not None and times.completed_at is not None:
         wait_s = max(0.0, (times.started_at - record.created_at).total_seconds())
         run_s = max(0.0, (times.completed_at - times.started_at).total_seconds())
-    return Facts((record.queue or "", body.task), wait_s, run_s)
+    return CountedJob((record.queue or "", body.task), wait_s, run_s)
 
 
 def sample(ids: Sequence[str], most: int) -> list[str]:
@@ -340,16 +340,16 @@ def sample(ids: Sequence[str], most: int) -> list[str]:
     return [ids[place * len(ids) // most] for place in range(most)]
 
 
-def spread(ids: Sequence[str], known: Mapping[str, Facts]) -> dict[str, Facts]:
+def spread(ids: Sequence[str], known: Mapping[str, CountedJob]) -> dict[str, CountedJob]:
     """Return facts for each id: those of an unknown one are those of the nearest known one before it."""
     latest = next((known[job_id] for job_id in ids if job_id in known), NOTHING)
-    facts: dict[str, Facts] = {}
+    facts: dict[str, CountedJob] = {}
     for job_id in ids:
         latest = facts[job_id] = known.get(job_id, latest)
     return facts
 
 
-def cells_of(events: Iterable[Event], facts: Mapping[str, Facts]) -> dict[tuple[int, Pair], Cell]:
+def cells_of(events: Iterable[CountedEvent], facts: Mapping[str, CountedJob]) -> dict[tuple[int, Pair], Cell]:
     """Return the counts by minute and pair."""
     cells: dict[tuple[int, Pair], Cell] = {}
     for event in events:
@@ -365,7 +365,9 @@ def cells_of(events: Iterable[Event], facts: Mapping[str, Facts]) -> dict[tuple[
     return cells
 
 
-def backlog_after(before: Backlog, events: Iterable[Event], facts: Mapping[str, Facts]) -> Backlog:
+def backlog_after(
+    before: Backlog, events: Iterable[CountedEvent], facts: Mapping[str, CountedJob]
+) -> Backlog:
     """Return the backlog by queue after these events; queues without any are left out."""
     backlog = dict(before)
     for event in events:

@@ -13,9 +13,9 @@ from grpc import aio
 
 from interlock.errors import InterlockError, InvalidSettings
 from interlock.lifecycles.workload import Status
-from interlock.systems.fleet.clocks import Exchange, Offset, offset_of
-from interlock.systems.fleet.member import ABORT_S, ANSWER_S, EXCHANGES, Lines, Reference
-from interlock.systems.fleet.results import Report
+from interlock.systems.fleet.clocks import ClockExchange, Offset, offset_of
+from interlock.systems.fleet.member import ABORT_S, ANSWER_S, EXCHANGES, Lines, ReferenceClock
+from interlock.systems.fleet.results import AgentReport
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
@@ -89,19 +89,19 @@ NOTHING_NEEDED = Access()
 def over_grpc(access: Access) -> Lines:
     """The lines of production: over the network, let in with this."""
 
-    def line(agent: str, reference: Reference) -> Line:
-        return Line(agent, reference, access)
+    def line(agent: str, reference: ReferenceClock) -> AgentConnection:
+        return AgentConnection(agent, reference, access)
 
     return line
 
 
-class Line:
+class AgentConnection:
     """A connection to one agent; see `AgentLine`. Close it when it is not needed any more."""
 
     def __init__(
         self,
         agent: str,
-        reference: Reference,
+        reference: ReferenceClock,
         access: Access = NOTHING_NEEDED,
         channel: aio.Channel | None = None,
     ) -> None:
@@ -129,7 +129,7 @@ class Line:
             sent = self._reference.now_ns()
             answer = await self._asked(self._stub.Ping, wire.PingRequest(sent_unix_ns=sent), within_s)
             found.append(
-                Exchange(
+                ClockExchange(
                     sent_ns=sent,
                     received_ns=answer.received_unix_ns,
                     answered_ns=answer.answered_unix_ns,
@@ -138,7 +138,7 @@ class Line:
             )
         return offset_of(found)
 
-    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[Report]:
+    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[AgentReport]:
         """One workload, from READY to its last report."""
         request = wire.WorkloadRequest(
             workload_id=workload_id,
@@ -236,7 +236,7 @@ def _refused_by_tls(agent: str, why: str, access: Access) -> AgentRefused | None
     return AgentRefused(sentence, todo=todo, facts={"agent": agent, "cause": why[:300]})
 
 
-def report_of(agent: str, stats: wire.WorkloadStats) -> Report:
+def report_of(agent: str, stats: wire.WorkloadStats) -> AgentReport:
     """A message of an agent as it is merged."""
     if stats.status not in _STATUSES:
         raise AgentRefused(
@@ -244,7 +244,7 @@ def report_of(agent: str, stats: wire.WorkloadStats) -> Report:
             todo="Use the same version on both.",
             facts={"agent": agent, "status": stats.status},
         )
-    return Report(
+    return AgentReport(
         agent=agent,
         sequence=stats.sequence,
         status=Status(stats.status),

@@ -43,7 +43,7 @@ BEST = 5
 """How many of the quickest exchanges are believed: slow ones add nothing, and drift meanwhile."""
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+class ClockExchange(msgspec.Struct, frozen=True, kw_only=True):
     """One question and its answer; in nanoseconds, by the clock of whoever was there."""
 
     sent_ns: int
@@ -79,7 +79,7 @@ class Offset(msgspec.Struct, frozen=True, kw_only=True):
     """False when the exchanges contradict each other: the clock was set, or runs at another pace."""
 
 
-def offset_of(exchanges: Sequence[Exchange]) -> Offset:
+def offset_of(exchanges: Sequence[ClockExchange]) -> Offset:
     """What these exchanges say together. There is at least one."""
     best = sorted(exchanges, key=lambda each: each.on_the_way_ns)[:BEST]
     least = max(each.least_ns for each in best)
@@ -103,7 +103,7 @@ FARTHEST_S = 60.0
 """An agent refuses to wait for longer."""
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class CommonStart(msgspec.Struct, frozen=True, kw_only=True):
     """When all begin."""
 
     at_ns: int
@@ -125,14 +125,16 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agents: int = 0
 
 
-def choose_start(now_ns: int, offsets: Mapping[str, Offset], *, lead_s: float, skew_limit_s: float) -> Start:
+def choose_start(
+    now_ns: int, offsets: Mapping[str, Offset], *, lead_s: float, skew_limit_s: float
+) -> CommonStart:
     """The instant, so long from now; refused when it is not known well enough what that is elsewhere."""
     bound_ns = start_bound_ns(offsets)
     if bound_ns > skew_limit_s * NS:
         raise _too_large(offsets, bound_ns, skew_limit_s)
     at_ns = now_ns + round(min(lead_s, FARTHEST_S) * NS)
     told = {agent: at_ns + offset.offset_ns for agent, offset in offsets.items()}
-    return Start(at_ns=at_ns, told_ns=told, bound_ns=bound_ns)
+    return CommonStart(at_ns=at_ns, told_ns=told, bound_ns=bound_ns)
 
 
 def start_bound_ns(offsets: Mapping[str, Offset]) -> int:
@@ -141,7 +143,9 @@ def start_bound_ns(offsets: Mapping[str, Offset]) -> int:
     return sum(worst[:2])
 
 
-def spread_of(start: Start, began_ns: Mapping[str, int], offsets: Mapping[str, Offset]) -> Spread | None:
+def spread_of(
+    start: CommonStart, began_ns: Mapping[str, int], offsets: Mapping[str, Offset]
+) -> Spread | None:
     """From when each says that it began, by its own clock; None when nobody did."""
     true_ns = {agent: at - offsets[agent].offset_ns for agent, at in began_ns.items() if agent in offsets}
     if not true_ns:
@@ -155,7 +159,7 @@ def spread_of(start: Start, began_ns: Mapping[str, int], offsets: Mapping[str, O
     )
 
 
-def began_ms(start: Start | None, offset: Offset | None, started_at_ns: int) -> float | None:
+def began_ms(start: CommonStart | None, offset: Offset | None, started_at_ns: int) -> float | None:
     """Return how much after the common start an agent began, by true time; None when that is not known."""
     if start is None or offset is None or not started_at_ns:
         return None

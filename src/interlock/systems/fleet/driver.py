@@ -17,10 +17,10 @@ from interlock.lifecycles.durations import DEFAULTS
 from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.machine.cascade import Cascade, Wiring, order
-from interlock.systems.fleet.clocks import NS, Start, began_ms, choose_start, took
-from interlock.systems.fleet.member import Lines, Member, Reference
-from interlock.systems.fleet.outcome import Progress, WorkloadResult, progress_of
-from interlock.systems.fleet.results import Merged, Report, ResultInputs, result_of
+from interlock.systems.fleet.clocks import NS, CommonStart, began_ms, choose_start, took
+from interlock.systems.fleet.member import FleetMember, Lines, ReferenceClock
+from interlock.systems.fleet.outcome import WorkloadProgress, WorkloadResult, progress_of
+from interlock.systems.fleet.results import AgentReport, Merged, ResultInputs, result_of
 from interlock.systems.fleet.spec import WorkloadSpec, can_still_do
 from interlock.systems.fleet.workloads import WorkloadRecorder, workload_id_of
 from interlock.text import counted
@@ -41,12 +41,12 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
     controller: str = ""
 
 
-class Hands(msgspec.Struct, frozen=True, kw_only=True):
+class DriverPorts(msgspec.Struct, frozen=True, kw_only=True):
     """What a drive needs of whoever started it."""
 
     tell: Callable[[Sequence[WorkloadFact]], Awaitable[None]]
     """Puts what was heard into the store."""
-    news: Callable[[Progress], None]
+    news: Callable[[WorkloadProgress], None]
     """Shows how it goes, every second."""
     log: Callable[[str, str], None]
     """Takes a line and its level."""
@@ -85,21 +85,21 @@ class Drive:
         self,
         spec: WorkloadSpec,
         driver: Driver,
-        hands: Hands,
+        hands: DriverPorts,
         lines: Lines,
-        reference: Reference | None = None,
+        reference: ReferenceClock | None = None,
     ) -> None:
         self.spec = spec
         self.merged = Merged(spec.agents)
         self._driver = driver
         self._hands = hands
-        self._reference = reference or Reference()
+        self._reference = reference or ReferenceClock()
         names = (workload_id_of(driver.job_id, driver.fence, number) for number in range(len(spec.agents)))
         self._members = [
-            Member(lines(agent, self._reference), name)
+            FleetMember(lines(agent, self._reference), name)
             for agent, name in zip(spec.agents, names, strict=True)
         ]
-        self._start: Start | None = None
+        self._start: CommonStart | None = None
         self._started_at: datetime | None = None
         self._changed = asyncio.Event()
         self._stopped = ""
@@ -220,22 +220,22 @@ class Drive:
     # What happens on the way
 
     @property
-    def _living(self) -> list[Member]:
+    def _living(self) -> list[FleetMember]:
         return [member for member in self._members if not member.over.is_set()]
 
-    async def _prepared(self, member: Member) -> None:
+    async def _prepared(self, member: FleetMember) -> None:
         try:
             await member.prepare(self.spec)
         except InterlockError as error:
             self._lose(member, error)
 
-    async def _measured(self, member: Member) -> None:
+    async def _measured(self, member: FleetMember) -> None:
         try:
             member.offset = await member.line.offset()
         except InterlockError as error:
             self._lose(member, error)
 
-    async def _told(self, member: Member, at_ns: int) -> None:
+    async def _told(self, member: FleetMember, at_ns: int) -> None:
         try:
             late_ns = await member.line.start(member.workload_id, at_ns)
         except InterlockError as error:
@@ -244,15 +244,15 @@ class Drive:
         if late_ns > 0:
             self._hands.log(f"{member.agent} heard of the start {took(late_ns / 1e6)} too late.", "warning")
 
-    async def _noticed(self, member: Member) -> None:
+    async def _noticed(self, member: FleetMember) -> None:
         await member.over.wait()
         self._changed.set()
 
-    def _lose(self, member: Member, error: InterlockError) -> None:
+    def _lose(self, member: FleetMember, error: InterlockError) -> None:
         self._hands.log(error.sentence, "warning")
         member.give_up(error.sentence)
 
-    def _hear(self, member: Member, report: Report) -> None:
+    def _hear(self, member: FleetMember, report: AgentReport) -> None:
         fault = self.merged.hear(report)
         if fault and self.merged.parts[member.agent].fault == fault:
             self._hands.log(f"{member.agent} sends numbers that cannot be true: {fault}.", "warning")
@@ -272,7 +272,7 @@ class Drive:
             return
         raise too_few(self.spec, self._why_lost(lost), len(lost))
 
-    def _why_lost(self, lost: Sequence[Member]) -> str:
+    def _why_lost(self, lost: Sequence[FleetMember]) -> str:
         return next((member.error for member in lost if member.error), "they were stopped").rstrip(".")
 
     async def _unless_stopped(self, step: Coroutine[Any, Any, None]) -> None:
@@ -340,7 +340,7 @@ class Drive:
                 )
             )
 
-    def _live(self) -> Progress:
+    def _live(self) -> WorkloadProgress:
         states = {member.agent: member.happened for member in self._members}
         return progress_of(self.spec, self.merged, states, self._elapsed_s, self._silent)
 

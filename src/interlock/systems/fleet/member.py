@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
-from interlock.systems.fleet.results import Ending, Report
+from interlock.systems.fleet.results import AgentReport, Ending
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.workloads import AgentRefused, AgentUnavailable, Happened
@@ -26,7 +26,7 @@ ABORT_S = 5.0
 """The same when it is told to stop, which it is told again."""
 
 
-class Reference:
+class ReferenceClock:
     """The controller's time: its wall clock once, and from there the clock that nobody can set."""
 
     def __init__(
@@ -56,7 +56,7 @@ class AgentClient(Protocol):
         """How far the agent's clock is from ours."""
         ...
 
-    def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[Report]:
+    def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[AgentReport]:
         """One workload, from READY to its last report; whoever stops to listen has it stopped."""
         ...
 
@@ -73,7 +73,7 @@ class AgentClient(Protocol):
         ...
 
 
-Lines: TypeAlias = Callable[[str, Reference], AgentClient]
+Lines: TypeAlias = Callable[[str, ReferenceClock], AgentClient]
 """Makes the line to an agent, for a controller whose time this is."""
 
 
@@ -90,7 +90,7 @@ TELL_AGAIN_S = 0.5
 """After so long an agent that could not be told to stop is told again."""
 
 
-class Member:
+class FleetMember:
     """One agent. Its events are set once: READY, and that nothing more will come of it."""
 
     def __init__(self, line: AgentClient, workload_id: str) -> None:
@@ -144,7 +144,9 @@ class Member:
         self.warning = _compared(self.agent, self.version)
         self.offset = await self.line.offset(within_s=min(ANSWER_S, spec.ready_within_s))
 
-    def begin(self, spec: WorkloadSpec, controller: str, hear: Callable[[Member, Report], None]) -> None:
+    def begin(
+        self, spec: WorkloadSpec, controller: str, hear: Callable[[FleetMember, AgentReport], None]
+    ) -> None:
         """Ask it for the workload, and follow what it says."""
         following = self._follow(spec, controller, hear)
         self._following = asyncio.create_task(following, name=f"agent {self.agent}")
@@ -196,7 +198,7 @@ class Member:
         await self.line.close()
 
     async def _follow(
-        self, spec: WorkloadSpec, controller: str, hear: Callable[[Member, Report], None]
+        self, spec: WorkloadSpec, controller: str, hear: Callable[[FleetMember, AgentReport], None]
     ) -> None:
         try:
             async for report in self.line.run(self.workload_id, spec, controller):
@@ -219,7 +221,7 @@ class Member:
             self.over.set()
             self.ready.set()
 
-    def _note(self, report: Report) -> None:
+    def _note(self, report: AgentReport) -> None:
         match report.status:
             case Status.READY:
                 self.happened = Happened.READY

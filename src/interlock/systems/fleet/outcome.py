@@ -36,7 +36,7 @@ class AgentProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     corrupt: bool = False
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkloadProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All of them, right now."""
 
     elapsed_s: float
@@ -80,11 +80,11 @@ def progress_of(
     states: Mapping[str, Happened | None],
     elapsed_s: float,
     silent: Mapping[str, float] = MappingProxyType({}),
-) -> Progress:
+) -> WorkloadProgress:
     """From what was heard so far, and who is silent for how many seconds."""
     second = merged.latest(silent=silent.keys())
     parts = merged.parts.values()
-    return Progress(
+    return WorkloadProgress(
         elapsed_s=round(elapsed_s, 3),
         duration_s=spec.duration_s,
         running=sum(state is Happened.RUNNING and name not in silent for name, state in states.items()),
@@ -109,17 +109,17 @@ def progress_of(
     )
 
 
-def line_of(live: Progress) -> str:
+def line_of(live: WorkloadProgress) -> str:
     """What the log of the job says of a second; without the agents, of which there may be many."""
     return msgspec.json.encode(msgspec.structs.replace(live, members=())).decode()
 
 
-def read_line(text: str) -> Progress:
+def read_line(text: str) -> WorkloadProgress:
     """What `line_of` has written."""
-    return msgspec.json.decode(text, type=Progress)
+    return msgspec.json.decode(text, type=WorkloadProgress)
 
 
-def progress_in(chunk: Chunk) -> Iterator[Progress]:
+def progress_in(chunk: Chunk) -> Iterator[WorkloadProgress]:
     """Yield every second that some lines of a log tell of."""
     for line in chunk.lines:
         if line.level == LEVEL:

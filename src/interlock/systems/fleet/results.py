@@ -13,7 +13,7 @@ import msgspec
 
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
-from interlock.systems.fleet.clocks import Offset, Start, began_ms, some, spread_of, took
+from interlock.systems.fleet.clocks import CommonStart, Offset, began_ms, some, spread_of, took
 from interlock.systems.fleet.histograms import CorruptHistogram, Histogram
 from interlock.systems.fleet.outcome import LOST, AgentResult, WorkloadResult
 from interlock.systems.fleet.spec import (
@@ -36,7 +36,7 @@ KEPT_IN_MEMORY = 16 * 1_048_576
 """Reports beyond so many bytes are kept in a temporary file, until it is known whose are left out."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent says about one interval, as it was heard."""
 
     agent: str
@@ -72,12 +72,12 @@ _NOTHING = Latencies()
 
 
 @dataclass(slots=True)
-class Part:
+class AgentShare:
     """One agent's share."""
 
     agent: str
     histogram: Histogram = field(default_factory=histograms.empty)
-    last: Report | None = None
+    last: AgentReport | None = None
     reports: int = 0
     coalesced: int = 0
     missing: int = 0
@@ -113,13 +113,13 @@ class Merged:
     """All reports so far, as one. Nothing is heard twice: a number that came before does nothing."""
 
     def __init__(self, agents: Iterable[str]) -> None:
-        self.parts = {agent: Part(agent) for agent in agents}
+        self.parts = {agent: AgentShare(agent) for agent in agents}
         self.histogram = histograms.empty()
         self._seconds: dict[int, Second] = {}
         self._packed = 0
         self._kept = _Kept(self.parts)
 
-    def hear(self, report: Report) -> str:
+    def hear(self, report: AgentReport) -> str:
         """Take a report in; answers what is wrong with it, if anything."""
         part = self.parts[report.agent]
         before = part.last.sequence if part.last else 0
@@ -170,7 +170,7 @@ class Merged:
             yield number
 
     @property
-    def _counted(self) -> list[Part]:
+    def _counted(self) -> list[AgentShare]:
         return [part for part in self.parts.values() if not part.left_out]
 
     @property
@@ -236,7 +236,7 @@ class Merged:
             if histogram.get_total_count():
                 yield number, histogram
 
-    def _measure(self, part: Part, report: Report) -> str:
+    def _measure(self, part: AgentShare, report: AgentReport) -> str:
         number, second = self._second(report)
         second.operations += report.interval_operations
         second.errors += report.interval_errors
@@ -264,7 +264,7 @@ class Merged:
                 _close(second)
             self._packed += 1
 
-    def _second(self, report: Report) -> tuple[int, Second]:
+    def _second(self, report: AgentReport) -> tuple[int, Second]:
         # A report at 1.003 s is about the second that has just ended, as is the last one at exactly 2 s.
         number = max(0, (report.at_ns - NS // 2) // NS)
         return number, self._seconds.setdefault(number, Second())
@@ -320,7 +320,7 @@ class _Kept:
         return _Share(self._names[agent], operations, errors, self._file.read(length))
 
 
-def _possible(report: Report) -> tuple[Report, str]:
+def _possible(report: AgentReport) -> tuple[AgentReport, str]:
     """The report with times that can be, and what was wrong with them."""
     # Clocks are read one after the other, so that who is not late may be early by as much.
     least = {"elapsed_ns": 0, "late_ns": -NS}
@@ -331,7 +331,7 @@ def _possible(report: Report) -> tuple[Report, str]:
     return msgspec.structs.replace(report, **dict.fromkeys(wrong, 0)), f"{told} cannot be"
 
 
-def _count(part: Part, report: Report) -> None:
+def _count(part: AgentShare, report: AgentReport) -> None:
     since_ns = report.elapsed_ns - (part.last.elapsed_ns if part.last else 0)  # by its own clock
     if since_ns > 0:
         part.rate = report.interval_operations * NS / since_ns
@@ -383,7 +383,7 @@ class ResultInputs(msgspec.Struct, frozen=True, kw_only=True):
     spec: WorkloadSpec
     endings: Mapping[str, Ending]
     offsets: Mapping[str, Offset]
-    start: Start | None = None
+    start: CommonStart | None = None
     started_at: datetime | None = None
     stopped: str = ""
     """Why somebody stopped it."""
@@ -445,7 +445,7 @@ def result_of(known: ResultInputs, merged: Merged) -> WorkloadResult:
     )
 
 
-def _agent(known: ResultInputs, part: Part) -> AgentResult:
+def _agent(known: ResultInputs, part: AgentShare) -> AgentResult:
     ending, offset, last = known.endings[part.agent], known.offsets.get(part.agent), part.last
     return AgentResult(
         agent=part.agent,

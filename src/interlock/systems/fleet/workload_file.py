@@ -32,21 +32,21 @@ from interlock.systems.fleet.spec import (
     checked,
 )
 from interlock.systems.runs.planning.field_types import (
-    Count,
     Field,
     MapOf,
     Object,
     PlainText,
     Schema,
     Several,
+    WholeNumber,
     scalar_text,
     shape,
 )
 from interlock.systems.runs.planning.yaml_nodes import (
     FLOAT,
     INT,
-    Faults,
-    Place,
+    FileFaults,
+    FilePosition,
     compose,
     place_of,
     plain,
@@ -57,13 +57,13 @@ PAGE = "docs/guides/fleet.md"
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberField:
     """A number with its limits."""
 
     least: float
     most: float
 
-    def read(self, node: Node, faults: Faults) -> float:
+    def read(self, node: Node, faults: FileFaults) -> float:
         """The number."""
         if isinstance(node, ScalarNode) and node.tag in (INT, FLOAT) and len(node.value) < 40:
             number = float(node.value)
@@ -79,13 +79,13 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class While:
+class DurationField:
     """A while that may be short: `50ms`, `30s`, `10m`, or a number of seconds."""
 
     least_s: float
     most_s: float
 
-    def read(self, node: Node, faults: Faults) -> float:
+    def read(self, node: Node, faults: FileFaults) -> float:
         """The seconds."""
         text = (scalar_text(node, "a duration", faults) or "").strip()
         try:
@@ -103,10 +103,10 @@ class While:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PluginInput:
     """What the plugin is given: any keys with any values, which only the plugin knows."""
 
-    def read(self, node: Node, faults: Faults) -> Any:
+    def read(self, node: Node, faults: FileFaults) -> Any:
         """As JSON."""
         if not isinstance(node, MappingNode):
             faults.add(place_of(node), f"this has to be keys with values, not {shape(node)}")
@@ -122,7 +122,7 @@ class Given:
 class WorkloadFile:
     """A file as it was written."""
 
-    place: Place
+    place: FilePosition
     kind: str = ""
     name: str = ""
     with_: Any = None
@@ -151,23 +151,26 @@ WORKLOAD_FILE = Object(
         Field("kind", PlainText("kind", most=100), "What the agents do: command, python, http, sleep, "
               "or a plugin of theirs.", "http", required=True),
         Field("name", PlainText("name", most=100), "What it is called; otherwise as the file.", "checkout"),
-        Field("with", Given(), "What the plugin is given; see docs/guides/agent.md.", '{url: "http://…"}'),
+        Field("with", PluginInput(), "What the plugin is given; see docs/guides/agent.md.", '{url: "http://…"}'),
         Field("agents", Several(PlainText("agent", most=200), MOST_AGENTS),
               "HOST or HOST:PORT of each; `--agents` goes before it.", "[a.example, b.example:7168]"),
-        Field("duration", While(0.0, LONGEST_S),
+        Field("duration", DurationField(0.0, LONGEST_S),
               "How long operations are begun; 0: until it ends by itself, at most an hour.", "30s"),
-        Field("rate", Number(0.0, MOST_RATE), "Operations per second on each; 0: as many as can be.", "500"),
-        Field("concurrency", Count(1, 10_000), "Operations side by side on each agent.", "4"),
-        Field("operations", Count(0, MOST_OPERATIONS), "Each agent ends after so many; 0: no limit.", "100"),
+        Field("rate", NumberField(0.0, MOST_RATE),
+              "Operations per second on each; 0: as many as can be.", "500"),
+        Field("concurrency", WholeNumber(1, 10_000), "Operations side by side on each agent.", "4"),
+        Field("operations", WholeNumber(0, MOST_OPERATIONS),
+              "Each agent ends after so many; 0: no limit.", "100"),
         Field("policy", PlainText("policy", one_of=tuple(str(each) for each in Policy)),
               "How many agents must complete: all, more than half, or any.", "majority"),
-        Field("lead", While(0.0, FARTHEST_S), "How long after the last READY all begin.", "2s"),
-        Field("skew-limit", While(1e-6, FARTHEST_S),
+        Field("lead", DurationField(0.0, FARTHEST_S), "How long after the last READY all begin.", "2s"),
+        Field("skew-limit", DurationField(1e-6, FARTHEST_S),
               "How far apart two agents may begin at worst, for all that is known of their clocks.", "50ms"),
-        Field("ready-within", While(0.01, FARTHEST_S), "How long an agent may take to be READY.", "10s"),
-        Field("lost-after", While(1.0, FARTHEST_S),
+        Field("ready-within", DurationField(0.01, FARTHEST_S),
+              "How long an agent may take to be READY.", "10s"),
+        Field("lost-after", DurationField(1.0, FARTHEST_S),
               "How long an agent may leave a ping unanswered before it is lost.", "20s"),
-        Field("thresholds", MapOf(Number(0.0, HIGHEST), "threshold", "[a-z0-9_]+", keys=NAMES),
+        Field("thresholds", MapOf(NumberField(0.0, HIGHEST), "threshold", "[a-z0-9_]+", keys=NAMES),
               "Limits that the result has to keep: p99_ms and the like, error_share, rate.",
               "{p99_ms: 250, error_share: 0.01, rate: 900}"),
     ),
@@ -183,11 +186,11 @@ WORKLOAD_FILE = Object(
 
 def read_workload(text: str, file: str = "workload.yml", agents: Sequence[str] = ()) -> WorkloadSpec:
     """The workload in a file; raises with everything that is wrong with it."""
-    faults = Faults(file, page=PAGE, error=InvalidWorkload)
+    faults = FileFaults(file, page=PAGE, error=InvalidWorkload)
     node = compose(text, faults)
     if node is None:
         if not faults.found:
-            faults.add(Place(1, 1), "the file is empty")
+            faults.add(FilePosition(1, 1), "the file is empty")
         raise faults.refusal()
     found: WorkloadFile = WORKLOAD_FILE.read(node, faults)
     faults.refuse_if_any()

@@ -116,7 +116,7 @@ HEARD: dict[str, str] = {
 """What a run notes of a job that says so."""
 
 
-class Happened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ChangeTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When a change has happened, as far as a forge says so: events do not arrive in order."""
 
     at: datetime | None = None
@@ -155,7 +155,7 @@ class RunBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     """It ended although something of it had not."""
     terms: ForkTerms | None = None
     """What becomes of a change from a fork, as its trigger says; None: the defaults."""
-    happened: Happened | None = None
+    happened: ChangeTime | None = None
     """None: when it was submitted."""
     claimed: bool = False
     """A submitter names the repository and the ref, so secrets and environments do not count on them."""

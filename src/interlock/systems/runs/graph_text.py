@@ -105,7 +105,7 @@ LEAST_ROOM = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LineSegment:
     """A stretch of a drawn line, and the job that it is about; none for lines between jobs."""
 
     text: str
@@ -121,7 +121,7 @@ class Net:
     targets: tuple[Spot, ...]
 
 
-def draw_text(graph: RunGraph, width: int, note: Callable[[Node], str]) -> list[list[Piece]]:
+def draw_text(graph: RunGraph, width: int, note: Callable[[Node], str]) -> list[list[LineSegment]]:
     """The graph in lines no wider than `width`, where that is possible; `note` is said beside a job."""
     labels = {node.name: _label(node, note) for node in graph.nodes}
     layers = layers_of(graph)
@@ -198,14 +198,14 @@ class _Drawing:
             reached = {row for row, column in self._canvas.followed((here[source], begin)) if column == end}
             self.is_true = self.is_true and reached == meant
 
-    def lines(self) -> list[list[Piece]]:
+    def lines(self) -> list[list[LineSegment]]:
         """What was drawn, from the top down."""
         spots = (*self._canvas.across, *self._canvas.along, *self._texts)
         bottom = max((row for row, _ in spots), default=-1)
         return [self._line(row) for row in range(bottom + 1)]
 
-    def _line(self, row: int) -> list[Piece]:
-        pieces: list[Piece] = []
+    def _line(self, row: int) -> list[LineSegment]:
+        pieces: list[LineSegment] = []
         column, between = 0, ""
         while column < self.width:
             name = self._texts.get((row, column))
@@ -213,9 +213,9 @@ class _Drawing:
                 between += self._canvas.character((row, column))
                 column += 1
             else:
-                pieces += [Piece(between), Piece(self._labels[name], self._nodes[name])]
+                pieces += [LineSegment(between), LineSegment(self._labels[name], self._nodes[name])]
                 between, column = "", column + len(self._labels[name])
-        return [piece for piece in (*pieces, Piece(between.rstrip())) if piece.text]
+        return [piece for piece in (*pieces, LineSegment(between.rstrip())) if piece.text]
 
 
 def _label(node: Node, note: Callable[[Node], str]) -> str:
@@ -236,7 +236,7 @@ def _rows(layers: Layers, *, apart: bool) -> list[dict[Spot, int]]:
     ]
 
 
-def _listed(graph: RunGraph, labels: Mapping[str, str], width: int) -> list[list[Piece]]:
+def _listed(graph: RunGraph, labels: Mapping[str, str], width: int) -> list[list[LineSegment]]:
     needs = drawn_needs(graph)
     lines = []
     for node in graph.nodes:
@@ -244,5 +244,5 @@ def _listed(graph: RunGraph, labels: Mapping[str, str], width: int) -> list[list
         rest = f"  ← {', '.join(needs[node.name])}" if needs[node.name] else ""
         room = max(0, width - len(label))
         cut = rest if len(rest) <= room else f"{rest[: max(0, room - 1)]}…"
-        lines.append([Piece(label, node), *([Piece(cut)] if rest and room >= LEAST_ROOM else [])])
+        lines.append([LineSegment(label, node), *([LineSegment(cut)] if rest and room >= LEAST_ROOM else [])])
     return lines

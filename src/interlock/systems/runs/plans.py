@@ -54,7 +54,7 @@ PLAN = WriteOnce(
 )
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PlanPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The body of a piece."""
 
     first: int = 0
@@ -67,7 +67,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     skipped: tuple[SkippedJob, ...] = ()
 
 
-_DECODER = msgspec.json.Decoder(Piece)
+_DECODER = msgspec.json.Decoder(PlanPiece)
 
 
 class PlanGraph(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ class PlanGraph(msgspec.Struct, frozen=True):
         return reached
 
 
-def plan_graph(pieces: Sequence[Piece]) -> PlanGraph:
+def plan_graph(pieces: Sequence[PlanPiece]) -> PlanGraph:
     """The graph of a plan that was checked."""
     jobs = [job for piece in pieces for job in piece.jobs]
     places = {job.name: place for place, job in enumerate(jobs)}
@@ -120,12 +120,12 @@ def plan_graph(pieces: Sequence[Piece]) -> PlanGraph:
     )
 
 
-def pieces_of(plan: Plan, ids: Sequence[str], carried: frozenset[int] = frozenset()) -> list[Piece]:
+def pieces_of(plan: Plan, ids: Sequence[str], carried: frozenset[int] = frozenset()) -> list[PlanPiece]:
     """The plan in pieces, each small enough for a record."""
     pieces = []
     for first, last in _cuts(plan.jobs):
         pieces.append(
-            Piece(
+            PlanPiece(
                 first=first,
                 jobs=plan.jobs[first:last],
                 ids=tuple(ids[first:last]),
@@ -134,8 +134,8 @@ def pieces_of(plan: Plan, ids: Sequence[str], carried: frozenset[int] = frozense
         )
     for first in range(0, len(plan.skipped), SKIPPED_PIECE):
         skipped = plan.skipped[first : first + SKIPPED_PIECE]
-        pieces.append(Piece(first=len(plan.jobs), skipped=skipped))
-    return pieces or [Piece()]  # a plan of nothing is a plan
+        pieces.append(PlanPiece(first=len(plan.jobs), skipped=skipped))
+    return pieces or [PlanPiece()]  # a plan of nothing is a plan
 
 
 def _cuts(jobs: Sequence[PlannedJob]) -> Iterator[tuple[int, int]]:
@@ -150,7 +150,7 @@ def _cuts(jobs: Sequence[PlannedJob]) -> Iterator[tuple[int, int]]:
         yield first, len(jobs)
 
 
-def piece_change(run_id: str, number: int, piece: Piece, *, mark: str, actor: str) -> Change:
+def piece_change(run_id: str, number: int, piece: PlanPiece, *, mark: str, actor: str) -> Change:
     """A piece, to be committed with the run that it belongs to."""
     name, body = piece_key(run_id, number).id, msgspec.json.encode(piece)
     return PLAN.change(name, body, settle=False, parent=run_id, actor=actor, mark=mark)
@@ -190,7 +190,7 @@ class Plans:
         self._graphs: OrderedDict[str, PlanGraph] = OrderedDict()
         self._jobs = 0
 
-    async def pieces(self, run_id: str, number: int) -> list[Piece] | None:
+    async def pieces(self, run_id: str, number: int) -> list[PlanPiece] | None:
         """All pieces of a plan; None when some of them are not there any more."""
         records = await self.records(run_id, number)
         return [_DECODER.decode(each.body) for each in records] if len(records) == number else None
@@ -202,7 +202,7 @@ class Plans:
         found = await self._store().load([piece_key(run_id, each) for each in range(number)])
         return [each for each in found if each is not None]
 
-    async def some(self, run_id: str, numbers: Sequence[int]) -> dict[int, Piece]:
+    async def some(self, run_id: str, numbers: Sequence[int]) -> dict[int, PlanPiece]:
         """Some pieces, by their numbers."""
         found = await self._store().load([piece_key(run_id, number) for number in numbers])
         return {

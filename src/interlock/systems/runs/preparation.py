@@ -43,7 +43,7 @@ from interlock.systems.runs.plan_validation import (
     check_plan,
 )
 from interlock.systems.runs.planning import Planner, PlanRequest
-from interlock.systems.runs.plans import Piece, PlanGraph, Plans, piece_change, pieces_of, plan_graph
+from interlock.systems.runs.plans import PlanGraph, PlanPiece, Plans, piece_change, pieces_of, plan_graph
 from interlock.systems.runs.reconciler import RunCommit, RunReconciler, run_commit_of
 from interlock.wire.runs import AwaitedApproval, Plan, RerunPreview
 
@@ -94,7 +94,7 @@ def preview_of(run_id: str, graph: PlanGraph, kept: frozenset[int]) -> RerunPrev
     )
 
 
-def plan_of(pieces: Sequence[Piece], body: RunBody) -> Plan:
+def plan_of(pieces: Sequence[PlanPiece], body: RunBody) -> Plan:
     """The plan of a run, put together again."""
     return Plan(
         jobs=tuple(job for piece in pieces for job in piece.jobs),
@@ -246,7 +246,7 @@ class RunPreparation:
         self,
         run_id: str,
         graph: PlanGraph,
-        pieces: Sequence[Piece] = (),
+        pieces: Sequence[PlanPiece] = (),
         plan: Plan | None = None,
         *,
         awaits: AwaitedApproval | None,

@@ -53,7 +53,7 @@ from interlock.systems.orchestrator.submission import new_job, release
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plan_validation import confined, origin_of, spec_of
-from interlock.systems.runs.plans import PIECE, Piece, PlanGraph, Plans, piece_key, renamed_piece
+from interlock.systems.runs.plans import PIECE, PlanGraph, PlanPiece, Plans, piece_key, renamed_piece
 
 ORDERS = "run.orders"
 """The topic under which runs give orders to their jobs."""
@@ -63,7 +63,7 @@ PATIENCE_S = 60.0
 HOLD, RELEASE, STOP = "hold", "release", "stop"
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What becomes of some jobs of a run."""
 
     run_id: str
@@ -76,9 +76,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Nobody can have made them yet, unless this is a repeat."""
 
 
-def orders_of(draft: RunAggregate) -> list[Order]:
+def orders_of(draft: RunAggregate) -> list[JobOrder]:
     """What the draft wants of its jobs, in portions of which each is soon done."""
-    orders: list[Order] = []
+    orders: list[JobOrder] = []
     new = draft.has_entered((run.QUEUED,))
     for what, places in ((HOLD, draft.hold), (RELEASE, draft.release)):
         orders += _portions(draft, what, places, new=new)
@@ -87,7 +87,7 @@ def orders_of(draft: RunAggregate) -> list[Order]:
     return orders
 
 
-def order_change(order: Order, name: str, now: datetime, mark: str, *, taken: bool) -> Change:
+def order_change(order: JobOrder, name: str, now: datetime, mark: str, *, taken: bool) -> Change:
     """The order as a message; who carries it out at once has taken it."""
     until = now + timedelta(seconds=PATIENCE_S) if taken else None
     return outgoing(name, ORDERS, msgspec.json.encode(order), now, mark=mark, taken_until=until)
@@ -95,11 +95,11 @@ def order_change(order: Order, name: str, now: datetime, mark: str, *, taken: bo
 
 def _portions(
     draft: RunAggregate, what: str, places: Sequence[int], *, why: str = "", new: bool = False
-) -> Iterator[Order]:
+) -> Iterator[JobOrder]:
     graph = draft.graph
     cut = graph.piece_of if graph is not None else partial(_by_number)
     for _, some in groupby(sorted(places), cut):
-        yield Order(
+        yield JobOrder(
             run_id=draft.id, pieces=draft.body.pieces, what=what, places=tuple(some), why=why, new=new
         )
 
@@ -118,7 +118,7 @@ class JobSource(msgspec.Struct, frozen=True):
 
     body: RunBody
     graph: PlanGraph
-    pieces: dict[int, Piece]
+    pieces: dict[int, PlanPiece]
 
 
 class JobMatch(Enum):
@@ -143,7 +143,7 @@ class Orders:
         self._plans = plans
         self._settings = settings
 
-    async def carry_out(self, order: Order) -> None:
+    async def carry_out(self, order: JobOrder) -> None:
         """Make it so; safe to repeat."""
         graph = await self._plans.graph(order.run_id, order.pieces)
         if graph is None:
@@ -158,7 +158,7 @@ class Orders:
             again = msgspec.structs.replace(order, places=tuple(taken), new=False)
             await self.carry_out(again)
 
-    async def _making(self, order: Order, graph: PlanGraph, places: Sequence[int]) -> JobSource | None:
+    async def _making(self, order: JobOrder, graph: PlanGraph, places: Sequence[int]) -> JobSource | None:
         (record,) = await self._engine.store.load([Key(RUN.name, order.run_id)])
         if record is None:
             return None
@@ -167,7 +167,7 @@ class Orders:
         return JobSource(decode_run(record.body), graph, pieces)
 
     async def _apply(
-        self, order: Order, graph: PlanGraph, places: Sequence[int], making: JobSource | None
+        self, order: JobOrder, graph: PlanGraph, places: Sequence[int], making: JobSource | None
     ) -> dict[int, JobMatch]:
         """By place, as what each job was found; and then it is as it was ordered."""
         items = [
@@ -187,7 +187,7 @@ class Orders:
 
     def _decide(
         self,
-        order: Order,
+        order: JobOrder,
         place: int,
         making: JobSource | None,
         record: Record | None,
@@ -226,7 +226,9 @@ class Orders:
             await self._engine.apply([key], decide)
         self._plans.forget(run_id)
 
-    def _made(self, order: Order, place: int, making: JobSource | None, now: datetime) -> JobAggregate | None:
+    def _made(
+        self, order: JobOrder, place: int, making: JobSource | None, now: datetime
+    ) -> JobAggregate | None:
         piece = making.pieces.get(making.graph.piece_of(place)) if making is not None else None
         if making is None or piece is None:
             return None
@@ -245,7 +247,7 @@ class Orders:
         return new_job(job_spec, job_id, now, self._settings, run=part, origin=origin, held=held)
 
 
-def decide_order(order: Order, draft: JobAggregate) -> None:
+def decide_order(order: JobOrder, draft: JobAggregate) -> None:
     """What an order makes of a job. Pure; where it was followed before, nothing."""
     if order.what == RELEASE:
         release(draft)
@@ -271,7 +273,7 @@ class RunCommit(msgspec.Struct, frozen=True):
     """A commit, and the orders in it that whoever commits it carries out at once."""
 
     commit: Commit
-    orders: tuple[tuple[Order, Change], ...] = ()
+    orders: tuple[tuple[JobOrder, Change], ...] = ()
     mentioned: str = ""
     """The id of the run, when it is worth a mention that it is on its way."""
     decided: bool = False
@@ -411,7 +413,7 @@ class RunReconciler:
         """Carry out orders that nobody has carried out yet; answers how many."""
         taken = await take_all(self._engine.store, (ORDERS,), timedelta(seconds=PATIENCE_S), limit=limit)
         for record in taken:
-            await self._follow(msgspec.json.decode(_payload(record), type=Order), record)
+            await self._follow(msgspec.json.decode(_payload(record), type=JobOrder), record)
         return len(taken)
 
     async def carry_out(self, prepared: RunCommit, at: datetime) -> None:
@@ -423,7 +425,7 @@ class RunReconciler:
         for order, change in prepared.orders:
             await self._follow(order, record_after(change, None, at))
 
-    async def _follow(self, order: Order, record: Record) -> None:
+    async def _follow(self, order: JobOrder, record: Record) -> None:
         try:
             await self._orders.carry_out(order)
         except asyncio.CancelledError:

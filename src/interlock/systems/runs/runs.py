@@ -26,12 +26,12 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.notifications import RunsNotified
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
-from interlock.systems.runs.body import Happened, RunBody, decode_run, group_of, query_of
+from interlock.systems.runs.body import ChangeTime, RunBody, decode_run, group_of, query_of
 from interlock.systems.runs.cancellation import DECLINED, RunCancellation, decide_approval, existing_run
 from interlock.systems.runs.failure_analysis import FailureAnalyser, FlakyJobs, signs_of
 from interlock.systems.runs.plan_validation import FORK, check_run
 from interlock.systems.runs.planning import Historian, Planner
-from interlock.systems.runs.plans import Piece, Plans, piece_change, pieces_of, plan_graph
+from interlock.systems.runs.plans import PlanPiece, Plans, piece_change, pieces_of, plan_graph
 from interlock.systems.runs.preparation import (
     WORKFLOW,
     RunPreparation,
@@ -190,7 +190,7 @@ class RunOrigin(msgspec.Struct, frozen=True):
     terms: ForkTerms | None = None
     claimed: bool = False
     approvals: tuple[Approval, ...] = ()
-    happened: Happened | None = None
+    happened: ChangeTime | None = None
 
 
 class Runs:
@@ -234,7 +234,7 @@ class Runs:
         remember_s: float | None = None,
         terms: ForkTerms | None = None,
         claimed: bool = False,
-        happened: Happened | None = None,
+        happened: ChangeTime | None = None,
     ) -> RunView:
         """A new run, or the one that an earlier request with this id has made.
 
@@ -262,7 +262,7 @@ class Runs:
     ) -> RunView:
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             run_id, mark = self._ids.draw(now), self.engine.mark()
-            pieces: list[Piece] = []
+            pieces: list[PlanPiece] = []
             body = RunBody(
                 spec=msgspec.structs.replace(spec, plan=None),
                 group=group_of(spec),
@@ -386,7 +386,7 @@ class Runs:
             carried = {place: graph.ids[place] for place in carried_over(run_id, body, graph, which, job)}
         # A fork's commit that was approved stays so; to deploy once more is approved once more.
         approvals = tuple(each for each in body.approvals if each.reason == FORK)
-        happened = body.happened or Happened()
+        happened = body.happened or ChangeTime()
         if happened.at is None:
             happened = msgspec.structs.replace(happened, at=record.created_at)
         again = RunOrigin(run_id, plan, carried, body.terms, body.claimed, approvals, happened)
@@ -475,7 +475,7 @@ class Runs:
         told = explain(record, graph, found, now, lacks)
         return await self.analyser.explained(await self.reporting.explained(told))
 
-    async def _job_views(self, record: Record, pieces: Sequence[Piece]) -> list[RunJobView]:
+    async def _job_views(self, record: Record, pieces: Sequence[PlanPiece]) -> list[RunJobView]:
         found = await self._jobs_named([name for piece in pieces for name in piece.ids])
         return job_views(decode_run(record.body), pieces, found)
 

@@ -42,7 +42,7 @@ class Ignored(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event that may be a reason for a run."""
 
     source: Source
@@ -115,7 +115,7 @@ class _Any(msgspec.Struct):
     """Whatever else it is, it is an object."""
 
 
-def read_event(event: str, body: bytes) -> Change | Ignored:
+def read_event(event: str, body: bytes) -> ChangeEvent | Ignored:
     """What the event called so in X-GitHub-Event says."""
     match event:
         case "push":
@@ -133,7 +133,7 @@ def read_event(event: str, body: bytes) -> Change | Ignored:
             return Ignored(f"the event {event[:100]} starts no run; push and pull_request do")
 
 
-def _of_push(push: _Push) -> Change | Ignored:
+def _of_push(push: _Push) -> ChangeEvent | Ignored:
     _check(push.repository.full_name, push.ref, push.before, push.after)
     if push.deleted or _is_none(push.after):
         return Ignored(f"{push.ref} was deleted")
@@ -141,7 +141,7 @@ def _of_push(push: _Push) -> Change | Ignored:
     head = push.head_commit
     sha = head.id if head is not None and head.id and push.ref.startswith("refs/tags/") else push.after
     _check_sha(sha)
-    return Change(
+    return ChangeEvent(
         source=Source(
             repository=push.repository.full_name,
             ref=push.ref,
@@ -157,14 +157,14 @@ def _of_push(push: _Push) -> Change | Ignored:
     )
 
 
-def _of_pull_request(event: _PullRequestEvent) -> Change | Ignored:
+def _of_pull_request(event: _PullRequestEvent) -> ChangeEvent | Ignored:
     asked, number = event.pull_request, event.number
     if event.action not in ACTIONS:
         return Ignored(f"{event.action[:100]} changes nothing that would have to be evaluated")
     if not 0 < number < 2**53:
         raise _github_misfit("number is no number of a pull request")
     _check(event.repository.full_name, f"refs/pull/{number}/head", asked.base.sha, asked.head.sha)
-    return Change(
+    return ChangeEvent(
         source=Source(
             repository=event.repository.full_name,
             ref=f"refs/pull/{number}/head",
@@ -272,7 +272,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     labels: tuple[str, ...] = ()
     priority: int = 0
 
-    def of(self, change: Change) -> RunSpec:
+    def of(self, change: ChangeEvent) -> RunSpec:
         """The run that evaluates a change."""
         return RunSpec(
             workflow=self.workflow,
@@ -302,7 +302,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     fork_queue: str = ForkTerms().queue
     fork_labels: tuple[str, ...] = ()
 
-    def terms(self, change: Change) -> ForkTerms:
+    def terms(self, change: ChangeEvent) -> ForkTerms:
         """What becomes of a change from a fork.
 
         Who has written it and who has sent the event must both be trusted: to reopen the pull request of a
@@ -313,7 +313,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         approval = self.forks != "trust" and not known
         return ForkTerms(approval=approval, queue=self.fork_queue, labels=self.fork_labels)
 
-    def fits(self, change: Change) -> bool:
+    def fits(self, change: ChangeEvent) -> bool:
         """Whether the change is one of those."""
         source = change.source
         return (
@@ -346,7 +346,7 @@ class TriggerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = MAX_BODY_BYTES
 
 
-def rule_for(change: Change, rules: Iterable[Rule]) -> Rule | Ignored:
+def rule_for(change: ChangeEvent, rules: Iterable[Rule]) -> Rule | Ignored:
     """The first rule that fits a change."""
     for rule in rules:
         if rule.fits(change):

@@ -20,10 +20,10 @@ import msgspec
 
 from interlock.engine.clock import Clock
 from interlock.errors import RequestIdReused
-from interlock.systems.runs.body import Happened
+from interlock.systems.runs.body import ChangeTime
 from interlock.systems.runs.runs import Runs
 from interlock.systems.runs.trigger_events import (
-    Change,
+    ChangeEvent,
     Ignored,
     TriggerSettings,
     read_event,
@@ -58,7 +58,7 @@ class SubmitsRuns(Protocol):
         actor: str,
         remember_s: float,
         terms: ForkTerms | None,
-        happened: Happened | None,
+        happened: ChangeTime | None,
     ) -> str:
         """The id of the one run that was submitted under the request id, now or earlier."""
         ...
@@ -86,7 +86,7 @@ class Triggers:
         if isinstance(rule, Ignored):
             return Receipt(accepted=False, reason=rule.reason)
         actor, terms = f"github:{change.source.actor}", rule.terms(change)
-        happened = Happened(at=change.at, before=change.before)
+        happened = ChangeTime(at=change.at, before=change.before)
         return await self._submitted(rule.run.of(change), key_of(change), actor, terms, happened)
 
     async def generic(self, name: str, headers: Mapping[str, str], body: bytes) -> Receipt:
@@ -107,7 +107,7 @@ class Triggers:
         key: str,
         actor: str,
         terms: ForkTerms | None = None,
-        happened: Happened | None = None,
+        happened: ChangeTime | None = None,
     ) -> Receipt:
         run_id = await self._runs.submit_once(
             spec, request_id=key, actor=actor, remember_s=REMEMBERED_S, terms=terms, happened=happened
@@ -115,7 +115,7 @@ class Triggers:
         return Receipt(accepted=True, run_id=run_id)
 
 
-def key_of(change: Change) -> str:
+def key_of(change: ChangeEvent) -> str:
     """What tells one change from every other; two deliveries about one change have the same."""
     source = change.source
     return _digest(
@@ -155,7 +155,7 @@ class IdempotentSubmitter:
         actor: str,
         remember_s: float,
         terms: ForkTerms | None = None,
-        happened: Happened | None = None,
+        happened: ChangeTime | None = None,
     ) -> str:
         """The id of the one run that was submitted under the request id, now or earlier.
 

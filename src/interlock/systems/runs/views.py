@@ -29,7 +29,7 @@ from interlock.systems.orchestrator.views import failure_view
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plan_validation import confined
-from interlock.systems.runs.plans import Piece, PlanGraph
+from interlock.systems.runs.plans import PlanGraph, PlanPiece
 from interlock.text import counted
 from interlock.wire.runs import (
     HeldTo,
@@ -105,7 +105,7 @@ def _confirmed_dead(state: RunState, body: RunBody) -> bool | None:
     return True if stopped and not body.left and body.states else None
 
 
-def job_views(body: RunBody, pieces: Iterable[Piece], found: Mapping[str, Record]) -> list[RunJobView]:
+def job_views(body: RunBody, pieces: Iterable[PlanPiece], found: Mapping[str, Record]) -> list[RunJobView]:
     """The jobs of these pieces, in the order of the plan."""
     return [
         _job_view(body, piece, place, found.get(piece.ids[place - piece.first]))
@@ -114,7 +114,7 @@ def job_views(body: RunBody, pieces: Iterable[Piece], found: Mapping[str, Record
     ]
 
 
-def _job_view(body: RunBody, piece: Piece, place: int, record: Record | None) -> RunJobView:
+def _job_view(body: RunBody, piece: PlanPiece, place: int, record: Record | None) -> RunJobView:
     planned, job_id = piece.jobs[place - piece.first], piece.ids[place - piece.first]
     if body.terms is not None:
         planned = confined(planned, body)

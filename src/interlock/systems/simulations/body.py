@@ -228,7 +228,7 @@ PAGE = 200
 MAX_SCANNED = 10_000
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundSimulations(msgspec.Struct, frozen=True):
     """Simulations with their pulses, newest first."""
 
     pairs: list[tuple[Record, Record | None]]
@@ -255,7 +255,7 @@ def query_of(wanted: SimulationFilter, cursor: str, limit: int) -> Query:
     )
 
 
-async def found(store: Store, wanted: SimulationFilter, *, cursor: str, limit: int) -> Found:
+async def found(store: Store, wanted: SimulationFilter, *, cursor: str, limit: int) -> FoundSimulations:
     """Up to `limit` simulations that match."""
     records: list[Record] = []
     scanned, text = 0, wanted.text.casefold()
@@ -272,7 +272,7 @@ async def found(store: Store, wanted: SimulationFilter, *, cursor: str, limit: i
         cursor = following
         early = scanned >= MAX_SCANNED or len(page.records) < size
         if not cursor or len(records) >= limit or early:
-            return Found(await with_pulses(store, records), cursor, bool(cursor) and early)
+            return FoundSimulations(await with_pulses(store, records), cursor, bool(cursor) and early)
 
 
 async def with_pulses(store: Store, records: Sequence[Record]) -> list[tuple[Record, Record | None]]:

@@ -32,7 +32,7 @@ from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.systems.simulations.body import (
     BEATING,
     PULSE,
-    Found,
+    FoundSimulations,
     decode_pulse,
     found,
     metrics_of,
@@ -220,7 +220,7 @@ class SimulationManager(SimulationReconciler):
         self, wanted: SimulationFilter = EVERYTHING, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[SimulationView], str]:
         """A page of simulations, newest first, and the cursor of the next one."""
-        page: Found = await found(self.engine.store, wanted, cursor=cursor, limit=limit)
+        page: FoundSimulations = await found(self.engine.store, wanted, cursor=cursor, limit=limit)
         return [await self._view(*pair) for pair in page.pairs], page.cursor
 
     async def count(self, wanted: SimulationFilter = EVERYTHING, *, cap: int = 10_000) -> Count:

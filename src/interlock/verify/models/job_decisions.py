@@ -43,7 +43,7 @@ from interlock.systems.orchestrator.runner_messages import (
 )
 from interlock.systems.orchestrator.submission import alike, new_job
 from interlock.systems.orchestrator.tokens import Token, token_for
-from interlock.systems.runs.reconciler import RELEASE, STOP, Order, decide_order
+from interlock.systems.runs.reconciler import RELEASE, STOP, JobOrder, decide_order
 from interlock.verify.model_checker import bit
 from interlock.verify.models import job_judge
 from interlock.verify.models.job_judge import Taken, look_at
@@ -218,7 +218,7 @@ class Deciding:
         batch = group.batch(names, NOW, self._settings, mark=MARK, actor="user")
         return self._alike(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
 
-    def follow(self, value: int, number: int, order: Order) -> Entry:
+    def follow(self, value: int, number: int, order: JobOrder) -> Entry:
         """What an order of its run makes of a job; where there is none yet, it is made first."""
         key = (value, -100 - 10 * ORDERED.index((order.what, order.why)) - number)
         return self.entries.get(key) or self._keep(key, self._follow(value, number, order))
@@ -340,7 +340,7 @@ class Deciding:
         commit = commit_of(draft, mark=MARK, actor="user")
         return self._committed(value, commit, self._job_of[value], cause="user")
 
-    def _follow(self, value: int, number: int, order: Order) -> Entry:
+    def _follow(self, value: int, number: int, order: JobOrder) -> Entry:
         draft = (
             JobAggregate.of(self._record(value), NOW, self._settings)
             if value != ABSENT

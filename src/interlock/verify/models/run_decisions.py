@@ -25,7 +25,7 @@ from interlock.systems.runs.reconciler import (
     ORDERS,
     RELEASE,
     STOP,
-    Order,
+    JobOrder,
     apply_job_changes,
     fire_deadlines,
     run_commit_of,
@@ -305,5 +305,5 @@ def _commit(draft: RunAggregate) -> Commit:
 def _orders(commit: Commit) -> list[tuple[int, str, str]]:
     """What the run wants of its jobs, one by one."""
     letters = [change for change in commit.changes if change.kind == MESSAGE.name and change.queue == ORDERS]
-    orders = [message_in(letter, Order) for letter in letters]
+    orders = [message_in(letter, JobOrder) for letter in letters]
     return [(place, order.what, order.why) for order in orders for place in order.places]

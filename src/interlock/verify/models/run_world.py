@@ -9,7 +9,7 @@ from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JobState
 from interlock.store.records import StepLine
 from interlock.systems.orchestrator.notifications import JobChanged
-from interlock.systems.runs.reconciler import RELEASE, STOP, Order
+from interlock.systems.runs.reconciler import RELEASE, STOP, JobOrder
 from interlock.verify.model_checker import (
     AIDED,
     Claim,
@@ -260,7 +260,7 @@ class RunWorld:
         """An order of the run reaches a job."""
         jobs, hands, net, orch, spare, number, wires, left = state
         what, why = ordered
-        order = Order(run_id=RUN_ID, pieces=1, what=what, places=(which,), why=why)
+        order = JobOrder(run_id=RUN_ID, pieces=1, what=what, places=(which,), why=why)
         entry = self.inner.deciding.follow(jobs[which], which, order)
         done = Done(what, which, 0, entry)
         if entry.wrong:

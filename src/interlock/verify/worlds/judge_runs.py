@@ -15,7 +15,7 @@ from interlock.lifecycles.run import RUN, RunState
 from interlock.store.records import Record
 from interlock.systems.orchestrator.body import JobBody
 from interlock.systems.runs.body import RunBody, decode_run
-from interlock.systems.runs.plans import PLAN, Piece
+from interlock.systems.runs.plans import PLAN, PlanPiece
 from interlock.verify.models.job_judge import ASKED_FOR, DONE_ONCE
 from interlock.verify.models.run_decisions import (
     APPROVED_FIRST,
@@ -51,7 +51,7 @@ class RunJudge:
         self._state_of = state_of
         """How a job stands or has ended; empty when nobody knows."""
         self._runs: dict[str, Planned] = {}
-        self._pieces: dict[str, dict[int, Piece]] = {}
+        self._pieces: dict[str, dict[int, PlanPiece]] = {}
         self._of: dict[int, str] = {}
         """The run of each wish."""
         self.asked: set[str] = set()
@@ -85,7 +85,7 @@ class RunJudge:
         if record.kind == RUN.name:
             self._run_written(record)
         elif record.kind == PLAN.name:
-            piece = msgspec.json.decode(record.body, type=Piece)
+            piece = msgspec.json.decode(record.body, type=PlanPiece)
             pieces = self._pieces.setdefault(record.parent or record.id.partition(".")[0], {})
             pieces[piece.first] = piece
 

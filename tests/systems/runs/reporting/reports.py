@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from interlock.systems.runs.reporting.report import Report, RunStatus
+from interlock.systems.runs.reporting.report import RunReport, RunStatus
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import RunJobView, RunView, Source
 
@@ -38,9 +38,11 @@ def failed_run(number: int = 1) -> RunView:
     return run_view(state="FAILED", outcome="FAILED", jobs=tuple(jobs), completed_at=NOW, started_at=NOW)
 
 
-def report(word: RunStatus = RunStatus.RUNNING, run: RunView | None = None) -> Report:
+def report(word: RunStatus = RunStatus.RUNNING, run: RunView | None = None) -> RunReport:
     """Something to tell."""
-    return Report(run=run or run_view(), word=word, at=NOW, url="https://ci.example.org/runs/r_0123456789ab")
+    return RunReport(
+        run=run or run_view(), word=word, at=NOW, url="https://ci.example.org/runs/r_0123456789ab"
+    )
 
 
 async def now() -> datetime:

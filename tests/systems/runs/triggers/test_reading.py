@@ -14,7 +14,7 @@ from tests.systems.runs.triggers.deliveries import FORK, HERE, NONE, A, B, pull_
 from interlock.systems.runs.trigger_events import (
     MAX_COMMITS,
     MAX_PATHS,
-    Change,
+    ChangeEvent,
     Evaluation,
     Hook,
     Ignored,
@@ -31,18 +31,18 @@ from interlock.wire.runs import RunSpec, Source
 CI = Rule(run=Evaluation(workflow="ci", labels=("linux",)))
 
 
-def read(event: str, payload: object) -> Change | Ignored:
+def read(event: str, payload: object) -> ChangeEvent | Ignored:
     return read_event(event, msgspec.json.encode(payload))
 
 
-def change(event: str, payload: object) -> Change:
+def change(event: str, payload: object) -> ChangeEvent:
     found = read(event, payload)
-    assert isinstance(found, Change)
+    assert isinstance(found, ChangeEvent)
     return found
 
 
 def test_a_push_says_what_was_changed_by_whom_and_since_when() -> None:
-    assert change("push", push()) == Change(
+    assert change("push", push()) == ChangeEvent(
         source=Source(
             repository="acme/shop",
             ref="refs/heads/main",

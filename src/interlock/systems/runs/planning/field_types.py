@@ -28,8 +28,8 @@ from interlock.systems.runs.planning.yaml_nodes import (
     BOOL,
     INT,
     NULL,
-    Faults,
-    Place,
+    FileFaults,
+    FilePosition,
     pairs,
     place_of,
     plain,
@@ -42,10 +42,10 @@ LONGEST_S = 366 * 86_400.0
 Schema = dict[str, Any]
 
 
-class Kind(Protocol):
+class FieldType(Protocol):
     """How a value is written."""
 
-    def read(self, node: Node, faults: Faults) -> Any:
+    def read(self, node: Node, faults: FileFaults) -> Any:
         """The value."""
         ...
 
@@ -55,7 +55,7 @@ class Kind(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedTemplate:
     """A template, and where it is in the file."""
 
     template: Template
@@ -71,7 +71,7 @@ class PlainText:
     one_of: tuple[str, ...] = ()
     most: int = 200
 
-    def read(self, node: Node, faults: Faults) -> str:
+    def read(self, node: Node, faults: FileFaults) -> str:
         """The text as it was written; a number is taken as its digits."""
         text = scalar_text(node, self.what, faults)
         if text is None:
@@ -99,18 +99,18 @@ class TemplateText:
     scope: Scope = Scope.MATRIX
     most: int = MAX_TEXT
 
-    def read(self, node: Node, faults: Faults) -> Placed:
+    def read(self, node: Node, faults: FileFaults) -> PlacedTemplate:
         """The text, understood."""
         text = scalar_text(node, "text", faults)
         if text is None or not isinstance(node, ScalarNode):
-            return Placed(literal(""), ScalarNode("", "", node.start_mark, node.end_mark))
+            return PlacedTemplate(literal(""), ScalarNode("", "", node.start_mark, node.end_mark))
         if len(text) > self.most or "\0" in text:
             faults.add(place_of(node), f"this is longer than {self.most:,} characters, or holds a zero byte")
         try:
-            return Placed(read_text(text, self.scope), node)
+            return PlacedTemplate(read_text(text, self.scope), node)
         except TemplateError as error:
             faults.add(inside(node, error.offset), error.sentence, allowed=error.allowed)
-            return Placed(literal(text), node)
+            return PlacedTemplate(literal(text), node)
 
     def schema(self) -> Schema:
         """Text."""
@@ -121,7 +121,7 @@ class TemplateText:
 class Flag:
     """Yes or no."""
 
-    def read(self, node: Node, faults: Faults) -> bool:
+    def read(self, node: Node, faults: FileFaults) -> bool:
         """True or false."""
         if not isinstance(node, ScalarNode) or node.tag != BOOL:
             faults.add(place_of(node), f"this has to be true or false, not {shape(node)}")
@@ -134,13 +134,13 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class WholeNumber:
     """A whole number."""
 
     least: int
     most: int
 
-    def read(self, node: Node, faults: Faults) -> int:
+    def read(self, node: Node, faults: FileFaults) -> int:
         """The number."""
         if isinstance(node, ScalarNode) and node.tag == INT and len(node.value) < 20:
             number = int(node.value)
@@ -161,7 +161,7 @@ class Count:
 class Duration:
     """A while: `90s`, `15m`, or a number of seconds."""
 
-    def read(self, node: Node, faults: Faults) -> float:
+    def read(self, node: Node, faults: FileFaults) -> float:
         """The seconds."""
         text = scalar_text(node, "a duration", faults) or ""
         try:
@@ -189,7 +189,7 @@ class Duration:
 class Pattern:
     """A pattern for branches, tags or paths."""
 
-    def read(self, node: Node, faults: Faults) -> str:
+    def read(self, node: Node, faults: FileFaults) -> str:
         """The pattern."""
         text = scalar_text(node, "a pattern", faults) or "*"
         if fault := fault_of(text):
@@ -206,14 +206,14 @@ class Need:
     """A job that another one needs."""
 
     name: str
-    place: Place
+    place: FilePosition
 
 
 @dataclass(frozen=True, slots=True)
 class NeededJob:
     """The name of a job."""
 
-    def read(self, node: Node, faults: Faults) -> Need:
+    def read(self, node: Node, faults: FileFaults) -> Need:
         """Which job, and where that is said."""
         text = scalar_text(node, "the name of a job", faults) or ""
         return Need(text, place_of(node))
@@ -227,7 +227,7 @@ class NeededJob:
 class If:
     """A condition."""
 
-    def read(self, node: Node, faults: Faults) -> tuple[Condition, Node]:
+    def read(self, node: Node, faults: FileFaults) -> tuple[Condition, Node]:
         """The condition, understood."""
         text = scalar_text(node, "a condition", faults) or "true"
         try:
@@ -248,7 +248,7 @@ class If:
 class AnyJson:
     """Whatever a task takes."""
 
-    def read(self, node: Node, faults: Faults) -> Any:
+    def read(self, node: Node, faults: FileFaults) -> Any:
         """As JSON."""
         return plain(node, faults)
 
@@ -257,7 +257,7 @@ class AnyJson:
         return {}
 
 
-def scalar_text(node: Node, what: str, faults: Faults) -> str | None:
+def scalar_text(node: Node, what: str, faults: FileFaults) -> str | None:
     """A scalar as it was written; None, with a fault, for anything else and for nothing."""
     if isinstance(node, ScalarNode) and node.tag != NULL:
         return str(node.value)
@@ -265,7 +265,7 @@ def scalar_text(node: Node, what: str, faults: Faults) -> str | None:
     return None
 
 
-def inside(node: Node, offset: int) -> Place:
+def inside(node: Node, offset: int) -> FilePosition:
     """The place of a character of a scalar: exact on the line on which a plain or quoted one begins."""
     place = place_of(node)
     style = getattr(node, "style", None)
@@ -291,10 +291,10 @@ def shape(node: Node) -> str:
 class Several:
     """One of a kind, or a list of them."""
 
-    kind: Kind
+    kind: FieldType
     most: int = 100
 
-    def read(self, node: Node, faults: Faults) -> tuple[Any, ...]:
+    def read(self, node: Node, faults: FileFaults) -> tuple[Any, ...]:
         """All of them."""
         if not isinstance(node, SequenceNode):
             return (self.kind.read(node, faults),)
@@ -313,10 +313,10 @@ class Several:
 class ListOf:
     """A list, of which at least one is there."""
 
-    kind: Kind
+    kind: FieldType
     most: int = 100
 
-    def read(self, node: Node, faults: Faults) -> tuple[Any, ...]:
+    def read(self, node: Node, faults: FileFaults) -> tuple[Any, ...]:
         """All of them."""
         if not isinstance(node, SequenceNode) or not 0 < len(node.value) <= self.most:
             faults.add(place_of(node), f"this has to be a list of 1 to {self.most:,}, not {shape(node)}")
@@ -332,14 +332,14 @@ class ListOf:
 class MapOf:
     """Names that the file chooses, each with a value of one kind."""
 
-    kind: Kind
+    kind: FieldType
     noun: str
     pattern: str
     most: int = 200
     keys: tuple[str, ...] = ()
     """The only ones there are, when they are not free."""
 
-    def read(self, node: Node, faults: Faults) -> dict[str, Any]:
+    def read(self, node: Node, faults: FileFaults) -> dict[str, Any]:
         """The values by their names."""
         if not isinstance(node, MappingNode) or len(node.value) > self.most:
             what = f"at most {self.most:,} names with their values"
@@ -370,14 +370,14 @@ class MapOf:
 class Either:
     """A short way of writing something beside the long one."""
 
-    long: Kind
+    long: FieldType
     """A mapping."""
-    short: Kind
+    short: FieldType
     """Anything else."""
     lengthen: Callable[[Any], Any]
     """What the short way stands for."""
 
-    def read(self, node: Node, faults: Faults) -> Any:
+    def read(self, node: Node, faults: FileFaults) -> Any:
         """Whichever it is."""
         if isinstance(node, MappingNode):
             return self.long.read(node, faults)
@@ -393,7 +393,7 @@ class Field:
     """One key of an object."""
 
     name: str
-    kind: Kind
+    kind: FieldType
     doc: str
     example: str = ""
     required: bool = False
@@ -418,7 +418,7 @@ class Object:
     elsewhere: Mapping[str, str] | None = None
     """Keys that other tools have: the one that is here instead, or what to do."""
 
-    def read(self, node: Node, faults: Faults) -> Any:
+    def read(self, node: Node, faults: FileFaults) -> Any:
         """The object; keys that nobody knows are faults."""
         place = place_of(node)
         if isinstance(node, ScalarNode) and node.tag == NULL and not self._required:
@@ -439,7 +439,7 @@ class Object:
         self._check(place, there, faults)
         return self.make(place=place, **values)
 
-    def _unknown(self, place: Place, key: str, known: Sequence[str], faults: Faults) -> None:
+    def _unknown(self, place: FilePosition, key: str, known: Sequence[str], faults: FileFaults) -> None:
         instead, noun = (self.elsewhere or {}).get(key), f"key of {self.noun}"
         if instead is None:
             faults.unknown(place, noun, key, known)
@@ -451,7 +451,7 @@ class Object:
     def _required(self) -> bool:
         return bool(self.exclusive) or any(field.required for field in self.fields)
 
-    def _check(self, place: Place, there: Sequence[str], faults: Faults) -> None:
+    def _check(self, place: FilePosition, there: Sequence[str], faults: FileFaults) -> None:
         for field in self.fields:
             if field.required and field.name not in there:
                 faults.add(place, f"{self.noun} needs {field.name}")

@@ -21,8 +21,8 @@ from typing import Any, TypeAlias
 from yaml.nodes import Node
 
 from interlock.systems.runs.planning.expressions import Condition
-from interlock.systems.runs.planning.field_types import Need, Placed
-from interlock.systems.runs.planning.yaml_nodes import Place
+from interlock.systems.runs.planning.field_types import Need, PlacedTemplate
+from interlock.systems.runs.planning.yaml_nodes import FilePosition
 
 MOST_COMBINATIONS = 1_000
 
@@ -84,7 +84,7 @@ def _agrees(one: Combination, entry: Combination) -> bool:
     return all(one.get(name) == value for name, value in entry.items())
 
 
-NOWHERE = Place(1, 1)
+NOWHERE = FilePosition(1, 1)
 """For what is not in the file."""
 
 
@@ -92,7 +92,7 @@ NOWHERE = Place(1, 1)
 class Trigger:
     """When an event starts the workflow."""
 
-    place: Place
+    place: FilePosition
     branches: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class Trigger:
 class On:
     """Which events start the workflow."""
 
-    place: Place = NOWHERE
+    place: FilePosition = NOWHERE
     push: Trigger | None = None
     pull_request: Trigger | None = None
     manual: Trigger | None = None
@@ -113,7 +113,7 @@ class On:
 class Input:
     """Something that can be given with a request."""
 
-    place: Place
+    place: FilePosition
     description: str = ""
     default: str = ""
     required: bool = False
@@ -124,16 +124,16 @@ class Input:
 class Concurrency:
     """Which runs a newer one supersedes."""
 
-    place: Place = NOWHERE
-    group: Placed | None = None
+    place: FilePosition = NOWHERE
+    group: PlacedTemplate | None = None
     cancel: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class WorkflowRetry:
     """How often one class of failure is tried again."""
 
-    place: Place
+    place: FilePosition
     retries: int = 0
     first_pause: float | None = None
     factor: int | None = None
@@ -141,74 +141,74 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class WorkflowStep:
     """One command."""
 
-    place: Place
-    run: Placed | None = None
-    name: Placed | None = None
-    env: Mapping[str, Placed] = field(default_factory=dict)
-    workdir: Placed | None = None
+    place: FilePosition
+    run: PlacedTemplate | None = None
+    name: PlacedTemplate | None = None
+    env: Mapping[str, PlacedTemplate] = field(default_factory=dict)
+    workdir: PlacedTemplate | None = None
     timeout: float | None = None
     continue_on_error: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
+class WorkflowArtifact:
     """Files that are kept when the job has ended."""
 
-    place: Place
-    name: Placed | None = None
-    path: tuple[Placed, ...] = ()
+    place: FilePosition
+    name: PlacedTemplate | None = None
+    path: tuple[PlacedTemplate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
+class WorkflowCache:
     """Files that are kept for later jobs."""
 
-    place: Place
-    key: Placed | None = None
-    path: tuple[Placed, ...] = ()
-    files: tuple[Placed, ...] = ()
-    restore_keys: tuple[Placed, ...] = ()
+    place: FilePosition
+    key: PlacedTemplate | None = None
+    path: tuple[PlacedTemplate, ...] = ()
+    files: tuple[PlacedTemplate, ...] = ()
+    restore_keys: tuple[PlacedTemplate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
     """What a job has when it does not say otherwise."""
 
-    place: Place = NOWHERE
-    runs_on: tuple[Placed, ...] | None = None
-    queue: Placed | None = None
+    place: FilePosition = NOWHERE
+    runs_on: tuple[PlacedTemplate, ...] | None = None
+    queue: PlacedTemplate | None = None
     priority: int | None = None
-    workdir: Placed | None = None
+    workdir: PlacedTemplate | None = None
     checkout: bool | None = None
     checkout_secret: str | None = None
     timeout: float | None = None
     job_timeout: float | None = None
     retries: int | None = None
-    retry: Mapping[str, Retry] | None = None
+    retry: Mapping[str, WorkflowRetry] | None = None
     losses: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job(Defaults):
+class WorkflowJob(Defaults):
     """One job, or with a matrix several."""
 
     needs: tuple[Need, ...] = ()
     after: tuple[Need, ...] = ()
     condition: tuple[Condition, Node] | None = None
     matrix: Matrix | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[WorkflowStep, ...] = ()
     task: str = ""
     input: Any = None
-    env: Mapping[str, Placed] = field(default_factory=dict)
+    env: Mapping[str, PlacedTemplate] = field(default_factory=dict)
     optional: bool = False
     shards: int = 1
     secrets: tuple[str, ...] = ()
     environment: str = ""
-    artifacts: tuple[Artifact, ...] = ()
-    cache: tuple[Cache, ...] = ()
+    artifacts: tuple[WorkflowArtifact, ...] = ()
+    cache: tuple[WorkflowCache, ...] = ()
 
     @property
     def waits_for(self) -> tuple[Need, ...]:
@@ -220,13 +220,13 @@ class Job(Defaults):
 class WorkflowFile:
     """A whole file, as it was written."""
 
-    place: Place
+    place: FilePosition
     name: str = ""
     on: On | None = None
     inputs: Mapping[str, Input] = field(default_factory=dict)
     concurrency: Concurrency | None = None
-    env: Mapping[str, Placed] = field(default_factory=dict)
+    env: Mapping[str, PlacedTemplate] = field(default_factory=dict)
     defaults: Defaults = Defaults()
     timeout: float | None = None
     fail_fast: bool = True
-    jobs: Mapping[str, Job] = field(default_factory=dict)
+    jobs: Mapping[str, WorkflowJob] = field(default_factory=dict)

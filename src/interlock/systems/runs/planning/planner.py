@@ -17,16 +17,16 @@ from interlock.systems.runs.planning.expressions import (
     matching,
     tag_of,
 )
-from interlock.systems.runs.planning.field_types import Placed
+from interlock.systems.runs.planning.field_types import PlacedTemplate
 from interlock.systems.runs.planning.model import (
-    Cache,
     Combination,
     Defaults,
-    Job,
-    Retry,
-    Step,
     Trigger,
+    WorkflowCache,
     WorkflowFile,
+    WorkflowJob,
+    WorkflowRetry,
+    WorkflowStep,
     combinations,
     leg_name,
 )
@@ -45,7 +45,9 @@ class Clone:
     """The name of the secret with which they fetch it."""
 
 
-def planned_job(workflow: WorkflowFile, job: Job, name: str, known: ChangeFacts, clone: Clone) -> PlannedJob:
+def planned_job(
+    workflow: WorkflowFile, job: WorkflowJob, name: str, known: ChangeFacts, clone: Clone
+) -> PlannedJob:
     """The job of that name, without what it needs and why it is there."""
     settings = _Settings(job, workflow.defaults)
     secrets = job.secrets
@@ -79,7 +81,7 @@ def planned_job(workflow: WorkflowFile, job: Job, name: str, known: ChangeFacts,
 class _Settings:
     """What a job says, or else what the workflow says for all."""
 
-    job: Job
+    job: WorkflowJob
     defaults: Defaults
 
     def value(self, name: str) -> Any:
@@ -91,7 +93,7 @@ class _Settings:
 
 
 def _shell_input(
-    workflow: WorkflowFile, job: Job, settings: _Settings, name: str, known: ChangeFacts, clone: Clone
+    workflow: WorkflowFile, job: WorkflowJob, settings: _Settings, name: str, known: ChangeFacts, clone: Clone
 ) -> dict[str, Any]:
     source = known.source
     texts = {**workflow.env, **job.env}
@@ -119,7 +121,7 @@ def _shell_input(
     return made
 
 
-def _cache(cache: Cache, known: ChangeFacts) -> dict[str, Any]:
+def _cache(cache: WorkflowCache, known: ChangeFacts) -> dict[str, Any]:
     made = {
         "key": _filled(cache.key, known),
         "path": [_filled(path, known) for path in cache.path],
@@ -129,7 +131,7 @@ def _cache(cache: Cache, known: ChangeFacts) -> dict[str, Any]:
     return {name: value for name, value in made.items() if value}
 
 
-def _step(step: Step, known: ChangeFacts) -> dict[str, Any]:
+def _step(step: WorkflowStep, known: ChangeFacts) -> dict[str, Any]:
     made = {
         "run": _filled(step.run, known),
         "name": _filled(step.name, known),
@@ -141,11 +143,11 @@ def _step(step: Step, known: ChangeFacts) -> dict[str, Any]:
     return {key: value for key, value in made.items() if value}
 
 
-def _filled(text: Placed | None, known: ChangeFacts) -> str:
+def _filled(text: PlacedTemplate | None, known: ChangeFacts) -> str:
     return "" if text is None else text.template.filled(known)
 
 
-def _rule(rule: Retry) -> RetryRule:
+def _rule(rule: WorkflowRetry) -> RetryRule:
     pauses = {
         "first_pause_s": rule.first_pause,
         "factor": rule.factor,
@@ -160,7 +162,7 @@ MOST_JOBS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Inclusion:
     """Whether something is in the plan, and why."""
 
     yes: bool
@@ -235,39 +237,39 @@ def _inputs(workflow: WorkflowFile, given: Mapping[str, str]) -> dict[str, str]:
     return {name: one.default for name, one in workflow.inputs.items()} | dict(given)
 
 
-def _started(workflow: WorkflowFile, known: ChangeFacts) -> Verdict:
+def _started(workflow: WorkflowFile, known: ChangeFacts) -> Inclusion:
     """Whether the event starts the workflow at all."""
     source = known.source
     event = source.event if source.event in EVENTS else "webhook"
     said = _event_sentence(source)
     if workflow.on is None or event == "manual":
-        return Verdict(True, said)
+        return Inclusion(True, said)
     trigger: Trigger | None = getattr(workflow.on, event)
     if trigger is None:
         events = [name for name in EVENTS if getattr(workflow.on, name) is not None]
-        return Verdict(False, f"the workflow is for {' and '.join(events)}, not for {source.event}")
+        return Inclusion(False, f"the workflow is for {' and '.join(events)}, not for {source.event}")
     return _on_ref(trigger, known, said) if event == "push" else _on_paths(trigger, known, said)
 
 
-def _on_ref(trigger: Trigger, known: ChangeFacts, said: str) -> Verdict:
+def _on_ref(trigger: Trigger, known: ChangeFacts, said: str) -> Inclusion:
     branch, tag = branch_of(known.source), tag_of(known.source)
     noun, name, patterns = ("tag", tag, trigger.tags) if tag else ("branch", branch, trigger.branches)
     others = trigger.branches if tag else trigger.tags
     if patterns and matching(name, patterns) is None:
-        return Verdict(False, f"the {noun} {name or 'of this push'} does not match {' '.join(patterns)}")
+        return Inclusion(False, f"the {noun} {name or 'of this push'} does not match {' '.join(patterns)}")
     if not patterns and others:
         other = "branches" if tag else "tags"
-        return Verdict(False, f"the workflow is only for {other} that match {' '.join(others)}")
+        return Inclusion(False, f"the workflow is only for {other} that match {' '.join(others)}")
     return _on_paths(trigger, known, said)
 
 
-def _on_paths(trigger: Trigger, known: ChangeFacts, said: str) -> Verdict:
+def _on_paths(trigger: Trigger, known: ChangeFacts, said: str) -> Inclusion:
     if not trigger.paths:
-        return Verdict(True, said)
+        return Inclusion(True, said)
     paths = known.source.changed_paths
     unchanged = paths is not None and not any(matching(path, trigger.paths) for path in paths)
     told = changed_sentence(known, trigger.paths)
-    return Verdict(False, told) if unchanged else Verdict(True, f"{said}; {told}")
+    return Inclusion(False, told) if unchanged else Inclusion(True, f"{said}; {told}")
 
 
 def _event_sentence(source: Source) -> str:
@@ -278,22 +280,22 @@ def _event_sentence(source: Source) -> str:
 
 
 def _verdict(
-    job: Job, known: ChangeFacts, started: Verdict, planned: Mapping[str, list[PlannedJob]]
-) -> Verdict:
+    job: WorkflowJob, known: ChangeFacts, started: Inclusion, planned: Mapping[str, list[PlannedJob]]
+) -> Inclusion:
     if not started.yes:
         return started
     missing = [need.name for need in job.needs if need.name not in planned]
     if missing:
-        return Verdict(False, f"{' and '.join(missing)}, which it needs, is left out")
+        return Inclusion(False, f"{' and '.join(missing)}, which it needs, is left out")
     if job.condition is None:
         return started
     condition, _ = job.condition
     seen = condition.seen(known)
     told = f"if: {condition.text}" + (f" ({seen})" if seen else "")
     return (
-        Verdict(True, f"{started.why}; {told}")
+        Inclusion(True, f"{started.why}; {told}")
         if condition.holds(known)
-        else Verdict(False, f"the condition does not hold, {told}")
+        else Inclusion(False, f"the condition does not hold, {told}")
     )
 
 
@@ -301,7 +303,7 @@ def _without_secrets(why: str) -> str:
     return f"{why}; without its secrets, because the change comes from a fork"
 
 
-def _legs(name: str, job: Job, known: ChangeFacts) -> Iterator[tuple[str, ChangeFacts]]:
+def _legs(name: str, job: WorkflowJob, known: ChangeFacts) -> Iterator[tuple[str, ChangeFacts]]:
     if job.matrix is None:
         yield name, known
         return
@@ -314,7 +316,7 @@ def _with(known: ChangeFacts, combination: Combination) -> ChangeFacts:
     return ChangeFacts(known.source, known.inputs, combination)
 
 
-def _in_order(jobs: Mapping[str, Job]) -> Iterator[str]:
+def _in_order(jobs: Mapping[str, WorkflowJob]) -> Iterator[str]:
     """Each job after those that it needs."""
     done: dict[str, None] = {}
     left = dict(jobs)

@@ -21,13 +21,12 @@ from interlock.systems.runs.planning.expressions import (
 )
 from interlock.systems.runs.planning.field_types import (
     AnyJson,
-    Count,
     Duration,
     Either,
     Field,
+    FieldType,
     Flag,
     If,
-    Kind,
     ListOf,
     MapOf,
     NeededJob,
@@ -37,28 +36,29 @@ from interlock.systems.runs.planning.field_types import (
     Schema,
     Several,
     TemplateText,
+    WholeNumber,
     shape,
 )
 from interlock.systems.runs.planning.model import (
     MOST_COMBINATIONS,
     NOWHERE,
-    Artifact,
-    Cache,
     Combination,
     Concurrency,
     Defaults,
     Input,
-    Job,
     Matrix,
     On,
-    Retry,
-    Step,
     Trigger,
+    WorkflowArtifact,
+    WorkflowCache,
     WorkflowFile,
+    WorkflowJob,
+    WorkflowRetry,
+    WorkflowStep,
     combinations,
     useless,
 )
-from interlock.systems.runs.planning.yaml_nodes import Faults, pairs, place_of
+from interlock.systems.runs.planning.yaml_nodes import FileFaults, pairs, place_of
 
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 MOST_AXES = 20
@@ -72,7 +72,7 @@ _OTHERS = ("include", "exclude")
 class Axes:
     """Axes with their values, `include` and `exclude`."""
 
-    def read(self, node: Node, faults: Faults) -> Matrix:
+    def read(self, node: Node, faults: FileFaults) -> Matrix:
         """The matrix; empty when it makes no sense."""
         if not isinstance(node, MappingNode) or len(node.value) > MOST_AXES:
             faults.add(
@@ -100,7 +100,7 @@ class Axes:
         }
 
 
-def _check(matrix: Matrix, node: MappingNode, faults: Faults) -> None:
+def _check(matrix: Matrix, node: MappingNode, faults: FileFaults) -> None:
     places = {key.value: place_of(value) for key, value in pairs(node, faults)}
     for name, values in matrix.axes.items():
         twice = [value for value in dict.fromkeys(values) if values.count(value) > 1]
@@ -177,17 +177,17 @@ CONCURRENCY = Object(
 )
 RETRY = Object(
     "a retry rule",
-    Retry,
+    WorkflowRetry,
     (
-        Field("retries", Count(0, 100), "How often.", "2", required=True),
+        Field("retries", WholeNumber(0, 100), "How often.", "2", required=True),
         Field("first-pause", Duration(), "How long to wait before the first retry.", "10s"),
-        Field("factor", Count(1, 100), "Each pause is so many times as long as the one before."),
+        Field("factor", WholeNumber(1, 100), "Each pause is so many times as long as the one before."),
         Field("longest-pause", Duration(), "And never longer than this.", "5m"),
     ),
 )
 STEP = Object(
     "a step",
-    Step,
+    WorkflowStep,
     (
         Field(
             "run",
@@ -205,7 +205,7 @@ STEP = Object(
 )
 ARTIFACT = Object(
     "an artifact",
-    Artifact,
+    WorkflowArtifact,
     (
         Field("name", TemplateText(most=57), "What it is called.", "coverage", required=True),
         Field(
@@ -219,7 +219,7 @@ ARTIFACT = Object(
 )
 CACHE = Object(
     "a cache",
-    Cache,
+    WorkflowCache,
     (
         Field(
             "key",
@@ -253,7 +253,7 @@ _CLASSES = tuple(str(one) for one in FailureClass if one is not FailureClass.LOS
 _DEFAULTS = (
     Field("runs-on", Several(TemplateText(most=100)), "Labels that a runner must have.", "[linux, gpu]"),
     Field("queue", TemplateText(most=100), "Which queue it waits in.", "ci"),
-    Field("priority", Count(-1_000, 1_000), "Higher ones go first."),
+    Field("priority", WholeNumber(-1_000, 1_000), "Higher ones go first."),
     Field("workdir", TemplateText(most=1_000), "Where the steps run, from the checkout on.", "backend"),
     Field("checkout", Flag(), "false: the steps begin in an empty folder, without the repository."),
     Field(
@@ -264,19 +264,19 @@ _DEFAULTS = (
     ),
     Field("timeout", Duration(), "One attempt is stopped after this.", "15m"),
     Field("job-timeout", Duration(), "All attempts together are stopped after this.", "1h"),
-    Field("retries", Count(0, 100), "How often it is tried again when it failed or took too long."),
+    Field("retries", WholeNumber(0, 100), "How often it is tried again when it failed or took too long."),
     Field(
         "retry",
         MapOf(RETRY, "class of failure", NAME, keys=_CLASSES),
         f"The same for each class of failure: {', '.join(_CLASSES)}.",
         "{infra: {retries: 3}}",
     ),
-    Field("losses", Count(0, 100), "How often it may lose its runner; otherwise 3 times."),
+    Field("losses", WholeNumber(0, 100), "How often it may lose its runner; otherwise 3 times."),
 )
 DEFAULTS = Object("defaults", Defaults, _DEFAULTS)
 JOB = Object(
     "a job",
-    Job,
+    WorkflowJob,
     (
         Field(
             "needs",
@@ -299,7 +299,7 @@ JOB = Object(
         Field("input", AnyJson(), "What the task is given.", "{size: 3}"),
         Field("env", _ENV, "Variables of its steps."),
         Field("optional", Flag(), "It may fail: the run and what needs it go on."),
-        Field("shards", Count(1, 10), "So many of it run side by side, and all must succeed."),
+        Field("shards", WholeNumber(1, 10), "So many of it run side by side, and all must succeed."),
         Field(
             "secrets",
             Several(PlainText("secret", VARIABLE)),
@@ -403,7 +403,20 @@ def _written(field: Field) -> str:
     return f"{_kind_words(field.kind)}{required}"
 
 
-def _kind_words(kind: Kind) -> str:
+_KIND_WORDS: dict[type[FieldType], str] = {
+    PlainText: "text",
+    TemplateText: "text",
+    Flag: "true or false",
+    WholeNumber: "number",
+    Duration: "90s, 15m, 2h",
+    Pattern: "pattern",
+    If: "condition",
+    NeededJob: "name of a job",
+    Axes: "axes",
+}
+
+
+def _kind_words(kind: FieldType) -> str:
     match kind:
         case Object():
             return "keys"
@@ -418,7 +431,4 @@ def _kind_words(kind: Kind) -> str:
         case AnyJson():
             return "anything"
         case _:
-            words = {"PlainText": "text", "TemplateText": "text", "Flag": "true or false", "Count": "number"}
-            words |= {"Duration": "90s, 15m, 2h", "Pattern": "pattern", "If": "condition"}
-            words |= {"NeededJob": "name of a job", "Axes": "axes"}
-            return words[type(kind).__name__]
+            return _KIND_WORDS[type(kind)]

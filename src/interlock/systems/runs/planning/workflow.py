@@ -27,16 +27,16 @@ from yaml.nodes import Node
 
 from interlock.errors import PlanRefused
 from interlock.systems.runs.planning import PlanRequest
-from interlock.systems.runs.planning.field_types import Placed, inside
+from interlock.systems.runs.planning.field_types import PlacedTemplate, inside
 from interlock.systems.runs.planning.git import FOLDER, Mirror, Repositories, WorkflowText
-from interlock.systems.runs.planning.model import Job, Step, WorkflowFile
+from interlock.systems.runs.planning.model import WorkflowFile, WorkflowJob, WorkflowStep
 from interlock.systems.runs.planning.planner import Clone, group_of, plan_of
 from interlock.systems.runs.planning.schema import WORKFLOW
-from interlock.systems.runs.planning.yaml_nodes import Faults, Place, compose
+from interlock.systems.runs.planning.yaml_nodes import FileFaults, FilePosition, compose
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source
 
 
-def check(workflow: WorkflowFile, faults: Faults) -> None:
+def check(workflow: WorkflowFile, faults: FileFaults) -> None:
     """Look at everything that refers to something else."""
     if not workflow.jobs:
         faults.add(workflow.place, "a workflow has at least one job")
@@ -51,13 +51,13 @@ def check(workflow: WorkflowFile, faults: Faults) -> None:
     _check_cycles(workflow.jobs, faults)
 
 
-def _check_inputs(workflow: WorkflowFile, faults: Faults) -> None:
+def _check_inputs(workflow: WorkflowFile, faults: FileFaults) -> None:
     for name, declared in workflow.inputs.items():
         if declared.default and declared.options and declared.default not in declared.options:
             faults.add(declared.place, f"the default of {name} is none of its options")
 
 
-def _check_kind(job: Job, faults: Faults) -> None:
+def _check_kind(job: WorkflowJob, faults: FileFaults) -> None:
     """Steps and a task each have keys that the other has no use for."""
     if not job.task:
         if job.input is not None:
@@ -77,7 +77,10 @@ def _check_kind(job: Job, faults: Faults) -> None:
 
 
 def _check_names(
-    texts: tuple[tuple[str, Node, int], ...], workflow: WorkflowFile, job: Job | None, faults: Faults
+    texts: tuple[tuple[str, Node, int], ...],
+    workflow: WorkflowFile,
+    job: WorkflowJob | None,
+    faults: FileFaults,
 ) -> None:
     """Names of the matrix and of inputs have to be declared."""
     matrix = job.matrix.names if job is not None and job.matrix is not None else ()
@@ -94,7 +97,7 @@ def _texts_of_workflow(workflow: WorkflowFile) -> Iterator[tuple[str, Node, int]
     yield from _holes(group, *workflow.env.values())
 
 
-def _texts_of_job(job: Job) -> Iterator[tuple[str, Node, int]]:
+def _texts_of_job(job: WorkflowJob) -> Iterator[tuple[str, Node, int]]:
     if job.condition is not None:
         condition, node = job.condition
         yield from ((named.name, node, named.offset) for named in condition.names)
@@ -107,17 +110,17 @@ def _texts_of_job(job: Job) -> Iterator[tuple[str, Node, int]]:
         yield from _holes(cache.key, *cache.path, *cache.files, *cache.restore_keys)
 
 
-def _texts_of_step(step: Step) -> Iterator[tuple[str, Node, int]]:
+def _texts_of_step(step: WorkflowStep) -> Iterator[tuple[str, Node, int]]:
     yield from _holes(step.run, step.name, step.workdir, *step.env.values())
 
 
-def _holes(*texts: Placed | None) -> Iterator[tuple[str, Node, int]]:
+def _holes(*texts: PlacedTemplate | None) -> Iterator[tuple[str, Node, int]]:
     for text in texts:
         if text is not None:
             yield from ((hole.name, text.node, hole.offset) for hole in text.template.holes)
 
 
-def _check_cycles(jobs: Mapping[str, Job], faults: Faults) -> None:
+def _check_cycles(jobs: Mapping[str, WorkflowJob], faults: FileFaults) -> None:
     """Take away what needs nothing that is left, again and again; what cannot be taken is a circle."""
     left = {name: {need.name for need in job.waits_for if need.name in jobs} for name, job in jobs.items()}
     while free := [name for name, needs in left.items() if not needs & left.keys()]:
@@ -141,11 +144,11 @@ def _circle(left: Mapping[str, set[str]]) -> list[str]:
 
 def read_workflow(text: str, file: str = "workflow.yml") -> WorkflowFile:
     """The workflow in a file; raises `PlanRefused` with everything that is wrong with it."""
-    faults = Faults(file)
+    faults = FileFaults(file)
     node = compose(text, faults)
     if node is None:
         if not faults.found:
-            faults.add(Place(1, 1), "the file is empty")
+            faults.add(FilePosition(1, 1), "the file is empty")
         raise faults.refusal()
     found: WorkflowFile = WORKFLOW.read(node, faults)
     check(found, faults)
@@ -270,7 +273,7 @@ def _decoded(file: WorkflowText) -> str:
         return file.text.decode()
     except UnicodeDecodeError as error:
         before = file.text[: error.start]
-        faults = Faults(file.path)
-        place = Place(before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        faults = FileFaults(file.path)
+        place = FilePosition(before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
         faults.add(place, "there is a byte that is no UTF-8")
         raise faults.refusal() from error

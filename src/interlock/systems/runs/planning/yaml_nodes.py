@@ -24,44 +24,44 @@ MOST_TOLD = 50
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class FilePosition:
     """A line and a column of a file, counted from 1."""
 
     line: int
     column: int
 
-    def after(self, offset: int) -> Place:
+    def after(self, offset: int) -> FilePosition:
         """So many characters further on the same line."""
-        return Place(self.line, self.column + offset)
+        return FilePosition(self.line, self.column + offset)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Fault:
+class FileFault:
     """One thing that is wrong."""
 
-    place: Place
+    place: FilePosition
     sentence: str
     allowed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class Faults:
+class FileFaults:
     """The faults of one file, as they are found."""
 
     file: str
-    found: list[Fault] = field(default_factory=list)
+    found: list[FileFault] = field(default_factory=list)
     page: str = "docs/reference/workflow.md"
     """Where every key is told."""
     error: type[InterlockError] = PlanRefused
     """What they are raised as."""
 
-    def add(self, place: Place, sentence: str, *, allowed: Sequence[str] = ()) -> None:
+    def add(self, place: FilePosition, sentence: str, *, allowed: Sequence[str] = ()) -> None:
         """One more; the same thing at the same place is told once."""
-        fault = Fault(place, sentence, tuple(allowed))
+        fault = FileFault(place, sentence, tuple(allowed))
         if fault not in self.found:
             self.found.append(fault)
 
-    def unknown(self, place: Place, noun: str, name: str, known: Sequence[str]) -> None:
+    def unknown(self, place: FilePosition, noun: str, name: str, known: Sequence[str]) -> None:
         """A name that is not known there, with the one that was most likely meant."""
         guess = nearest(name, known)
         end = f"; did you mean {guess}?" if guess else f"; there is {listed(known)}" if known else ""
@@ -121,7 +121,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 class _TooMuch(Exception):
     """The file goes beyond a limit, or refers to itself."""
 
-    def __init__(self, sentence: str, place: Place) -> None:
+    def __init__(self, sentence: str, place: FilePosition) -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.place = place
@@ -137,7 +137,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         """One node and everything below it."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
-        place = Place(event.start_mark.line + 1, event.start_mark.column + 1)
+        place = FilePosition(event.start_mark.line + 1, event.start_mark.column + 1)
         self.nodes += 1
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -159,11 +159,11 @@ _Loader.add_implicit_resolver(
 )
 
 
-def compose(text: str, faults: Faults) -> Node | None:
+def compose(text: str, faults: FileFaults) -> Node | None:
     """The only document of a text; None when there is none, or when faults say why it is no use."""
     size = len(text.encode(errors="replace"))
     if size > MAX_BYTES:
-        faults.add(Place(1, 1), f"the file is {size:,} bytes large, and {MAX_BYTES:,} is the most")
+        faults.add(FilePosition(1, 1), f"the file is {size:,} bytes large, and {MAX_BYTES:,} is the most")
         return None
     try:
         # A surrogate or a control character is refused while the loader is made.
@@ -178,12 +178,12 @@ def compose(text: str, faults: Faults) -> Node | None:
     return node
 
 
-def place_of(node: Node) -> Place:
+def place_of(node: Node) -> FilePosition:
     """Where a node begins."""
-    return Place(node.start_mark.line + 1, node.start_mark.column + 1)
+    return FilePosition(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-def plain(node: Node, faults: Faults) -> Json:
+def plain(node: Node, faults: FileFaults) -> Json:
     """A node and everything below it as JSON."""
     match node:
         case ScalarNode():
@@ -196,9 +196,9 @@ def plain(node: Node, faults: Faults) -> Json:
             raise AssertionError(node)
 
 
-def pairs(node: MappingNode, faults: Faults) -> Iterator[tuple[ScalarNode, Node]]:
+def pairs(node: MappingNode, faults: FileFaults) -> Iterator[tuple[ScalarNode, Node]]:
     """The keys of a mapping with their values. A key that is there twice is a fault."""
-    seen: dict[str, Place] = {}
+    seen: dict[str, FilePosition] = {}
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
             faults.add(place_of(key), "a key has to be text")
@@ -211,7 +211,7 @@ def pairs(node: MappingNode, faults: Faults) -> Iterator[tuple[ScalarNode, Node]
             yield key, value
 
 
-def _scalar(node: ScalarNode, faults: Faults) -> Json:
+def _scalar(node: ScalarNode, faults: FileFaults) -> Json:
     text: str = node.value
     match node.tag:
         case "tag:yaml.org,2002:null":
@@ -232,7 +232,7 @@ def _refuse_growth(root: Node | None) -> None:
     visited = 0
     inside: set[int] = set()
 
-    def walk(node: Node, place: Place) -> None:
+    def walk(node: Node, place: FilePosition) -> None:
         nonlocal visited
         visited += 1
         if visited > MAX_NODES:
@@ -255,12 +255,12 @@ def _refuse_growth(root: Node | None) -> None:
         walk(root, place_of(root))
 
 
-def _told(error: yaml.YAMLError, text: str) -> tuple[Place, str]:
+def _told(error: yaml.YAMLError, text: str) -> tuple[FilePosition, str]:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         context = f"{error.context}: " if error.context else ""
-        return Place(mark.line + 1, mark.column + 1), f"invalid YAML: {context}{error.problem}"
+        return FilePosition(mark.line + 1, mark.column + 1), f"invalid YAML: {context}{error.problem}"
     position = getattr(error, "position", 0)
     before = text[:position]
     column = position - before.rfind("\n")
-    return Place(before.count("\n") + 1, column), "there is a character that YAML does not allow"
+    return FilePosition(before.count("\n") + 1, column), "there is a character that YAML does not allow"

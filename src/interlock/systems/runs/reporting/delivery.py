@@ -30,9 +30,9 @@ from interlock.systems.runs.reporting.report import (
     WAITING,
     WORDS,
     DeliveryFailed,
-    Report,
     ReportBody,
     Reporter,
+    RunReport,
     RunStatus,
     drop,
     failed,
@@ -280,7 +280,7 @@ class ReporterQueue:
             run = await self._runs.view(record.parent or "")
             if by := await self._replaced_by(run):
                 return _overtaken(word, by, settings)
-            report = Report(run=run, word=word, at=_since(run, body.since), url=url_of(settings, run.id))
+            report = RunReport(run=run, word=word, at=_since(run, body.since), url=url_of(settings, run.id))
             memory = await self._told(report, body.memory)
         except StoreUnavailable:
             raise
@@ -292,7 +292,7 @@ class ReporterQueue:
             return _in_vain(word, error, settings)
         return lambda current, now: delivered(current, word, memory, now, settings)
 
-    async def _told(self, report: Report, memory: str) -> str:
+    async def _told(self, report: RunReport, memory: str) -> str:
         if report.run.outcome is not None and not report.word.final:
             raise DeliveryFailed("there is an outcome by now")
         try:

@@ -25,11 +25,11 @@ from urllib.parse import quote
 import msgspec
 
 from interlock.systems.runs.reporting.outbound_http import Answered, Outgoing
-from interlock.systems.runs.reporting.report import DeliveryFailed, Now, Report, RunStatus
+from interlock.systems.runs.reporting.report import DeliveryFailed, Now, RunReport, RunStatus
 from interlock.systems.runs.reporting.summary import (
     MAX_ERROR,
     MAX_FAILED,
-    Part,
+    PartVerdict,
     failed_jobs,
     is_empty,
     parts_of,
@@ -99,10 +99,10 @@ class GithubReporter:
         """Whether both have the same status of the same commit; a check is of one run."""
         one, other = newer.source, run.source
         same = (one.repository, one.sha) == (other.repository, other.sha)
-        own = Part(word=RunStatus.PENDING, says="")
+        own = PartVerdict(word=RunStatus.PENDING, says="")
         return same and not self._settings.check and self._context(newer, own) == self._context(run, own)
 
-    async def tell(self, report: Report, memory: str) -> str:
+    async def tell(self, report: RunReport, memory: str) -> str:
         """Make the status or the check; returns the number of the check."""
         *parts, own = parts_of(report, self._settings.statuses)
         if self._settings.check:
@@ -122,13 +122,13 @@ class GithubReporter:
         """Let go of every connection."""
         await self._outgoing.close()
 
-    async def _tell_status(self, report: Report, part: Part, turn: asyncio.Semaphore) -> None:
+    async def _tell_status(self, report: RunReport, part: PartVerdict, turn: asyncio.Semaphore) -> None:
         source = report.run.source
         async with turn:
             said = self._status(report, part)
             await self._asked("POST", f"/repos/{source.repository}/statuses/{source.sha}", said)
 
-    def _status(self, report: Report, part: Part) -> dict[str, Any]:
+    def _status(self, report: RunReport, part: PartVerdict) -> dict[str, Any]:
         said = {
             "state": STATES[part.word],
             "context": self._context(report.run, part),
@@ -136,7 +136,7 @@ class GithubReporter:
         }
         return {**said, "target_url": report.url} if report.url else said
 
-    async def _check(self, report: Report, part: Part, number: str) -> str:
+    async def _check(self, report: RunReport, part: PartVerdict, number: str) -> str:
         run, path = report.run, f"/repos/{report.run.source.repository}/check-runs"
         number = number or await self._earlier(run, part)
         if number:
@@ -145,7 +145,7 @@ class GithubReporter:
         made = await self._asked("POST", path, {**self._check_run(report, part), "head_sha": run.source.sha})
         return str(made.get("id", ""))
 
-    async def _earlier(self, run: RunView, part: Part) -> str:
+    async def _earlier(self, run: RunView, part: PartVerdict) -> str:
         """The check of this run that exists, when the answer to its making was lost."""
         name = quote(self._context(run, part), safe="")
         path = f"/repos/{run.source.repository}/commits/{run.source.sha}/check-runs?check_name={name}"
@@ -153,7 +153,7 @@ class GithubReporter:
         mine = [one for one in found if isinstance(one, dict) and one.get("external_id") == run.id]
         return str(mine[0].get("id", "")) if mine else ""
 
-    def _check_run(self, report: Report, part: Part) -> dict[str, Any]:
+    def _check_run(self, report: RunReport, part: PartVerdict) -> dict[str, Any]:
         run, word = report.run, part.word
         said: dict[str, Any] = {
             "name": self._context(run, part),
@@ -168,7 +168,7 @@ class GithubReporter:
             said["completed_at"] = _instant(run.completed_at or report.at)
         return {**said, "details_url": report.url} if report.url else said
 
-    def _context(self, run: RunView, part: Part) -> str:
+    def _context(self, run: RunView, part: PartVerdict) -> str:
         told = self._settings.context.replace("{workflow}", run.workflow or run.planner)
         told = told.replace("{event}", run.source.event)
         if not part.path:

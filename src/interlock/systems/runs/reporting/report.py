@@ -67,7 +67,7 @@ WORDS = {
 """What is told when a run comes into a state; of the others nothing is."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """What is told."""
 
     run: RunView
@@ -119,7 +119,7 @@ class Reporter(Protocol):
         """Whether the receiver shows word of the newer run in the place of that of the other one."""
         ...
 
-    async def tell(self, report: Report, memory: str) -> str:
+    async def tell(self, report: RunReport, memory: str) -> str:
         """Tell it; raises `DeliveryFailed`. What it returns it is given as `memory` the next time."""
         ...
 

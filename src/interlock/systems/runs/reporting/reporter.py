@@ -49,9 +49,9 @@ from interlock.systems.runs.reporting.report import (
     WAITING,
     WORDS,
     Now,
-    Report,
     Reporter,
     ReportState,
+    RunReport,
     RunStatus,
     report_id,
 )
@@ -351,7 +351,7 @@ class ReportService:
         await self._engine.apply([*reports, *lesson, *ending], decide)
 
     def _log(self, view: RunView, word: RunStatus) -> None:
-        report = Report(run=view, word=word, at=view.updated_at, url=url_of(self.settings, view.id))
+        report = RunReport(run=view, word=word, at=view.updated_at, url=url_of(self.settings, view.id))
         level = logging.INFO if word is RunStatus.SUCCESS else logging.WARNING
         said = shortened(in_words(report), 300)
         log.log(level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), said)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from interlock.lifecycles.job import JobState
-from interlock.systems.runs.reporting.report import Report, RunStatus
+from interlock.systems.runs.reporting.report import RunReport, RunStatus
 from interlock.systems.runs.settings import Statuses
 from interlock.wire.runs import RunJobView, RunView, SkippedJob
 
@@ -32,7 +32,7 @@ NOTHING = "Nothing to do"
 _ENDED = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELED)
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class PartVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict on a part of a run, or on all of it."""
 
     path: str = ""
@@ -43,10 +43,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """There was nothing to do."""
 
 
-def parts_of(report: Report, wanted: Statuses) -> list[Part]:
+def parts_of(report: RunReport, wanted: Statuses) -> list[PartVerdict]:
     """Return the verdicts that are told of a run, its own last."""
     run = report.run
-    own = Part(word=report.word, says=in_words(report), skipped=is_empty(run))
+    own = PartVerdict(word=report.word, says=in_words(report), skipped=is_empty(run))
     parts = list(_workflows(report)) if wanted != "run" else []
     if wanted == "job" and len(run.jobs) <= MAX_JOBS:
         parts += [_of_job(report, job) for job in run.jobs]
@@ -58,7 +58,7 @@ def is_empty(run: RunView) -> bool:
     return run.outcome == RunStatus.SUCCESS.upper() and not run.tally
 
 
-def in_words(report: Report) -> str:
+def in_words(report: RunReport) -> str:
     """What happened, why, and how many jobs were involved, in one line."""
     run = report.run
     if is_empty(run):
@@ -79,7 +79,7 @@ def failed_jobs(run: RunView) -> list[RunJobView]:
     return [job for job in run.jobs if job.failure is not None]
 
 
-def _workflows(report: Report) -> Iterator[Part]:
+def _workflows(report: RunReport) -> Iterator[PartVerdict]:
     """One of each workflow file, where there are several."""
     run = report.run
     jobs: dict[str, list[RunJobView]] = {}
@@ -93,16 +93,18 @@ def _workflows(report: Report) -> Iterator[Part]:
             word = _word_of(jobs[name], report.word)
             broken = [job for job in jobs[name] if job.failure is not None]
             says = _in_words(word, broken, run.reason, len(jobs[name]), name)
-            yield Part(path=name, word=word, says=says)
+            yield PartVerdict(path=name, word=word, says=says)
         else:
-            yield Part(path=name, word=report.word, says=_with(NOTHING, left_out[name].why), skipped=True)
+            yield PartVerdict(
+                path=name, word=report.word, says=_with(NOTHING, left_out[name].why), skipped=True
+            )
 
 
-def _of_job(report: Report, job: RunJobView) -> Part:
+def _of_job(report: RunReport, job: RunJobView) -> PartVerdict:
     word = RunStatus.FAILED if job.state == JobState.FAILED else _word_of([job], report.word)
     path = f"{job.workflow}/{_own_name(job, job.workflow)}" if job.workflow else job.name
     why = job.failure.error if job.failure is not None else job.reason.replace("_", " ")
-    return Part(path=path, word=word, says=_with(_SAYS[word], why))
+    return PartVerdict(path=path, word=word, says=_with(_SAYS[word], why))
 
 
 def _word_of(jobs: Iterable[RunJobView], of_run: RunStatus) -> RunStatus:

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from interlock.systems.runs.reporting.outbound_http import Answered, Outgoing
-from interlock.systems.runs.reporting.report import DeliveryFailed, Now, Report, RunStatus
+from interlock.systems.runs.reporting.report import DeliveryFailed, Now, RunReport, RunStatus
 from interlock.systems.runs.reporting.summary import (
     MAX_ERROR,
     MAX_FAILED,
@@ -104,7 +104,7 @@ class WebhookReporter:
         """Never: a message names its run."""
         return False
 
-    async def tell(self, report: Report, memory: str) -> str:
+    async def tell(self, report: RunReport, memory: str) -> str:
         """Send it, signed anew for each try."""
         body = msgspec.json.encode(notice_of(report))
         now = await self._now()
@@ -123,7 +123,7 @@ class WebhookReporter:
         await self._outgoing.close()
 
 
-def notice_of(report: Report) -> Notice:
+def notice_of(report: RunReport) -> Notice:
     """What is sent."""
     run, word = report.run, report.word
     broken = failed_jobs(run)[:MAX_FAILED]

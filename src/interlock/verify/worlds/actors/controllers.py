@@ -13,9 +13,9 @@ from grpc import aio
 
 from interlock.agent.execution import KILLED_S
 from interlock.errors import InterlockError
-from interlock.systems.fleet.agent_client import Line
+from interlock.systems.fleet.agent_client import AgentConnection
 from interlock.systems.fleet.driver import SLACK_S, STOP_S
-from interlock.systems.fleet.member import ANSWER_S, EXCHANGES, Reference
+from interlock.systems.fleet.member import ANSWER_S, EXCHANGES, ReferenceClock
 from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import PORT, TASK, Policy, Verdict, WorkloadSpec
 from interlock.systems.fleet.workloads import LAST_WORDS_S, workload_id_of
@@ -103,12 +103,12 @@ class Controlling:
         if result.start_bound_ms is not None:
             self._judge.began_together(tour, result.start_bound_ms / 1e3)
 
-    def _line(self, agent: str, reference: Reference) -> Line:
+    def _line(self, agent: str, reference: ReferenceClock) -> AgentConnection:
         channel = WireChannel(self._process, place_of(agent), self._judge.troubles)
-        return Line(agent, reference, channel=cast(aio.Channel, channel))
+        return AgentConnection(agent, reference, channel=cast(aio.Channel, channel))
 
-    def _reference(self) -> Reference:
-        return Reference(
+    def _reference(self) -> ReferenceClock:
+        return ReferenceClock(
             wall_ns=lambda: round(self._process.local().timestamp() * 1e9),
             monotonic_ns=lambda: round(self._process.loop.time() * 1e9),
         )
