@@ -9,6 +9,7 @@ import pytest
 from tests.server.runners import Runner
 from tests.server.running import Running, any_port, running
 
+from interlock.server.api import jobs
 from interlock.systems.access.principals import Role
 
 
@@ -52,14 +53,14 @@ async def test_the_same_failure_is_counted_whatever_numbers_and_ids_are_in_it(
 async def test_only_so_many_are_looked_at_and_the_answer_says_so(
     client: httpx2.AsyncClient, server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = [await fail(server, f"boom {number}") for number in range(5)]
+    failed = [await fail(server, f"boom {number}") for number in range(5)]
     monkeypatch.setattr(jobs, "MOST", 3)
     monkeypatch.setattr(jobs, "PAGE", 2)
-    told = await of(client, jobs[0])
+    told = await of(client, failed[0])
     assert (told["looked_at"], told["more"]) == (3, True)
     assert told["number"] == 4  # the three, and the job itself, which is older
     monkeypatch.setattr(jobs, "MOST_BYTES", 1)
-    assert (await of(client, jobs[-1]))["looked_at"] == 2
+    assert (await of(client, failed[-1]))["looked_at"] == 2
 
 
 async def test_a_confined_token_counts_in_its_own_queues_only() -> None:
