@@ -2,14 +2,17 @@
 
 Reading order:
 
-    unit_of_work  load, decide, commit; decide again when somebody was faster
+    unit_of_work  load, decide, commit; decide again when another writer was faster
     aggregate     a record as the machines in it; the change that events make of it
+    bulk          the same for many records at once: one load, one commit
     committer     how a commit reaches the store: alone, or together with others
-    recovery      what to do when nobody knows whether a commit happened
+    recovery      find out what became of a commit whose answer was lost
+    loader        group reads of several callers; read everything page by page
     clock         the store's time, known without asking each time
-    loops         work that repeats, supervised
-    retention     what has ended is removed when its time is over
-    outbox        effects that must survive a crash
-    write_once    records that take one step: open, then settled
-    audit         whether the journal and the records agree
+    loops         supervised background loops
+    debounce      background work soon after a signal, once for many signals
+    bus           typed events within a process
+    retention     remove what has ended when its time is over
+    outbox        messages that are committed with the change that causes them
+    audit         check that the journal and the records agree
 """

@@ -5,12 +5,12 @@ Reading order:
     events       what can happen
     table        the words in which a table is written
     check        what must be true of a table before it may exist
-    decision     the answers: moved, or refused and why
+    decision     the answers: moved, or refused and why; and their journal entries
     cells        each pair of state and event, made into one function
     machine      a checked table that decides
     couplings    how the moves of one machine become events of another
-    journal      the audit trail of a decision
-    blueprint    a machine as plain data; `export` makes it, `compare` and `draw` read it
+    cascade      follow couplings to their end, over the parts of one record
+    blueprint    a machine as plain data, which `compare` and `draw` read
 """
 
 from interlock.machine.blueprint import Blueprint, blueprint_of

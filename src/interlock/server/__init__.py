@@ -7,15 +7,15 @@ Reading order:
     messages     what goes in and out where `interlock.wire` has no struct for it
     endpoint     from a declaration to something that answers
     requests     the bodies and queries of requests, within bounds
-    gate         what every request passes: where it comes from, who it is, how it ends
+    middleware   what every request passes: where it comes from, who it is, how it ends
     problems     every error, as problem+json
     limits       how much is too much
-    openapi      the declarations as an OpenAPI document (`schemas`), and `pages` that show it
+    openapi      the declarations as an OpenAPI document
     app          all of it together
     parts        what the routes work with, and the loops that look after the store
-    journal_reader  one reader of the journal for everybody in this process
-    wakeups      wake workers that wait for orders
-    metrics      what is counted; census: how many there are of everything; grafana: how to look at it
+    event_streams  one reader of the journal, and the streams of events made from it
+    long_poll    requests that wait: for work, for orders, for the end of a job
+    metrics      what is counted; `grafana` has the dashboard for it
     logs         what is written
     sockets      sockets (`connections`), signals and the end; `settings` for all of it
 """

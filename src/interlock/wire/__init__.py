@@ -1,7 +1,12 @@
 """What crosses a process: plain structs, the same whether they travel through memory or over HTTP.
 
-jobs      what somebody submits, and how a job is shown
-filters   which jobs are meant: one grammar for the command line, the API and the dashboard
-metrics   what is counted, and under which names
-runner    what a runner and the orchestrator say to each other
+Reading order:
+
+    jobs             what is submitted, and how a job is shown; likewise `runs`, `simulations`, `workloads`
+    filters          one grammar of filters for the command line, the API and the dashboard
+    runner           messages between a runner and the orchestrator
+    metrics          what is counted, and under which names
+    figures          how the system is doing, over time
+    json_values      JSON decoders, and checks of values that are stored as they are
+    credentials      find and redact secrets in text
 """
