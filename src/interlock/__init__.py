@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from interlock.systems.kinds import kind
     from interlock.systems.runs.planning.flow import Flow, flow
     from interlock.wire.jobs import JobSpec, JobView, RetryRule
+    from interlock.wire.schedules import ScheduleSpec, ScheduleView
     from interlock.worker.context import Context, TaskCancelled
     from interlock.worker.simulations import Simulation, SimulationContext, simulation
-    from interlock.worker.tasks import Registry, Task, task
+    from interlock.worker.tasks import Registry, Task, schedule, task
 
 _HOMES = {
     "Context": "interlock.worker.context",
@@ -52,6 +53,8 @@ _HOMES = {
     "JobView": "interlock.wire.jobs",
     "Registry": "interlock.worker.tasks",
     "RetryRule": "interlock.wire.jobs",
+    "ScheduleSpec": "interlock.wire.schedules",
+    "ScheduleView": "interlock.wire.schedules",
     "Simulation": "interlock.worker.simulations",
     "SimulationContext": "interlock.worker.simulations",
     "Task": "interlock.worker.tasks",
@@ -59,6 +62,7 @@ _HOMES = {
     "Role": "interlock.systems.access.principals",
     "flow": "interlock.systems.runs.planning.flow",
     "kind": "interlock.systems.kinds",
+    "schedule": "interlock.worker.tasks",
     "simulation": "interlock.worker.simulations",
     "task": "interlock.worker.tasks",
 }
@@ -75,12 +79,15 @@ __all__ = [
     "Registry",
     "RetryRule",
     "Role",
+    "ScheduleSpec",
+    "ScheduleView",
     "Simulation",
     "SimulationContext",
     "Task",
     "TaskCancelled",
     "flow",
     "kind",
+    "schedule",
     "simulation",
     "task",
 ]

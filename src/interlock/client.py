@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from interlock.client_resources import RecordsClient, RunsClient, SimulationsClient
+from interlock.client_schedules import SchedulesClient
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle
 from interlock.remote import is_server
@@ -92,6 +93,8 @@ class Interlock:
         """Runs: plans of jobs that need each other."""
         self.simulations = SimulationsClient(lambda: self._port.here, self._port.recover, actor)
         """Simulations: stepped work that can be paused and resumed."""
+        self.schedules = SchedulesClient(lambda: self._port.here, actor)
+        """Schedules: jobs that are submitted by themselves."""
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -358,6 +358,18 @@ class UnknownSimulation(InterlockError, code="unknown_simulation", status=404):
     """No simulation has that id."""
 
 
+class InvalidSchedule(InterlockError, code="invalid_schedule", status=422):
+    """A schedule that breaks a rule, or would never fire; nothing was stored."""
+
+
+class ScheduleExists(InterlockError, code="schedule_exists", status=409):
+    """There is a schedule of that name already; nothing was stored."""
+
+
+class UnknownSchedule(InterlockError, code="unknown_schedule", status=404):
+    """No schedule has that name."""
+
+
 class MalformedKind(InterlockError, code="malformed_kind", status=422):
     """A kind of record was declared with a fault; nothing was made of it."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,6 +18,7 @@ from typing import Any, Self, TypeVar
 from interlock import client
 from interlock.client_resources import Evaluation, RecordsClient, RunsClient, SimulationsClient, Views
 from interlock.client_resources import Work as Stepped
+from interlock.client_schedules import SchedulesClient
 from interlock.errors import StoreUnavailable
 from interlock.machine import Event
 from interlock.remote.interfaces import Which
@@ -27,6 +29,7 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
 from interlock.wire.records import RecordExplanation, StoredRecord
 from interlock.wire.runs import RunView, Source
+from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
 from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock.worker.codec import Work
 
@@ -206,6 +209,65 @@ class Records:
         return found
 
 
+class Schedules:
+    """`Interlock.schedules` for synchronous code; see `interlock.client_schedules.SchedulesClient`."""
+
+    def __init__(self, inner: SchedulesClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._inner = inner
+        self._run = run
+
+    def create(self, name: str, work: Work | ScheduleSpec, when: str = "", /, **how: Any) -> ScheduleView:
+        """Create a schedule that submits this work; see `SchedulesClient.create`."""
+        view: ScheduleView = self._run(self._inner.create(name, work, when, **how))
+        return view
+
+    def get(self, name: str) -> ScheduleView:
+        """Return a schedule as it stands, with its last jobs."""
+        view: ScheduleView = self._run(self._inner.get(name))
+        return view
+
+    def list(self, *states: str, limit: int = 100, cursor: str = "") -> tuple[Sequence[ScheduleView], str]:
+        """Return a page of schedules, newest first, and the cursor of the next one."""
+        found: tuple[Sequence[ScheduleView], str]
+        found = self._run(self._inner.list(*states, limit=limit, cursor=cursor))
+        return found
+
+    def pause(self, name: str, **how: Any) -> ScheduleView:
+        """Submit nothing until the schedule is resumed."""
+        view: ScheduleView = self._run(self._inner.pause(name, **how))
+        return view
+
+    def resume(self, name: str, **how: Any) -> ScheduleView:
+        """Submit jobs again, from the next fire on."""
+        view: ScheduleView = self._run(self._inner.resume(name, **how))
+        return view
+
+    def run(self, name: str, **how: Any) -> FireView:
+        """Submit a job of the schedule now."""
+        view: FireView = self._run(self._inner.run(name, **how))
+        return view
+
+    def backfill(self, name: str, since: str | datetime, until: str | datetime, **how: Any) -> Backfilled:
+        """Submit the jobs of past fire times that have none."""
+        done: Backfilled = self._run(self._inner.backfill(name, since, until, **how))
+        return done
+
+    def next(self, name: str, count: int = 10) -> tuple[datetime, ...]:
+        """Return the next fire times."""
+        times: tuple[datetime, ...] = self._run(self._inner.next(name, count))
+        return times
+
+    def history(self, name: str) -> Sequence[Entry]:
+        """Return everything that has happened to a schedule, oldest first."""
+        entries: Sequence[Entry] = self._run(self._inner.history(name))
+        return entries
+
+    def delete(self, name: str, **how: Any) -> ScheduleView:
+        """End a schedule; jobs that it has submitted go on."""
+        view: ScheduleView = self._run(self._inner.delete(name, **how))
+        return view
+
+
 class Interlock:
     """Jobs in a store or behind a server, for synchronous code, named by their ids. Safe among threads."""
 
@@ -221,6 +283,7 @@ class Interlock:
         self._inner = client.Interlock(url, settings=settings, actor=actor, token=token, ca=ca)
         self.runs = Runs(self._inner.runs, self._run)
         self.simulations = Simulations(self._inner.simulations, self._run)
+        self.schedules = Schedules(self._inner.schedules, self._run)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 

@@ -1,1 +1,1 @@
-"""The nine lifecycles, held against the documents they come from."""
+"""The lifecycles, held against the documents they come from."""

@@ -1,4 +1,4 @@
-"""What the tests of the nine lifecycles share: a bench per machine, and a harness that compares.
+"""What the tests of the lifecycles share: a bench per machine, and a harness that compares.
 
 A bench knows data and occurrences that satisfy and that violate every guard of its machine, so that
 each pair of state and event can be put to the real `decide`. The harness takes a table that somebody
@@ -19,7 +19,18 @@ import pytest
 from tests.effort import pick
 
 from interlock.errors import MalformedTable
-from interlock.lifecycles import MACHINES, attempt, job, lease, process, run, simulation, task, worker
+from interlock.lifecycles import (
+    MACHINES,
+    attempt,
+    job,
+    lease,
+    process,
+    run,
+    schedule,
+    simulation,
+    task,
+    worker,
+)
 from interlock.lifecycles import workload as load
 from interlock.machine import Event, Machine, Moved, Refused, Row, State
 from interlock.machine.table import Act, Rank
@@ -148,6 +159,17 @@ def _simulation_bench() -> Bench:
     return Bench(simulation.SIMULATION, (fresh, running, asked), written)
 
 
+def _schedule_bench() -> Bench:
+    active = schedule.Schedule(next_at=HALF_MINUTE, due_at=HALF_MINUTE)
+    written: dict[str, tuple[Event, ...]] = {
+        "due": tuple(schedule.Due(at=when, due_at=due) for when in (AT, MINUTE) for due in (None, MINUTE)),
+        "backfill": (schedule.Backfill(at=AT, submitted=2, due_at=HALF_MINUTE),),
+    }
+    for event in (schedule.Resume, schedule.Edit):
+        written[event.name] = (event(at=AT), event(at=AT, next_at=MINUTE, due_at=MINUTE))
+    return Bench(schedule.SCHEDULE, (active, schedule.Schedule()), written)
+
+
 BENCHES: dict[str, Callable[[], Bench]] = {
     "run": _run_bench,
     "job": _job_bench,
@@ -158,6 +180,7 @@ BENCHES: dict[str, Callable[[], Bench]] = {
     "task": _task_bench,
     "workload": _workload_bench,
     "simulation": _simulation_bench,
+    "schedule": _schedule_bench,
 }
 
 
@@ -292,7 +315,7 @@ def _other_ranks(machine: AnyMachine) -> Iterator[Change]:
 
 @pytest.fixture(params=list(BENCHES))
 def each_bench(request: pytest.FixtureRequest) -> Bench:
-    """The bench of each of the nine machines, in turn."""
+    """The bench of each of the machines, in turn."""
     return BENCHES[str(request.param)]()
 
 

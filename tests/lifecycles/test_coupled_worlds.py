@@ -1,7 +1,7 @@
 """Following the couplings to their end: whole chains of consequences, in a small world of records.
 
 A run with a job (which has a child), two attempts with a lease and a task each, a worker with its
-process, a simulation and a workload. Every message goes through the real `decide`.
+process, a simulation, a workload and a schedule. Every message goes through the real `decide`.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ BUSY = {
     "task": "processing",
     "workload": "RUNNING",
     "simulation": "running",
+    "schedule": "active",
 }
 
 

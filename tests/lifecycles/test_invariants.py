@@ -25,6 +25,7 @@ from interlock.lifecycles import (
     MACHINES,
     PROCESS,
     RUN,
+    SCHEDULE,
     SIMULATION,
     TASK,
     WORKER,
@@ -34,6 +35,7 @@ from interlock.lifecycles import (
     lease,
     process,
     run,
+    schedule,
     simulation,
     task,
     worker,
@@ -70,6 +72,9 @@ PAYLOAD: dict[Any, tuple[Any, ...]] = {
     float | None: (None, 0.25),
     bool: (False, True),
     object: (None, 42),
+    datetime | None: (None, AT, AT + timedelta(seconds=2), AT + timedelta(seconds=60)),
+    tuple[datetime, ...]: ((), (AT,)),
+    tuple[str, ...]: ((), ("one",)),
 }
 """Values for the fields of events, by their type."""
 
@@ -130,6 +135,7 @@ BEGINNINGS: dict[str, tuple[Any, ...]] = {
     "task": (task.Task(),),
     "workload": (workload.Workload(),),
     "simulation": (simulation.Simulation(created_at=AT),),
+    "schedule": (schedule.Schedule(next_at=AT, due_at=AT), schedule.Schedule(due_at=AT, waiting=(AT,))),
 }
 
 
@@ -172,8 +178,8 @@ def declared_exit(machine: Machine[Any, Any], state: Any, event: Event) -> bool:
     return any(row.act is Act.MOVE and row.leaves_terminal for row in rows)
 
 
-def test_only_a_worker_can_be_moved_out_of_an_end() -> None:
-    """R1 is the one exception to the rule that terminal states absorb."""
+def test_only_a_worker_and_a_schedule_can_be_moved_out_of_an_end() -> None:
+    """R1, and a schedule that begins anew under its name, are the exceptions to terminal states absorbing."""
     exits = {
         (machine.name, str(step.source), step.event, str(step.target))
         for machine in MACHINES.values()
@@ -183,6 +189,7 @@ def test_only_a_worker_can_be_moved_out_of_an_end() -> None:
     assert exits == {
         ("worker", "COMPLETED", "terminate", "TERMINATED"),
         ("worker", "FAILED", "terminate", "TERMINATED"),
+        ("schedule", "ended", "edit", "active"),
     }
 
 
@@ -352,6 +359,21 @@ VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
             simulation.RUNNING,
             msgspec.structs.replace(SIM_OK, started_at=AT + timedelta(1)),
         ),
+    ],
+    (SCHEDULE, "it is looked at again exactly while it is active"): [
+        (schedule.ACTIVE, schedule.Schedule()),
+        (schedule.PAUSED, schedule.Schedule(due_at=AT)),
+    ],
+    (SCHEDULE, "it knows a next fire only while it is active"): [
+        (schedule.ENDED, schedule.Schedule(next_at=AT)),
+    ],
+    (SCHEDULE, "nothing waits when it has ended"): [(schedule.ENDED, schedule.Schedule(waiting=(AT,)))],
+    (SCHEDULE, "what was submitted stays counted"): [
+        (schedule.ACTIVE, schedule.Schedule(submitted=2), schedule.ACTIVE, schedule.Schedule(submitted=1)),
+        (schedule.ACTIVE, schedule.Schedule(skipped=2), schedule.ACTIVE, schedule.Schedule()),
+    ],
+    (SCHEDULE, "the last fire is never taken back"): [
+        (schedule.ACTIVE, schedule.Schedule(last_at=AT), schedule.ACTIVE, schedule.Schedule()),
     ],
 }
 

@@ -21,6 +21,7 @@ from interlock.systems.orchestrator import views
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Complete, Heartbeat, LogLine, Succeeded
+from interlock.wire.schedules import ScheduleSpec
 from interlock.wire.simulations import SimulationSpec
 
 MINE, THEIRS = "mine", "theirs"
@@ -122,6 +123,8 @@ class Town:
             SimulationSpec(task=f"{SECRET}.sim", queue=THEIRS, total_steps=3), actor="test"
         )
         self.others.append(simulation.run_id)
+        job = JobSpec(task=f"{SECRET}.task", queue=THEIRS)
+        await runtime.schedules.create(f"{SECRET}-nightly", ScheduleSpec(job=job, every="1h"))
 
     def values(self, name: str) -> list[str]:
         """Return what a parameter of a path may be, of both queues."""
@@ -134,6 +137,8 @@ class Town:
                 return self.workers
             case "run_id" | "workload_id":
                 return [*self.others, "r_000000000000"]
+            case "schedule":
+                return [f"{SECRET}-nightly", "nightly"]
             case "artifact":
                 return ["report.txt"]
             case "name":

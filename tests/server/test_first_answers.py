@@ -71,6 +71,7 @@ class Desk:
             await self.client.post("/api/simulations/flu/transition", json={"status": status})
         for each in (await self.client.get("/api/runs")).json()["runs"]:
             await self.client.post(f"/api/runs/{each['id']}/cancel")
+        await self.client.post("/api/schedules/nightly/delete")
         await self.server.parts.runtime.runs.keep()
 
     async def prune(self) -> None:
@@ -109,7 +110,29 @@ async def _paused_queue(desk: Desk) -> str:
     return ""
 
 
+NIGHTLY = {"name": "nightly", "schedule": {"every": "1h", "job": {"task": "t"}}}
+
+
+async def _schedule(desk: Desk) -> str:
+    await desk.post("/api/schedules", **NIGHTLY)
+    return "nightly"
+
+
+async def _paused_schedule(desk: Desk) -> str:
+    await desk.post(f"/api/schedules/{await _schedule(desk)}/pause")
+    return "nightly"
+
+
 REPEATS = (
+    Repeat("createSchedule", _about("/api/schedules", _nothing, **NIGHTLY)),
+    Repeat("pauseSchedule", _about("/api/schedules/{}/pause", _schedule)),
+    Repeat("resumeSchedule", _about("/api/schedules/{}/resume", _paused_schedule)),
+    Repeat("deleteSchedule", _about("/api/schedules/{}/delete", _schedule)),
+    Repeat("runSchedule", _about("/api/schedules/{}/run", _schedule)),
+    Repeat(
+        "backfillSchedule",
+        _about("/api/schedules/{}/backfill", _schedule, since="2025-01-01", until="2025-01-01T03:00"),
+    ),
     Repeat("submitJobs", _about("/api/jobs", _nothing, task="t")),
     Repeat("cancelJob", _about("/api/jobs/{}/cancel", Desk.job)),
     Repeat("retryJob", _about("/api/jobs/{}/retry", Desk.ended_job)),

@@ -164,7 +164,7 @@ async def test_a_worker_answers_every_query_about_it(board: Board, start: Start,
 
 
 def test_each_machine_is_counted_by_a_server_or_by_a_worker() -> None:
-    journalled = {"run", "job", "attempt", "lease", "worker", "workload", "simulation"}
+    journalled = {"run", "job", "attempt", "lease", "worker", "workload", "simulation", "schedule"}
     assert journalled | {"process", "task"} == set(MACHINES)
 
 

@@ -284,7 +284,10 @@ def test_every_route_declares_what_a_confined_token_is_told(route: Route) -> Non
 
 CHANGES = {
     Role.VIEWER: {"signOut"},
-    Role.SUBMITTER: {"submitJobs", "retryJob", "submitRun", "rerun", "startSimulation", "startWorkload"},
+    Role.SUBMITTER: {
+        *("submitJobs", "retryJob", "submitRun", "rerun", "startSimulation", "startWorkload"),
+        *("createSchedule", "runSchedule", "backfillSchedule"),
+    },
     Role.ADMIN: {"createToken", "rotateToken", "revokeToken", "revokeSession"},
 }
 """Who may change something, beside operators and runners, whose routes are told by their paths."""

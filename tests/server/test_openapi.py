@@ -18,7 +18,9 @@ from interlock.server.openapi import document_of
 from interlock.systems.access.principals import Role
 from interlock.systems.fleet.spec import TASK
 from interlock.wire.artifacts import LEASE, RUNNER
+from interlock.wire.jobs import JobSpec
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
+from interlock.wire.schedules import ScheduleSpec
 from interlock.wire.simulations import SimulationSpec
 from interlock.wire.workers import WorkerSpec
 from interlock.wire.workloads import Happened, WorkloadFact
@@ -113,11 +115,14 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
     assert (await runner.say("complete", lease, 2, **done(finished()))).status_code == 200
     held = await server.hold(await server.submit("shop.parent", queue="parents"), "parents")
     issued = await server.parts.tokens.create("ci", Role.VIEWER)
+    every_hour = ScheduleSpec(job=JobSpec(task="a.b"), every="1h")
+    await server.parts.runtime.schedules.create("nightly", every_hour)
+    await server.parts.runtime.schedules.run("nightly")
     for route in ROUTES:
         if route.method != "GET" or route.answer is None or not route.bounded:
             continue
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
-        names |= {"token_name": issued.view.id, "kind": "job", "record_id": job_id}
+        names |= {"schedule": "nightly", "token_name": issued.view.id, "kind": "job", "record_id": job_id}
         if route.path.startswith("/api/workload-jobs/"):
             names["job_id"] = drives
         run_id = over.id if route.name == "previewRerun" else run.id

@@ -1,6 +1,6 @@
 """From what somebody typed to a machine or its blueprint.
 
-job                   one of the nine built-in machines
+job                   one of the ten built-in machines
 shop.orders:ORDER     an object in a module; the current directory is importable
 shop/orders.py:ORDER  an object in a file
 old-job.json          a blueprint exported earlier

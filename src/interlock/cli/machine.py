@@ -144,7 +144,7 @@ def check(
 ) -> None:
     """Check machines, and list every fault with its code.
 
-    Without a name: the nine built-in machines and their couplings. JSON is one object for one name,
+    Without a name: the ten built-in machines and their couplings. JSON is one object for one name,
     otherwise a list of them.
     """
     from interlock.cli import machine_views, render

@@ -36,6 +36,7 @@ from interlock.cli import (
     record,
     runner_check,
     runs,
+    schedules,
     serving,
     simulations,
     supervisor,
@@ -71,6 +72,7 @@ app.add_typer(simulations.app, name="simulation")
 app.add_typer(jobs.app, name="job")
 app.add_typer(record.app, name="record")
 app.add_typer(queues.app, name="queue")
+app.add_typer(schedules.app, name="schedule")
 app.add_typer(workers.app, name="worker")
 app.add_typer(workload.app, name="workload")
 supervisor.register(app)

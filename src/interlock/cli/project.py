@@ -28,6 +28,12 @@
     directory = "blobs"                   # for artifacts; relative to this file
     keep_days = 30
 
+    [schedules.nightly-report]            # submits a job by itself
+    cron = "0 2 * * 1-5"
+    tz = "Europe/Berlin"
+    task = "shop.tasks.report"
+    input = { kind = "full" }
+
     [quarantine]                          # a runner that keeps losing work is given none
     occasions = 3
     within_s = 3600
@@ -59,7 +65,7 @@ from interlock.cli.project_ci import (
     faults_of,
     policy_of,
 )
-from interlock.errors import InvalidSettings
+from interlock.errors import InvalidSchedule, InvalidSettings
 from interlock.lifecycles.durations import Durations
 from interlock.store.urls import url_of
 from interlock.systems.blobs import BlobSettings
@@ -75,7 +81,9 @@ from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
 from interlock.systems.settings import Settings
 from interlock.text import nearest
-from interlock.wire.jobs import RetryRule
+from interlock.wire.jobs import JobSpec, RetryRule
+from interlock.wire.schedules import ScheduleSpec
+from interlock.worker.schedules import PROJECT, Declared, checked_name, read_schedule
 
 FILE = "interlock.toml"
 DEFAULT_URL = "sqlite:///interlock.db"
@@ -147,6 +155,8 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     limits: LimitsSection = LimitsSection()
     blobs: BlobSettings = BlobSettings()
     quarantine: QuarantineSettings = QuarantineSettings()
+    schedules: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """By name: when, as in `ScheduleSpec`, and the job, as in `JobSpec`."""
 
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -165,6 +175,7 @@ _LISTS: dict[str, type[msgspec.Struct]] = {
 }
 
 
+_WHEN = ScheduleSpec.__struct_fields__[1:]
 _NAMED: dict[str, type[msgspec.Struct]] = {"secrets": SecretScope, "environments": Environment}
 
 
@@ -176,6 +187,8 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerSection = WorkerSection()
     kinds: tuple[str, ...] = ()
     """Modules and files that declare kinds of record."""
+    schedules: dict[str, Declared] = msgspec.field(default_factory=dict)
+    """Schedules that the file declares, by name."""
     file: Path | None = None
     """Where it was read from."""
 
@@ -189,7 +202,14 @@ def load(
     url = store or os.environ.get("INTERLOCK_URL") or _from_file(said.store, file) or DEFAULT_URL
     url = url_of(url)
     named = tuple(kinds) if kinds else tuple(_module(name, file) for name in said.kinds)
-    return Project(url=url, settings=_settings(said, file), worker=said.worker, kinds=named, file=file)
+    return Project(
+        url=url,
+        settings=_settings(said, file),
+        worker=said.worker,
+        kinds=named,
+        schedules=_schedules(said, file) if file else {},
+        file=file,
+    )
 
 
 def find_file(folder: Path) -> Path | None:
@@ -236,6 +256,21 @@ def _settings(said: ProjectFile, file: Path | None) -> Settings:
     )
 
 
+def _schedules(said: ProjectFile, file: Path) -> dict[str, Declared]:
+    """Return the schedules of the file; what is said about the job stands beside the rest."""
+    made, faults = {}, []
+    for name, table in said.schedules.items():
+        when = {key: value for key, value in table.items() if key in _WHEN}
+        job = {key: value for key, value in table.items() if key not in _WHEN}
+        try:
+            made[checked_name(name)] = Declared(read_schedule({**when, "job": job}), PROJECT)
+        except InvalidSchedule as error:
+            faults.append(f"schedules.{name}: {error.sentence.rstrip('.')}")
+    if faults:
+        raise _bad(file, faults)
+    return made
+
+
 def _blobs(said: BlobSettings, file: Path | None) -> BlobSettings:
     """A folder is meant from where the project is as well."""
     if said.directory is None or file is None:
@@ -269,6 +304,9 @@ def _unknown_names(tables: Mapping[str, Any]) -> Iterator[str]:
     yield from _strangers(retries, [str(name) for name in DEFAULT_RETRIES], "retries.")
     for name, rule in retries.items() if isinstance(retries, dict) else ():
         yield from _strangers(rule, RetrySection, f"retries.{name}.")
+    schedules = tables.get("schedules")
+    for name, table in schedules.items() if isinstance(schedules, dict) else ():
+        yield from _strangers(table, [*_WHEN, *JobSpec.__struct_fields__], f"schedules.{name}.")
     for section, kind in _NAMED.items():
         for name, table in tables[section].items() if isinstance(tables.get(section), dict) else ():
             yield from _strangers(table, kind, f"{section}.{name}.")

@@ -126,8 +126,11 @@ def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
 
     def started(listener: Listener, parts: Parts) -> None:
         collect_seldom()
+        if here.schedules:
+            declaring.append(asyncio.ensure_future(_declare(here, parts)))
         typer.echo("\n".join(announcement(listener.url, parts)))
 
+    declaring: list[asyncio.Future[None]] = []
     serving = serve(
         here.url,
         settings,
@@ -137,6 +140,17 @@ def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
         started=started,
     )
     asyncio.run(serving)
+
+
+async def _declare(here: Project, parts: Parts) -> None:
+    """Register the schedules of the project file; one that is refused is logged."""
+    from interlock.errors import InterlockError
+
+    for name, declared in here.schedules.items():
+        try:
+            await parts.runtime.schedules.put(name, declared.spec, source=declared.source, actor="server")
+        except InterlockError as error:
+            parts.log.warning(f"The schedule {name} was not registered: {error.sentence}")
 
 
 def announcement(url: str, parts: Parts) -> Iterator[str]:

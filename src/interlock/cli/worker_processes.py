@@ -90,6 +90,7 @@ def start_worker(store: str | None, asked: WorkerOptions) -> int:
     shutdown = Shutdown()
     with heeding_signals(shutdown):  # importing may take long, and a signal must not be lost meanwhile
         tasks = Registry() if module is None or asked.shell else load_tasks(module)
+        tasks.schedules.update(here.schedules)
         return run_worker(settings, tasks, lambda: port_for(here, asked, token), shutdown)
 
 

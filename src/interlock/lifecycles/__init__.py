@@ -1,4 +1,4 @@
-"""The nine lifecycles, one file each, and how they depend on one another.
+"""The ten lifecycles, one file each, and how they depend on one another.
 
 Each file opens with what its machine promises, then says what it knows (its data), what can happen
 to it (its events), and ends with the table, which alone decides. `couplings` says which move of one
@@ -20,6 +20,7 @@ from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.owners import Owner
 from interlock.lifecycles.process import PROCESS
 from interlock.lifecycles.run import RUN
+from interlock.lifecycles.schedule import SCHEDULE
 from interlock.lifecycles.simulation import SIMULATION
 from interlock.lifecycles.task import TASK
 from interlock.lifecycles.worker import WORKER
@@ -29,7 +30,7 @@ from interlock.machine import Machine
 MACHINES: Mapping[str, Machine[Any, Any]] = MappingProxyType(
     {
         machine.name: machine
-        for machine in (RUN, JOB, ATTEMPT, LEASE, WORKER, PROCESS, TASK, WORKLOAD, SIMULATION)
+        for machine in (RUN, JOB, ATTEMPT, LEASE, WORKER, PROCESS, TASK, WORKLOAD, SIMULATION, SCHEDULE)
     }
 )
 
@@ -50,6 +51,7 @@ __all__ = [
     "MACHINES",
     "PROCESS",
     "RUN",
+    "SCHEDULE",
     "SIMULATION",
     "TASK",
     "WORKER",

@@ -1,4 +1,4 @@
-"""How the nine machines depend on one another: the interlocking itself.
+"""How the machines depend on one another: the interlocking itself.
 
 Intent flows down (run → job → attempt → lease → process → task), facts flow up. Every consequence
 that one machine has for another is a line here, and nowhere else. A condition is a fact that
@@ -319,6 +319,6 @@ def interlocking() -> Blueprint:
     return map_of(
         COUPLINGS,
         name="interlocking",
-        doc="How the nine machines depend on one another: intent flows down, facts flow up.",
+        doc="How the machines depend on one another: intent flows down, facts flow up.",
         spine=(RUN, JOB, ATTEMPT, LEASE),
     )

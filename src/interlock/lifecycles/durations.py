@@ -74,6 +74,8 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
     abort_kill_s: float = 15.0
     simulation_stale_s: float = 30.0
     simulation_silence_s: float = 60.0
+    schedule_look_s: float = 5.0
+
     request_ttl_s: float = 3_600.0
 
     @property

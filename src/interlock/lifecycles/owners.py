@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Owner(StrEnum):
-    """The parties to the nine machines."""
+    """The parties to the machines."""
 
     ORCHESTRATOR = "orchestrator"
     PLANNER = "planner"

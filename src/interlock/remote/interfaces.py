@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
 from interlock.remote.jobs import QueuesApi
+from interlock.remote.schedules import SchedulesApi
 from interlock.remote.workers import WorkersApi
 from interlock.remote.workloads import WorkloadsApi
 from interlock.store.records import Count, Entry, Feed, Key, Query
@@ -415,6 +416,11 @@ class Services(Protocol):
     @property
     def queues(self) -> QueuesApi:
         """The queues."""
+        ...
+
+    @property
+    def schedules(self) -> SchedulesApi:
+        """The schedules."""
         ...
 
     @property

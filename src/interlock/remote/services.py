@@ -18,6 +18,7 @@ from interlock.remote.interfaces import JobsApi, JournalApi
 from interlock.remote.jobs import HttpArtifacts, HttpJobs, HttpQueues, NewLines
 from interlock.remote.records import HttpJournal, HttpRecords
 from interlock.remote.runs import HttpRuns
+from interlock.remote.schedules import HttpSchedules
 from interlock.remote.simulations import HttpSimulations
 from interlock.remote.tokens import HttpTokens
 from interlock.remote.workers import HttpQuarantine, HttpWorkers
@@ -93,6 +94,7 @@ class HttpServices:
         self.artifacts = HttpArtifacts(asker)
         self.workers = HttpWorkers(asker, names=names)
         self.queues = HttpQueues(asker, names=names)
+        self.schedules = HttpSchedules(asker, names=names)
         self.quarantine = HttpQuarantine(asker)
         self.tokens = HttpTokens(asker, names=names)
         self.workloads = HttpWorkloads(asker)

@@ -62,6 +62,7 @@ _KEPT = (
     "worker",
     "workload",
     "simulation",
+    "schedule",
     MESSAGE.name,
     LOG.name,
     RESULT.name,

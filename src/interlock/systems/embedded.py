@@ -22,6 +22,7 @@ from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.artifacts import ArtifactView, CacheView
 from interlock.wire.jobs import ChildPage, JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.wire.schedules import ScheduleSpec
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.wire.workloads import WorkloadFact
@@ -139,6 +140,10 @@ class EmbeddedOrchestrator:
             if not delivered:
                 break
         return swept + await self.here.runs.keep(patiently=False)
+
+    async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
+        """Create a schedule, or change the one of that name."""
+        await self.here.schedules.put(name, spec, source=source, actor="worker")
 
     async def register(self, spec: WorkerSpec) -> str:
         """A new life in the books of the supervisor."""

@@ -47,6 +47,7 @@ from interlock.systems.runs.planning.flow import FlowPlanner
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.runs import Runs
+from interlock.systems.schedules.schedules import Schedules
 from interlock.systems.settings import Settings
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.aggregate import LET_GO
@@ -159,6 +160,7 @@ class Runtime:
             self.engine, settings=settings, seeds=host.seeds, queues=self.queues.open_among
         )
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
+        self.schedules = Schedules(self.engine, settings=settings, draw=self.jobs.draw)
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.stops.tell = self.workers.tell
         self.engine.bus.subscribe(JobsSwept, lambda swept: self.stops.notice(swept.commits, swept.outcomes))
@@ -211,6 +213,7 @@ class Runtime:
         swept += await self.workloads.sweep(limit=SWEEP)
         swept += await self.quarantine.sweep(limit=SWEEP)
         swept += await self.records.sweep(limit=SWEEP)
+        swept += await self.schedules.sweep(limit=SWEEP)
         return swept + await self.simulations.sweep(limit=SWEEP)
 
     async def deliver(self) -> int:

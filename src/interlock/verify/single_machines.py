@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from interlock.lifecycles import (
     attempt,
     job,
     lease,
     process,
+    schedule,
     simulation,
     task,
     worker,
@@ -350,12 +353,67 @@ SIMULATION_ALONE = Lifecycle(
     ),
 )
 
+_SCHEDULE = schedule
+_NEXT = _SCHEDULE.Schedule(next_at=SOON, due_at=SOON)
+
+
+def _goes_on(_: Any, said: Any) -> bool:
+    return said.due_at is not None
+
+
+def _after(said: Any) -> schedule.ScheduleState:
+    return _SCHEDULE.ACTIVE if _goes_on(None, said) else _SCHEDULE.ENDED
+
+
+def _fires_in_time(before: Here, said: Any, after: Here | None) -> bool:
+    if not isinstance(said, _SCHEDULE.Due):
+        return True
+    if before.state is not _SCHEDULE.ACTIVE or said.at < before.data.due_at:
+        return after is None
+    return after is not None and after.state is _after(said)
+
+
+SCHEDULE_ALONE = Lifecycle(
+    data=_NEXT,
+    starts=(msgspec.structs.replace(_NEXT, waiting=(AT,)),),
+    events=(
+        _SCHEDULE.Due(at=AT, due_at=LATER, next_at=LATER, last_at=SOON, submitted=1),
+        _SCHEDULE.Due(at=LATER, due_at=LATER, next_at=LATER, last_at=SOON, submitted=1),
+        _SCHEDULE.Due(at=LATER, last_at=SOON, skipped=1),
+        *(kind(at=AT, next_at=SOON, due_at=SOON) for kind in (_SCHEDULE.Resume, _SCHEDULE.Edit)),
+        *_timed(_SCHEDULE.Resume, _SCHEDULE.Edit),
+        _SCHEDULE.RunNow(at=AT, live=("j_1",)),
+        _SCHEDULE.Backfill(at=AT, submitted=2, waiting=(AT,), due_at=SOON),
+        *_timed(_SCHEDULE.Pause, _SCHEDULE.Delete),
+    ),
+    only=lambda data: data.submitted < 4 and data.skipped < 2,
+    answers=(
+        Answer("it fires when it is due, and goes on or ends", _fires_in_time),
+        Answer(
+            "it is resumed to go on, or to end",
+            lambda before, said, after: (
+                not isinstance(said, _SCHEDULE.Resume)
+                or before.state is not _SCHEDULE.PAUSED
+                or (after is not None and after.state is _after(said))
+            ),
+        ),
+        Answer("it fires by its new times", must(_SCHEDULE.Edit, (_SCHEDULE.ACTIVE,), STAY, when=_goes_on)),
+        Answer("a pause holds it", must(_SCHEDULE.Pause, (_SCHEDULE.ACTIVE,), _SCHEDULE.PAUSED)),
+        Answer("what is deleted has ended", must(_SCHEDULE.Delete, _SCHEDULE.OPEN, _SCHEDULE.ENDED)),
+        Answer("a job more moves nothing", must(_SCHEDULE.RunNow, _SCHEDULE.OPEN, STAY)),
+        Answer("the past moves nothing", must(_SCHEDULE.Backfill, _SCHEDULE.OPEN, STAY)),
+        Answer("it begins anew", must(_SCHEDULE.Edit, (_SCHEDULE.ENDED,), _SCHEDULE.ACTIVE, when=_goes_on)),
+        Answer("an edit keeps a pause", must(_SCHEDULE.Edit, (_SCHEDULE.PAUSED,), STAY)),
+    ),
+)
+
 ALONE_ELSEWHERE: Mapping[str, Lifecycle] = {
     "worker": WORKER_ALONE,
     "process": PROCESS_ALONE,
     "task": TASK_ALONE,
     "workload": WORKLOAD_ALONE,
     "simulation": SIMULATION_ALONE,
+    "schedule": SCHEDULE_ALONE,
 }
 
 

@@ -152,6 +152,10 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     attempts: tuple[AttemptView, ...] = ()
     origin_job_id: str | None = None
     """The job that this one does again."""
+    schedule: str | None = None
+    """The schedule that has submitted it."""
+    scheduled_for: datetime | None = None
+    """The fire time of the schedule that it was submitted for."""
     secrets: tuple[str, ...] = ()
     """Names only."""
     secrets_withheld: bool = False

@@ -29,6 +29,7 @@ from interlock.processes.masks import NOTHING_SECRET, Mask
 from interlock.processes.sandbox import NO_SANDBOX, SandboxSettings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant, LogLine, Progress, size_of
+from interlock.wire.schedules import schedule_in, scheduled_for_in
 from interlock.wire.workloads import WorkloadFact
 from interlock.worker.child_jobs import NO_FAMILY, Family, Parent
 from interlock.worker.codec import decode, encode
@@ -253,6 +254,16 @@ class Context(Parent):
     def trace(self) -> Mapping[str, str]:
         """The context of the trace that the submission belonged to."""
         return self._grant.trace
+
+    @property
+    def schedule(self) -> str | None:
+        """The schedule that has submitted the job, or one that the job belongs to; None for other jobs."""
+        return schedule_in(self._grant.trace)
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The fire time that a schedule has submitted the job for; the same for every attempt at it."""
+        return scheduled_for_in(self._grant.trace)
 
     @property
     def secrets(self) -> Secrets:

@@ -35,6 +35,7 @@ from interlock.wire.runner import (
     Message,
     NotHeard,
 )
+from interlock.wire.schedules import ScheduleSpec, ScheduleView
 from interlock.wire.simulations import AnySimulationWord, SaidOfSimulation, SimulationOrders
 from interlock.wire.tls import trusting
 from interlock.wire.workers import (
@@ -166,6 +167,11 @@ class HttpOrchestrator:
             )
         self._greeting = greeting
         self._note_time(greeting.now, sent_at)
+
+    async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
+        """Create a schedule, or change the one of that name; the token needs the role operator as well."""
+        asked = {"name": name, "schedule": spec, "source": source, "replace": True}
+        await self._ask("POST", "/api/schedules", msgspec.json.encode(asked), ScheduleView)
 
     async def disconnect(self) -> None:
         """Let go of the connections. Safe to call twice."""

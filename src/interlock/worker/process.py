@@ -60,6 +60,7 @@ from interlock.worker.host import (
 )
 from interlock.worker.leases import MAX_BATCH
 from interlock.worker.port import OrchestratorPort, Patient
+from interlock.worker.schedules import declare
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import Log, Metrics, Observer
@@ -207,6 +208,7 @@ class WorkerProcess:
         self._crashes = self._misfits = 0
         self._fatal: InterlockError | None = None
         self._forced = False
+        self._schedules = dict(registry.schedules)
         self._steps: dict[ProcessState, Callable[[], Awaitable[None]]] = {
             STARTING: self._start,
             CONNECTING: self._connect,
@@ -314,8 +316,15 @@ class WorkerProcess:
         """Look for what others have lost, unless that was just done."""
         recover, every_s = self._connection.recover, self._durations.sweep_every_s
         await self._patiently(lambda: recover(every_s), "recovery_failed")
+        if self._schedules:
+            await self._patiently(self._declare_schedules, "schedules_not_registered")
         if self.state is RECOVERING:
             self.tell(RecoveryComplete(at=self._now()))
+
+    async def _declare_schedules(self) -> None:
+        """Register the schedules of its module, once in its life."""
+        await declare(self._connection.port, self._schedules, self._log)
+        self._schedules = {}
 
     async def _poll(self) -> None:
         """Claim as much as there is room for, begin it, and poll again; or wait for room."""

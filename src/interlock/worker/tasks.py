@@ -23,6 +23,7 @@ import msgspec
 from interlock.errors import CannotLoad, InvalidArguments, UnknownTask
 from interlock.text import nearest
 from interlock.wire.jobs import JobSpec, RetryRule
+from interlock.wire.schedules import ScheduleSpec
 from interlock.worker.codec import told
 from interlock.worker.context import Context
 from interlock.worker.functions import (
@@ -37,6 +38,7 @@ from interlock.worker.functions import (
     written_function,
 )
 from interlock.worker.imports import cannot_load, import_named
+from interlock.worker.schedules import Declared, checked_name, schedule_spec
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -133,6 +135,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
+        self.schedules: dict[str, Declared] = {}
+        """By name: what a worker with these tasks registers when it starts."""
 
     def __iter__(self) -> Iterator[Task[..., Any]]:
         return iter([self._tasks[name] for name in self.names()])
@@ -187,15 +191,18 @@ class Registry:
         executor: Executor | None = None,
         memory_limit_mb: int | None = None,
         description: str = "",
+        every: str | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
-    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    def task(
+        self, function: Callable[..., Any] | None = None, /, *, every: str | None = None, **options: Any
+    ) -> Any:
         """Make a task of a function and add it. Used bare or with options.
 
         `name` is what workers know it by; `executor` is "async", "thread" or "process"; `memory_limit_mb`
         is how much address space a process of its own may have, in megabytes of 2**20 bytes; the rest are
         options of its submissions: queue, priority, labels, retries, retry, timeout_s,
-        job_timeout_s, losses, worker_count, description.
+        job_timeout_s, losses, worker_count, description. With `every`, such as "15m", a schedule submits it.
         """
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
@@ -203,15 +210,50 @@ class Registry:
                 function, local_names=names_around(inspect.currentframe(), __file__), **options
             )
             self.add(made)
-            return made
+            return made if every is None else self.schedule(every=every)(made)
 
         return decorate if function is None else decorate(function)
+
+    def schedule(
+        self,
+        when: str = "",
+        /,
+        *,
+        name: str = "",
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - as jobs call it
+        **how: Any,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Have a task submitted by a schedule; used above `@task`, or above a function that becomes a task.
+
+        `when` is a cron expression or an interval; `input` are its arguments by name, `name` that of the
+        schedule (otherwise that of the task). The rest is as in `schedule_spec`: cron, every, at, tz, start,
+        end, exclude, jitter, catch_up, catch_up_limit, overlap.
+        """
+
+        def decorate(function: Callable[P, R]) -> Task[P, R]:
+            made = function if isinstance(function, Task) else self.task(function)
+            spec = schedule_spec(made.spec(**(input or {})), when, **how)
+            self._declare(checked_name(name or made.name), spec, made)
+            return made
+
+        return decorate
+
+    def _declare(self, name: str, spec: ScheduleSpec, made: Task[..., Any]) -> None:
+        known = self.schedules.get(name)
+        if known is not None and known.spec.job.task != made.name:
+            raise CannotLoad(
+                f"Two tasks want the schedule {name}: {known.spec.job.task} and {made.name}.",
+                todo='Give one of them another name: @schedule("...", name="...").',
+                facts={"schedule": name},
+            )
+        self.schedules[name] = Declared(spec)
 
 
 DEFAULT = Registry()
 """What `@task` adds to, and what a worker executes that was given a module."""
 
 task = DEFAULT.task
+schedule = DEFAULT.schedule
 
 
 def load_tasks(spec: str) -> Registry:

@@ -45,6 +45,11 @@ class JobIds:
         return names
 
 
+def ticks_of(at: datetime) -> int:
+    """The number that a name begins with that is drawn at this time."""
+    return int((at - _ORIGIN) / _TICK) & _LAST
+
+
 def drawn_at(digits: int) -> datetime:
     """The time that the digits of a name stand for; in a bulk, names run ahead of the time."""
     return _ORIGIN + digits * _TICK

@@ -43,6 +43,7 @@ from interlock.wire.jobs import (
     TreeView,
 )
 from interlock.wire.runner import Heartbeat
+from interlock.wire.schedules import schedule_in, scheduled_for_in
 
 
 class Glimpse(msgspec.Struct, frozen=True, gc=False):
@@ -149,6 +150,8 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         input=given.input,
         attempts=tuple(_attempt_view(record, one, kept or {}) for one in body.attempts),
         origin_job_id=body.origin_job_id,
+        schedule=schedule_in(given.trace),
+        scheduled_for=scheduled_for_in(given.trace),
         secrets=body.secrets,
         secrets_withheld=body.secrets_withheld,
     )

@@ -1,0 +1,257 @@
+"""`interlock schedule …`: have jobs submitted at certain times.
+
+Only the declarations are here: each command imports what it needs when it runs, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from interlock.cli.options import Json, Place, epilog, examples, parse_seconds
+
+WHEN = """\b
+WHEN is one of
+  --cron '0 2 * * 1-5'          minute, hour, day, month, weekday; also @hourly, @daily, @weekly, @monthly
+  --every 15m                   an interval: 30s, 15m, 12h, 7d
+  --at 2026-12-24T18:00         a single time (repeatable)
+A local time that does not exist fires right after the gap; one that exists twice fires once."""
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
+Reason = Annotated[str, typer.Option(help="Why, for the journal.")]
+RequestId = Annotated[
+    str | None, typer.Option(metavar="ID", help="Do it once, however often this is sent with the same id.")
+]
+
+app = typer.Typer(help="Submit jobs at certain times.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def schedule() -> None:
+    """Submit jobs at certain times."""
+
+
+@app.command(
+    "create",
+    epilog=epilog(
+        WHEN,
+        examples(
+            "schedule create nightly-report shop.tasks:report --cron '0 2 * * 1-5' --tz Europe/Berlin",
+            "schedule create poll shop.tasks:poll url=https://example.org --every 15m --jitter 1m",
+            "schedule create poll shop.tasks:poll url=https://example.org --every 5m --update",
+            "schedule create party shop.tasks:invite --at 2026-12-24T18:00 --tz Europe/Berlin",
+        ),
+    ),
+)
+def create(
+    name: Name,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Task to submit, such as shop.tasks:report.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[JSON | KEY=VALUE...]", help="Its arguments.")
+    ] = None,
+    cron: Annotated[str, typer.Option(metavar="EXPRESSION", help="Cron expression.")] = "",
+    every: Annotated[str, typer.Option(metavar="TIME", help="Interval, such as 15m.")] = "",
+    at: Annotated[list[str] | None, typer.Option(metavar="TIME", help="Single time (repeatable).")] = None,
+    tz: Annotated[str, typer.Option(metavar="ZONE", help="Time zone (default UTC).")] = "UTC",
+    start: Annotated[str, typer.Option(metavar="TIME", help="No fire before this date or time.")] = "",
+    end: Annotated[str, typer.Option(metavar="TIME", help="No fire after this date or time.")] = "",
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DATE", help="No fire on this date, or FIRST..LAST (repeatable)."),
+    ] = None,
+    jitter: Annotated[str, typer.Option(metavar="TIME", help="Submit up to so much later.")] = "",
+    catch_up: Annotated[
+        str, typer.Option(metavar="WHICH", help="Missed fires to submit: none, latest (default) or all.")
+    ] = "latest",
+    catch_up_limit: Annotated[int, typer.Option(metavar="N", help="With all: at most N (default 10).")] = 10,
+    overlap: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW", help="If the job before has not ended: skip (default), queue, cancel it or allow."
+        ),
+    ] = "skip",
+    module: Annotated[str | None, typer.Option("--from", metavar="MODULE", help="Where the task is.")] = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Do not look for the task; only workers know it.")
+    ] = False,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Queue to submit to.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
+    labels: Annotated[
+        list[str] | None, typer.Option("--label", metavar="LABEL", help="Require workers with this label.")
+    ] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="For one attempt.")] = None,
+    retries: Annotated[int | None, typer.Option(help="Maximum number of retries after a failure.")] = None,
+    description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")] = None,
+    update: Annotated[bool, typer.Option("--update", help="Change the schedule if it exists.")] = False,
+    request_id: RequestId = None,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Create a schedule that submits a job at certain times."""
+    from interlock.cli import schedule_actions
+
+    when = {
+        "cron": cron,
+        "every": every,
+        "at": tuple(at or ()),
+        "tz": tz,
+        "start": start,
+        "end": end,
+        "exclude": tuple(exclude or ()),
+        "jitter": jitter,
+        "catch_up": catch_up,
+        "catch_up_limit": catch_up_limit,
+        "overlap": overlap,
+    }
+    options = {
+        "queue": queue,
+        "priority": priority,
+        "labels": tuple(labels or ()) or None,
+        "timeout_s": parse_seconds(timeout),
+        "retries": retries,
+        "description": description,
+    }
+    schedule_actions.create(
+        store,
+        name,
+        (task, *(arguments or ())),
+        when,
+        {key: value for key, value in options.items() if value is not None},
+        module=module,
+        unchecked=unchecked,
+        update=update,
+        request_id=request_id,
+        as_json=as_json,
+    )
+
+
+@app.command(
+    "apply",
+    epilog=examples("schedule apply shop.tasks", "schedule apply --server https://jobs.example.org:8088"),
+)
+def apply(
+    module: Annotated[
+        str | None,
+        typer.Argument(metavar="MODULE", help="Where tasks are declared; else as the project says."),
+    ] = None,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Register the schedules of a module and of interlock.toml, as a starting worker does."""
+    from interlock.cli import schedule_actions
+
+    schedule_actions.apply(store, module, as_json=as_json)
+
+
+@app.command("list", epilog=examples("schedule list", "schedule list --state paused --json"))
+def list_schedules(
+    state: Annotated[
+        str, typer.Option(metavar="STATE", help="Only active, paused or ended ones; else all but ended.")
+    ] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Those as well that have ended.")] = False,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """List schedules: when each fires, and what became of its last job."""
+    from interlock.cli import schedule_actions
+
+    schedule_actions.list_schedules(store, state, everything=everything, as_json=as_json)
+
+
+@app.command("show", epilog=examples("schedule show nightly-report", "schedule show nightly-report --json"))
+def show(name: Name, store: Place = None, as_json: Json = False) -> None:
+    """Show a schedule: when it fires, what it submits, and its last jobs."""
+    from interlock.cli import schedule_actions
+
+    schedule_actions.show(store, name, as_json=as_json)
+
+
+@app.command("history", epilog=examples("schedule history nightly-report"))
+def history(name: Name, store: Place = None, as_json: Json = False) -> None:
+    """Show everything that has happened to a schedule."""
+    from interlock.cli import schedule_actions
+
+    schedule_actions.history(store, name, as_json=as_json)
+
+
+@app.command(
+    "next", epilog=examples("schedule next nightly-report", "schedule next nightly-report --count 3")
+)
+def show_next(
+    name: Name,
+    count: Annotated[int, typer.Option(min=1, max=1_000, help="Number of fire times (default 10).")] = 10,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Show the next fire times, in the time zone of the schedule."""
+    from interlock.cli import schedule_actions
+
+    schedule_actions.show_next(store, name, count, as_json=as_json)
+
+
+@app.command(
+    "pause", epilog=examples("schedule pause nightly-report --reason 'the warehouse is being moved'")
+)
+def pause(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
+    """Submit nothing until the schedule is resumed; fires that pass meanwhile are not caught up with."""
+    _tell(store, "pause", name, reason, as_json=as_json)
+
+
+@app.command("resume", epilog=examples("schedule resume nightly-report"))
+def resume(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
+    """Submit jobs again, from the next fire on."""
+    _tell(store, "resume", name, reason, as_json=as_json)
+
+
+@app.command("delete", epilog=examples("schedule delete nightly-report --reason 'nobody reads it'"))
+def delete(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
+    """End a schedule; jobs that it has submitted go on."""
+    _tell(store, "delete", name, reason, as_json=as_json)
+
+
+@app.command(
+    "run", epilog=examples("schedule run nightly-report", "job watch $(interlock schedule run poll)")
+)
+def run(
+    name: Name,
+    reason: Reason = "",
+    request_id: RequestId = None,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Submit a job of the schedule now and print its id."""
+    from interlock.cli import schedule_actions
+
+    schedule_actions.run(store, name, reason, request_id, as_json=as_json)
+
+
+@app.command(
+    "backfill",
+    epilog=examples(
+        "schedule backfill nightly-report --since 2026-01-01 --until 2026-02-01",
+        "schedule backfill nightly-report --since 2026-01-01 --until 2026-02-01 --queued",
+    ),
+)
+def backfill(
+    name: Name,
+    since: Annotated[str, typer.Option(metavar="TIME", help="From this date or time on.")],
+    until: Annotated[str, typer.Option(metavar="TIME", help="Before this date or time.")],
+    queued: Annotated[bool, typer.Option("--queued", help="One after the other, not all at once.")] = False,
+    reason: Reason = "",
+    request_id: RequestId = None,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Submit the jobs of past fire times that have none, and print their ids."""
+    from interlock.cli import schedule_actions
+
+    schedule_actions.backfill(
+        store, name, since, until, queued=queued, reason=reason, request_id=request_id, as_json=as_json
+    )
+
+
+def _tell(store: str | None, verb: str, name: str, reason: str, *, as_json: bool) -> None:
+    from interlock.cli import schedule_actions
+
+    schedule_actions.tell(store, verb, name, reason, as_json=as_json)

@@ -1,0 +1,254 @@
+"""A schedule submits a job at each of its fire times.
+
+What it promises:
+
+* Each fire time is decided about once, by the store's clock, in the commit that creates its jobs: whoever
+  finds the schedule due, and however many do.
+* PAUSED submits nothing when due. Fires that pass meanwhile are not caught up with.
+* A schedule with no further fire ends by itself, once nothing of it waits.
+* What has been submitted stays counted, and the last fire is never taken back.
+
+Which times those are is worked out outside (`wire/calendar.py`), and is part of the events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from interlock.lifecycles.durations import Timed, deadline
+from interlock.lifecycles.owners import Owner
+from interlock.machine import (
+    STAY,
+    Across,
+    Always,
+    Kind,
+    Machine,
+    Tone,
+    end,
+    event,
+    ignore,
+    on,
+    refuse,
+    state,
+)
+
+
+class ScheduleState(StrEnum):
+    """Where a schedule stands."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    ENDED = "ended"
+
+
+ACTIVE, PAUSED, ENDED = ScheduleState.ACTIVE, ScheduleState.PAUSED, ScheduleState.ENDED
+OPEN = (ACTIVE, PAUSED)
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a schedule knows about itself."""
+
+    next_at: datetime | None = None
+    """Its next fire time."""
+    due_at: datetime | None = None
+    """When it has to be looked at next: its next fire with jitter, or sooner while something waits."""
+    last_at: datetime | None = None
+    """The last fire time that was decided about."""
+    submitted: int = 0
+    skipped: int = 0
+    waiting: tuple[datetime, ...] = ()
+    """Fires that wait for the job before them to end."""
+    live: tuple[str, ...] = ()
+    """Jobs of it that had not ended when they were last looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timetable(Timed):
+    """Base of the events that say when it fires next."""
+
+    next_at: datetime | None = None
+    due_at: datetime | None = None
+
+
+@event(Kind.TIMER, by=Owner.CLOCK)
+class Due(Timetable):
+    """A fire time has come, or it is time to look after a fire that waits."""
+
+    last_at: datetime | None = None
+    submitted: int = 0
+    skipped: int = 0
+    waiting: tuple[datetime, ...] = ()
+    live: tuple[str, ...] = ()
+
+
+@event(Kind.COMMAND, by=Owner.USER)
+class Pause(Timed):
+    """Submit nothing when due."""
+
+
+@event(Kind.COMMAND, by=Owner.USER)
+class Resume(Timetable):
+    """Submit jobs again, from the next fire on."""
+
+
+@event(Kind.COMMAND, by=Owner.USER)
+class Edit(Timetable):
+    """It has another specification; one that has ended begins again."""
+
+
+@event(Kind.COMMAND, by=Owner.USER)
+class RunNow(Timed):
+    """Submit a job at once, whatever the time."""
+
+    live: tuple[str, ...] = ()
+
+
+@event(Kind.COMMAND, by=Owner.USER)
+class Backfill(Timed):
+    """Submit jobs for fire times that have passed."""
+
+    submitted: int = 0
+    waiting: tuple[datetime, ...] = ()
+    due_at: datetime | None = None
+
+
+@event(Kind.COMMAND, by=Owner.USER)
+class Delete(Timed):
+    """Submit nothing any more."""
+
+
+def is_due(schedule: Schedule, fired: Due) -> bool:
+    """it is not due yet"""
+    return schedule.due_at is not None and fired.at >= schedule.due_at
+
+
+def goes_on(schedule: Schedule, said: Timetable) -> bool:
+    """there is no further fire time"""
+    return said.due_at is not None
+
+
+def fires(schedule: Schedule, fired: Due) -> Schedule:
+    """Note what was submitted and what was left out."""
+    return msgspec.structs.replace(
+        schedule,
+        next_at=fired.next_at,
+        due_at=fired.due_at,
+        last_at=max(filter(None, (schedule.last_at, fired.last_at)), default=None),
+        submitted=schedule.submitted + fired.submitted,
+        skipped=schedule.skipped + fired.skipped,
+        waiting=fired.waiting,
+        live=fired.live,
+    )
+
+
+def finishes(schedule: Schedule, fired: Due) -> Schedule:
+    """Note what was submitted and what was left out for the last time."""
+    return msgspec.structs.replace(fires(schedule, fired), next_at=None, due_at=None, waiting=())
+
+
+def stops(schedule: Schedule, asked: Timed) -> Schedule:
+    """It is not looked at any more; what waits stays."""
+    return msgspec.structs.replace(schedule, next_at=None, due_at=None)
+
+
+def is_over(schedule: Schedule, asked: Timed) -> Schedule:
+    """Nothing waits any more."""
+    return msgspec.structs.replace(schedule, next_at=None, due_at=None, waiting=())
+
+
+def is_set(schedule: Schedule, said: Timetable) -> Schedule:
+    """It fires at these times from now on."""
+    return msgspec.structs.replace(schedule, next_at=said.next_at, due_at=said.due_at)
+
+
+def runs(schedule: Schedule, asked: RunNow) -> Schedule:
+    """One more was submitted, which a later fire may have to wait for."""
+    return msgspec.structs.replace(schedule, submitted=schedule.submitted + 1, live=asked.live)
+
+
+def fills(schedule: Schedule, asked: Backfill) -> Schedule:
+    """Note what was submitted for the past, and what waits."""
+    return msgspec.structs.replace(
+        schedule,
+        submitted=schedule.submitted + asked.submitted,
+        waiting=asked.waiting,
+        due_at=schedule.due_at and (asked.due_at or schedule.due_at),
+    )
+
+
+NEXT_FIRE = deadline(
+    Due, "schedule_look_s", since="its next fire time; while a fire waits, since it was last looked at"
+)
+
+_OVER = "it has ended; edit it to begin again"
+
+# fmt: off
+SCHEDULE = Machine[ScheduleState, Schedule](
+    "schedule",
+    "Submits a job at each of its fire times.",
+    initial=ACTIVE,
+    spine=(ACTIVE, ENDED),
+    stop=(Delete,),
+    states=(
+        state(ACTIVE, "Submits a job when it is due.", turn=Owner.CLOCK, within=NEXT_FIRE),
+        state(PAUSED, "Submits nothing until it is resumed.", turn=Owner.USER, tone=Tone.WAITING),
+        end(ENDED, "Has no further fire, or was deleted.", tone=Tone.STOPPED),
+    ),
+    rows=(
+        on(Due, ACTIVE, STAY, owner=Owner.ORCHESTRATOR, when=(is_due, goes_on), then=fires, arms=NEXT_FIRE,
+           why="Its fire time has come; another one will."),
+        on(Due, ACTIVE, ENDED, owner=Owner.ORCHESTRATOR, when=is_due, then=finishes,
+           why="That was its last fire."),
+        on(Pause, ACTIVE, PAUSED, owner=Owner.ORCHESTRATOR, then=stops, why="Somebody wants it to hold."),
+        on(Resume, PAUSED, ACTIVE, owner=Owner.ORCHESTRATOR, when=goes_on, then=is_set,
+           why="It goes on with the next fire."),
+        on(Resume, PAUSED, ENDED, owner=Owner.ORCHESTRATOR, then=is_over,
+           why="Its last fire time passed while it was paused."),
+        on(Edit, ACTIVE, STAY, owner=Owner.ORCHESTRATOR, when=goes_on, then=is_set, arms=NEXT_FIRE,
+           why="It fires at other times, or submits another job."),
+        on(Edit, PAUSED, STAY, owner=Owner.ORCHESTRATOR, why="It stays paused, with another specification."),
+        on(Edit, ENDED, ACTIVE, owner=Owner.ORCHESTRATOR, when=goes_on, then=is_set, leaves_terminal=True,
+           why="Under its old name something new begins."),
+        on(RunNow, OPEN, STAY, owner=Owner.ORCHESTRATOR, then=runs,
+           why="A job more does not change when it fires."),
+        on(Backfill, OPEN, STAY, owner=Owner.ORCHESTRATOR, then=fills,
+           why="The past does not change the next fire."),
+        on(Delete, OPEN, ENDED, owner=Owner.ORCHESTRATOR, then=is_over,
+           why="Nobody wants it any more; its jobs go on."),
+
+        ignore(Pause, PAUSED, why="it is paused"),
+        ignore(Resume, ACTIVE, why="it is not paused"),
+        ignore(Due, (PAUSED, ENDED), why="it does not fire"),
+        ignore(Delete, ENDED, why="it has ended"),
+        *(refuse(asked, ENDED, why=_OVER) for asked in (Pause, Resume, RunNow, Backfill)),
+    ),
+    invariants=(
+        Always(
+            "it is looked at again exactly while it is active",
+            lambda state, schedule: (schedule.due_at is not None) == (state is ACTIVE),
+        ),
+        Always(
+            "it knows a next fire only while it is active",
+            lambda state, schedule: schedule.next_at is None or state is ACTIVE,
+        ),
+        Always(
+            "nothing waits when it has ended",
+            lambda state, schedule: state is not ENDED or not schedule.waiting,
+        ),
+        Across(
+            "what was submitted stays counted",
+            lambda _, before, __, after: after.submitted >= before.submitted
+            and after.skipped >= before.skipped,
+        ),
+        Across(
+            "the last fire is never taken back",
+            lambda _, before, __, after: before.last_at is None
+            or (after.last_at is not None and after.last_at >= before.last_at),
+        ),
+    ),
+)
+# fmt: on

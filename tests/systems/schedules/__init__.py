@@ -1,0 +1,1 @@
+"""Schedules: each fire time once, whoever looks, and by the policies that were chosen."""

@@ -1,0 +1,7 @@
+"""Houses on each store in turn."""
+
+from __future__ import annotations
+
+from tests.systems.orchestrator.test_every_store_alike import open_house
+
+__all__ = ["open_house"]
