@@ -18,11 +18,11 @@ from interlock.store.memory import MemoryStore
 from interlock.systems.orchestrator import runner_messages
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.tokens import Token
-from interlock.verify.model_checker import Violation, check, retell
-from interlock.verify.models import job_judge
-from interlock.verify.models.job_world import RECLAIMED, SETTLES, JobWorld
-from interlock.verify.models.plan import JobPlan, Plan
-from interlock.verify.mutation import Mutant, in_place
+from interlock.testing.model_checker import Violation, check, retell
+from interlock_verification.models import job_judge
+from interlock_verification.models.job_world import RECLAIMED, SETTLES, JobWorld
+from interlock_verification.models.plan import JobPlan, Plan
+from interlock_verification.mutation import Mutant, in_place
 
 TWO_WORKERS = Plan(name="two workers", doc="", workers=2)
 RACE = Plan(name="race", doc="", workers=2, orchestrators=2, heartbeats=0, fails=False)

@@ -21,16 +21,16 @@ from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.reconciler import RunReconciler
 from interlock.systems.runtime import Runtime
-from interlock.verify.models import job_judge
-from interlock.verify.models.run_decisions import APPROVED_FIRST
-from interlock.verify.models.run_world import SUCCESS_IS_EARNED
-from interlock.verify.worlds import judge_runs
-from interlock.verify.worlds.actors import clients
-from interlock.verify.worlds.episode import SETTLES, Played, play
-from interlock.verify.worlds.faults import faults_named
-from interlock.verify.worlds.judge import HOLDER
-from interlock.verify.worlds.worlds import Faults, world_named
 from interlock.wire.runner import Message
+from interlock_verification.models import job_judge
+from interlock_verification.models.run_decisions import APPROVED_FIRST
+from interlock_verification.models.run_world import SUCCESS_IS_EARNED
+from interlock_verification.worlds import judge_runs
+from interlock_verification.worlds.actors import clients
+from interlock_verification.worlds.episode import SETTLES, Played, play
+from interlock_verification.worlds.faults import faults_named
+from interlock_verification.worlds.judge import HOLDER
+from interlock_verification.worlds.worlds import Faults, world_named
 
 
 def first_failure(

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 import interlock.systems
 from interlock.systems.orchestrator import grants, runner_messages, submission
-from interlock.verify.environments import REDUCED, model_of
-from interlock.verify.model_checker import check
-from interlock.verify.models import job_decisions, job_judge
-from interlock.verify.models.job_world import JobWorld
-from interlock.verify.models.plan import Plan
+from interlock.testing.model_checker import check
+from interlock_verification.environments import REDUCED, model_of
+from interlock_verification.models import job_decisions, job_judge
+from interlock_verification.models.job_world import JobWorld
+from interlock_verification.models.plan import Plan
 
 SYSTEMS = Path(next(iter(interlock.systems.__path__)))
 AGGREGATES = {"JobAggregate", "RunAggregate"}
