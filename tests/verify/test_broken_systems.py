@@ -19,7 +19,7 @@ from interlock.systems.supervisor import workers
 from interlock.systems.supervisor.workers import Workers
 from interlock.worker import child_jobs
 from interlock.worker.components import OrderHandler
-from interlock_verification.models.job_judge import DONE_ONCE
+from interlock_verification.claims import DONE_ONCE
 from interlock_verification.worlds import judge, judge_simulations, judge_workers
 from interlock_verification.worlds.episode import SETTLES, play
 from interlock_verification.worlds.faults import faults_named

@@ -21,7 +21,7 @@ from interlock.cli.main import app
 from interlock.errors import InvalidArguments
 from interlock.systems.orchestrator import runner_messages
 from interlock.worker import components
-from interlock_verification.models.job_judge import SIGHTS, TWICE
+from interlock_verification.claims import SIGHTS, TWICE
 from interlock_verification.world_report import command_of, story_of
 from interlock_verification.worlds.campaign import (
     Season,

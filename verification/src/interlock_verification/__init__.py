@@ -6,6 +6,7 @@ could differ from the first. The model checker itself is `interlock.testing.mode
 
 Reading order:
 
+    claims           what is claimed of jobs, as data: asked by the models, the worlds and chaos
     models           jobs, workers, network, orchestrators and clock as a model; a run over its jobs
     environments     small worlds, written as data; explored one after the other or side by side
     single_machines  each machine alone, put to every order of its events

@@ -28,7 +28,7 @@ from interlock.testing.model_checker import (
     check,
     retell,
 )
-from interlock_verification.models import job_judge as seen
+from interlock_verification import claims as seen
 from interlock_verification.models.job_world import JobWorld
 from interlock_verification.models.plan import JobPlan, Plan, RunPlan
 from interlock_verification.models.run_world import RUN_SIGHTS, RunWorld

@@ -60,8 +60,8 @@ from interlock.wire.runner import (
     Stale,
     Succeeded,
 )
-from interlock_verification.models import job_judge
-from interlock_verification.models.job_judge import Taken, look_at
+from interlock_verification import claims
+from interlock_verification.claims import Taken, look_at
 from interlock_verification.models.job_values import (
     JOB_ID,
     NOW,
@@ -287,11 +287,11 @@ class Deciding:
         entry.said = decision.answer.error if not isinstance(decision.answer, Heard) else ""
         if note.say in (Say.SUCCESS, Say.FAILURE):
             if isinstance(decision.answer, Stale):
-                entry.marks |= self._mark(job_judge.LATE)
+                entry.marks |= self._mark(claims.LATE)
             elif isinstance(decision.answer, Heard) and decision.commit is None:
-                entry.marks |= self._mark(job_judge.TWICE)
+                entry.marks |= self._mark(claims.TWICE)
         if note.say is Say.STOPPED and entry.changed and isinstance(decision.answer, Heard):
-            entry.marks |= self._mark(job_judge.ACKNOWLEDGED)
+            entry.marks |= self._mark(claims.ACKNOWLEDGED)
         return entry
 
     def _heard_together(self, record: Record, token: Token, message: Message) -> Commit | None:
@@ -362,7 +362,7 @@ class Deciding:
         """The entry of what a batch has made of a job, wrong where that is not what it becomes alone."""
         entry = self._committed(value, batched, number, **told)
         if alone != batched:
-            entry.wrong |= bit(self.places[job_judge.BATCH_CLAIM])
+            entry.wrong |= bit(self.places[claims.BATCH_CLAIM])
         return entry
 
     def _committed(self, value: int, commit: Commit | None, number: int, **told: Any) -> Entry:
@@ -374,7 +374,7 @@ class Deciding:
         (outcome,) = finished(shelf.commit([commit]))
         if not isinstance(outcome, Committed):
             refused = Entry(value, changed=False, said=f"The store answers {outcome}.")
-            refused.wrong = bit(self.places[job_judge.STORE_CLAIM])
+            refused.wrong = bit(self.places[claims.STORE_CLAIM])
             return refused
         change = commit.changes[0]
         (record,) = finished(shelf.load([change.key]))
@@ -403,7 +403,7 @@ class Deciding:
             told.get("heard", False),
             told.get("said", ""),
         )
-        return self._broken(job_judge.STEP_CLAIMS, taken)
+        return self._broken(claims.STEP_CLAIMS, taken)
 
     def _shelf(self, record: Record | None) -> Shelf:
         shelf = Shelf(self._catalogue, clock=lambda: NOW)
@@ -435,25 +435,25 @@ class Deciding:
 
     def _learn(self, number: int, value: Value) -> None:
         seen = look_at(value, self.plan, number)
-        bits = self._broken(job_judge.VALUE_CLAIMS, seen)
-        for name, sight in job_judge.SIGHTS.items():
+        bits = self._broken(claims.VALUE_CLAIMS, seen)
+        for name, sight in claims.SIGHTS.items():
             if name in self.places and sight(seen):
                 bits |= self._mark(name)
         self.values.append(value)
         self.bits.append(bits)
         self._job_of.append(number)
         self.ready.append(value.ready_at is not None and value.ready_at <= NOW)
-        self.due.append(job_judge.overdue(value))
-        self.unsettled.append(job_judge.unsettled(seen))
-        self.stopping.append(job_judge.stopping(seen))
-        self.by_cancel.append(job_judge.by_cancel(seen))
+        self.due.append(claims.overdue(value))
+        self.unsettled.append(claims.unsettled(seen))
+        self.stopping.append(claims.stopping(seen))
+        self.by_cancel.append(claims.by_cancel(seen))
         ended = [o for o in seen.body.attempts if o.lease is not None and o.lease.state in lease.DEAD]
         self.ended_leases.append(sum(attempt_bit(one.shard, one.index) for one in ended))
         named = [one for one in ended if one.lease is not None and one.lease.data.runner_id]
         self.named_ends.append(sum(attempt_bit(one.shard, one.index) for one in named))
 
-    def _broken(self, claims: Any, seen: Any) -> int:
-        return sum(bit(self.places[name]) for name, holds in claims.items() if not holds(seen))
+    def _broken(self, asked: Any, seen: Any) -> int:
+        return sum(bit(self.places[name]) for name in claims.broken(asked, seen))
 
     def _mark(self, name: str) -> int:
         place = self.places.get(name)

@@ -19,7 +19,8 @@ from interlock.testing.model_checker import (
     sometimes,
     trigger_bit,
 )
-from interlock_verification.models import budget, job_judge, job_symmetry
+from interlock_verification import claims
+from interlock_verification.models import budget, job_symmetry
 from interlock_verification.models.job_decisions import ABSENT, Deciding, Entry
 from interlock_verification.models.job_values import (
     FIRST_ANSWER,
@@ -155,11 +156,17 @@ class Doing:
         self._conflicts = deciding.judge(stale=True, until=None) is Conflict
         self._is_late = deciding.judge(stale=False, until=-1) is TooLate
         self._repeats = deciding.judge_again() is Repeated
-        self._marks = {name: self._mark(name) for name in (job_judge.LOOKED_AGAIN, job_judge.TOO_LATE)}
-        self._repeated = self._mark(job_judge.REPEATED)
+        self._marks = {name: self._mark(name) for name in (claims.LOOKED_AGAIN, claims.TOO_LATE)}
+        self._repeated = self._mark(claims.REPEATED)
         self._on_the_way = 0
-        self._twice = (bit(deciding.places[job_judge.DONE_ONCE]),)
-        self._overtime = (bit(deciding.places[job_judge.IN_TIME]),)
+        self._again = self._broken_by(claims.Submission(("made",) if self._repeats else ("made", "again")))
+        self._overtime = (bit(deciding.places[claims.IN_TIME]),)
+
+    def _broken_by(self, made: claims.Submission) -> tuple[int, ...]:
+        """What a request that comes again leads to, when that breaks a claim: a state that is only that."""
+        places = self.deciding.places
+        wrong = sum(bit(places[claim]) for claim in claims.broken(claims.SUBMISSION_CLAIMS, made))
+        return (wrong,) if wrong else ()
 
     def _mark(self, name: str) -> int:
         places = self.deciding.places
@@ -209,13 +216,13 @@ class Doing:
     def _asked_again(self, state: State, job: int, code: int, aided: int) -> Step:
         """A request that the store has carried out comes again."""
         done = Done("again", job, 0, None, code)
-        return done, state if self._repeats else self._twice, aided | self._repeated
+        return done, self._again or state, aided | self._repeated
 
     def _submitted(self, state: State, job: int, aided: int) -> Step:
         jobs, hands, net, orch, spare = state
         done = Done("submit", job, 0, self._first[job], 0)
         if jobs[job] != ABSENT:
-            return done, state if self._repeats else self._twice, aided | self._repeated
+            return done, self._again or state, aided | self._repeated
         if self._first[job].wrong:
             return done, (self._first[job].wrong,), aided
         new = (*jobs[:job], self._first[job].after, *jobs[job + 1 :])
@@ -305,7 +312,7 @@ class Doing:
     def _looked_again(self, state: State, one: tuple[int, ...], out: list[Step]) -> None:
         """The store has refused: a message is decided anew, a claim or a sweep is let go."""
         op, job, _, _, _, fate = one
-        mark = self._marks[job_judge.LOOKED_AGAIN if fate == OUTRUN else job_judge.TOO_LATE]
+        mark = self._marks[claims.LOOKED_AGAIN if fate == OUTRUN else claims.TOO_LATE]
         if op < 0:
             out.append((Done("refused", job, 0, None, op), state, mark))
             return
@@ -471,18 +478,17 @@ class Working(Doing):
                 yield Done("crash", 0, worker, None), after, AIDED
 
 
-SETTLES = "every job settles, and nobody holds a lease on it"
 CANCEL_SETTLES = "every cancel settles"
 RECLAIMED = "every expired lease is reclaimed"
 
 
 def claims_of(plan: Plan) -> list[Claim]:
     """Everything that is claimed of the jobs of a plan."""
-    held = [*job_judge.VALUE_CLAIMS, *job_judge.STEP_CLAIMS, job_judge.STORE_CLAIM, job_judge.BATCH_CLAIM]
-    held += [job_judge.GIVEN_ONCE, job_judge.ASKED_FOR, job_judge.DONE_ONCE, job_judge.IN_TIME]
+    held = [*claims.VALUE_CLAIMS, *claims.STEP_CLAIMS, claims.STORE_CLAIM, claims.BATCH_CLAIM]
+    held += [claims.GIVEN_ONCE, claims.ASKED_FOR, claims.DONE_ONCE, claims.IN_TIME]
     return [
         *(always(claim) for claim in held),
-        eventually(SETTLES),
+        eventually(claims.SETTLES),
         eventually(CANCEL_SETTLES, conditional=True),
         eventually(RECLAIMED, conditional=True),
         *(sometimes(claim) for claim in plan.shows),
@@ -497,9 +503,10 @@ class JobWorld(Working):
         self.claims: Sequence[Claim] = claims_of(plan)
         self.places = places or {claim.claim: place for place, claim in enumerate(self.claims)}
         super().__init__(plan, Deciding(plan, self.places))
-        self._given_once = bit(self.places[job_judge.GIVEN_ONCE])
-        self._asked_for = bit(self.places[job_judge.ASKED_FOR])
-        self._settled, self._done_stopping = bit(self.places[SETTLES]), bit(self.places[CANCEL_SETTLES])
+        self._given_once = bit(self.places[claims.GIVEN_ONCE])
+        self._asked_for = bit(self.places[claims.ASKED_FOR])
+        self._settled = bit(self.places[claims.SETTLES])
+        self._done_stopping = bit(self.places[CANCEL_SETTLES])
         self._reclaimed = bit(self.places[RECLAIMED])
         self._stopping, self._due = (
             trigger_bit(self.places[CANCEL_SETTLES]),

@@ -32,7 +32,7 @@ from interlock.systems.runs.reconciler import (
 )
 from interlock.testing.model_checker import bit
 from interlock.wire.runs import AwaitedApproval, Plan, RunSpec, Source
-from interlock_verification.models import job_judge
+from interlock_verification import claims
 from interlock_verification.models.job_decisions import MARK, Shelf, finished, message_in
 from interlock_verification.models.job_values import FAR_S, NOW
 from interlock_verification.models.plan import RUN_ID, RunPlan
@@ -213,7 +213,7 @@ class RunDeciding:
         shelf.put(self._record(number))
         (outcome,) = finished(shelf.commit([commit]))
         if not isinstance(outcome, Committed):
-            return RunEntry(number, wrong=bit(self.places[job_judge.STORE_CLAIM]))
+            return RunEntry(number, wrong=bit(self.places[claims.STORE_CLAIM]))
         (record,) = finished(shelf.load([Key(RUN.name, RUN_ID)]))
         assert record is not None
         note = commit.changes[0].note

@@ -20,7 +20,8 @@ from interlock.testing.model_checker import (
     eventually,
     sometimes,
 )
-from interlock_verification.models import budget, job_judge
+from interlock_verification import claims
+from interlock_verification.models import budget
 from interlock_verification.models.job_decisions import ABSENT, ORDERED, Entry
 from interlock_verification.models.job_world import Done, JobWorld, claims_of, rows
 from interlock_verification.models.plan import RUN_ID, RunPlan
@@ -141,7 +142,7 @@ class RunWorld:
         found = deciding.values[deciding.sweep(value).after if deciding.due[value] else value]
         if found is None:
             return number in self._ordered(state[6], RELEASE)
-        seen = job_judge.look_at(found, self.plan, number)
+        seen = claims.look_at(found, self.plan, number)
         return seen.state not in job.ENDED and not seen.body.data.stop_reason
 
     def _ordered(self, wires: tuple[int, ...], what: str) -> set[int]:

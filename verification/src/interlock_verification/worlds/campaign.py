@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from interlock_verification.models.job_judge import SIGHTS
+from interlock_verification.claims import SIGHTS
 from interlock_verification.worlds.episode import Chapter, Played, play
 from interlock_verification.worlds.faults import MIXES, faults_named
 from interlock_verification.worlds.worlds import HOUR_S, WORLDS, Faults, World, world_named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 
@@ -10,15 +11,15 @@ import msgspec
 from interlock.engine.outbox import MESSAGE, SENT, OutboxMessage
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
-from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.job import JOB
 from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.worker import WORKER
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Key, Note, Record
 from interlock.systems.fleet.spec import TASK
-from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body, given_of
+from interlock.systems.orchestrator.body import AttemptBody, given_of
 from interlock.systems.orchestrator.cancellation import CancelChildren
-from interlock.systems.orchestrator.failures import DEFAULT_LOSSES, FailureClass
+from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.orchestrator.tree_slots import CANCEL_CHILDREN
 from interlock.systems.quarantine import STANDING
@@ -37,17 +38,28 @@ from interlock.wire.runner import (
     StaleCode,
     Succeeded,
 )
-from interlock_verification.models.job_judge import (
+from interlock_verification.claims import (
     ASKED_FOR,
-    DONE_ONCE,
+    END_CLAIMS,
+    GRANT_CLAIMS,
+    HEARD_CLAIMS,
+    REPORT_CLAIMS,
     SIGHTS,
     STEP_CLAIMS,
+    SUBMISSION_CLAIMS,
     TWICE,
     VALUE_CLAIMS,
+    Accepted,
+    Ended,
+    Granted,
     Look,
+    Reported,
+    Submission,
     Taken,
+    gives_back,
+    look_at_record,
+    unsettled,
 )
-from interlock_verification.models.plan import JobPlan
 from interlock_verification.worlds.judge_fleet import FleetJudge, job_of
 from interlock_verification.worlds.judge_runs import RunJudge
 from interlock_verification.worlds.judge_simulations import SimulationJudge
@@ -60,12 +72,6 @@ def why(note: Note) -> str:
     return f", {note.reason}" if note.reason else ""
 
 
-def most_retries(body: JobBody) -> int:
-    """How often a failure of one class may be tried again at most."""
-    own = [rule.retries for rule in body.retry.values()]
-    return max([3, body.retries or 0, *own])
-
-
 def named(entity: str) -> tuple[int, int]:
     """The shard and the index of an attempt, by its name."""
     shard, _, index = entity.partition(".")
@@ -75,11 +81,6 @@ def named(entity: str) -> tuple[int, int]:
 def was_pending(look: Look | None) -> bool:
     """Whether nothing of it was given out before."""
     return look is None or look.state is job.PENDING
-
-
-def is_held(look: Look) -> bool:
-    """Whether somebody has a live lease on it."""
-    return any(one.lease is not None and one.lease.state in lease.LIVE for one in look.body.attempts)
 
 
 def attempts_of(look: Look) -> str:
@@ -196,10 +197,6 @@ class TreeJudge:
                 self._watcher.broke(WAITED, f"{job_id} has completed, and {child} is {below.state}", job_id)
 
 
-FINISHED_ONCE = "a shard of a job succeeds once"
-RECORDED = "a report that comes too late is refused, and the journal says so"
-HOLDER = "what is heard under a lease was said under that very lease"
-FENCE = "the fence grows with every grant of a shard"
 _EVENTS = {
     Ack: "ack",
     Heartbeat: "heartbeat",
@@ -210,7 +207,6 @@ _EVENTS = {
 """What a runner says under a lease, and what the table of the lease calls it."""
 _SAYS = frozenset(_EVENTS.values())
 _SUCCESS = "success"
-_CLASSES = len(FailureClass)
 
 
 class Arguments(msgspec.Struct, frozen=True):
@@ -365,7 +361,7 @@ class Judge:
 
     def unsettled(self) -> list[str]:
         """The jobs that have not ended, or have a live lease."""
-        return [name for name, look in self._looks.items() if look.state not in job.ENDED or is_held(look)]
+        return [name for name, look in self._looks.items() if unsettled(look)]
 
     # What is said
 
@@ -392,8 +388,13 @@ class Judge:
         if ends and report in self._reported and self._knows(token.job_id, f"{token.shard}.{token.index}"):
             self._watcher.broke(TWICE, f"{type(message).__name__} → {answer}", token.job_id)
         if isinstance(answer, NotHeard) or answer.code is not StaleCode.UNKNOWN_LEASE:
-            if (token.job_id, message.runner_id) not in self._refusals and token.job_id not in self.forgotten:
-                self._watcher.broke(RECORDED, f"{type(message).__name__} → {answer}", token.job_id)
+            journalled = (token.job_id, message.runner_id) in self._refusals
+            refused = Reported(
+                late=True, heard=False, journalled=journalled or token.job_id in self.forgotten
+            )
+            self._watcher.ask(
+                REPORT_CLAIMS, refused, lambda: f"{type(message).__name__} → {answer}", token.job_id
+            )
             if isinstance(answer, Stale) and isinstance(message, Complete):
                 self._watcher.saw("a report that comes too late is refused")
 
@@ -410,26 +411,24 @@ class Judge:
         if grant.attempt <= latest:
             return  # a claim that was repeated is answered as before, or its answer was overtaken
         self._fences[grant.job_id, grant.shard] = grant.fence, grant.attempt
-        if grant.fence <= before:
-            words = f"attempt {grant.shard}.{grant.attempt} has {grant.fence} after {before}"
-            self._watcher.broke(FENCE, words, grant.job_id)
+        self._watcher.ask(
+            GRANT_CLAIMS,
+            Granted(fence=grant.fence, before=before),
+            lambda: f"attempt {grant.shard}.{grant.attempt} has {grant.fence} after {before}",
+            grant.job_id,
+        )
 
     # The claims
 
     def _look(self, record: Record, note: Note | None) -> Look:
-        body = decode_body(record.body)
-        if note is not None and any(line.event == "release" for line in note.steps):
+        if note is not None and gives_back(note.steps):
             self._releases[record.id] = self._releases.get(record.id, 0) + 1
-        losses = DEFAULT_LOSSES if body.losses_allowed is None else body.losses_allowed
-        shards, retries = body.data.worker_count, most_retries(body)
-        plan = JobPlan(shards=shards, retries=retries, losses=losses, attempt_timeout=1)
-        releases = self._releases.get(record.id, 0)
-        return Look(JobState(record.state), body, record, plan, releases, _CLASSES)
+        return look_at_record(record, self._releases.get(record.id, 0))
 
     def _values(self, look: Look, job_id: str) -> None:
-        for claim, holds in VALUE_CLAIMS.items():
-            if not holds(look):
-                self._watcher.broke(claim, f"{job_id} is {look.state}: {attempts_of(look)}", job_id)
+        self._watcher.ask(
+            VALUE_CLAIMS, look, lambda: f"{job_id} is {look.state}: {attempts_of(look)}", job_id
+        )
 
     def _step(self, before: Look, after: Look, note: Note | None, job_id: str, now: datetime) -> None:
         steps = note.steps if note is not None else ()
@@ -450,9 +449,11 @@ class Judge:
         if note is not None:
             cause = "runner" if "#" in note.actor else "clock" if note.actor == "clock" else "user"
         told = spoken.event if spoken is not None and token is not None else "heartbeat"
-        if told != "heartbeat" and token is not None and not self._was_said(job_id, token, told):
+        if told != "heartbeat" and token is not None:
             # A heartbeat may also be the renewal that comes with a claim which is answered again.
-            self._watcher.broke(HOLDER, f"nobody has said so: {rows(steps)}", job_id)
+            holder = f"the holder of {job_id} {token}"
+            accepted = Accepted(holder, holder if self._was_said(job_id, token, told) else "nobody")
+            self._watcher.ask(HEARD_CLAIMS, accepted, lambda: f"nobody has said so: {rows(steps)}", job_id)
         taken = Taken(before, after, steps, cause, token, heard, said, now)
         for claim, holds in STEP_CLAIMS.items():
             if note is None and claim in _OF_NOTED_STEPS:
@@ -478,8 +479,9 @@ class Judge:
         number = msgspec.json.decode(_input_of(look), type=Arguments).number
         jobs = self.made.setdefault(number, [])
         jobs.append(job_id)
-        if len([one for one in jobs if one not in self.forgotten]) > 1:
-            self._watcher.broke(DONE_ONCE, f"submission {number} has become {' and '.join(jobs)}", job_id)
+        made = Submission([one for one in jobs if one not in self.forgotten])
+        words = f"submission {number} has become {' and '.join(jobs)}"
+        self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, job_id)
 
     def _has_ended(self, job_id: str, look: Look) -> None:
         if job_id in self.ended:
@@ -489,14 +491,18 @@ class Judge:
         for sight, shows in SIGHTS.items():
             if shows(look):
                 self._watcher.saw(sight)
-        for one in look.body.attempts:
-            if one.state is attempt.SUCCEEDED:
-                if (job_id, one.shard) in self._succeeded:
-                    self._watcher.broke(FINISHED_ONCE, f"{job_id}, shard {one.shard}", job_id)
-                self._succeeded.add((job_id, one.shard))
+        self._has_succeeded(job_id, look)
         reason = look.body.data.stop_reason
         if look.state is job.CANCELED and not self._was_asked(job_id, look, reason):
             self._watcher.broke(ASKED_FOR, f"{job_id} was canceled: {reason}", job_id)
+
+    def _has_succeeded(self, job_id: str, look: Look) -> None:
+        shards = [one.shard for one in look.body.attempts if one.state is attempt.SUCCEEDED]
+        successes = Counter(shards)
+        successes.update(shard for shard in successes.copy() if (job_id, shard) in self._succeeded)
+        self._succeeded.update((job_id, shard) for shard in shards)
+        ended = Ended(look, successes, completions=int(look.state is job.COMPLETED))
+        self._watcher.ask(END_CLAIMS, ended, lambda: f"{job_id}, shards {sorted(successes)}", job_id)
 
     def _was_asked(self, job_id: str, look: Look, reason: str | None) -> bool:
         if look.body.run is not None:

@@ -11,7 +11,7 @@ from interlock.lifecycles.workload import WORKLOAD, Status, Workload, WorkloadSt
 from interlock.store.records import Record
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.systems.fleet.workloads import WorkloadBody
-from interlock_verification.models.job_judge import DONE_ONCE
+from interlock_verification.claims import SUBMISSION_CLAIMS, Submission
 from interlock_verification.worlds.network import Process, Watcher
 
 
@@ -190,8 +190,9 @@ class FleetJudge:
         """A job that drives a fleet was made; of each wish there is one, unless a fail-over lost it."""
         name = msgspec.json.decode(input_, type=Wanted).workload.name
         before = self._made.setdefault(name, job_id)
-        if before != job_id and before not in self._forgotten:
-            self._broke(DONE_ONCE, f"{name} has become {before} and {job_id}", job_id)
+        made = Submission([job_id] if before in self._forgotten else [before, job_id])
+        words = f"{name} has become {before} and {job_id}"
+        self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, job_of(job_id))
 
     def drive_begins(self, tour: Tour) -> None:
         """A controller begins to drive, and has so long for all of it."""

@@ -16,7 +16,7 @@ from interlock.store.records import Record
 from interlock.systems.orchestrator.body import JobBody
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plans import PLAN, PlanPiece
-from interlock_verification.models.job_judge import ASKED_FOR, DONE_ONCE
+from interlock_verification.claims import ASKED_FOR, SUBMISSION_CLAIMS, Submission
 from interlock_verification.models.run_decisions import (
     APPROVED_FIRST,
     RUN_ABSORBS,
@@ -62,8 +62,9 @@ class RunJudge:
     def acknowledged(self, number: int, run_id: str) -> None:
         """Somebody was told that this wish has become that run."""
         before = self._of.setdefault(number, run_id)
-        if before != run_id and not {before, run_id} & self.shaken:
-            self._broke(DONE_ONCE, f"wish {number} has become {before} and {run_id}", run_id)
+        made = Submission([one for one in (before, run_id) if one not in self.shaken])
+        words = f"wish {number} has become {before} and {run_id}"
+        self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, run_id)
 
     def unsettled(self) -> list[str]:
         """The runs that were not reported."""

@@ -18,7 +18,7 @@ from interlock.store.records import Record
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.simulations.body import PULSE, PulseBody, SimulationBody, decode_body, decode_pulse
 from interlock.wire.simulations import AnySimulationWord
-from interlock_verification.models.job_judge import DONE_ONCE, Look
+from interlock_verification.claims import SUBMISSION_CLAIMS, Look, Submission
 from interlock_verification.worlds.network import Watcher
 
 TABLE_HOLDS = "what the table of simulations claims holds"
@@ -83,8 +83,9 @@ class SimulationJudge:
     def acknowledged(self, number: int, run_id: str) -> None:
         """Somebody was told that this wish has become that simulation."""
         before = self._of.setdefault(number, run_id)
-        if before != run_id and not {before, run_id} & self.shaken:
-            self._broke(DONE_ONCE, f"wish {number} has become {before} and {run_id}", run_id)
+        made = Submission([one for one in (before, run_id) if one not in self.shaken])
+        words = f"wish {number} has become {before} and {run_id}"
+        self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, run_id)
 
     def unsettled(self) -> list[str]:
         """The simulations that have not ended."""

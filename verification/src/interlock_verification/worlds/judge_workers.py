@@ -18,7 +18,7 @@ from interlock.store.records import Record
 from interlock.systems.quarantine import QUARANTINED, STANDING, body_of, name_of
 from interlock.systems.supervisor.aggregate import LET_GO, ReleaseLeases, WorkerBody, decode_body
 from interlock.wire.runner import ClaimRequest, Grant
-from interlock_verification.models.job_judge import Look
+from interlock_verification.claims import Look
 from interlock_verification.worlds.network import Watcher
 
 TABLE_HOLDS = "what the table of workers claims holds"

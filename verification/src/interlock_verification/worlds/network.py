@@ -9,21 +9,23 @@ import asyncio
 import hashlib
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from interlock.errors import StoreUnavailable
 from interlock.store.records import StepLine
 from interlock.systems.runtime import Host
+from interlock_verification.claims import broken
 from interlock_verification.worlds import faults
 from interlock_verification.worlds.faults import Fate, Fates
 from interlock_verification.worlds.scheduler import Loop, Schedule, Turn
 from interlock_verification.worlds.worlds import World
 
 MOST_LINES = 4_000
+F = TypeVar("F")
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +74,13 @@ class Watcher:
         if self.broken is None:
             self.broken = Broken(claim=claim, words=words, at_s=self.time(), about=about)
             self.halt()
+
+    def ask(
+        self, claims: Mapping[str, Callable[[F], bool]], fact: F, words: Callable[[], str], about: str = ""
+    ) -> None:
+        """Ask claims of a fact; the words are for the first that does not hold."""
+        for claim in broken(claims, fact):
+            self.broke(claim, words(), about)
 
     def story(self, about: str = "") -> list[str]:
         """What was told: about everybody, and of jobs only about this one."""

@@ -12,11 +12,12 @@ from interlock.engine.audit import Audit, audit
 from interlock.engine.loader import every_record
 from interlock.lifecycles import attempt, job
 from interlock.lifecycles.attempt import ATTEMPT
-from interlock.lifecycles.job import JOB
+from interlock.lifecycles.job import JOB, JobState
 from interlock.store.contract import Store
 from interlock.store.records import Entry, StepLine
 from interlock.systems.catalogue import JOURNALLED
-from interlock.systems.orchestrator.body import decode_body, given_of
+from interlock.systems.orchestrator.body import given_of
+from interlock_verification.claims import Look, gives_back, look_at_record
 
 PAGE = 1_000
 FAR_OFF_S = 1_800
@@ -45,9 +46,14 @@ class Kept(msgspec.Struct):
     """A job as its record keeps it."""
 
     id: str
-    state: str
     intent: str
     result: bytes
+    look: Look
+
+    @property
+    def state(self) -> JobState:
+        """Where it stands."""
+        return self.look.state
 
 
 class Chronicle(msgspec.Struct):
@@ -64,6 +70,8 @@ class Chronicle(msgspec.Struct):
     """When something was committed that somebody had said: a worker by name, or a submitter."""
     queues: dict[str, str | None] = {}
     """Where each job waited."""
+    releases: Counter[str] = msgspec.field(default_factory=Counter)
+    """How often each job was given back."""
     skewed: int = 0
     """Results that come from a host whose clock was far off."""
 
@@ -101,6 +109,8 @@ def _note(chronicle: Chronicle, entry: Entry) -> None:
         chronicle.moments[somebody].append(entry.at)
     if note.refusal:
         chronicle.refusals[entry.id, note.actor].append(note.refusal)
+    if gives_back(note.steps):
+        chronicle.releases[entry.id] += 1
     for step in note.steps:
         if step.machine == ATTEMPT.name:
             _note_attempt(chronicle, entry, step)
@@ -121,12 +131,12 @@ def _note_attempt(chronicle: Chronicle, entry: Entry, step: StepLine) -> None:
 
 async def _keep(chronicle: Chronicle, store: Store) -> None:
     async for record in every_record(store, JOB.name):
-        body = decode_body(record.body)
+        look = look_at_record(record, chronicle.releases[record.id])
         chronicle.queues[record.id] = record.queue
         intent: str = msgspec.json.decode(given_of(record).input)["intent"]
-        done = [one for one in body.attempts if one.state is attempt.SUCCEEDED]
+        done = [one for one in look.body.attempts if one.state is attempt.SUCCEEDED]
         result = record.result or b"null"
-        chronicle.jobs.append(Kept(record.id, record.state, intent, result))
+        chronicle.jobs.append(Kept(record.id, intent, result, look))
         for one in done:
             clock = _clock_in(result)
             if clock is not None and one.ended_at and abs(clock - one.ended_at.timestamp()) > FAR_OFF_S:

@@ -1,8 +1,9 @@
 """Which promises were broken, told from the journal.
 
-submitted = settled    every intent is one job, and every job was completed
-each success once      one attempt has succeeded, reported by whom it was given to; the job ended once
-late is refused        a success that was reported too late was not believed, and the refusal is kept
+What is promised of submissions, successes and late reports are the claims of `interlock_verification.claims`,
+asked here of what the journal and the records say when everything is over. Besides:
+
+every job completes    what is submitted never fails and is never canceled
 recovered in time      what a killed worker had in its hands was in other hands within the time to live
                        of a lease and 2 s; those who have one server were heard again 5 s after its end
 
@@ -14,20 +15,37 @@ had run out, the time for which even the least held up of all members had to wai
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
 from interlock.lifecycles import attempt, job
-from interlock_verification.chaos.system.chronicle import Chronicle, Try
+from interlock_verification.chaos.system.chronicle import Chronicle, Kept, Try
 from interlock_verification.chaos.system.clients import TOO_LATE, Late
 from interlock_verification.chaos.system.fleet import DURATIONS, ELSEWHERE
 from interlock_verification.chaos.system.lag import Lag
 from interlock_verification.chaos.system.troubles import Death, Ledger
+from interlock_verification.claims import (
+    END_CLAIMS,
+    FINAL_CLAIMS,
+    HEARD_CLAIMS,
+    REPORT_CLAIMS,
+    SETTLES,
+    SUBMISSION_CLAIMS,
+    VALUE_CLAIMS,
+    Accepted,
+    Ended,
+    Reported,
+    Submission,
+    broken,
+    unsettled,
+)
 
 WORKER_BOUND_S = DURATIONS.lease_ttl_s + 2.0
 SERVER_BOUND_S = 5.0
+F = TypeVar("F")
 
 
 class Took(msgspec.Struct, frozen=True):
@@ -89,47 +107,54 @@ def broken_promises(
     """Everything but the times."""
     for fault in chronicle.audit.faults:
         yield f"audit: {fault.id} version {fault.version}: {fault.sentence}"
-    yield from _submitted_is_settled(chronicle, acknowledged)
-    yield from _each_success_once(chronicle)
-    yield from _late_is_refused(chronicle, late)
-
-
-def _submitted_is_settled(chronicle: Chronicle, acknowledged: Mapping[str, str]) -> Iterator[str]:
-    made = Counter(kept.intent for kept in chronicle.jobs)
-    ids = {kept.id for kept in chronicle.jobs}
-    for intent, job_id in acknowledged.items():
-        if job_id not in ids:
-            yield f"{intent} was acknowledged as {job_id} and is not there"
-        if made[intent] > 1:
-            yield f"{intent} was made {made[intent]} times"
+    yield from _of_submissions(chronicle, acknowledged)
     for kept in chronicle.jobs:
-        if kept.state != job.COMPLETED:
-            yield f"{kept.id} ({kept.intent}) is {kept.state}"
-        if kept.intent not in acknowledged:
-            yield f"{kept.id} ({kept.intent}) is there and nobody was told"
-
-
-def _each_success_once(chronicle: Chronicle) -> Iterator[str]:
-    for kept in chronicle.jobs:
-        succeeded = [one for one in chronicle.by_job[kept.id] if one.state == attempt.SUCCEEDED]
-        if kept.state == job.COMPLETED and (len(succeeded), chronicle.completed[kept.id]) != (1, 1):
-            ended = chronicle.completed[kept.id]
-            yield f"{kept.id} has {len(succeeded)} successes, and was completed {ended} times"
-        for one in succeeded:
-            if one.closed_by != one.runner_id:
-                yield f"{kept.id} was given to {one.runner_id}, and its success is that of {one.closed_by}"
-        if kept.result == bytes(TOO_LATE):
-            yield f"the result of {kept.id} is what somebody has said too late"
-
-
-def _late_is_refused(chronicle: Chronicle, late: Sequence[Late]) -> Iterator[str]:
+        yield from _of_job(chronicle, kept)
     for report in late:
-        if report.believed:
-            yield f"{report.runner_id} was believed about {report.job_id} after its lease had ended"
-            continue
-        said = chronicle.refusals.get((report.job_id, report.runner_id), [])
-        if not any(words.startswith("complete:") for words in said):
-            yield f"the refusal of what {report.runner_id} said about {report.job_id} is not in the journal"
+        yield from _of_late_report(chronicle, report)
+
+
+def _of_submissions(chronicle: Chronicle, acknowledged: Mapping[str, str]) -> Iterator[str]:
+    made: dict[str, list[str]] = {intent: [] for intent in acknowledged}
+    for kept in chronicle.jobs:
+        made.setdefault(kept.intent, []).append(kept.id)
+    for intent, jobs in made.items():
+        submission = Submission(jobs, acknowledged.get(intent))
+        yield from _broken(SUBMISSION_CLAIMS, submission, f"{intent} was made {len(jobs)} times")
+        there = " and ".join(jobs) or "not there"
+        told = f"{intent} was acknowledged as {submission.acknowledged}, and is {there}"
+        yield from _broken(FINAL_CLAIMS, submission, told)
+
+
+def _of_job(chronicle: Chronicle, kept: Kept) -> Iterator[str]:
+    what = f"{kept.id} ({kept.intent}) is {kept.state}"
+    yield from _broken(VALUE_CLAIMS, kept.look, what)
+    if unsettled(kept.look):
+        yield f"{SETTLES}: {what}"
+    elif kept.state != job.COMPLETED:
+        yield f"every job completes: {what}"
+    succeeded = [one for one in chronicle.by_job[kept.id] if one.state == attempt.SUCCEEDED]
+    completions = chronicle.completed[kept.id]
+    ended = Ended(kept.look, Counter(int(one.shard) for one in succeeded), completions)
+    words = f"{kept.id} has {len(succeeded)} successes, and was completed {completions} times"
+    yield from _broken(END_CLAIMS, ended, words)
+    for one in succeeded:
+        words = f"{kept.id} was given to {one.runner_id}, and its success is that of {one.closed_by}"
+        yield from _broken(HEARD_CLAIMS, Accepted(one.runner_id, one.closed_by), words)
+    if kept.result == bytes(TOO_LATE):
+        believed = Reported(late=True, heard=True, journalled=False)
+        yield from _broken(REPORT_CLAIMS, believed, f"it is the result of {kept.id}")
+
+
+def _of_late_report(chronicle: Chronicle, report: Late) -> Iterator[str]:
+    refusals = chronicle.refusals.get((report.job_id, report.runner_id), [])
+    journalled = any(words.startswith("complete:") for words in refusals)
+    answered = Reported(late=True, heard=report.believed, journalled=journalled)
+    yield from _broken(REPORT_CLAIMS, answered, f"what {report.runner_id} said about {report.job_id}")
+
+
+def _broken(claims: Mapping[str, Callable[[F], bool]], fact: F, words: str) -> Iterator[str]:
+    return (f"{claim}: {words}" for claim in broken(claims, fact))
 
 
 def recoveries(

@@ -1,10 +1,25 @@
-"""Claims about a job: in every state, about each step, and what must be seen of it."""
+"""Claims about jobs, as data: each is a name and a predicate over one kind of fact.
+
+The model checker, the judge of the worlds and the judge of chaos ask these claims and no others about the
+same thing. They differ in what they see:
+
+    VALUE_CLAIMS       a job as it stands (`Look`): model and worlds at every write, chaos at the end
+    STEP_CLAIMS        one step of a job (`Taken`): model and worlds
+    SUBMISSION_CLAIMS  what was made of one request (`Submission`): all three
+    FINAL_CLAIMS       the same when everything is over: chaos
+    GRANT_CLAIMS       a lease that is given out (`Granted`): worlds
+    HEARD_CLAIMS       what was accepted under a lease (`Accepted`): worlds, chaos
+    REPORT_CLAIMS      the answer to what came too late (`Reported`): worlds, chaos
+    END_CLAIMS         how often a job has ended (`Ended`): worlds, chaos
+    SETTLES            nothing of a job is left to do (`unsettled`): all three, at the end
+    SIGHTS             what has to be seen, so that nothing holds vacuously: model and worlds
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
@@ -13,9 +28,16 @@ from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.owners import Owner
 from interlock.store.records import Record, StepLine
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
-from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.orchestrator.failures import DEFAULT_LOSSES, FailureClass
 from interlock_verification.models.job_values import NOW, Value
 from interlock_verification.models.plan import JobPlan, Plan
+
+F = TypeVar("F")
+
+
+def broken(claims: Mapping[str, Callable[[F], bool]], fact: F) -> Iterator[str]:
+    """Return the names of the claims that do not hold of a fact."""
+    return (claim for claim, holds in claims.items() if not holds(fact))
 
 
 class Look(NamedTuple):
@@ -54,6 +76,27 @@ def look_at(value: Value, plan: Plan, number: int) -> Look:
     return Look(
         JobState(value.state), decode_body(value.body), value, plan.jobs[number], plan.releases, plan.fails
     )
+
+
+def look_at_record(record: Record, releases: int) -> Look:
+    """A job of a store, which was given back so many times."""
+    body = decode_body(record.body)
+    losses = DEFAULT_LOSSES if body.losses_allowed is None else body.losses_allowed
+    plan = JobPlan(
+        shards=body.data.worker_count, retries=_most_retries(body), losses=losses, attempt_timeout=1
+    )
+    return Look(JobState(record.state), body, record, plan, releases, len(FailureClass))
+
+
+def gives_back(lines: Sequence[StepLine]) -> bool:
+    """Whether a worker gives work back unfinished in this step."""
+    return any(line.event == "release" for line in lines)
+
+
+def _most_retries(body: JobBody) -> int:
+    """How often a failure of one class may be tried again at most."""
+    own = [rule.retries for rule in body.retry.values()]
+    return max([3, body.retries or 0, *own])
 
 
 # What holds at every moment
@@ -273,8 +316,94 @@ STORE_CLAIM = "the store takes what was decided"
 BATCH_CLAIM = "decided in a batch, a job becomes what it becomes alone"
 GIVEN_ONCE = "an attempt is given to one worker only"
 ASKED_FOR = "a job is canceled only if somebody asked or its time was up"
-DONE_ONCE = "a request is carried out once"
 IN_TIME = "nothing is committed after the end of the lease that it was said under"
+
+
+# What holds of what clients, workers and the journal see
+
+
+class Submission(NamedTuple):
+    """One request of a client, and what was made of it."""
+
+    jobs: Sequence[str]
+    acknowledged: str | None = None
+    """What the client was told; None when it was told nothing."""
+
+
+class Granted(NamedTuple):
+    """A lease that is given out."""
+
+    fence: int
+    before: int
+    """The fence of the grant before it at the same shard; 0 when it is the first."""
+
+
+class Accepted(NamedTuple):
+    """Something that was accepted under a lease."""
+
+    holder: str
+    speaker: str
+
+
+class Reported(NamedTuple):
+    """The answer to something that was said under a lease."""
+
+    late: bool
+    """Whether the lease had ended."""
+    heard: bool
+    journalled: bool
+    """Whether the journal has the refusal."""
+
+
+class Ended(NamedTuple):
+    """A job that has ended."""
+
+    look: Look
+    successes: Mapping[int, int]
+    """How often each shard has succeeded."""
+    completions: int
+    """How often the job became COMPLETED."""
+
+
+def finished_once(ended: Ended) -> bool:
+    """No shard succeeds twice; of a job that is COMPLETED each has succeeded."""
+    counts = ended.successes.values()
+    whole = ended.look.state is not job.COMPLETED or sum(counts) == len(_shards(ended.look))
+    return whole and all(count <= 1 for count in counts)
+
+
+DONE_ONCE = "a request is carried out once"
+KEPT = "what was acknowledged is there"
+TOLD = "the client is told of what was made for it"
+FENCE = "the fence grows with every grant of a shard"
+HOLDER = "what is heard under a lease was said under that very lease"
+UNHEARD = "a report that comes too late is not believed"
+RECORDED = "a report that comes too late is refused, and the journal says so"
+FINISHED_ONCE = "a shard of a job succeeds once"
+COMPLETED_ONCE = "a job is completed once"
+SETTLES = "every job settles, and nobody holds a lease on it"
+
+SUBMISSION_CLAIMS: Mapping[str, Callable[[Submission], bool]] = {
+    DONE_ONCE: lambda made: len(set(made.jobs)) <= 1,
+}
+FINAL_CLAIMS: Mapping[str, Callable[[Submission], bool]] = {
+    KEPT: lambda made: made.acknowledged is None or made.acknowledged in made.jobs,
+    TOLD: lambda made: made.acknowledged is not None or not made.jobs,
+}
+GRANT_CLAIMS: Mapping[str, Callable[[Granted], bool]] = {
+    FENCE: lambda granted: granted.fence > granted.before,
+}
+HEARD_CLAIMS: Mapping[str, Callable[[Accepted], bool]] = {
+    HOLDER: lambda accepted: accepted.speaker == accepted.holder,
+}
+REPORT_CLAIMS: Mapping[str, Callable[[Reported], bool]] = {
+    UNHEARD: lambda reported: not (reported.late and reported.heard),
+    RECORDED: lambda reported: reported.heard or reported.journalled,
+}
+END_CLAIMS: Mapping[str, Callable[[Ended], bool]] = {
+    FINISHED_ONCE: finished_once,
+    COMPLETED_ONCE: lambda ended: ended.completions == (ended.look.state is job.COMPLETED),
+}
 
 
 # What has to be seen, so that nothing holds vacuously
