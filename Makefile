@@ -62,7 +62,7 @@ bench: $(READY) ## Compare the kernel, the stores, the job queue and the server 
 	$(BIN)/python -m bench
 
 chaos: $(READY) ## Kill, cut off and starve the stores, and count what was lost (long)
-	$(BIN)/python -m chaos --long
+	$(BIN)/python -m interlock_verification.chaos --long
 
 verify: $(READY) ## Explore the real deciders exhaustively, break the tables, play years of worlds (long)
 	$(BIN)/interlock verify model --long
@@ -71,7 +71,8 @@ verify: $(READY) ## Explore the real deciders exhaustively, break the tables, pl
 
 lock: $(UV) ## Resolve the dependencies anew into requirements.lock
 	$(UV) pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
-	  --all-extras --group dev --group bench --upgrade -o requirements.lock pyproject.toml
+	  --all-extras --group dev --group bench --no-emit-package interlock --upgrade -o requirements.lock \
+	  pyproject.toml verification/pyproject.toml
 
 clean: ## Remove everything the other targets made
 	rm -rf $(VENV) .tools .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
@@ -80,9 +81,10 @@ clean: ## Remove everything the other targets made
 .tools/bin/uv:
 	$(PYTHON) -m pip install --quiet --target .tools uv
 
-$(READY): requirements.lock pyproject.toml | $(UV)
+$(READY): requirements.lock pyproject.toml verification/pyproject.toml | $(UV)
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
 	INTERLOCK_DASHBOARD_LATER=1 \
-	  $(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	  $(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation \
+	  --editable . --editable ./verification
 	@touch $@

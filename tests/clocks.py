@@ -10,10 +10,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from chaos.system import skewed
-
 from interlock.store.contract import Store
 from interlock.store.sqlite.store import SqliteStore
+from interlock.testing import skewed_clock
 from interlock.testing.servers import PostgresServer, RedisServer
 
 _CLOCK = "clock"
@@ -22,9 +21,9 @@ _CLOCK = "clock"
 def movable(folder: Path) -> Mapping[str, str]:
     """Return the environment of a server whose clock can be moved: its parameter `around`."""
     # The unprivileged user of a server may not be able to read our virtual environment.
-    library = Path(shutil.copy(skewed.library(), folder))
+    library = Path(shutil.copy(skewed_clock.library(), folder))
     library.chmod(0o755)
-    found = skewed.settable(folder / _CLOCK)
+    found = skewed_clock.settable(folder / _CLOCK)
     _let_read(folder)
     return {**found, "LD_PRELOAD": str(library)}
 
@@ -32,7 +31,7 @@ def movable(folder: Path) -> Mapping[str, str]:
 def move_server(server: PostgresServer | RedisServer, seconds: float) -> None:
     """Set the clock of a server that was made `movable` ahead; at once, for everybody."""
     clock = server.folder / _CLOCK
-    skewed.set_clock(clock, int(clock.read_text(encoding="ascii")) + round(seconds))
+    skewed_clock.set_clock(clock, int(clock.read_text(encoding="ascii")) + round(seconds))
     _let_read(server.folder)
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import apsw
 import pytest
-from chaos import disk_full, power_loss
-from chaos.forgetful_disk import ForgetfulDisk
-from chaos.verdict import Setup
 from tests.effort import pick
+
+from interlock_verification.chaos import disk_full, power_loss
+from interlock_verification.chaos.forgetful_disk import ForgetfulDisk
+from interlock_verification.chaos.verdict import Setup
 
 LOSSES = pick(20, 60)
 

@@ -6,13 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from chaos.counters import CATALOGUE, one_more
 
 from interlock.errors import StoreUnavailable
 from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Claim, Committed, Key, Query
 from interlock.testing.faults import ALL, Fault, FaultyStore, Plan
+from interlock_verification.chaos.counters import CATALOGUE, one_more
 
 KEY = Key("counter", "c")
 FIRST = one_more(KEY, None, "e", "first")

@@ -6,12 +6,18 @@ import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from chaos.system.chronicle import Chronicle, Try
-from chaos.system.judging import SERVER_BOUND_S, WORKER_BOUND_S, Recovery, Took, recoveries
-from chaos.system.lag import Lag, Reading
-from chaos.system.troubles import Death, Ledger
 
 from interlock.engine.audit import Audit
+from interlock_verification.chaos.system.chronicle import Chronicle, Try
+from interlock_verification.chaos.system.judging import (
+    SERVER_BOUND_S,
+    WORKER_BOUND_S,
+    Recovery,
+    Took,
+    recoveries,
+)
+from interlock_verification.chaos.system.lag import Lag, Reading
+from interlock_verification.chaos.system.troubles import Death, Ledger
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PEOPLE = {"left": ("left", "carl")}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from chaos import kill_committer, kill_server, promotion
-from chaos.verdict import Setup
 from tests.effort import pick
+
+from interlock_verification.chaos import kill_committer, kill_server, promotion
+from interlock_verification.chaos.verdict import Setup
 
 KILLS = pick(4, 8)
 

@@ -1,10 +1,11 @@
-"""`python -m chaos`: what it prints, and what its exit code means."""
+"""`python -m interlock_verification.chaos`: what it prints, and what its exit code means."""
 
 from __future__ import annotations
 
 import pytest
-from chaos.__main__ import HARNESSES, main
-from chaos.verdict import Setup, Verdict, judging
+
+from interlock_verification.chaos.__main__ import HARNESSES, main
+from interlock_verification.chaos.verdict import Setup, Verdict, judging
 
 
 class Fixed:
@@ -24,7 +25,10 @@ class Fixed:
 def test_it_prints_the_line_that_repeats_it_and_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "random_faults", "--rounds", "5", "--seed", "11"]) == 0
     said = capsys.readouterr().out
-    assert "python -m chaos --only random_faults --store memory --rounds 5 --seed 11\n" in said
+    assert (
+        "python -m interlock_verification.chaos --only random_faults --store memory --rounds 5 --seed 11\n"
+        in said
+    )
     assert "5 plans" in said
     assert "300 acknowledged, 0 lost, 0 doubled" in said
     assert "| random_faults | memory | 5 plans, " in said

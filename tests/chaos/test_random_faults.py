@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import pytest
-from chaos import random_faults
-from chaos.random_faults import try_plan
-from chaos.verdict import Setup
-from chaos.virtual_time import run_virtually
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.effort import pick
 
 from interlock.testing.faults import ALL, Fault, Plan
+from interlock_verification.chaos import random_faults
+from interlock_verification.chaos.random_faults import try_plan
+from interlock_verification.chaos.verdict import Setup
 
 faults = st.builds(
     Fault,
@@ -49,19 +45,3 @@ def test_clients_that_just_do_it_again_are_found_out() -> None:
 def test_the_same_seed_does_the_same_again() -> None:
     plan = random_faults.plan_of(7)
     assert try_plan(plan) == try_plan(plan)
-
-
-def test_virtual_time_passes_without_anybody_waiting() -> None:
-    async def wait() -> float:
-        await asyncio.sleep(3_600)
-        return asyncio.get_running_loop().time()
-
-    assert run_virtually(wait()) == pytest.approx(3_600)
-
-
-def test_on_virtual_time_waiting_for_ever_is_an_error_and_not_a_hang() -> None:
-    async def wait() -> None:
-        await asyncio.Event().wait()
-
-    with pytest.raises(RuntimeError, match="Everybody waits"):
-        run_virtually(wait())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from chaos.system import harness, skewed, ways
-from chaos.verdict import Setup
+
+from interlock.testing import skewed_clock
+from interlock_verification.chaos.system import harness, ways
+from interlock_verification.chaos.verdict import Setup
 
 DONE = ("freezes", "deploys", "black_holes", "left_half_open")
 
@@ -42,7 +44,7 @@ def test_a_fleet_without_one_of_the_rules_is_found_out(way: str, store: str, wor
 def test_without_a_library_that_skews_clocks_the_harness_fails_and_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(skewed, "_candidates", lambda: iter(()))
-    skewed.library.cache_clear()
-    with pytest.raises(skewed.MissingFaketime, match="apt-get install faketime"):
-        skewed.environment(60)
+    monkeypatch.setattr(skewed_clock, "_candidates", lambda: iter(()))
+    skewed_clock.library.cache_clear()
+    with pytest.raises(skewed_clock.MissingFaketime, match="apt-get install faketime"):
+        skewed_clock.environment(60)

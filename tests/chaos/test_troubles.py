@@ -6,12 +6,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from chaos.system import troubles
-from chaos.system.fleet import Fleet
-from chaos.system.troubles import Troublemaker
 
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
+from interlock_verification.chaos.system import troubles
+from interlock_verification.chaos.system.fleet import Fleet
+from interlock_verification.chaos.system.troubles import Troublemaker
 
 NAMES = ("left", "right", "anna", "bela", "carl", "dora")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from chaos import black_hole, eaten_reply
-from chaos.proxy import Wires, wires_to
-from chaos.verdict import Setup
 from tests.effort import pick
+
+from interlock.testing.proxy import Wires, wires_to
+from interlock_verification.chaos import black_hole, eaten_reply
+from interlock_verification.chaos.verdict import Setup
 
 
 @pytest.mark.parametrize("store", eaten_reply.STORES)

@@ -10,7 +10,6 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from chaos.system import skewed
 from rich.console import Console
 from tests.cli.shop import Ask, Shop
 from tests.programs import Program
@@ -19,6 +18,7 @@ from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
 from interlock.cli.workload_screen import Screen, sparkline
 from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress, line_of, read_line
+from interlock.testing import skewed_clock
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.workloads import Latencies
 
@@ -146,12 +146,12 @@ def test_a_controller_whose_clock_is_set_while_its_agents_are_ready_starts_them_
     # They are READY until five seconds before the start; then they prepare.
     words = load(shop, agents, kind="python", operations="100", lead="7s", **{"with": target})
     before = [len(moves(agent)) for agent in agents]
-    running = shop.start("workload", "run", words, "--json", env=skewed.settable(clock))
+    running = shop.start("workload", "run", words, "--json", env=skewed_clock.settable(clock))
     until_so(
         lambda: all(moves(agent)[number:] for agent, number in zip(agents, before, strict=True)),
         "both are READY",
     )
-    skewed.set_clock(clock, step_s)
+    skewed_clock.set_clock(clock, step_s)
     gate.touch()
     told, said = running.communicate(timeout=PROGRAM_S)
     assert running.returncode == 0, said

@@ -11,7 +11,7 @@ from tests.couplings import fleet, jobs, processes, runs, simulations, workers
 from tests.couplings.world import SCENARIOS, NotDelivered, played
 
 from interlock.lifecycles.couplings import COUPLINGS
-from interlock.verify.mutation import without
+from interlock_verification.mutation import without
 
 SUBJECTS = (runs, jobs, simulations, workers, processes, fleet)
 """Where the scenarios are; importing them fills the table."""

@@ -22,14 +22,14 @@ from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.runtime import Host
 from interlock.testing.clocks import JumpingClock
-from interlock.verify.worlds.actors.workers import InLoop
-from interlock.verify.worlds.scheduler import Loop, Schedule
 from interlock.wire.runner import ClaimRequest, Grant
 from interlock.worker.host import Shutdown
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import make_log
+from interlock_verification.worlds.actors.workers import InLoop
+from interlock_verification.worlds.scheduler import Loop, Schedule
 
 WITHIN_S = 600.0
 """How much virtual time a scenario may take."""

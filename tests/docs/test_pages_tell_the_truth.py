@@ -19,6 +19,7 @@ ALL_PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     ROOT / "bench" / "README.md",
+    ROOT / "verification" / "README.md",
     *ROOT.glob("docs/**/*.md"),
 ]
 

@@ -9,13 +9,13 @@ import signal
 from collections.abc import AsyncIterator
 
 import pytest
-from chaos.proxy import wires_to
 from tests.journeys import errands
 from tests.journeys_http.serving import Served
 from tests.waiting import PROGRAM_S, until
 
 from interlock import Interlock, JobSpec
 from interlock.errors import StoreUnavailable
+from interlock.testing.proxy import wires_to
 from interlock.wire.runner import Answer, ClaimRequest, Complete, Grant, Heard, Message, Succeeded
 from interlock.worker.http import HttpOrchestrator
 

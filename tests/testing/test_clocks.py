@@ -1,12 +1,13 @@
-"""A clock stands still until a test moves it."""
+"""A clock stands still until a test moves it; on virtual time nobody waits."""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from interlock.testing.clocks import JumpingClock
+from interlock.testing.clocks import JumpingClock, NothingComes, run_virtually
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -39,3 +40,19 @@ def test_it_is_aware_of_its_zone() -> None:
     assert JumpingClock()().utcoffset() == timedelta(0)
     with pytest.raises(ValueError, match="no time zone"):
         JumpingClock(datetime(2026, 3, 1))  # noqa: DTZ001
+
+
+def test_virtual_time_passes_without_anybody_waiting() -> None:
+    async def wait() -> float:
+        await asyncio.sleep(3_600)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(wait()) == pytest.approx(3_600)
+
+
+def test_on_virtual_time_waiting_for_ever_is_an_error_and_not_a_hang() -> None:
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(NothingComes, match="Every task waits"):
+        run_virtually(wait())

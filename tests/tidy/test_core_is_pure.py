@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+SRC, VERIFICATION = ROOT / "src", ROOT / "verification" / "src"
 CORE = (SRC / "interlock" / "machine", SRC / "interlock" / "lifecycles")
 
 SYSTEM = frozenset(
@@ -145,6 +146,6 @@ def test_what_only_resembles_it_is_left_alone(snippet: str) -> None:
 
 def test_nobody_waits_with_wait_for() -> None:
     """Before Python 3.12 it can swallow a cancel; see decision 0131."""
-    sources = sorted(SRC.rglob("*.py"))
+    sources = sorted([*SRC.rglob("*.py"), *VERIFICATION.rglob("*.py")])
     using = [path.name for path in sources if "asyncio.wait_for(" in path.read_text(encoding="utf-8")]
     assert using == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SOURCES = ("src", "verification/src")
 SOURCE_LINES = 600
 TEST_LINES = 500
 TEXT = frozenset({".py", ".sql", ".lua", ".js", ".css", ".html", ".proto", ".toml", ".md"})
@@ -34,19 +35,21 @@ def modules_in(folder: Path) -> list[Path]:
     return [path for path in files_in(folder) if path.suffix == ".py"]
 
 
-def test_no_source_file_is_too_long_to_be_read() -> None:
-    assert too_long(files_in(ROOT / "src"), SOURCE_LINES) == []
+@pytest.mark.parametrize("folder", SOURCES)
+def test_no_source_file_is_too_long_to_be_read(folder: str) -> None:
+    assert too_long(files_in(ROOT / folder), SOURCE_LINES) == []
 
 
 def test_no_test_file_is_too_long_to_be_read() -> None:
     assert too_long(files_in(ROOT / "tests"), TEST_LINES) == []
 
 
-def test_every_module_says_what_it_is_for() -> None:
-    assert without_docstring(modules_in(ROOT / "src")) == []
+@pytest.mark.parametrize("folder", SOURCES)
+def test_every_module_says_what_it_is_for(folder: str) -> None:
+    assert without_docstring(modules_in(ROOT / folder)) == []
 
 
-@pytest.mark.parametrize("folder", ["src", "tests"])
+@pytest.mark.parametrize("folder", [*SOURCES, "tests"])
 def test_there_are_files_to_look_at(folder: str) -> None:
     assert len(modules_in(ROOT / folder)) > 10
 

@@ -1,4 +1,4 @@
-"""Imports point one way. The rules are the contracts in pyproject.toml; here they are held, and tried.
+"""Imports point one way, also between the two distributions. The rules are the contracts in pyproject.toml.
 
 Each way of breaking them is tried on a copy of the package, so that a contract that would let
 something through (or is misspelled, and checks nothing) does not stay unnoticed.
@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SOURCES = ("src", "verification/src")
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 
@@ -26,7 +27,7 @@ def lint(project: Path) -> subprocess.CompletedProcess[str]:
         cwd=project,
         env={
             **os.environ,
-            "PYTHONPATH": str(project / "src"),
+            "PYTHONPATH": os.pathsep.join(str(project / source) for source in SOURCES),
             "PYTHONDONTWRITEBYTECODE": "1",
             "COLUMNS": "200",
         },
@@ -39,10 +40,11 @@ def lint(project: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the package and its contracts, which a test may break."""
+    """A copy of the packages and their contracts, which a test may break."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src" / "interlock", tmp_path / "src" / "interlock", ignore=ignored)
+    for source in SOURCES:
+        shutil.copytree(ROOT / source, tmp_path / source, ignore=ignored)
     return tmp_path
 
 
@@ -64,6 +66,8 @@ BETWEEN_PACKAGES = {
     "lifecycles/__init__.py": "def late():\n    import interlock.cli",
     "agent/state.py": "from interlock import systems",
     "processes/groups.py": "import interlock.worker",
+    "cli/verify.py": "def soon():\n    import interlock_verification.cli",
+    "testing/lifecycles.py": "from interlock_verification import environments",
 }
 INSIDE_THE_KERNEL = {
     "machine/events.py": "from interlock.machine import table",

@@ -1,4 +1,4 @@
-"""The lock holds everything that pyproject.toml asks for, pinned, hashed, and from no place in particular."""
+"""The lock holds what both distributions ask for, pinned, hashed, and from no place in particular."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+VERIFICATION: dict[str, Any] = tomllib.loads(
+    (ROOT / "verification" / "pyproject.toml").read_text(encoding="utf-8")
+)
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
@@ -62,6 +65,16 @@ def _entries(lock: str) -> list[str]:
 
 def test_the_lock_holds_everything_that_is_asked_for_pinned_and_hashed_and_names_no_place() -> None:
     assert faults_of(LOCK, asked_for(PYPROJECT)) == []
+    others = [each for each in asked_for(VERIFICATION) if each.name != "interlock"]
+    assert faults_of(LOCK, others) == []
+
+
+def test_the_two_distributions_have_one_version_and_the_second_is_pinned_to_it() -> None:
+    version = PYPROJECT["project"]["version"]
+    assert VERIFICATION["project"]["version"] == version
+    (pin,) = [each for each in asked_for(VERIFICATION) if each.name == "interlock"]
+    assert str(pin.specifier) == f"=={version}"
+    assert pin.extras <= PYPROJECT["project"]["optional-dependencies"].keys()
 
 
 def test_there_is_something_to_look_at() -> None:

@@ -15,11 +15,11 @@ from interlock.systems.fleet import driver
 from interlock.systems.fleet.clocks import choose_start
 from interlock.systems.fleet.driver import Drive
 from interlock.systems.fleet.results import AgentReport, Merged
-from interlock.verify.worlds import judge_fleet
-from interlock.verify.worlds.actors import controllers
-from interlock.verify.worlds.episode import play
-from interlock.verify.worlds.faults import faults_named
-from interlock.verify.worlds.worlds import world_named
+from interlock_verification.worlds import judge_fleet
+from interlock_verification.worlds.actors import controllers
+from interlock_verification.worlds.episode import play
+from interlock_verification.worlds.faults import faults_named
+from interlock_verification.worlds.worlds import world_named
 
 
 def is_noticed(

@@ -18,11 +18,12 @@ from interlock.store.memory import MemoryStore
 from interlock.systems.orchestrator import runner_messages
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.tokens import Token
-from interlock.verify.model_checker import Violation, check, retell
-from interlock.verify.models import job_judge
-from interlock.verify.models.job_world import RECLAIMED, SETTLES, JobWorld
-from interlock.verify.models.plan import JobPlan, Plan
-from interlock.verify.mutation import Mutant, in_place
+from interlock.testing.model_checker import Violation, check, retell
+from interlock_verification import claims
+from interlock_verification.claims import SETTLES
+from interlock_verification.models.job_world import RECLAIMED, JobWorld
+from interlock_verification.models.plan import JobPlan, Plan
+from interlock_verification.mutation import Mutant, in_place
 
 TWO_WORKERS = Plan(name="two workers", doc="", workers=2)
 RACE = Plan(name="race", doc="", workers=2, orchestrators=2, heartbeats=0, fails=False)
@@ -88,7 +89,7 @@ def test_a_message_that_is_heard_after_the_lease_has_expired_is_noticed(
 def test_a_store_that_does_not_compare_versions_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryStore, "_why_not", lambda *_: None)
     violation = first_violation(RACE)
-    assert violation.claim == job_judge.GIVEN_ONCE
+    assert violation.claim == claims.GIVEN_ONCE
     assert len(violation.story) == 4
 
 
@@ -144,7 +145,7 @@ def test_a_store_that_forgets_requests_is_noticed(monkeypatch: pytest.MonkeyPatc
         MemoryStore, "_why_not", lambda store, commit, now: why_not(store, replace_request(commit), now)
     )
     violation = first_violation(Plan(name="again", doc="", submits=True, duplicates=1))
-    assert violation.claim == job_judge.DONE_ONCE
+    assert violation.claim == claims.DONE_ONCE
     assert len(violation.story) == 2
 
 
@@ -165,5 +166,5 @@ def test_a_commit_after_the_end_of_the_lease_is_noticed(monkeypatch: pytest.Monk
         lambda store, commit, now: why_not(store, msgspec.structs.replace(commit, not_after=None), now),
     )
     violation = first_violation(RACE)
-    assert violation.claim == job_judge.IN_TIME
+    assert violation.claim == claims.IN_TIME
     assert len(violation.story) <= 9

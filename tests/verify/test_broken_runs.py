@@ -19,10 +19,10 @@ from interlock.systems.runs import body as letters
 from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate, RunFacts
 from interlock.systems.runs.reconciler import JobOrder, decide_order
-from interlock.verify.environments import REDUCED, model_of
-from interlock.verify.model_checker import check
-from interlock.verify.models import job_decisions
-from interlock.verify.models.plan import JobPlan, RunPlan
+from interlock.testing.model_checker import check
+from interlock_verification.environments import REDUCED, model_of
+from interlock_verification.models import job_decisions
+from interlock_verification.models.plan import JobPlan, RunPlan
 
 WORDS_TWICE = RunPlan(
     name="words-twice",

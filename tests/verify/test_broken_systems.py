@@ -17,13 +17,13 @@ from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.systems.simulations.reconciler import SimulationReconciler, Speaker
 from interlock.systems.supervisor import workers
 from interlock.systems.supervisor.workers import Workers
-from interlock.verify.models.job_judge import DONE_ONCE
-from interlock.verify.worlds import judge, judge_simulations, judge_workers
-from interlock.verify.worlds.episode import SETTLES, play
-from interlock.verify.worlds.faults import faults_named
-from interlock.verify.worlds.worlds import world_named
 from interlock.worker import child_jobs
 from interlock.worker.components import OrderHandler
+from interlock_verification.claims import DONE_ONCE
+from interlock_verification.worlds import judge, judge_simulations, judge_workers
+from interlock_verification.worlds.episode import SETTLES, play
+from interlock_verification.worlds.faults import faults_named
+from interlock_verification.worlds.worlds import world_named
 
 
 def claim_broken(

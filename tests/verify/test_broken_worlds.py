@@ -21,16 +21,16 @@ from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.reconciler import RunReconciler
 from interlock.systems.runtime import Runtime
-from interlock.verify.models import job_judge
-from interlock.verify.models.run_decisions import APPROVED_FIRST
-from interlock.verify.models.run_world import SUCCESS_IS_EARNED
-from interlock.verify.worlds import judge_runs
-from interlock.verify.worlds.actors import clients
-from interlock.verify.worlds.episode import SETTLES, Played, play
-from interlock.verify.worlds.faults import faults_named
-from interlock.verify.worlds.judge import HOLDER
-from interlock.verify.worlds.worlds import Faults, world_named
 from interlock.wire.runner import Message
+from interlock_verification import claims
+from interlock_verification.claims import HOLDER
+from interlock_verification.models.run_decisions import APPROVED_FIRST
+from interlock_verification.models.run_world import SUCCESS_IS_EARNED
+from interlock_verification.worlds import judge_runs
+from interlock_verification.worlds.actors import clients
+from interlock_verification.worlds.episode import SETTLES, Played, play
+from interlock_verification.worlds.faults import faults_named
+from interlock_verification.worlds.worlds import Faults, world_named
 
 
 def first_failure(
@@ -129,14 +129,14 @@ def test_a_store_that_forgets_requests_is_noticed(monkeypatch: pytest.MonkeyPatc
         return outcome
 
     monkeypatch.setattr(MemoryStore, "_commit_one", forgetful)
-    assert claim_broken("laptop", "store") in (job_judge.DONE_ONCE, clients.SAME)
+    assert claim_broken("laptop", "store") in (claims.DONE_ONCE, clients.SAME)
 
 
 def test_a_message_that_is_not_recognised_when_it_comes_again_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runner_messages, "_repeated", lambda *_: None)
-    assert claim_broken("team", "network") == job_judge.TWICE
+    assert claim_broken("team", "network") == claims.TWICE
 
 
 @pytest.mark.long
@@ -163,7 +163,7 @@ def test_a_commit_that_is_not_recognised_as_ones_own_is_noticed(monkeypatch: pyt
         return None
 
     monkeypatch.setattr(recovery, "find_outcome", unknown)
-    assert claim_broken("team", "store") == job_judge.DONE_ONCE
+    assert claim_broken("team", "store") == claims.DONE_ONCE
 
 
 @pytest.mark.long

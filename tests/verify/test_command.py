@@ -10,9 +10,9 @@ from tests.effort import pick
 
 from interlock.cli.main import main
 from interlock.store.memory import MemoryStore
-from interlock.verify import environments
-from interlock.verify.environments import plan_named
-from interlock.verify.mutation import all_mutants
+from interlock_verification import environments
+from interlock_verification.environments import plan_named
+from interlock_verification.mutation import all_mutants
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 import interlock.systems
 from interlock.systems.orchestrator import grants, runner_messages, submission
-from interlock.verify.environments import REDUCED, model_of
-from interlock.verify.model_checker import check
-from interlock.verify.models import job_decisions, job_judge
-from interlock.verify.models.job_world import JobWorld
-from interlock.verify.models.plan import Plan
+from interlock.testing.model_checker import check
+from interlock_verification import claims
+from interlock_verification.environments import REDUCED, model_of
+from interlock_verification.models import job_decisions
+from interlock_verification.models.job_world import JobWorld
+from interlock_verification.models.plan import Plan
 
 SYSTEMS = Path(next(iter(interlock.systems.__path__)))
 AGGREGATES = {"JobAggregate", "RunAggregate"}
@@ -128,7 +129,7 @@ def test_a_batch_that_decides_otherwise_is_noticed(
 
     monkeypatch.setattr(whose, name, broken)
     violation, *_ = check(JobWorld(ALONE), most=20_000).violations
-    assert violation.claim == job_judge.BATCH_CLAIM
+    assert violation.claim == claims.BATCH_CLAIM
 
 
 def _other(decided: Any) -> Any:

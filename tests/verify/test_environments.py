@@ -14,12 +14,12 @@ from _pytest.mark import ParameterSet
 
 from interlock.errors import UnknownName
 from interlock.lifecycles import machine_named
-from interlock.verify.environments import ENVIRONMENTS, LONG, QUICK, REDUCED, model_of, plan_named
-from interlock.verify.lifecycles import check_lifecycle
-from interlock.verify.model_checker import Mode, check
-from interlock.verify.models.job_world import JobWorld
-from interlock.verify.models.plan import JobPlan, Plan, RunPlan
-from interlock.verify.single_machines import ALONE
+from interlock.testing.lifecycles import check_lifecycle
+from interlock.testing.model_checker import Mode, check
+from interlock_verification.environments import ENVIRONMENTS, LONG, QUICK, REDUCED, model_of, plan_named
+from interlock_verification.models.job_world import JobWorld
+from interlock_verification.models.plan import JobPlan, Plan, RunPlan
+from interlock_verification.single_machines import ALONE
 
 IN_MINUTES = ("first-job", "cancel")
 """What `make test` explores; of the other plans it explores the reduced ones."""

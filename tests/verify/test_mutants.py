@@ -9,7 +9,15 @@ import pytest
 from interlock.errors import MalformedTable
 from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, RUN
 from interlock.machine import blueprint_of
-from interlock.verify.mutation import MODELLED, Caught, all_mutants, fate_of, harmless, in_place, try_mutants
+from interlock_verification.mutation import (
+    MODELLED,
+    Caught,
+    all_mutants,
+    fate_of,
+    harmless,
+    in_place,
+    try_mutants,
+)
 
 MUTANTS = {mutant.name: mutant for mutant in all_mutants()}
 SAMPLE = 40

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from interlock.cli import verify_report
+from interlock_verification import report
 
 
 def test_in_a_pipe_a_line_now_and_then_tells_how_far_it_has_come(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with verify_report.bar("states", 5_000) as watch:
+    with report.bar("states", 5_000) as watch:
         watch("race", 1_000, 0)
-        monkeypatch.setattr(verify_report, "TELL_EVERY_S", 0.0)
+        monkeypatch.setattr(report, "TELL_EVERY_S", 0.0)
         watch("crash", 234, 0)
 
     told = capsys.readouterr()
@@ -23,8 +23,8 @@ def test_in_a_pipe_a_line_now_and_then_tells_how_far_it_has_come(
 def test_of_what_has_no_known_end_only_the_sum_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(verify_report, "TELL_EVERY_S", 0.0)
-    with verify_report.bar("mutants", None) as watch:
+    monkeypatch.setattr(report, "TELL_EVERY_S", 0.0)
+    with report.bar("mutants", None) as watch:
         watch("lease", 7, 0)
 
     assert capsys.readouterr().err == "7 mutants (lease)\n"

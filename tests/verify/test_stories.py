@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from interlock.store.memory import MemoryStore
-from interlock.verify.environments import plan_named
-from interlock.verify.model_checker import check
-from interlock.verify.models.job_world import JobWorld
-from interlock.verify.models.plan import RunPlan
-from interlock.verify.models.run_world import RunWorld
+from interlock.testing.model_checker import check
+from interlock_verification.environments import plan_named
+from interlock_verification.models.job_world import JobWorld
+from interlock_verification.models.plan import RunPlan
+from interlock_verification.models.run_world import RunWorld
 
 
 def test_two_orchestrators_and_a_store_that_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:

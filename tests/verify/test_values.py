@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from interlock.verify.model_checker import check
-from interlock.verify.models.job_values import (
+from interlock.testing.model_checker import check
+from interlock_verification.models.job_values import (
     Phase,
     Say,
     normal,
@@ -14,8 +14,8 @@ from interlock.verify.models.job_values import (
     write_hand,
     write_note,
 )
-from interlock.verify.models.job_world import JobWorld
-from interlock.verify.models.plan import JobPlan, Plan
+from interlock_verification.models.job_world import JobWorld
+from interlock_verification.models.plan import JobPlan, Plan
 
 PLAN = Plan(name="values", doc="", jobs=(JobPlan(shards=2, attempt_timeout=3),), workers=2, cancels=1)
 

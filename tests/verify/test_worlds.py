@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 
 import interlock
 from interlock.cli.main import app
-from interlock.cli.verify_worlds import command_of, story_of
 from interlock.errors import InvalidArguments
 from interlock.systems.orchestrator import runner_messages
-from interlock.verify.models.job_judge import SIGHTS, TWICE
-from interlock.verify.worlds.campaign import (
+from interlock.worker import components
+from interlock_verification.claims import SIGHTS, TWICE
+from interlock_verification.world_report import command_of, story_of
+from interlock_verification.worlds.campaign import (
     Season,
     _hours_up_to,
     chapters_of,
@@ -31,13 +32,12 @@ from interlock.verify.worlds.campaign import (
     play_all,
     shrunk,
 )
-from interlock.verify.worlds.episode import Chapter, play
-from interlock.verify.worlds.faults import LATE, MIXES, REPLY_LOST, REQUEST_LOST, faults_named
-from interlock.verify.worlds.faults import TWICE as TWICE_CALLED
-from interlock.verify.worlds.network import Broken
-from interlock.verify.worlds.scheduler import EnteredFromOutside, Schedule
-from interlock.verify.worlds.worlds import WORLDS, world_named
-from interlock.worker import components
+from interlock_verification.worlds.episode import Chapter, play
+from interlock_verification.worlds.faults import LATE, MIXES, REPLY_LOST, REQUEST_LOST, faults_named
+from interlock_verification.worlds.faults import TWICE as TWICE_CALLED
+from interlock_verification.worlds.network import Broken
+from interlock_verification.worlds.scheduler import EnteredFromOutside, Schedule
+from interlock_verification.worlds.worlds import WORLDS, world_named
 
 CALLS_GONE_WRONG = tuple(f": {what}" for what in (REQUEST_LOST, REPLY_LOST, LATE, TWICE_CALLED))
 SHRINK_S = 10.0
@@ -45,9 +45,9 @@ SHRINK_S = 10.0
 
 PLAY = """
 import os
-from interlock.verify.worlds.faults import faults_named
-from interlock.verify.worlds.episode import play
-from interlock.verify.worlds.worlds import world_named
+from interlock_verification.worlds.faults import faults_named
+from interlock_verification.worlds.episode import play
+from interlock_verification.worlds.worlds import world_named
 
 for world, faults, hours in (
     ("team", "everything", 0.5),

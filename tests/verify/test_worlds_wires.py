@@ -11,11 +11,11 @@ import grpc
 import pytest
 from grpc import aio
 
-from interlock.verify.worlds.actors.grpc_transport import PING_S, WireChannel, WireServer
-from interlock.verify.worlds.faults import REPLY_LOST, REQUEST_LOST, TWICE, Fates, faults_named, resent
-from interlock.verify.worlds.judge_fleet import Troubles
-from interlock.verify.worlds.network import Place, Process, Stage, Watcher
-from interlock.verify.worlds.worlds import world_named
+from interlock_verification.worlds.actors.grpc_transport import PING_S, WireChannel, WireServer
+from interlock_verification.worlds.faults import REPLY_LOST, REQUEST_LOST, TWICE, Fates, faults_named, resent
+from interlock_verification.worlds.judge_fleet import Troubles
+from interlock_verification.worlds.network import Place, Process, Stage, Watcher
+from interlock_verification.worlds.worlds import world_named
 
 FOREVER_S = 1_000.0
 

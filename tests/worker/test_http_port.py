@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import msgspec
 import pytest
-from chaos.proxy import Loss, Wires, wires_to
 from tests.server.running import ANY_PORT, FOR_EVER_S, Running, any_port, running
 from tests.waiting import PATIENCE_S
 from tests.worker.board import Clock
@@ -22,6 +21,7 @@ from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.server.api import runner as protocol
 from interlock.store.memory import MemoryStore
 from interlock.systems.access.principals import Role
+from interlock.testing.proxy import Loss, Wires, wires_to
 from interlock.wire.runner import (
     Ack,
     CancelAck,

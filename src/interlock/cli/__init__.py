@@ -1,9 +1,10 @@
 """The command line. `main` is the program; each noun has a module of its own.
 
-    jobs, queues, runs, simulations, workload, workers, record, tokens, webhooks, db, machine, verify
+    jobs, queues, runs, simulations, workload, workers, record, tokens, webhooks, db, machine
                        a group of commands each: names, arguments, options, help
     supervisor, serving, dev, agent, runner_check
                        commands that run a process
+    verify             a command of another distribution, interlock-verification
     <noun>_views       find what the user named, and show it
     <noun>_actions     change it: submit, cancel, retry, pause
     job_logs, job_artifacts   what jobs have written and left, of one job or of all jobs of a run

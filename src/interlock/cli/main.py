@@ -83,7 +83,7 @@ agent.register(app)
 app.add_typer(tokens.app, name="token")
 app.add_typer(webhooks.app, name="webhook")
 app.add_typer(machine.app, name="machine")
-app.add_typer(verify.app, name="verify")
+verify.register(app)
 app.add_typer(db.app, name="db")
 
 

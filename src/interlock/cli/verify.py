@@ -1,173 +1,58 @@
-"""Commands `interlock verify …`.
+"""Command `interlock verify …`: hand over to the distribution interlock-verification.
 
-Explore the tables and deciders, mutate them, and simulate whole installations.
-
-Only the declarations are here: each command imports what it needs when it runs, so that `--help` is
-quick.
+Model checker, mutants, worlds and chaos are not in the wheel that users install. Their distribution
+declares its command as an entry point of the group `interlock.commands`. The entry points are read when
+the command is called and not before: that reads the metadata of every installed package, and `--help`
+has to be quick.
 """
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Annotated
-
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from interlock.errors import CannotLoad
 
-    from interlock.verify.models.plan import Plan
-    from interlock.verify.worlds.episode import Chapter
-
-
-FOUND_SOMETHING = 1
-QUICK_HOURS = 257.0
-HOURS_A_YEAR = 8_766.0
-
-app = typer.Typer(
-    help="Explore what the lifecycles can do together, break them to see it noticed, play worlds of them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    epilog="""\b
-Exit codes:
-  0  every claim holds
-  1  a claim is broken; the shortest story that shows it is told
-  2  the question was wrong""",
-)
-
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+GROUP = "interlock.commands"
+NAME = "verify"
+DISTRIBUTION = "interlock-verification"
 
 
-def _examples(*commands: str) -> str:
-    return "\n".join(("\b", "Examples:", *(f"  interlock verify {command}" for command in commands)))
+def register(app: typer.Typer) -> None:
+    """Add the command; its options and its help are those of the distribution."""
+    everything = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+    app.command(NAME, add_help_option=False, context_settings=everything)(verify)
 
 
-@app.command("model", epilog=_examples("model", "model --environment race", "model --long"))
-def model(
-    environment: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this one; otherwise all of them.")
-    ] = None,
-    long: Annotated[bool, typer.Option("--long", help="Also the large ones: some minutes.")] = False,
-    most: Annotated[int | None, typer.Option(min=1, help="Stop after so many states of each.")] = None,
-    replay: Annotated[str, typer.Option(metavar="N,N,…", help="Tell the story of these choices again.")] = "",
-    as_json: Json = False,
-) -> None:
-    """Explore small worlds of jobs, workers, orchestrators and a bad network, exhaustively.
+def verify(context: typer.Context) -> None:
+    """Explore, mutate and simulate the lifecycles."""
+    group = typer.main.get_command(_commands())
+    with group.make_context(NAME, context.args, parent=context.parent) as inner:
+        group.invoke(inner)
 
-    The deciders that are explored are those that run in production.
-    """
-    from interlock.cli import verify_report
-    from interlock.verify.environments import plan_named
-    from interlock.verify.environments import replay as play
 
-    if replay:
-        if environment is None:
-            raise typer.BadParameter("say of which --environment", param_hint="--replay")
-        verify_report.print_story(
-            play(plan_named(environment), _numbers(replay)), environment, as_json=as_json
+def _commands() -> typer.Typer:
+    from importlib.metadata import entry_points, version
+
+    found = next(iter(entry_points(group=GROUP, name=NAME)), None)
+    if found is None:
+        raise CannotLoad(
+            f"`interlock {NAME}` is in a distribution that is not installed: {DISTRIBUTION}.",
+            todo="Install it from a clone of the repository: pip install ./verification.",
+            facts={"missing": [DISTRIBUTION]},
         )
-        return
-    if not verify_report.explore_all(
-        _plans(environment, long=long), most=most, side_by_side=long, as_json=as_json
-    ):
-        raise typer.Exit(FOUND_SOMETHING)
-
-
-@app.command("mutate", epilog=_examples("mutate", "mutate --machine lease", "mutate --sample 30 --seed 7"))
-def mutate(
-    machine: Annotated[str | None, typer.Option(metavar="M", help="Only mutants of this machine.")] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="Only so many of them.")] = None,
-    seed: Annotated[int, typer.Option(help="Which ones.")] = 0,
-    as_json: Json = False,
-) -> None:
-    """Break every row, guard and coupling of the tables in turn, and count who is caught.
-
-    Exits with 1 when a mutant survives that is not on the list of those that do no harm.
-    """
-    from interlock.cli import verify_report
-
-    if not verify_report.mutate(machine, sample=sample, seed=seed, as_json=as_json):
-        raise typer.Exit(FOUND_SOMETHING)
-
-
-@app.command(
-    "world",
-    epilog=_examples(
-        "world",
-        "world --list",
-        "world --world team --faults network --hours 50",
-        "world --years 5",
-        "world --world laptop --faults store --seed 91",
-    ),
-)
-def world(
-    world: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this one; otherwise all of them.")
-    ] = None,
-    faults: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this mix of faults; otherwise all of them.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Only this seed, once for each world and mix; otherwise seeds from 1.")
-    ] = None,
-    hours: Annotated[
-        float | None, typer.Option(min=0.01, help="How many hours to simulate in all, or of each seed.")
-    ] = None,
-    years: Annotated[float | None, typer.Option(min=0.0001, help="The same in years.")] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="How many processes; otherwise one for each processor.")
-    ] = None,
-    only: Annotated[
-        str, typer.Option(metavar="F,F,…", help="Of all faults only these, or none: as a failure names them.")
-    ] = "",
-    list_: Annotated[bool, typer.Option("--list", help="Say which worlds and faults there are.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Play whole installations on virtual time, with everything that goes wrong in years.
-
-    Orchestrators, workers and sweeps are those of production. The same seed does the same again; a failure
-    is shrunk to the few faults that it takes, and ends with the one line that replays it.
-    """
-    from interlock.cli import verify_worlds
-
-    if list_:
-        verify_worlds.print_worlds(as_json=as_json)
-        return
-    if hours is not None and years is not None:
-        raise typer.BadParameter("say --hours or --years, not both", param_hint="--years")
-    wanted = years * HOURS_A_YEAR if years is not None else hours
-    chapters = _chapters(world, faults, seed, wanted, only)
-    if not verify_worlds.play_season(chapters, processes=jobs or os.cpu_count() or 1, as_json=as_json):
-        raise typer.Exit(FOUND_SOMETHING)
-
-
-def _chapters(
-    world: str | None, faults: str | None, seed: int | None, hours: float | None, only: str
-) -> Sequence[Chapter]:
-    from interlock.verify.worlds.campaign import chapters_of, chapters_with
-    from interlock.verify.worlds.faults import faults_named
-    from interlock.verify.worlds.worlds import world_named
-
-    worlds = () if world is None else (world_named(world),)
-    mixes = () if faults is None else (faults_named(faults),)
-    if only and (not worlds or not mixes or seed is None):
-        raise typer.BadParameter("say of which --world, --faults and --seed", param_hint="--only")
-    names = None if not only else () if only == "none" else tuple(only.split(","))
-    if seed is not None:
-        return chapters_with(seed, worlds=worlds, faults=mixes, hours=hours, only=names)
-    return list(chapters_of(QUICK_HOURS if hours is None else hours, worlds=worlds, faults=mixes))
-
-
-def _plans(environment: str | None, *, long: bool) -> Sequence[Plan]:
-    from interlock.verify.environments import LONG, QUICK, plan_named
-
-    if environment is not None:
-        return (plan_named(environment),)
-    return (*QUICK, *LONG) if long else QUICK
-
-
-def _numbers(text: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter("numbers with commas between them", param_hint="--replay") from None
+        commands = found.load()
+    except (ImportError, AttributeError) as error:
+        there = found.dist.version if found.dist is not None else "of an unknown version"
+        raise CannotLoad(
+            f"{DISTRIBUTION} {there} cannot be used with interlock {version('interlock')}: {error}.",
+            todo="Install both from the same clone of the repository: pip install . ./verification.",
+            facts={"entry_point": found.value},
+        ) from None
+    if not isinstance(commands, typer.Typer):
+        raise CannotLoad(
+            f"{found.value} is no group of commands.",
+            todo=f"Make the entry point {NAME!r} of {GROUP!r} name a typer.Typer.",
+            facts={"entry_point": found.value},
+        )
+    return commands

@@ -9,13 +9,14 @@
 
 Reading order:
 
-    memory_interlock  an Interlock in memory, whose clock a test moves; `..._sync` without asyncio
-    workers           its worker, which can be killed
-    virtual_time      an event loop in which waiting takes no time
+    memory_interlock  an Interlock in memory, whose clock a test moves, with a worker that can be killed
     at_work           an Interlock with a worker on SQLite, in real time
     faults            a store whose calls fail by a plan
     lifecycles        `check_lifecycle`: a machine of your own, put to every order of its events
-    clocks            a clock that a test moves by hand
+    model_checker     every state that a model can reach, breadth first, and claims about them
+    clocks            a clock that a test moves by hand; an event loop in which waiting takes no time
+    skewed_clock      a process whose clock is wrong
+    proxy             connections that are cut at the worst moment
     servers           real PostgreSQL and Redis servers, private to a test, gone with it
     workloads         a workload of your own, tried without an agent
     agent_process     agents as processes of their own, killed at will

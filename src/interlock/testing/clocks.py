@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import re
 import selectors
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 _LENGTH = re.compile(r"(-?\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)")
 _SECONDS = {"us": 0.000001, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -65,6 +65,7 @@ MOST_S = 10 * 365 * 86_400.0
 """Who waits for longer than ten years waits for something that never comes."""
 
 Events: TypeAlias = list[tuple[selectors.SelectorKey, int]]
+T = TypeVar("T")
 
 
 class NothingComes(Exception):
@@ -72,14 +73,18 @@ class NothingComes(Exception):
 
 
 class VirtualTime:
-    """The clock of one event loop, for as long as it is in place."""
+    """The clock of one event loop, for as long as it is in place.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    With `alone` it begins at 0, and to wait for something outside of the loop is an error.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, alone: bool = False) -> None:
         self._loop: Any = loop
         self._selector = _selector_of(loop)
         self._wait: Callable[[float | None], Events] = self._selector.select
         self._files = len(self._selector.get_map())
-        self._began = self.now = loop.time()
+        self._alone = alone
+        self._began = self.now = 0.0 if alone else loop.time()
         self._patient = True
         self._before = 0
         self.elsewhere: Callable[[], int] = lambda: 0
@@ -109,10 +114,16 @@ class VirtualTime:
         if events:
             self._patient = True
         elif timeout is None:
-            return self._wait(None)
+            return self._woken()
         else:
             self._jump(timeout)
         return events
+
+    def _woken(self) -> Events:
+        """Wait for something outside of the loop, when no timer is set."""
+        if self._alone:
+            raise NothingComes("Every task waits, and for nothing that has a time.")
+        return self._wait(None)
 
     def _held_up(self) -> Events:
         """Wait for what is under way outside, unless that has been waited for in vain."""
@@ -135,6 +146,15 @@ class VirtualTime:
         if self.now > self._began + MOST_S:
             self._began = self.now  # whoever cleans up after this has as long again
             raise NothingComes("Ten years have passed in this test, and what is waited for has not happened.")
+
+
+def run_virtually(main: Coroutine[Any, Any, T]) -> T:
+    """Run like `asyncio.run`, on virtual time that begins at 0 and with nothing outside of the loop.
+
+    The same program then does the same at the same times, each time.
+    """
+    with asyncio.Runner() as runner, VirtualTime(runner.get_loop(), alone=True).in_place():
+        return runner.run(main)
 
 
 def _selector_of(loop: asyncio.AbstractEventLoop) -> Any:

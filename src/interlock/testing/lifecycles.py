@@ -3,13 +3,223 @@
     def test_a_ticket_keeps_its_promises() -> None:
         check_lifecycle(TICKET)
 
-It raises `LifecycleBroken` with the shortest story that breaks a claim.
+Give the data that a record begins with and one occurrence of each event that carries something. Every
+state and data that can be reached is visited, and the claims of the table are checked there. Nothing is
+assumed about the order of events: the network, users and timers may do whatever they like. It raises
+`LifecycleBroken` with the shortest story that breaks a claim.
 """
 
 from __future__ import annotations
 
-from interlock.verify.lifecycles import Answer, Here, Lifecycle, LifecycleBroken, check_lifecycle, must
-from interlock.verify.model_checker import always, eventually, sometimes
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from interlock.errors import InvalidSettings
+from interlock.machine import STAY, Event, EventRef, Machine, Moved
+from interlock.machine.events import payload_of, type_of
+from interlock.testing.model_checker import (
+    Claim,
+    Report,
+    Step,
+    always,
+    bit,
+    check,
+    eventually,
+    look_with,
+    sometimes,
+)
+
+AnyMachine: TypeAlias = Machine[Any, Any]
+
+MOST = 100_000
+_CHOICE = "before it begins"
+
+
+class Here(NamedTuple):
+    """A record at one moment."""
+
+    state: Any
+    data: Any
+
+
+class Answer(NamedTuple):
+    """A claim about what an event does: from the record before, the event, and the record after it.
+
+    The third is None where the event was refused. Tell events apart by their `name` or their type.
+    """
+
+    claim: str
+    holds: Callable[[Here, Any, Here | None], bool]
+
+
+class Lifecycle(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lifecycle is put to."""
+
+    data: Any = None
+    """What a new record knows."""
+    starts: tuple[Any, ...] = ()
+    """What else a new record may know; each is a beginning of its own."""
+    events: tuple[Event, ...] = ()
+    """Occurrences of events that carry something, as many as matter; the others are made by themselves."""
+    claims: tuple[Claim, ...] = ()
+    """Claims of one's own, about a `Here`."""
+    answers: tuple[Answer, ...] = ()
+    """What must come of an event, wherever it finds the record."""
+    only: Callable[[Any], bool] | None = None
+    """Where to stop exploring: data for which this is False is not gone on from. For counters."""
+    most: int = MOST
+
+
+def must(
+    event: EventRef, sources: Sequence[Any], target: Any, *, when: Callable[[Any, Any], bool] | None = None
+) -> Callable[[Here, Any, Here | None], bool]:
+    """For an `Answer`: in these states the event leads to the target (STAY: leaves it where it is).
+
+    With `when`, a function of data and event, it does so if that holds and is refused otherwise.
+    """
+    kind = type_of(event)
+
+    def holds(before: Here, said: Any, after: Here | None) -> bool:
+        if type(said) is not kind or before.state not in sources:
+            return True
+        if when is not None and not when(before.data, said):
+            return after is None
+        return after is not None and after.state == (before.state if target is STAY else target)
+
+    return holds
+
+
+class LifecycleBroken(AssertionError):
+    """A claim about a lifecycle does not hold; the message is the shortest story that shows it."""
+
+
+def check_lifecycle(machine: AnyMachine, environment: Lifecycle | None = None) -> Report:
+    """Visit everything that a record of this machine can become, and raise where a claim breaks.
+
+    Besides what the table claims (`Always`, `Across`) and the environment adds: what has ended stays
+    as it ended, every state of the table can be reached, and from everywhere an end or a state of
+    rest can be reached.
+    """
+    model = LifecycleModel(machine, environment or Lifecycle())
+    report = check(model, most=model.environment.most)
+    if not report.complete and not report.violations:
+        raise LifecycleBroken(
+            f"The {machine.name} can become more than {model.environment.most} things: "
+            "bound its data with `only`, or allow more with `most`."
+        )
+    if report.violations:
+        raise LifecycleBroken(_told(report))
+    return report
+
+
+class LifecycleModel:
+    """One record of a machine, and every event at any moment."""
+
+    def __init__(self, machine: AnyMachine, environment: Lifecycle) -> None:
+        self.machine = machine
+        self.name = machine.name
+        self.environment = environment
+        self.events = [*environment.events, *_without_payload(machine, environment.events)]
+        ends = machine.terminal | machine.resting
+        self.claims: Sequence[Claim] = [
+            always("each step keeps the claims of the table"),
+            always("what has ended stays as it ended"),
+            always("the claims of the table hold", lambda here: not machine.broken(here.state, here.data)),
+            *(sometimes(f"{state} is reached", _is_in(state)) for state in machine.states),
+            eventually("an end or a state of rest is reached", lambda h: h.state in ends or self._is_cut(h)),
+            *environment.claims,
+            *(always(answer.claim) for answer in environment.answers),
+        ]
+        first = len(self.claims) - len(environment.answers)
+        self._answers = [(bit(first + n), answer.holds) for n, answer in enumerate(environment.answers)]
+        self._look = look_with(self.claims)
+
+    def initial(self) -> Any:
+        """A new record; or, where there are several to begin with, the choice of one."""
+        if self.environment.starts:
+            return _CHOICE
+        return Here(self.machine.initial, self.environment.data)
+
+    def canonical(self, state: Here) -> Here:
+        """A record has no names to be put in order."""
+        return state
+
+    def look(self, state: Any) -> int:
+        """What the claims say; a step that breaks one leads to a place of its own."""
+        return state if isinstance(state, int) else 0 if state is _CHOICE else self._look(state)
+
+    def steps(self, state: Any) -> list[Step]:
+        """Every event, accepted or not."""
+        if isinstance(state, int):
+            return []
+        if state is _CHOICE:
+            known = (self.environment.data, *self.environment.starts)
+            return [(data, Here(self.machine.initial, data), 0) for data in known]
+        if self._is_cut(state):
+            return []
+        found: list[Step] = []
+        for event in self.events:
+            decision = self.machine.decide(state.state, state.data, event)
+            after = Here(decision.state, decision.data) if isinstance(decision, Moved) else None
+            broken = self._broken(state, event, after)
+            if after is not None or broken:
+                found.append(((event, decision), broken or after, 0))
+        return found
+
+    def _is_cut(self, here: Here) -> bool:
+        """Whether nobody looks further than this."""
+        only = self.environment.only
+        return only is not None and not only(here.data)
+
+    def _broken(self, before: Here, event: Event, after: Here | None) -> int:
+        broken = sum(its_bit for its_bit, holds in self._answers if not holds(before, event, after))
+        return broken or (0 if after is None else self._broken_step(before, after))
+
+    def _broken_step(self, before: Here, after: Here) -> int:
+        if self.machine.broken_across(*before, *after):
+            return bit(0)
+        leaves = before.state in self.machine.terminal and after.state != before.state
+        rows = self.machine.table.rows
+        meant = any(row.leaves_terminal and before.state in row.sources for row in rows)
+        return bit(1) if leaves and not meant else 0
+
+    def tell(self, done: Any, before: Any, after: Any) -> list[str]:  # noqa: ARG002 - the decision says it all
+        """The event, and the rows it takes."""
+        if before is _CHOICE:
+            return [f"It begins with {done}"]
+        event, decision = done
+        if not isinstance(decision, Moved):
+            return [f"{event.name} ({event.kind}, by {event.by})", f"  {decision.sentence}"]
+        steps = [f"  {step.source} → {step.target}: {step.why}" for step in decision.steps]
+        return [f"{event.name} ({event.kind}, by {event.by})", *steps, f"  now {decision.data}"]
+
+
+def _without_payload(machine: AnyMachine, given: Sequence[Event]) -> list[Event]:
+    known = {type(event) for event in given}
+    missing = [event for event in machine.events if event not in known]
+    loaded = [event.name for event in missing if payload_of(event)]
+    if loaded:
+        raise InvalidSettings(
+            f"{', '.join(loaded)} of {machine.name} carry something, and there is no occurrence of them.",
+            todo="Give at least one of each in `events`.",
+            facts={"machine": machine.name, "events": loaded},
+        )
+    return [event() for event in missing]
+
+
+def _is_in(state: Any) -> Callable[[Here], bool]:
+    return lambda here: bool(here.state == state)
+
+
+def _told(report: Report) -> str:
+    first = report.violations[0]
+    lines = [f"{report.model}: not {first.mode}: {first.claim}"]
+    for number, told in enumerate(first.story, 1):
+        lines += [f"{number:>3}. {told[0]}", *(f"     {line}" for line in told[1:])]
+    return "\n".join(lines)
+
 
 __all__ = [
     "Answer",

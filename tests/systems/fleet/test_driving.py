@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from chaos.system import skewed
 from grpc import aio
 from tests.agent.conftest import WORKLOADS as ODD
 from tests.agent.relay import Relay
@@ -20,6 +19,7 @@ from tests.waiting import PATIENCE_S, until
 from interlock.errors import InterlockError
 from interlock.systems.fleet.agent_client import Access
 from interlock.systems.fleet.spec import Policy, Verdict
+from interlock.testing import skewed_clock
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.fleet_pb2_grpc import AgentServicer, add_AgentServicer_to_server
@@ -37,8 +37,8 @@ STALL_MS = 1_000
 @pytest.fixture(scope="module")
 def wrong_clocks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[AgentProcess]]:
     """Four agents: one is right, one five seconds fast, one three slow, and one gains 1 %."""
-    drifting = {**skewed.environment(0), "FAKETIME": "+0 x1.01"}
-    environments = [{}, skewed.environment(5), skewed.environment(-3), drifting]
+    drifting = {**skewed_clock.environment(0), "FAKETIME": "+0 x1.01"}
+    environments = [{}, skewed_clock.environment(5), skewed_clock.environment(-3), drifting]
     with fleet(tmp_path_factory.mktemp("fleet"), environments) as agents:
         yield agents
 

@@ -1,0 +1,103 @@
+"""A host whose clock is wrong: `libfaketime` tells a process another time of day.
+
+The library of the system is taken (the package `faketime`), else the one in the wheel `libfaketime`.
+Where there is none, `MissingFaketime` says what to install: a fault that is not made is not survived.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+AN_HOUR_S = 3_600
+_TRY_S = 60.0
+_FAR_S = 1_800
+"""A clock that is this far off is no accident."""
+
+
+class MissingFaketime(Exception):
+    """There is no libfaketime that works here."""
+
+
+def environment(skew_s: int) -> dict[str, str]:
+    """What a process needs so that its time of day is so far off. Its monotonic clock runs as it did."""
+    return _environment(library(), skew_s)
+
+
+def settable(clock: Path) -> dict[str, str]:
+    """The same, but how far off it is stands in a file, so that the clock can be set while a process runs."""
+    set_clock(clock, 0)
+    found = _environment(library(), 0)
+    del found["FAKETIME"]
+    return {**found, "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
+
+
+def set_clock(clock: Path, skew_s: int) -> None:
+    """Set the clock of whoever runs with this file; at once, nobody sees half a line."""
+    fresh = clock.with_suffix(".new")
+    fresh.write_text(f"{skew_s:+d}\n", encoding="ascii")
+    fresh.replace(clock)
+
+
+@functools.cache
+def library() -> Path:
+    """The first one that does what it should when it is tried."""
+    tried = list(_candidates())
+    for library in tried:
+        if library.exists() and _works(library):
+            return library
+    raise MissingFaketime(
+        "There is no libfaketime that works here, and a clock that is wrong cannot be shown without it. "
+        "Install it, for example with: apt-get install faketime. "
+        f"Looked for: {', '.join(map(str, tried))}."
+    )
+
+
+def _candidates() -> Iterator[Path]:
+    for folder in (Path("/usr/lib"), Path("/usr/local/lib"), Path("/usr/lib64")):
+        yield from sorted(folder.glob("**/faketime/libfaketime.so.1"))
+    spec = importlib.util.find_spec("libfaketime")
+    if spec is not None and spec.origin:
+        yield Path(spec.origin).parent / "vendor/libfaketime/src/libfaketime.so.1"
+
+
+def _works(library: Path) -> bool:
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", "import time; print(time.time(), time.monotonic())"],
+        env=_environment(library, -AN_HOUR_S),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_TRY_S,
+    )
+    honest = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", "import time; print(time.time(), time.monotonic())"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_TRY_S,
+    )
+    try:
+        (wall, steady), (now, present) = _numbers(told.stdout), _numbers(honest.stdout)
+    except ValueError:
+        return False
+    return now - wall > _FAR_S and abs(present - steady) < _FAR_S
+
+
+def _numbers(words: str) -> tuple[float, float]:
+    wall, steady = words.split()
+    return float(wall), float(steady)
+
+
+def _environment(library: Path, skew_s: int) -> dict[str, str]:
+    return {
+        "LD_PRELOAD": str(library),
+        "FAKETIME": f"{skew_s:+d}",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",  # as older versions call it
+        "FAKETIME_DONT_RESET": "1",
+    }

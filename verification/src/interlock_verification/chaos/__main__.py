@@ -1,0 +1,74 @@
+"""Run the harnesses of chaos, print what they counted, and fail when a promise was broken."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Mapping, Sequence
+
+from interlock_verification.chaos import (
+    black_hole,
+    disk_full,
+    eaten_reply,
+    kill_committer,
+    kill_server,
+    power_loss,
+    promotion,
+    random_faults,
+)
+from interlock_verification.chaos.databases import ALL_STORES
+from interlock_verification.chaos.system import harness as system
+from interlock_verification.chaos.verdict import Harness, Setup, Verdict, table
+
+HARNESSES: dict[str, Harness] = {
+    kill_committer.NAME: kill_committer,
+    kill_server.NAME: kill_server,
+    promotion.NAME: promotion,
+    eaten_reply.NAME: eaten_reply,
+    black_hole.NAME: black_hole,
+    disk_full.NAME: disk_full,
+    power_loss.NAME: power_loss,
+    random_faults.NAME: random_faults,
+    system.NAME: system,
+}
+
+
+def main(arguments: Sequence[str] | None = None, harnesses: Mapping[str, Harness] = HARNESSES) -> int:
+    """Return the exit code: 1 when a promise was broken, or in broken mode when nobody noticed."""
+    asked = _arguments(arguments)
+    failed = 0
+    verdicts: list[Verdict] = []
+    for name in asked.only or harnesses:
+        harness = harnesses[name]
+        for store in harness.STORES:
+            if asked.store and store not in (asked.store, "memory"):
+                continue
+            rounds = asked.rounds or (harness.LONG if asked.long else harness.SHORT)
+            timed = asked.timed or asked.long
+            setup = Setup(store=store, rounds=rounds, seed=asked.seed, broken=asked.broken, timed=timed)
+            verdict = harness.run(setup)
+            verdicts.append(verdict)
+            print(*verdict.lines(), sep="\n", flush=True)
+            if bool(verdict.broken_promises) != asked.broken:
+                failed += 1
+                print("    FAILED: nobody noticed" if asked.broken else "    FAILED", flush=True)
+    print("", *table(verdicts), "", sep="\n")
+    print("All promises were kept." if not (failed or asked.broken) else f"{failed} harnesses failed.")
+    return 1 if failed else 0
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m interlock_verification.chaos", description=__doc__)
+    parser.add_argument("--only", action="append", choices=HARNESSES, help="this harness; may be repeated")
+    parser.add_argument("--store", choices=ALL_STORES, help="on this store")
+    parser.add_argument("--rounds", type=int, metavar="N", help="how often each harness does its worst")
+    parser.add_argument("--long", action="store_true", help="as often as it takes to be believed")
+    parser.add_argument("--timed", action="store_true", help="judge how long recovery takes; so does --long")
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="of an earlier run")
+    parser.add_argument("--broken", action="store_true", help="break promises; all must be noticed")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""kill -9 of the process that commits, at a random moment, again and again.
+
+Shows: what a process was told is committed is there after it was killed, whatever it was doing, and
+none of it is there twice; the next process finds the database in order and goes on.
+
+Broken mode: the process acknowledges each step before it has committed it.
+
+The processes are forked from one that has everything imported already, or starting them would take
+longer than their life. Each is killed after a random number of acknowledgements and a random moment
+more, one in eight while it is still opening the store. Acknowledgements come through a pipe: what is
+in the pipe when the process dies was acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import traceback
+from multiprocessing.connection import Connection
+
+from interlock_verification.chaos.counters import audited, clients_of, examine, keep_counting
+from interlock_verification.chaos.databases import ALL_STORES, database, opened
+from interlock_verification.chaos.forks import FORKS
+from interlock_verification.chaos.verdict import Setup, Verdict, judging
+
+NAME = "kill_committer"
+STORES = ALL_STORES
+SHORT, LONG = 15, 1_000
+
+ERA = 50
+"""Kills between two looks. Each era has records of its own, or looking would take ever longer."""
+MOST_ACKNOWLEDGED = 60
+_GIVE_UP_S = 60.0
+_FAILED = b"!"
+
+
+def run(setup: Setup) -> Verdict:
+    """As many kills as there are rounds."""
+    dice = random.Random(setup.seed)
+    with judging(NAME, setup) as verdict, database(setup.store) as url:
+        acknowledged: set[str] = set()
+        for number in range(setup.rounds):
+            era = f"era{number // ERA}"
+            acknowledged |= _one_life(url, era, f"r{number}", dice, verdict)
+            verdict.add(kills=1)
+            if (number + 1) % ERA == 0 or number + 1 == setup.rounds:
+                asyncio.run(_judge(url, era, acknowledged, verdict))
+                acknowledged = set()
+    verdict.remarks.append(f"{verdict.rate('kills'):,.0f} kills a minute")
+    return verdict
+
+
+async def _judge(url: str, era: str, acknowledged: set[str], verdict: Verdict) -> None:
+    async with opened(url) as store:
+        found = await examine(store, acknowledged, era=era)
+        verdict.add(
+            acknowledged=found.acknowledged,
+            applied=found.applied,
+            lost=len(found.lost),
+            doubled=len(found.doubled),
+        )
+        verdict.broken_promises += found.sentences()
+        verdict.broken_promises += await audited(store)
+
+
+def _one_life(url: str, era: str, name: str, dice: random.Random, verdict: Verdict) -> set[str]:
+    """Let a process count, kill it, and answer what it had acknowledged by then."""
+    ours, theirs = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=_count, args=(theirs, url, era, name, verdict.setup.broken), daemon=True)
+    process.start()
+    theirs.close()
+    acknowledged: set[str] = set()
+    wanted = 0 if dice.random() < 1 / 8 else dice.randint(1, MOST_ACKNOWLEDGED)
+    try:
+        while len(acknowledged) < wanted and (word := _word(ours)):
+            acknowledged.add(word)
+        time.sleep(dice.random() * (0.003 if wanted else 0.1))  # the random moment
+        process.kill()
+        while word := _word(ours):
+            acknowledged.add(word)
+    except _CommitterFailed as failure:
+        verdict.blame(f"the process failed by itself in {name}: {failure}")
+    finally:
+        process.kill()
+        process.join(_GIVE_UP_S)
+        ours.close()
+    return acknowledged
+
+
+class _CommitterFailed(Exception):
+    """It ended before anybody killed it."""
+
+
+def _word(pipe: Connection) -> str:
+    """The next acknowledgement; empty at the end."""
+    if not pipe.poll(_GIVE_UP_S):
+        raise _CommitterFailed(f"it said nothing for {_GIVE_UP_S:g} s")
+    try:
+        word = pipe.recv_bytes()
+    except EOFError:
+        return ""
+    if word.startswith(_FAILED):
+        raise _CommitterFailed(word[1:].decode())
+    return word.decode()
+
+
+def _count(pipe: Connection, url: str, era: str, name: str, early: bool) -> None:
+    """In the process that will be killed."""
+
+    async def count() -> None:
+        async with opened(url) as store:
+            clients = clients_of(store, era)
+            await keep_counting(clients, name, lambda intent: pipe.send_bytes(intent.encode()), early=early)
+
+    try:
+        asyncio.run(count())
+    except BrokenPipeError:
+        pass  # nobody is left to kill us
+    except BaseException:  # noqa: BLE001 - whatever it is, whoever judges has to hear of it
+        pipe.send_bytes(_FAILED + traceback.format_exc()[-2_000:].encode())

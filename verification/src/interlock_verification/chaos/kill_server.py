@@ -1,0 +1,130 @@
+"""kill -9 of the database server and all its processes under load, and a restart, again and again.
+
+Shows: the clients need no help. Those whose commit was on its way find out what became of it, the
+others wait, and when the server is back everything that was acknowledged is there, once.
+
+Broken mode: the server is set up to acknowledge what it has not written yet. PostgreSQL runs with
+`synchronous_commit=off` and loses what its log writer has not come to, which is stopped so that this
+is more than the last few commits. Redis runs without a log of its commands and loses everything.
+
+Killing processes does not lose what the kernel was given, so that `fsync` plays no part here; that is
+what `power_loss` is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+
+from interlock.store.contract import Store
+from interlock.testing.servers import PostgresServer, RedisServer
+from interlock_verification.chaos.counters import (
+    Client,
+    audited,
+    clients_of,
+    examine,
+    keep_counting,
+    patiently,
+)
+from interlock_verification.chaos.databases import POSTGRES, REDIS, opened, server_for
+from interlock_verification.chaos.verdict import Setup, Verdict, judging
+
+NAME = "kill_server"
+STORES = (POSTGRES, REDIS)
+SHORT, LONG = 4, 100
+
+CLIENTS = 8
+MOST_BETWEEN = 150
+"""Acknowledgements that a server lives for at most, once it is back."""
+GIVE_UP_S = 300.0
+
+
+def run(setup: Setup) -> Verdict:
+    """As many kills as there are rounds."""
+    with judging(NAME, setup) as verdict, server_for(setup.store, forgetful=setup.broken) as server:
+        asyncio.run(_run(server, verdict))
+    verdict.remarks.append(f"{verdict.rate('kills'):,.0f} kills a minute")
+    return verdict
+
+
+async def _run(server: PostgresServer | RedisServer, verdict: Verdict) -> None:
+    dice = random.Random(verdict.setup.seed)
+    seen = Seen()
+    async with opened(server.url, timeout_s=30.0) as store:
+        for number in range(verdict.setup.rounds):
+            try:
+                async with asyncio.timeout(GIVE_UP_S):
+                    await _one_round(server, store, f"r{number}", seen, dice, verdict.setup.broken)
+            except TimeoutError:
+                verdict.blame(f"the clients have not come back {GIVE_UP_S:g} s after kill {number + 1}")
+            except BaseExceptionGroup as failures:
+                verdict.blame(f"a client gave up after kill {number + 1}: {failures.exceptions[0]!r}")
+            verdict.add(kills=1)
+            if verdict.broken_promises:
+                break
+        found = await patiently(lambda: examine(store, seen.intents))
+        verdict.broken_promises += found.sentences() + await audited(store)
+    verdict.add(
+        acknowledged=found.acknowledged,
+        applied=found.applied,
+        lost=len(found.lost),
+        doubled=len(found.doubled),
+    )
+
+
+class Seen:
+    """The acknowledged intents, and a way to wait for more of them."""
+
+    def __init__(self) -> None:
+        self.intents: set[str] = set()
+        self._wanted = 0
+        self._enough = asyncio.Event()
+
+    def __call__(self, intent: str) -> None:
+        self.intents.add(intent)
+        if len(self.intents) >= self._wanted:
+            self._enough.set()
+
+    async def more(self, number: int) -> None:
+        """Come back when so many more have been acknowledged."""
+        self._wanted = len(self.intents) + number
+        self._enough.clear()
+        await self._enough.wait()
+
+
+async def _one_round(
+    server: PostgresServer | RedisServer,
+    store: Store,
+    name: str,
+    seen: Seen,
+    dice: random.Random,
+    forgetful: bool,
+) -> None:
+    """Count, kill, restart, and see that everybody goes on counting."""
+    if forgetful:
+        _stop_log_writer(server)
+    clients: list[Client] = clients_of(store, name, number=CLIENTS)
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(keep_counting(clients, name, seen, until=stop))
+        await seen.more(dice.randint(1, MOST_BETWEEN))
+        await asyncio.sleep(dice.random() * 0.003)  # the random moment
+        await asyncio.to_thread(_kill_and_start, server)
+        await seen.more(CLIENTS)
+        stop.set()
+
+
+def _kill_and_start(server: PostgresServer | RedisServer) -> None:
+    """In one go: a client that gives up in between must not leave the server dead."""
+    server.kill()
+    server.start()
+
+
+def _stop_log_writer(server: PostgresServer | RedisServer) -> None:
+    """It would otherwise be done with most of it; it goes with the rest when the server is killed."""
+    if isinstance(server, PostgresServer):
+        server.sql("CHECKPOINT")  # what was there before this round is not what this is about
+        [[pid]] = server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+        os.kill(int(pid or 0), signal.SIGSTOP)

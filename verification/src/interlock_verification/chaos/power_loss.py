@@ -1,0 +1,108 @@
+"""The power goes at any write of SQLite, and whatever was not flushed is gone, or half of it.
+
+Shows: with `synchronous=FULL`, which the store asks for, every acknowledged step survives, and what
+comes up again is a sound database in which records and journal agree.
+
+Broken mode: the same with `synchronous=NORMAL`. It survives every kill -9 and loses acknowledged
+steps here: that this is noticed shows that the disk really forgets.
+
+Clients count on the real store while its disk is watched (see `forgetful_disk`). At each operation of
+the disk the power may go: what would be on the disk then is kept, with what had been acknowledged by
+then, and afterwards each of these disks is opened by an ordinary store and examined. So one run of
+the clients dies many deaths. The log is copied into the database far more often than usual, so that the
+power also goes in the middle of that. What is simulated is SQLite's view: that a file's name is on the disk
+with its first flush, and that a disk does not lie about flushing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from interlock_verification.chaos.counters import audited, clients_of, examine, keep_counting
+from interlock_verification.chaos.databases import SQLITE, opened
+from interlock_verification.chaos.forgetful_disk import ForgetfulDisk, Image, stores_on
+from interlock_verification.chaos.verdict import Setup, Verdict, judging
+
+NAME = "power_loss"
+STORES = (SQLITE,)
+SHORT, LONG = 60, 2_000
+
+STEPS = 12
+CHANCE = 0.05
+"""Of the power going at an operation; some sixty times in a life."""
+PAGES_IN_LOG = 50
+
+
+class Death(msgspec.Struct, frozen=True):
+    """What was on the disk when the power went, and what had been acknowledged by then."""
+
+    image: Image
+    acknowledged: frozenset[str]
+
+
+def run(setup: Setup) -> Verdict:
+    """As many power losses as there are rounds."""
+    dice = random.Random(setup.seed)
+    with judging(NAME, setup) as verdict:
+        verdict.add(lives=0, power_losses=0)
+        while (left := setup.rounds - verdict.counts["power_losses"]) > 0:
+            deaths = _one_life(f"life{verdict.counts['lives']}", dice, verdict)
+            for death in dice.sample(deaths, min(left, len(deaths))):
+                _come_up_again(death, verdict)
+    return verdict
+
+
+def _one_life(name: str, dice: random.Random, verdict: Verdict) -> list[Death]:
+    """Count on a store, and remember how it might have ended."""
+    acknowledged: list[str] = []
+    deaths: list[Death] = []
+
+    def maybe_die() -> None:
+        if dice.random() < CHANCE:
+            # First what was acknowledged: what is acknowledged from here on need not be on the image.
+            known = frozenset(acknowledged)
+            deaths.append(Death(disk.after_power_loss(dice), known))
+
+    async def count(path: Path) -> None:
+        async with opened(f"sqlite:///{path}") as store:
+            await keep_counting(clients_of(store, name), name, acknowledged.append, steps=STEPS)
+
+    pragmas = {"wal_autocheckpoint": str(PAGES_IN_LOG)}
+    if verdict.setup.broken:
+        pragmas["synchronous"] = "NORMAL"
+    disk = ForgetfulDisk(f"interlock-{name}-{id(verdict)}", maybe_die)
+    with tempfile.TemporaryDirectory(prefix="interlock-chaos-") as folder:
+        with stores_on(disk, pragmas):
+            asyncio.run(count(Path(folder) / "chaos.db"))
+        verdict.add(lives=1, steps=len(acknowledged), flushes=disk.flushes, operations=disk.operations)
+    return deaths
+
+
+def _come_up_again(death: Death, verdict: Verdict) -> None:
+    verdict.add(power_losses=1, acknowledged=len(death.acknowledged))
+    with tempfile.TemporaryDirectory(prefix="interlock-chaos-") as folder:
+        for name, content in death.image.items():
+            (Path(folder) / name).write_bytes(content)
+        path = Path(folder) / "chaos.db"
+        verdict.broken_promises += _damage(path)
+        asyncio.run(_examine(path, death, verdict))
+
+
+def _damage(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as shell:
+        [word] = shell.execute("PRAGMA integrity_check(1)").fetchone()
+        return [] if word == "ok" else [f"the database is damaged: {word}"]
+
+
+async def _examine(path: Path, death: Death, verdict: Verdict) -> None:
+    async with opened(f"sqlite:///{path}") as store:
+        found = await examine(store, death.acknowledged)
+        verdict.add(lost=len(found.lost), doubled=len(found.doubled))
+        verdict.broken_promises += found.sentences() + await audited(store)

@@ -1,0 +1,94 @@
+"""Thousands of lost requests and answers, late ones and repeated ones, by seeded plans.
+
+Shows: whatever combination of faults a plan makes, each step that clients take through the engine is
+done exactly once. It runs on the store in memory and on virtual time, so that it is quick and a seed
+repeats it exactly; round n uses the seed plus n.
+
+Broken mode: clients that simply do it again when they have heard nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+from interlock.engine.clock import StoreClock
+from interlock.engine.committer import Committer, DirectCommitter, GroupCommit
+from interlock.engine.unit_of_work import Engine
+from interlock.store.memory import MemoryStore
+from interlock.testing.clocks import run_virtually
+from interlock.testing.faults import ALL, Fault, FaultyStore, Plan
+from interlock_verification.chaos.counters import (
+    CATALOGUE,
+    Client,
+    Findings,
+    Loner,
+    Sharer,
+    audited,
+    examine,
+    keep_counting,
+)
+from interlock_verification.chaos.eaten_reply import Naive
+from interlock_verification.chaos.verdict import Setup, Verdict, judging
+
+NAME = "random_faults"
+STORES = ("memory",)
+SHORT, LONG = 100, 5_000
+
+CLIENTS = 6
+STEPS = 10
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def run(setup: Setup) -> Verdict:
+    """As many plans as there are rounds."""
+    with judging(NAME, setup) as verdict:
+        for number in range(setup.rounds):
+            plan = plan_of(setup.seed + number)
+            found, faults = try_plan(plan, naive=setup.broken)
+            verdict.add(plans=1, faults=faults.total(), acknowledged=found.acknowledged)
+            verdict.add(lost=len(found.lost), doubled=len(found.doubled))
+            verdict.broken_promises += [f"seed {plan.seed}: {said}" for said in found.sentences()]
+    return verdict
+
+
+def plan_of(seed: int) -> Plan:
+    """Some faults or many, of any kind."""
+    dice = random.Random(seed)
+    return Plan(
+        seed=seed,
+        faults=(
+            Fault("reply lost", chance=dice.choice((0.0, 0.1, 0.5))),
+            Fault("request lost", chance=dice.choice((0.0, 0.1, 0.5))),
+            Fault("done twice", chance=dice.choice((0.0, 0.1, 0.5))),
+            Fault("late", of=ALL, chance=dice.choice((0.0, 0.3)), delay_s=1.0),
+            Fault("request lost", of=("load", "history", "now"), chance=dice.choice((0.0, 0.2))),
+        ),
+    )
+
+
+def try_plan(plan: Plan, *, naive: bool = False) -> tuple[Findings, Counter[str]]:
+    """Count under a plan; what is there afterwards, and how often each fault occurred."""
+    return run_virtually(_try(plan, naive))
+
+
+async def _try(plan: Plan, naive: bool) -> tuple[Findings, Counter[str]]:
+    time = asyncio.get_running_loop().time
+    store = MemoryStore(CATALOGUE, clock=lambda: BEGINNING + timedelta(seconds=time()))
+    faulty = FaultyStore(store, plan)
+    acknowledged: set[str] = set()
+    await keep_counting(_clients(faulty, plan.seed, naive), "f", acknowledged.add, steps=STEPS)
+    found = await examine(store, acknowledged)
+    found.disagreements += await audited(store)
+    return found, Counter({what: number for (what, _), number in faulty.counts.items()})
+
+
+def _clients(store: FaultyStore, seed: int, naive: bool) -> list[Client]:
+    if naive:
+        return [Naive(store, f"own{place}") for place in range(CLIENTS)]
+    committer: Committer = GroupCommit(store) if seed % 2 else DirectCommitter(store)
+    engine = Engine(store, committer, StoreClock(store, monotonic=asyncio.get_running_loop().time))
+    loners: list[Client] = [Loner(store, committer, "e", f"own{place}") for place in range(CLIENTS // 2)]
+    return loners + [Sharer(engine, "e", "shared") for _ in range(CLIENTS - len(loners))]

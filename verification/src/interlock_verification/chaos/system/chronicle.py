@@ -1,0 +1,150 @@
+"""The journal, read back after everything is over: who was given what, and what became of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.audit import Audit, audit
+from interlock.engine.loader import every_record
+from interlock.lifecycles import attempt, job
+from interlock.lifecycles.attempt import ATTEMPT
+from interlock.lifecycles.job import JOB, JobState
+from interlock.store.contract import Store
+from interlock.store.records import Entry, StepLine
+from interlock.systems.catalogue import JOURNALLED
+from interlock.systems.orchestrator.body import given_of
+from interlock_verification.claims import Look, gives_back, look_at_record
+
+PAGE = 1_000
+FAR_OFF_S = 1_800
+"""A clock that is off by this much was set so."""
+
+
+class Try(msgspec.Struct):
+    """One attempt, from its grant to its end."""
+
+    job_id: str
+    name: str
+    runner_id: str
+    granted_at: datetime
+    ended_at: datetime | None = None
+    state: str = ""
+    closed_by: str = ""
+    """Whose report ended it, where somebody's did."""
+
+    @property
+    def shard(self) -> str:
+        """The part of the job that it was a try at."""
+        return self.name.partition(".")[0]
+
+
+class Kept(msgspec.Struct):
+    """A job as its record keeps it."""
+
+    id: str
+    intent: str
+    result: bytes
+    look: Look
+
+    @property
+    def state(self) -> JobState:
+        """Where it stands."""
+        return self.look.state
+
+
+class Chronicle(msgspec.Struct):
+    """All that the journal and the records say."""
+
+    audit: Audit
+    jobs: list[Kept] = []
+    tries: dict[tuple[str, str], Try] = {}
+    by_job: dict[str, list[Try]] = msgspec.field(default_factory=lambda: defaultdict(list))
+    completed: Counter[str] = msgspec.field(default_factory=Counter)
+    refusals: dict[tuple[str, str], list[str]] = msgspec.field(default_factory=lambda: defaultdict(list))
+    """By job and runner."""
+    moments: dict[str, list[datetime]] = msgspec.field(default_factory=lambda: defaultdict(list))
+    """When something was committed that somebody had said: a worker by name, or a submitter."""
+    queues: dict[str, str | None] = {}
+    """Where each job waited."""
+    releases: Counter[str] = msgspec.field(default_factory=Counter)
+    """How often each job was given back."""
+    skewed: int = 0
+    """Results that come from a host whose clock was far off."""
+
+    def next_word(self, names: tuple[str, ...], after: datetime) -> datetime | None:
+        """When one of these was heard for the first time after a moment."""
+        found = []
+        for name in names:
+            moments = self.moments.get(name, [])
+            place = bisect_left(moments, after)
+            found += moments[place : place + 1]
+        return min(found, default=None)
+
+
+async def read_chronicle(store: Store) -> Chronicle:
+    """Replay everything, and sort it by whom it is about."""
+    chronicle = Chronicle(audit=await audit(store, JOURNALLED, [JOB.name]))
+    cursor = ""
+    while True:
+        feed = await store.feed(cursor, limit=PAGE)
+        for entry in feed.entries:
+            if entry.kind == JOB.name:
+                _note(chronicle, entry)
+        if len(feed.entries) < PAGE:
+            break
+        cursor = feed.cursor
+    for moments in chronicle.moments.values():
+        moments.sort()
+    await _keep(chronicle, store)
+    return chronicle
+
+
+def _note(chronicle: Chronicle, entry: Entry) -> None:
+    note = entry.note
+    for somebody in (note.actor.partition("#")[0], note.request_id.partition("-")[0]):
+        chronicle.moments[somebody].append(entry.at)
+    if note.refusal:
+        chronicle.refusals[entry.id, note.actor].append(note.refusal)
+    if gives_back(note.steps):
+        chronicle.releases[entry.id] += 1
+    for step in note.steps:
+        if step.machine == ATTEMPT.name:
+            _note_attempt(chronicle, entry, step)
+        elif step.machine == JOB.name and step.target == job.COMPLETED:
+            chronicle.completed[entry.id] += 1
+
+
+def _note_attempt(chronicle: Chronicle, entry: Entry, step: StepLine) -> None:
+    key = (entry.id, step.entity)
+    if step.target == attempt.LEASED:
+        one = Try(entry.id, step.entity, entry.note.actor, entry.at)
+        chronicle.tries[key] = one
+        chronicle.by_job[entry.id].append(one)
+    elif step.target in attempt.ENDED and key in chronicle.tries:
+        ended = chronicle.tries[key]
+        ended.ended_at, ended.state, ended.closed_by = entry.at, step.target, entry.note.actor
+
+
+async def _keep(chronicle: Chronicle, store: Store) -> None:
+    async for record in every_record(store, JOB.name):
+        look = look_at_record(record, chronicle.releases[record.id])
+        chronicle.queues[record.id] = record.queue
+        intent: str = msgspec.json.decode(given_of(record).input)["intent"]
+        done = [one for one in look.body.attempts if one.state is attempt.SUCCEEDED]
+        result = record.result or b"null"
+        chronicle.jobs.append(Kept(record.id, intent, result, look))
+        for one in done:
+            clock = _clock_in(result)
+            if clock is not None and one.ended_at and abs(clock - one.ended_at.timestamp()) > FAR_OFF_S:
+                chronicle.skewed += 1
+
+
+def _clock_in(result: bytes) -> float | None:
+    """What time it was where a handler ran; None when no handler of ours has said it."""
+    said = msgspec.json.decode(result)
+    clock = said.get("clock") if isinstance(said, dict) else None
+    return clock if isinstance(clock, float) else None

@@ -1,0 +1,141 @@
+"""The fleet on one database: two servers, four workers, and the wires between them.
+
+    anna    a worker on the database itself
+    bela    one on the database by way of a wire (SQLite has none); its host's clock is wrong
+    carl    one behind the server `left`, by way of a wire
+    dora    one behind the server `right`, by way of a wire; its host's clock is wrong
+
+SQLite has one host and so one clock: there only dora is elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from interlock.cli import project
+from interlock.lifecycles.durations import Durations
+from interlock.testing.proxy import Wires, wires_to
+from interlock.testing.servers import PostgresServer, RedisServer
+from interlock_verification.chaos.databases import SQLITE
+from interlock_verification.chaos.system import errands
+from interlock_verification.chaos.system.members import Member, Plan, free_port
+from interlock_verification.chaos.system.zygote import warm_up
+
+DURATIONS = Durations(
+    lease_ttl_s=2.0,
+    heartbeat_every_s=0.3,
+    ack_window_s=2.0,
+    sweep_every_s=0.2,
+    cancel_deadline_s=1.0,
+    abort_warning_s=0.2,
+    abort_kill_s=0.4,
+    shutdown_soft_s=0.4,
+    shutdown_deadline_s=1.8,
+    backoff_cap_s=0.4,
+)
+"""So short that a death is noticed soon."""
+LOSSES = 1_000_000
+"""Here a job may lose its worker as often as it takes: each has to be completed in the end."""
+SLOTS = "20"
+QUEUES = ANYBODY, SLOW, ELSEWHERE = "default", "slow", "elsewhere"
+"""What is slow may come into the hands of a laggard: when it reports, somebody else is at it again. What
+is for elsewhere is done by hosts whose clock is wrong, so that it is certain that they do something."""
+
+Database = PostgresServer | RedisServer | None
+"""The server of the database; SQLite has none."""
+
+
+class Fleet:
+    """Everybody, by name, and the wires that lead to them."""
+
+    def __init__(self, url: str, database: Database, wires: dict[str, Wires]) -> None:
+        self.url = url
+        self.database = database
+        self.wires = wires
+        """By where they lead: left, right, database."""
+        self.members: dict[str, Member] = {}
+        self.ports: dict[str, int] = {}
+
+    @property
+    def servers(self) -> list[Member]:
+        """Those that serve."""
+        return [self.members["left"], self.members["right"]]
+
+    @property
+    def workers(self) -> list[Member]:
+        """Those that work."""
+        return [member for member in self.members.values() if member not in self.servers]
+
+    def people_of(self, server: str) -> str:
+        """The worker that has no other server than this one."""
+        return {"left": "carl", "right": "dora"}[server]
+
+    def address(self, server: str, *, wired: bool = True) -> str:
+        """Where a server is reached, by way of its wire or not."""
+        return f"http://127.0.0.1:{self.wires[server].port if wired else self.ports[server]}"
+
+    async def mend(self) -> None:
+        """Cut what is still half open, so that nobody waits for an answer until their own deadline."""
+        for wires in self.wires.values():
+            await wires.cut_all()
+
+
+@asynccontextmanager
+async def fleet_on(
+    url: str, database: Database, store: str, folder: Path, way: str = ""
+) -> AsyncIterator[Fleet]:
+    """A fleet that has been started; at the end nothing is left of it."""
+    _write_project(folder)
+    warm_up()
+    ports = {"left": free_port(), "right": free_port()}
+    async with AsyncExitStack() as stack:
+        wires = {
+            name: await stack.enter_async_context(wires_to(("127.0.0.1", port)))
+            for name, port in ports.items()
+        }
+        if database is not None:
+            wires["database"] = await stack.enter_async_context(wires_to(database.address))
+        fleet = Fleet(url, database, wires)
+        fleet.ports = ports
+        try:
+            for plan in _plans(fleet, folder, elsewhere=store != SQLITE, way=way):
+                fleet.members[plan.name] = Member(plan)
+            yield fleet
+        finally:
+            for member in fleet.members.values():
+                member.life.kill()
+
+
+def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, way: str) -> list[Plan]:
+    def server(name: str) -> Plan:
+        port = str(fleet.ports[name])
+        words = ("server", "--port", port, "--store", fleet.url, "--log-level", "warning")
+        return Plan(name=name, arguments=words, folder=folder, way=way)
+
+    def worker(name: str, place: str, *, skewed: bool = False) -> Plan:
+        words = ("worker", "start", errands.__name__, "--store", place, "--name", name, "--slots", SLOTS)
+        queues = QUEUES if skewed else (ANYBODY, SLOW)
+        said = (*words, *(word for queue in queues for word in ("--queue", queue)), "--log-format", "json")
+        return Plan(name=name, arguments=said, folder=folder, way=way, skewed=skewed)
+
+    wire = fleet.wires.get("database")
+    return [
+        server("left"),
+        server("right"),
+        worker("anna", fleet.url),
+        worker("bela", wire.url(fleet.url) if wire else fleet.url, skewed=elsewhere),
+        worker("carl", fleet.address("left")),
+        worker("dora", fleet.address("right"), skewed=True),
+    ]
+
+
+def _write_project(folder: Path) -> None:
+    lines = (f"{name} = {seconds}" for name, seconds in msgspec.structs.asdict(DURATIONS).items())
+    # What befalls workers here is not their fault, so nobody is shut out because of it.
+    trusting = ["[quarantine]", "occasions = 1000000"]
+    words = "\n".join([f"losses = {LOSSES}", "[durations]", *lines, *trusting, ""])
+    (folder / project.FILE).write_text(words, encoding="utf-8")

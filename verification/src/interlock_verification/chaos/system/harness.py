@@ -1,0 +1,253 @@
+"""Servers and workers as processes on a real database, and everything that can befall them.
+
+Shows: whatever is killed, frozen, cut off, asked to go or told the wrong time, every job that was
+submitted is completed, once; what a runner says after its lease has ended is refused, and the journal
+says so; and what the dead had in their hands is in other hands soon.
+
+Broken mode: the three of `ways`, one after the other; each has to be noticed.
+
+One round is one `kill -9`. Between the kills come the other troubles, each in turn. How long recovery
+took is told always, and judged in the long mode only: beside other tests the machine may be away for
+longer than a lease lives, which says nothing about us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from interlock.errors import StoreUnavailable
+from interlock.lifecycles import attempt, job
+from interlock.lifecycles.job import JOB
+from interlock.store.contract import Store
+from interlock.store.records import Query
+from interlock.store.urls import store_for
+from interlock.systems.catalogue import CATALOGUE
+from interlock_verification.chaos.databases import ALL_STORES, SQLITE, server_for
+from interlock_verification.chaos.system.chronicle import read_chronicle
+from interlock_verification.chaos.system.clients import Laggard, Submitter
+from interlock_verification.chaos.system.fleet import DURATIONS, Database, Fleet, fleet_on
+from interlock_verification.chaos.system.judging import SERVER_BOUND_S, broken_promises, recoveries
+from interlock_verification.chaos.system.troubles import STALLS, Ledger, Troublemaker
+from interlock_verification.chaos.system.ways import NAIVE, WAYS
+from interlock_verification.chaos.verdict import Setup, Verdict, judging
+
+NAME = "system"
+STORES = ALL_STORES
+SHORT, LONG = 10, 1_000
+
+KILLS_BETWEEN = 20
+"""Kills between two other troubles, where there are enough of them."""
+MOST_OPEN = 100
+"""Jobs that may be under way at once."""
+BEGIN_S = 300.0
+SETTLE_S, SETTLE_BROKEN_S = 300.0, 3 * DURATIONS.lease_ttl_s
+"""When the troubles are over, everything has to be done by then."""
+ONE_FORGOTTEN_AND_ONE_LATE = 2
+BREATH_S = 0.5
+CALM_S = SERVER_BOUND_S + 0.5
+BEAT_S, STALL_S = 0.1, 0.5
+"""A pause of the harness, and how much later than that it may end."""
+
+
+def run(setup: Setup) -> Verdict:
+    """As many kills as there are rounds."""
+    with judging(NAME, setup) as verdict:
+        if setup.broken:
+            noticed = {way: asyncio.run(_trial(setup, verdict, way)) for way in WAYS}
+            for way, sentences in noticed.items():
+                verdict.remarks.append(f"{way}: {sentences[0] if sentences else 'nobody noticed'}")
+            if all(noticed.values()):
+                verdict.broken_promises += itertools.chain(*noticed.values())
+        else:
+            verdict.broken_promises += asyncio.run(_trial(setup, verdict))
+    return verdict
+
+
+def run_without(way: str, setup: Setup) -> Verdict:
+    """The same without one rule, for whoever wants to see it noticed."""
+    with judging(NAME, setup) as verdict:
+        verdict.broken_promises += asyncio.run(_trial(setup, verdict, way))
+    return verdict
+
+
+async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
+    """One fleet, from its start to the reading of its journal; what was broken, in sentences."""
+    async with _database(setup.store) as (folder, url, database), _opened(url) as store:
+        async with fleet_on(url, database, setup.store, folder, way) as fleet:
+            submitters = _submitters(fleet, setup.seed, naive=way == NAIVE)
+            laggard = Laggard(fleet.address("right", wired=False), store)
+            trouble = Troublemaker(fleet, store, setup.seed)
+            async with _at_work(store, submitters, laggard, trouble.ledger, fleet):
+                found = await _everybody_begins(fleet, submitters, laggard)
+                await _make_trouble(trouble, setup.rounds, timed=setup.timed)
+                await fleet.mend()
+            found += await _settled(store, SETTLE_BROKEN_S if way else SETTLE_S)
+            people = {server.name: (server.name, fleet.people_of(server.name)) for server in fleet.servers}
+        chronicle = await read_chronicle(store)
+    acknowledged = {intent: made for each in submitters for intent, made in each.acknowledged.items()}
+    workers, servers = recoveries(chronicle, trouble.ledger, people)
+    verdict.add(**{what: number for what in trouble.kinds if (number := trouble.ledger.counts[what])})
+    verdict.add(
+        submitted=len(acknowledged),
+        answers_eaten=sum(wires.counts["replies eaten"] for wires in fleet.wires.values()),
+        asked_again=sum(each.asked_again for each in submitters),
+        settled=sum(kept.state in job.ENDED for kept in chronicle.jobs),
+        completed=chronicle.completed.total(),
+        attempts_lost=sum(one.state == attempt.STALE for one in chronicle.tries.values()),
+        late_reports=len(laggard.reports),
+        refused=sum(not report.believed for report in laggard.reports),
+        refusals_in_the_journal=chronicle.audit.refusals,
+        results_from_skewed_hosts=chronicle.skewed,
+    )
+    verdict.remarks += [workers.remark(), servers.remark(), trouble.ledger.lag.remark()]
+    found += trouble.ledger.fallen
+    found += broken_promises(chronicle, acknowledged, laggard.reports)
+    if setup.timed:
+        found += [*workers.sentences(), *servers.sentences()]
+    return found
+
+
+async def _everybody_begins(fleet: Fleet, submitters: list[Submitter], laggard: Laggard) -> list[str]:
+    """Wait until all are there, and something will be late; what to say when that fails."""
+    until = time.monotonic() + BEGIN_S
+    missing: list[str] = ["everybody"]
+    while missing and time.monotonic() < until:
+        await asyncio.sleep(0.1)
+        missing = [worker.name for worker in fleet.workers if not worker.life.runner_id]
+        missing += [submitter.name for submitter in submitters if not submitter.acknowledged]
+        missing += ["a laggard"] if laggard.taken < ONE_FORGOTTEN_AND_ONE_LATE else []
+    return [f"nothing was heard of {', '.join(missing)} in {BEGIN_S:g} s"] if missing else []
+
+
+async def _make_trouble(trouble: Troublemaker, kills: int, *, timed: bool) -> None:
+    """Kill after kill, and between them each of the other troubles in turn; the last ones in quiet.
+
+    Where recovery is timed, half-way between two troubles everybody is left alone for as long as it may take:
+    else the next kill or trouble would be its excuse.
+    """
+    between = min(KILLS_BETWEEN, max(1, kills // (2 * len(trouble.others))))
+    others = itertools.cycle(trouble.others)
+    for number in range(1, kills + 1):
+        await trouble.pause(BREATH_S)
+        await trouble.kill()
+        if timed and number % between == between // 2:
+            await asyncio.sleep(CALM_S)
+        if number % between == 0 and number <= kills - min(KILLS_BETWEEN, kills // 2):
+            await trouble.pause(BREATH_S)
+            await trouble.trouble(next(others))
+    await trouble.is_over()
+
+
+@asynccontextmanager
+async def _at_work(
+    store: Store, submitters: list[Submitter], laggard: Laggard, ledger: Ledger, fleet: Fleet
+) -> AsyncIterator[None]:
+    """While this lasts, jobs come; at the end all that was begun is acknowledged."""
+    open_jobs = OpenJobs(store)
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        counting = group.create_task(open_jobs.keep_counting())
+        metronome = group.create_task(_metronome(store, ledger, fleet))
+        for submitter in submitters:
+            group.create_task(submitter.keep_on(open_jobs.may_come, stop))
+        group.create_task(laggard.keep_on(stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            counting.cancel()
+            metronome.cancel()
+
+
+class OpenJobs:
+    """How many jobs are under way, looked at now and then."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._number = 0
+
+    def may_come(self) -> bool:
+        """Whether there may be more."""
+        return self._number < MOST_OPEN
+
+    async def keep_counting(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            with contextlib.suppress(StoreUnavailable):  # the last number will do
+                self._number = await self.count()
+            await asyncio.sleep(0.2)
+
+    async def count(self) -> int:
+        """Those that have not ended."""
+        going = tuple(state for state in CATALOGUE[JOB.name].states if state not in job.ENDED)
+        return (await self._store.count(Query(kind=JOB.name, states=going), cap=2 * MOST_OPEN)).number
+
+
+async def _metronome(store: Store, ledger: Ledger, fleet: Fleet) -> None:
+    """A machine that stops for a moment is a disturbance, and nobody's fault; what it withholds is read."""
+    beaten_at = datetime.now(UTC)  # the databases are on this host: its clock is theirs
+    while True:
+        began, before = time.monotonic(), beaten_at
+        await asyncio.sleep(BEAT_S)
+        beaten_at = datetime.now(UTC)
+        ledger.lag.read(beaten_at, [(one.name, one.life.pid) for one in fleet.members.values()])
+        if any(wires.half_open for wires in fleet.wires.values()):
+            ledger.disturb(before, beaten_at)
+        late_s = time.monotonic() - began - BEAT_S
+        if late_s > STALL_S:
+            try:
+                now = await store.now()
+            except StoreUnavailable:
+                continue
+            ledger.disturb(now - timedelta(seconds=late_s + BEAT_S), now)
+            ledger.counts[STALLS] += 1
+
+
+async def _settled(store: Store, within_s: float) -> list[str]:
+    """Wait until nothing is under way any more; what to say when that does not happen."""
+    open_jobs = OpenJobs(store)
+    until = time.monotonic() + within_s
+    number = 1
+    while number and time.monotonic() < until:
+        with contextlib.suppress(StoreUnavailable):  # it is asked again
+            number = await open_jobs.count()
+        await asyncio.sleep(0.1)
+    return [f"{number} jobs have not ended {within_s:g} s after the last trouble"] if number else []
+
+
+def _submitters(fleet: Fleet, seed: int, *, naive: bool) -> list[Submitter]:
+    """One at each server by way of its wire, and one on the database itself."""
+    remote = [
+        Submitter(server.name, fleet.address(server.name), seed, naive=naive, wires=fleet.wires[server.name])
+        for server in fleet.servers
+    ]
+    return [*remote, Submitter("direct", fleet.url, seed, naive=naive)]
+
+
+@asynccontextmanager
+async def _database(store: str) -> AsyncIterator[tuple[Path, str, Database]]:
+    """A folder for the project, an empty database, and the server of it where there is one."""
+    with tempfile.TemporaryDirectory(prefix="interlock-chaos-") as folder:
+        if store == SQLITE:
+            yield Path(folder), f"sqlite:///{folder}/chaos.db", None
+        else:
+            with server_for(store) as server:
+                yield Path(folder), server.url, server
+
+
+@asynccontextmanager
+async def _opened(url: str) -> AsyncIterator[Store]:
+    store = store_for(url, CATALOGUE)
+    try:
+        await store.open()
+        yield store
+    finally:
+        await store.close()

@@ -1,0 +1,226 @@
+"""Which promises were broken, told from the journal.
+
+What is promised of submissions, successes and late reports are the claims of `interlock_verification.claims`,
+asked here of what the journal and the records say when everything is over. Besides:
+
+every job completes    what is submitted never fails and is never canceled
+recovered in time      what a killed worker had in its hands was in other hands within the time to live
+                       of a lease and 2 s; those who have one server were heard again 5 s after its end
+
+Of how long recovery took, what the machine withheld is told beside it and taken off: the time in which the
+server that was started again was ready to run and had to wait; after the death of a worker, once its leases
+had run out, the time for which even the least held up of all members had to wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import msgspec
+
+from interlock.lifecycles import attempt, job
+from interlock_verification.chaos.system.chronicle import Chronicle, Kept, Try
+from interlock_verification.chaos.system.clients import TOO_LATE, Late
+from interlock_verification.chaos.system.fleet import DURATIONS, ELSEWHERE
+from interlock_verification.chaos.system.lag import Lag
+from interlock_verification.chaos.system.troubles import Death, Ledger
+from interlock_verification.claims import (
+    END_CLAIMS,
+    FINAL_CLAIMS,
+    HEARD_CLAIMS,
+    REPORT_CLAIMS,
+    SETTLES,
+    SUBMISSION_CLAIMS,
+    VALUE_CLAIMS,
+    Accepted,
+    Ended,
+    Reported,
+    Submission,
+    broken,
+    unsettled,
+)
+
+WORKER_BOUND_S = DURATIONS.lease_ttl_s + 2.0
+SERVER_BOUND_S = 5.0
+F = TypeVar("F")
+
+
+class Took(msgspec.Struct, frozen=True):
+    """How long one recovery took."""
+
+    death: Death
+    seconds: float
+    withheld_s: float = 0.0
+    """In which the machine did not let go on who had to; measured, and part of the seconds."""
+
+    @property
+    def own_s(self) -> float:
+        """What is left of it for us to answer for."""
+        return self.seconds - self.withheld_s
+
+
+class Recovery(msgspec.Struct):
+    """How long it took after each death; None when it never happened."""
+
+    of: str
+    bound_s: float
+    took: list[Took | None] = []
+    not_judged: int = 0
+    """Deaths beside which something else went on that would have held anybody up."""
+
+    def sentences(self) -> Iterator[str]:
+        """What took too long."""
+        if not self.took:
+            yield f"no {self.of} could be timed"
+        for took in self.took:
+            if took is None:
+                yield f"the {self.of} was never recovered from"
+            elif took.own_s > self.bound_s:
+                yield (
+                    f"it took {took.seconds:.2f} s to recover from the {self.of}, of which the machine "
+                    f"withheld {took.withheld_s:.2f} s; {self.bound_s:g} s are allowed "
+                    f"({took.death.name} at {took.death.before:%H:%M:%S.%f})"
+                )
+
+    def remark(self) -> str:
+        """For people."""
+        told = [took for took in self.took if took is not None]
+        if not told:
+            return f"no {self.of} was timed"
+        seconds = sorted(took.seconds for took in told)
+        middle, slowest = seconds[len(told) // 2], seconds[-1]
+        excused = sum(took.own_s <= self.bound_s < took.seconds for took in told)
+        return (
+            f"recovery after the {self.of}: {len(told)} timed, {middle:.2f} s in the middle, "
+            f"{slowest:.2f} s at most; {max(took.own_s for took in told):.2f} s at most without what the "
+            f"machine withheld ({self.bound_s:g} s allowed; {excused} were longer by the clock); beside "
+            f"{self.not_judged} other deaths something else went on"
+        )
+
+
+def broken_promises(
+    chronicle: Chronicle, acknowledged: Mapping[str, str], late: Sequence[Late]
+) -> Iterator[str]:
+    """Everything but the times."""
+    for fault in chronicle.audit.faults:
+        yield f"audit: {fault.id} version {fault.version}: {fault.sentence}"
+    yield from _of_submissions(chronicle, acknowledged)
+    for kept in chronicle.jobs:
+        yield from _of_job(chronicle, kept)
+    for report in late:
+        yield from _of_late_report(chronicle, report)
+
+
+def _of_submissions(chronicle: Chronicle, acknowledged: Mapping[str, str]) -> Iterator[str]:
+    made: dict[str, list[str]] = {intent: [] for intent in acknowledged}
+    for kept in chronicle.jobs:
+        made.setdefault(kept.intent, []).append(kept.id)
+    for intent, jobs in made.items():
+        submission = Submission(jobs, acknowledged.get(intent))
+        yield from _broken(SUBMISSION_CLAIMS, submission, f"{intent} was made {len(jobs)} times")
+        there = " and ".join(jobs) or "not there"
+        told = f"{intent} was acknowledged as {submission.acknowledged}, and is {there}"
+        yield from _broken(FINAL_CLAIMS, submission, told)
+
+
+def _of_job(chronicle: Chronicle, kept: Kept) -> Iterator[str]:
+    what = f"{kept.id} ({kept.intent}) is {kept.state}"
+    yield from _broken(VALUE_CLAIMS, kept.look, what)
+    if unsettled(kept.look):
+        yield f"{SETTLES}: {what}"
+    elif kept.state != job.COMPLETED:
+        yield f"every job completes: {what}"
+    succeeded = [one for one in chronicle.by_job[kept.id] if one.state == attempt.SUCCEEDED]
+    completions = chronicle.completed[kept.id]
+    ended = Ended(kept.look, Counter(int(one.shard) for one in succeeded), completions)
+    words = f"{kept.id} has {len(succeeded)} successes, and was completed {completions} times"
+    yield from _broken(END_CLAIMS, ended, words)
+    for one in succeeded:
+        words = f"{kept.id} was given to {one.runner_id}, and its success is that of {one.closed_by}"
+        yield from _broken(HEARD_CLAIMS, Accepted(one.runner_id, one.closed_by), words)
+    if kept.result == bytes(TOO_LATE):
+        believed = Reported(late=True, heard=True, journalled=False)
+        yield from _broken(REPORT_CLAIMS, believed, f"it is the result of {kept.id}")
+
+
+def _of_late_report(chronicle: Chronicle, report: Late) -> Iterator[str]:
+    refusals = chronicle.refusals.get((report.job_id, report.runner_id), [])
+    journalled = any(words.startswith("complete:") for words in refusals)
+    answered = Reported(late=True, heard=report.believed, journalled=journalled)
+    yield from _broken(REPORT_CLAIMS, answered, f"what {report.runner_id} said about {report.job_id}")
+
+
+def _broken(claims: Mapping[str, Callable[[F], bool]], fact: F, words: str) -> Iterator[str]:
+    return (f"{claim}: {words}" for claim in broken(claims, fact))
+
+
+def recoveries(
+    chronicle: Chronicle, ledger: Ledger, people: Mapping[str, tuple[str, ...]]
+) -> tuple[Recovery, Recovery]:
+    """Of workers and of servers. `people` are those who have no other server."""
+    workers = Recovery("death of a worker", WORKER_BOUND_S, [])
+    servers = Recovery("death of a server", SERVER_BOUND_S, [])
+    for death in ledger.deaths:
+        recovery = servers if death.serves else workers
+        if not _judged(death, recovery.bound_s, ledger):
+            recovery.not_judged += 1
+        elif death.serves:
+            recovery.took.append(_heard_again(chronicle, death, people[death.name], ledger.lag))
+        else:
+            recovery.took += [_taken_up(death, again, ledger.lag) for again in _again(chronicle, death)]
+    return workers, servers
+
+
+def _heard_again(chronicle: Chronicle, death: Death, people: tuple[str, ...], lag: Lag) -> Took | None:
+    """Until it is up again nobody can be heard, so its own wait is what they were kept from."""
+    heard = chronicle.next_word(people, death.after)
+    if heard is None:
+        return None
+    return Took(death, _seconds(death.before, heard), lag.of(death.name, death.before, heard))
+
+
+def _taken_up(death: Death, again: datetime | None, lag: Lag) -> Took | None:
+    """While the leases last there is nothing to be done, and nobody is kept from it."""
+    if again is None:
+        return None
+    lapsed = death.before + timedelta(seconds=DURATIONS.lease_ttl_s)
+    return Took(death, _seconds(death.before, again), lag.of_all(lapsed, again))
+
+
+def _again(chronicle: Chronicle, death: Death) -> Iterator[datetime | None]:
+    """When each thing that the dead one had in its hands, and that anybody may do, was in other hands."""
+    for one in chronicle.tries.values():
+        if one.runner_id != death.runner_id or one.granted_at > death.before:
+            continue
+        if one.ended_at is not None and one.ended_at <= death.after:
+            continue
+        if one.state == attempt.STALE and chronicle.queues.get(one.job_id) != ELSEWHERE:
+            later = [other.granted_at for other in _others(chronicle.by_job[one.job_id], one)]
+            yield min(later, default=None)
+
+
+def _others(tries: Iterable[Try], one: Try) -> Iterator[Try]:
+    for other in tries:
+        if other.shard == one.shard and other.granted_at > one.granted_at:
+            yield other
+
+
+def _judged(death: Death, bound_s: float, ledger: Ledger) -> bool:
+    """Whether nothing but the death itself could have held anybody up."""
+    until = death.before + timedelta(seconds=bound_s)
+    if any(begin < until and end > death.before for begin, end in ledger.disturbances):
+        return False
+    return _has_time(death, ledger, until) if death.serves else bool(death.runner_id)
+
+
+def _has_time(death: Death, ledger: Ledger, until: datetime) -> bool:
+    """A server needs somebody who still has something to say, and not to be killed again meanwhile."""
+    again = any(other.name == death.name and death.before < other.before < until for other in ledger.deaths)
+    return not again and ledger.over_at is not None and until <= ledger.over_at
+
+
+def _seconds(begin: datetime, end: datetime) -> float:
+    return (end - begin).total_seconds()

@@ -1,0 +1,128 @@
+"""One member of the fleet: a server or a worker, as a process that is started again under its name.
+
+Each life has a log of its own. A worker's log tells its runner id, which is new in every life: that is
+how the journal can be asked what a killed process had in its hands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import re
+import select
+import signal
+import socket
+from pathlib import Path
+
+import msgspec
+
+from interlock.testing import skewed_clock
+from interlock_verification.chaos.system.zygote import Order, zygote
+
+GONE_S = 120.0
+"""A process that is not gone by then will not go."""
+SHOWN = 2_000
+BELOW_OUTGOING = range(20_000, 32_000)
+_SIGNS = ("listens at", '"to_state":"running"')
+"""What a server and a worker say when they are up."""
+_RUNNER = re.compile(r'"worker_id": ?"([^"]+)"')
+
+
+class DoesNotEnd(Exception):
+    """A process lives on although it was told to go."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member is, in each of its lives."""
+
+    name: str
+    arguments: tuple[str, ...]
+    """Of `interlock`."""
+    folder: Path
+    way: str = ""
+    """The rule that it is run without."""
+    skewed: bool = False
+    """Its clock is an hour ahead in one life, and an hour behind in the next."""
+
+
+class Life:
+    """One process, from its start to its end."""
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        self.plan = plan
+        self.log = plan.folder / f"{plan.name}.{number}.log"
+        skew_s = skewed_clock.AN_HOUR_S * (1 if number % 2 else -1) if plan.skewed else 0
+        order = Order(arguments=plan.arguments, folder=str(plan.folder), log=str(self.log), way=plan.way)
+        self.pid = zygote(skew_s).fork(order)
+        self._process = os.pidfd_open(self.pid)
+        self._gone = self._up = False
+
+    @property
+    def runner_id(self) -> str:
+        """Of a worker, once it has said so; else empty."""
+        found = _RUNNER.search(self.words())
+        return found[1] if found else ""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it has come so far as to serve or to work."""
+        if not self._up:
+            words = self.words()
+            self._up = any(sign in words for sign in _SIGNS)
+        return self._up
+
+    def words(self) -> str:
+        """What it has written."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def send(self, what: signal.Signals) -> None:
+        """A signal; one that is gone already does not mind."""
+        if not self.is_gone(0.0):
+            signal.pidfd_send_signal(self._process, what)
+
+    def kill(self) -> None:
+        """`kill -9`; come back when it is gone."""
+        self.send(signal.SIGKILL)
+        self.gone()
+
+    def gone(self) -> None:
+        """Wait for its end."""
+        if not self.is_gone(GONE_S):
+            raise DoesNotEnd(f"{self.plan.name} has not ended:\n{self.words()[-SHOWN:]}")
+
+    def is_gone(self, within_s: float) -> bool:
+        """Whether it has ended by then."""
+        if not self._gone and select.select([self._process], [], [], within_s)[0]:
+            self._gone = True
+            os.close(self._process)
+        return self._gone
+
+
+class Member:
+    """Whoever has a name in the fleet, with a process of this life."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._numbers = itertools.count(1)
+        self.life = Life(plan, next(self._numbers))
+
+    @property
+    def name(self) -> str:
+        """The same in every life."""
+        return self.plan.name
+
+    def start_again(self) -> Life:
+        """A new process under the same name; the one that it replaces is handed over."""
+        before, self.life = self.life, Life(self.plan, next(self._numbers))
+        return before
+
+
+def free_port() -> int:
+    """A port that nobody listens at, and that no outgoing connection is given while its server is dead."""
+    for port in random.sample(BELOW_OUTGOING, len(BELOW_OUTGOING)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("There is no free port.")

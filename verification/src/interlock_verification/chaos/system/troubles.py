@@ -1,0 +1,226 @@
+"""What is done to the fleet, and when that was by the store's clock.
+
+kill         `kill -9` of a server or a worker; it is started again at once
+freeze       SIGSTOP for longer than a lease lives, then SIGCONT: it does not know that time has passed
+deploy       all workers are asked to go, three times each, while their successors of the same names
+             begin; then one server after the other
+black_hole   a wire takes everything and gives nothing, for longer than a lease lives
+half_open    the far ends of all connections of a wire are gone, and nobody says so
+database     its server is killed and started again; of SQLite, another program holds the lock
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from datetime import datetime
+
+import msgspec
+
+from interlock.store.contract import Store
+from interlock_verification.chaos.counters import patiently
+from interlock_verification.chaos.system.fleet import DURATIONS, Fleet
+from interlock_verification.chaos.system.lag import Lag
+from interlock_verification.chaos.system.members import Life, Member
+
+TOO_LONG_S = 1.25 * DURATIONS.lease_ttl_s
+STALLS = "stalls_of_the_machine"
+GAVE_UP = "gave_up_and_said_why"
+TOLD, CRASHED = "Error: ", "Traceback"
+YOUNG = 1 / 8
+"""How many are killed while they are still starting."""
+UP_S = 20.0
+ABREAST = 3
+"""How many are next in line at once; which of them it is, the seed decides."""
+AHEAD = 3
+"""How much oftener than anybody else one may be killed, while that one is not up yet."""
+LAST_WORDS = 300
+STORM = 3
+"""How often whoever has to go is told so."""
+_LOCKED_S = 1.5
+_AWAY_S = 0.5
+
+
+class Death(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody was killed between these two moments."""
+
+    name: str
+    runner_id: str
+    """Of a worker that had said it; else empty."""
+    serves: bool
+    before: datetime
+    after: datetime
+
+
+class Ledger(msgspec.Struct):
+    """All that was done."""
+
+    deaths: list[Death] = []
+    disturbances: list[tuple[datetime, datetime]] = []
+    """When recovery would have been held up by something else than the death itself."""
+    over_at: datetime | None = None
+    """When the last of it was done."""
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    fallen: list[str] = []
+    """Who had ended before anybody killed it, and did not say why."""
+    lag: Lag = msgspec.field(default_factory=Lag)
+    """What the machine kept from everybody meanwhile."""
+
+    def disturb(self, begin: datetime, end: datetime) -> None:
+        """Something went on in between; what follows upon the last one is one with it."""
+        if self.disturbances and begin <= self.disturbances[-1][1]:
+            before, until = self.disturbances.pop()
+            begin, end = min(begin, before), max(end, until)
+        self.disturbances.append((begin, end))
+
+
+class Troublemaker:
+    """Does one thing after the other; what exactly, a seed decides."""
+
+    def __init__(self, fleet: Fleet, store: Store, seed: int) -> None:
+        self.ledger = Ledger()
+        self._fleet = fleet
+        self._store = store
+        self._dice = random.Random(seed)
+        self._line: list[Member] = []
+        """Everybody, and first whose last death is longest ago."""
+        self._deaths: Counter[str] = Counter()
+        self.others: dict[str, Callable[[], Awaitable[None]]] = {
+            "freezes": self._freeze,
+            "deploys": self._deploy,
+            "black_holes": self._black_hole,
+            "left_half_open": self._half_open,
+            "database_restarts" if fleet.database else "database_locks": self._database,
+        }
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What is counted, in the order in which it is told."""
+        return ("kills", "of_workers", "of_servers", *self.others, STALLS, GAVE_UP)
+
+    async def kill(self) -> None:
+        """The next one of the fleet, each in turn."""
+        member = await self._next()
+        life = member.life
+        self._look_after(member)
+        before = await self._now()
+        await asyncio.to_thread(life.kill)
+        after = await self._now()
+        member.start_again()
+        serves = member in self._fleet.servers
+        runner_id = "" if serves else life.runner_id
+        self.ledger.deaths.append(
+            Death(name=member.name, runner_id=runner_id, serves=serves, before=before, after=after)
+        )
+        self.ledger.counts["kills"] += 1
+        self.ledger.counts["of_servers" if serves else "of_workers"] += 1
+
+    async def trouble(self, name: str) -> None:
+        """Anything else, by its name."""
+        before = await self._now()
+        await self.others[name]()
+        self.ledger.disturb(before, await self._now())
+        self.ledger.counts[name] += 1
+
+    async def is_over(self) -> None:
+        """Nothing more is done from now on."""
+        for member in self._fleet.members.values():
+            self._look_after(member)
+        self.ledger.over_at = await self._now()
+
+    async def pause(self, longest_s: float) -> None:
+        """Let the fleet work for a moment."""
+        await asyncio.sleep(longest_s * self._dice.random())
+
+    def _look_after(self, member: Member) -> None:
+        """Who is started while the database is away may say so and go; whoever crashed is found out."""
+        if not member.life.is_gone(0.0):
+            return
+        words = member.life.words()[-LAST_WORDS:]
+        if TOLD in words and CRASHED not in words:
+            self.ledger.counts[GAVE_UP] += 1
+        else:
+            self.ledger.fallen.append(f"{member.name} had ended by itself, and its last words were: {words}")
+
+    async def _next(self) -> Member:
+        """One of the first in line. Most have come so far that their death matters, also on a busy machine.
+
+        Who is held up on the way there (by a connection that is half open, say) does not hold up the others
+        at once, and is not spared: nobody is killed much oftener than anybody else.
+        """
+        self._line = self._line or list(self._fleet.members.values())
+        least = min(self._deaths[one.name] for one in self._line)
+        due = [one for one in self._line if self._deaths[one.name] < least + AHEAD]
+        until = time.monotonic() + UP_S
+        young = self._dice.random() < YOUNG
+        while not (up := [one for one in due if young or one.life.is_up]) and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        chosen = self._dice.choice((up or due)[:ABREAST])
+        self._deaths[chosen.name] += 1
+        self._line.remove(chosen)
+        self._line.append(chosen)
+        return chosen
+
+    async def _now(self) -> datetime:
+        return await patiently(self._store.now)
+
+    async def _freeze(self) -> None:
+        life = self._dice.choice(list(self._fleet.members.values())).life
+        life.send(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(TOO_LONG_S)
+        finally:
+            life.send(signal.SIGCONT)
+
+    async def _deploy(self) -> None:
+        leaving = []
+        for member in self._fleet.workers:
+            _storm(member.life)
+            leaving.append(member.start_again())
+        for life in leaving:
+            await asyncio.to_thread(life.gone)
+        for server in self._fleet.servers:
+            _storm(server.life)
+            await asyncio.to_thread(server.life.gone)
+            server.start_again()
+
+    async def _black_hole(self) -> None:
+        wires = self._dice.choice(list(self._fleet.wires.values()))
+        wires.swallowing = True
+        try:
+            await asyncio.sleep(TOO_LONG_S)
+        finally:
+            wires.swallowing = False
+            await wires.cut_all()
+
+    async def _half_open(self) -> None:
+        for wires in self._fleet.wires.values():
+            wires.halve()
+        await asyncio.sleep(TOO_LONG_S)
+
+    async def _database(self) -> None:
+        database = self._fleet.database
+        if database is None:
+            await asyncio.to_thread(_hold_lock, self._fleet.url)
+            return
+        await asyncio.to_thread(database.kill)
+        await self.pause(_AWAY_S)
+        await asyncio.to_thread(database.start)
+
+
+def _storm(life: Life) -> None:
+    for _ in range(STORM):
+        life.send(signal.SIGTERM)
+
+
+def _hold_lock(url: str) -> None:
+    """As a program does that has begun to write, and then takes its time."""
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        time.sleep(_LOCKED_S)

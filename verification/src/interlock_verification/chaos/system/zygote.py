@@ -1,0 +1,110 @@
+"""A process that has everything imported already, and forks members of the fleet from itself.
+
+To start one then costs milliseconds, so that what is killed a thousand times spends its life at work and not
+in imports. A host whose clock is wrong has a zygote of its own, because the library that makes it wrong has
+to be there from the beginning. Everybody dies with whoever started them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import os
+import signal
+import subprocess
+import sys
+from importlib import import_module
+
+import msgspec
+
+from interlock.testing import skewed_clock
+from interlock_verification.chaos.forks import PRELOADED, die_with_parent
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Fork one that runs `interlock ARGUMENTS`."""
+
+    arguments: tuple[str, ...]
+    folder: str
+    log: str
+    way: str = ""
+    """The rule that it is run without."""
+
+
+class Zygote:
+    """Where members come from."""
+
+    def __init__(self, skew_s: int) -> None:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("INTERLOCK_")}
+        wrong = skewed_clock.environment(skew_s) if skew_s else {}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "interlock_verification.chaos.system.zygote"],
+            env={**inherited, "PYTHONPATH": os.pathsep.join(map(str, sys.path)), **wrong},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def fork(self, order: Order) -> int:
+        """The process that was forked."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """It goes when nobody can ask it for anything any more."""
+        self._process.communicate()
+
+
+@functools.cache
+def zygote(skew_s: int = 0) -> Zygote:
+    """The one whose clock is so far off; started when it is first needed."""
+    made = Zygote(skew_s)
+    atexit.register(made.close)
+    return made
+
+
+def warm_up() -> None:
+    """Start all that members of a fleet come from, side by side, and before anything is measured."""
+    for skew_s in (0, skewed_clock.AN_HOUR_S, -skewed_clock.AN_HOUR_S):
+        zygote(skew_s)
+
+
+def main() -> None:
+    """Until nobody is left to ask."""
+    die_with_parent()
+    for module in PRELOADED:
+        import_module(module)
+    gc.collect()
+    gc.freeze()  # so that no child goes through what it has in common with the others
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who are killed
+    for line in sys.stdin.buffer:
+        order = msgspec.json.decode(line, type=Order)
+        pid = os.fork()
+        if not pid:
+            _become(order)
+        sys.stdout.write(f"{pid}\n")
+        sys.stdout.flush()
+
+
+def _become(order: Order) -> None:
+    """In the child: a log of its own, nothing of ours, and then the program."""
+    from interlock_verification.chaos.system.program import run  # noqa: PLC0415 - it breaks rules, in a child only
+
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        words = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for stream, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, words), (2, words)):
+            os.dup2(file, stream)
+        os.chdir(order.folder)
+        code = run(order.way, order.arguments)
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,495 @@
+"""Claims about jobs, as data: each is a name and a predicate over one kind of fact.
+
+The model checker, the judge of the worlds and the judge of chaos ask these claims and no others about the
+same thing. They differ in what they see:
+
+    VALUE_CLAIMS       a job as it stands (`Look`): model and worlds at every write, chaos at the end
+    STEP_CLAIMS        one step of a job (`Taken`): model and worlds
+    SUBMISSION_CLAIMS  what was made of one request (`Submission`): all three
+    FINAL_CLAIMS       the same when everything is over: chaos
+    GRANT_CLAIMS       a lease that is given out (`Granted`): worlds
+    HEARD_CLAIMS       what was accepted under a lease (`Accepted`): worlds, chaos
+    REPORT_CLAIMS      the answer to what came too late (`Reported`): worlds, chaos
+    END_CLAIMS         how often a job has ended (`Ended`): worlds, chaos
+    SETTLES            nothing of a job is left to do (`unsettled`): all three, at the end
+    SIGHTS             what has to be seen, so that nothing holds vacuously: model and worlds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+from interlock.lifecycles import attempt, job, lease
+from interlock.lifecycles.attempt import ATTEMPT
+from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.lease import LEASE
+from interlock.lifecycles.owners import Owner
+from interlock.store.records import Record, StepLine
+from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
+from interlock.systems.orchestrator.failures import DEFAULT_LOSSES, FailureClass
+from interlock_verification.models.job_values import NOW, Value
+from interlock_verification.models.plan import JobPlan, Plan
+
+F = TypeVar("F")
+
+
+def broken(claims: Mapping[str, Callable[[F], bool]], fact: F) -> Iterator[str]:
+    """Return the names of the claims that do not hold of a fact."""
+    return (claim for claim, holds in claims.items() if not holds(fact))
+
+
+class Look(NamedTuple):
+    """A value, taken apart."""
+
+    state: JobState
+    body: JobBody
+    value: Value | Record
+    """What the store goes by: when it is ready, and its next deadline."""
+    plan: JobPlan
+    releases: int
+    fails: int
+    """How many classes of failure there may be."""
+
+
+class Taken(NamedTuple):
+    """A step, taken apart."""
+
+    before: Look
+    after: Look
+    lines: Sequence[StepLine]
+    cause: str
+    """Who has caused it: runner, clock, user or orchestrator."""
+    token: tuple[int, int] | None
+    """The attempt that a runner spoke about."""
+    heard: bool
+    """Whether what a runner said was accepted and changed something."""
+    said: str
+    """What the runner said: ACK, BEAT, SUCCESS, FAILURE, RELEASE or STOPPED."""
+    now: datetime = NOW
+    """In a model it is always the same moment."""
+
+
+def look_at(value: Value, plan: Plan, number: int) -> Look:
+    """A value of the job of this number."""
+    return Look(
+        JobState(value.state), decode_body(value.body), value, plan.jobs[number], plan.releases, plan.fails
+    )
+
+
+def look_at_record(record: Record, releases: int) -> Look:
+    """A job of a store, which was given back so many times."""
+    body = decode_body(record.body)
+    losses = DEFAULT_LOSSES if body.losses_allowed is None else body.losses_allowed
+    plan = JobPlan(
+        shards=body.data.worker_count, retries=_most_retries(body), losses=losses, attempt_timeout=1
+    )
+    return Look(JobState(record.state), body, record, plan, releases, len(FailureClass))
+
+
+def gives_back(lines: Sequence[StepLine]) -> bool:
+    """Whether a worker gives work back unfinished in this step."""
+    return any(line.event == "release" for line in lines)
+
+
+def _most_retries(body: JobBody) -> int:
+    """How often a failure of one class may be tried again at most."""
+    own = [rule.retries for rule in body.retry.values()]
+    return max([3, body.retries or 0, *own])
+
+
+# What holds at every moment
+
+
+def one_live_lease(seen: Look) -> bool:
+    """Of each shard at most one attempt is held, and it is the newest."""
+    for shard in _shards(seen):
+        mine = [one for one in seen.body.attempts if one.shard == shard]
+        live = [one for one in mine if _live(one)]
+        if len(live) > 1 or (live and live[0] is not mine[-1]):
+            return False
+    return True
+
+
+def lease_and_attempt_agree(seen: Look) -> bool:
+    """Who is held has a live lease, acknowledged or not as its state says; who is not, has none."""
+    for one in seen.body.attempts:
+        held = one.lease.state if one.lease is not None else None
+        if one.state is attempt.LEASED and held is not lease.GRANTED:
+            return False
+        if one.state in (*attempt.EXECUTING, attempt.CANCEL_REQUESTED) and held is not lease.ACTIVE:
+            return False
+        if one.state in (*attempt.UNLEASED, *attempt.ENDED) and _live(one):
+            return False
+    return True
+
+
+def bounded(seen: Look) -> bool:
+    """Attempts and losses stay within what the job allows."""
+    plan = seen.plan
+    classes = seen.fails + (plan.attempt_timeout is not None)  # each class of failure has its own budget
+    most = plan.shards * (1 + classes * plan.retries) + plan.losses + seen.releases
+    return len(seen.body.attempts) <= most and seen.body.losses <= plan.losses + 1
+
+
+def ended_is_over(seen: Look) -> bool:
+    """What has ended has nothing waiting or active, except what a failure has asked to stop."""
+    if seen.state not in job.ENDED:
+        return True
+    left = [one.state for one in seen.body.attempts if one.state not in attempt.ENDED]
+    if seen.state is job.FAILED:
+        return all(state is attempt.CANCEL_REQUESTED for state in left)
+    return not left
+
+
+def completed_is_all_shards(seen: Look) -> bool:
+    """A job is COMPLETED exactly when each of its shards has an attempt that succeeded."""
+    done = {one.shard for one in seen.body.attempts if one.state is attempt.SUCCEEDED}
+    return (seen.state is job.COMPLETED) == (done == set(_shards(seen)))
+
+
+def goes_on(seen: Look) -> bool:
+    """A job that has not ended has somewhere to go: at each shard, or nothing but its end to come."""
+    if seen.state in job.ENDED or seen.state is job.SUBMITTED:
+        return True
+    if seen.body.data.stop_reason:
+        return seen.body.active > 0
+    last = {one.shard: one.state for one in seen.body.attempts}
+    return set(last) == set(_shards(seen)) and all(
+        state not in attempt.ENDED or state is attempt.SUCCEEDED for state in last.values()
+    )
+
+
+def tables_hold(seen: Look) -> bool:
+    """What the tables claim of every moment."""
+    if JOB.broken(seen.state, seen.body.data):
+        return False
+    for one in seen.body.attempts:
+        if ATTEMPT.broken(one.state, one.data):
+            return False
+        if one.lease is not None and LEASE.broken(one.lease.state, one.lease.data):
+            return False
+    return True
+
+
+def columns_agree(seen: Look) -> bool:
+    """What the store goes by (ready_at, deadline_at) is what the body says."""
+    waiting = [one for one in seen.body.attempts if one.state in attempt.UNLEASED]
+    column = seen.value.ready_at
+    if column is None and any(one.prompt for one in waiting):
+        return False
+    # One that is ready since its job was created leaves the moment to the column.
+    ready = [at for one in waiting if (at := column if one.prompt else one.ready_at) is not None]
+    timers = [seen.body.timer_at, *(one.timer_at for one in seen.body.attempts)]
+    timers += [one.lease.timer_at for one in seen.body.attempts if one.lease is not None]
+    running = [timer for timer in timers if timer is not None]
+    return seen.value.ready_at == min(ready, default=None) and seen.value.deadline_at == min(
+        running, default=None
+    )
+
+
+def timers_run(seen: Look) -> bool:
+    """A timer runs exactly where a table gives a state a deadline; who waits is ready at some time."""
+    stopping = bool(seen.body.data.stop_reason)
+    if not stopping and (seen.body.timer_at is not None) != (seen.state is job.RUNNING):
+        return False
+    for one in seen.body.attempts:
+        timed = ATTEMPT.table.entry(one.state).within is not None
+        if timed != (one.timer_at is not None):
+            return False
+        ready = one.prompt or one.ready_at is not None
+        if one.state in attempt.UNLEASED and not ready and not _is_held(seen, one):
+            return False
+    return True
+
+
+def _is_held(seen: Look, one: AttemptBody) -> bool:
+    """It waits for what its run needs first, for its children, or for a place in its tree."""
+    if one.state is not attempt.CREATED:
+        return False
+    return seen.body.run is not None or seen.body.tree is not None or one.waits
+
+
+VALUE_CLAIMS: Mapping[str, Callable[[Look], bool]] = {
+    "at most one live lease at each shard": one_live_lease,
+    "an attempt and its lease agree": lease_and_attempt_agree,
+    "attempts and losses are bounded": bounded,
+    "a job that has ended has nothing waiting or active": ended_is_over,
+    "a job is COMPLETED exactly when each shard has succeeded": completed_is_all_shards,
+    "a job that has not ended has somewhere to go": goes_on,
+    "the claims of the tables hold": tables_hold,
+    "the columns agree with the body": columns_agree,
+    "a timer runs exactly where a table says so": timers_run,
+}
+
+
+# What holds of every step
+
+
+def journal_replays(step: Taken) -> bool:
+    """The rows that were noted lead from the record before to the record after."""
+    states = _states(step.before)
+    for line in step.lines:
+        key = (line.machine, line.entity)
+        if states.get(key, _INITIAL[line.machine]) != line.source:
+            return False
+        states[key] = line.target
+    after = _states(step.after)
+    return all(states.get(key, _INITIAL[key[0]]) == state for key, state in after.items())
+
+
+def ends_absorb(step: Taken) -> bool:
+    """What has ended stays as it ended; of too many ended attempts the oldest are folded away."""
+    ends = {JOB.name: JOB.terminal, ATTEMPT.name: ATTEMPT.terminal, LEASE.name: LEASE.terminal}
+    after, folds = _states(step.after), step.after.body.folded is not None
+    return all(
+        after.get(k, state if folds else None) == state
+        for k, state in _states(step.before).items()
+        if state in ends[k[0]]
+    )
+
+
+def only_the_live_lease_is_heard(step: Taken) -> bool:
+    """What was accepted came under a lease that was live, and had not run out."""
+    if not step.heard or step.token is None:
+        return True
+    held = next((o.lease for o in step.before.body.attempts if (o.shard, o.index) == step.token), None)
+    return held is not None and held.state in lease.LIVE and held.data.expires_at > step.now
+
+
+def success_is_reported(step: Taken) -> bool:
+    """An attempt succeeds only in the step in which its runner says so."""
+    was = {one.name: one.state for one in step.before.body.attempts}
+    new = [
+        (one.shard, one.index)
+        for one in step.after.body.attempts
+        if one.state is attempt.SUCCEEDED and was.get(one.name) is not attempt.SUCCEEDED
+    ]
+    return not new or (step.said == "SUCCESS" and new == [step.token])
+
+
+def signs_of_life_are_noted(step: Taken) -> bool:
+    """Who is heard to be at work is no longer shown as starting."""
+    if not step.heard or step.said != "BEAT":
+        return True
+    spoken_of = (one for one in step.after.body.attempts if (one.shard, one.index) == step.token)
+    return all(one.state is not attempt.STARTING for one in spoken_of)
+
+
+def owners_act(step: Taken) -> bool:
+    """What belongs to the runner is done by nobody else."""
+    return step.cause == "runner" or all(line.owner != Owner.RUNNER for line in step.lines)
+
+
+def swept_is_settled(step: Taken) -> bool:
+    """After a sweep nothing is overdue: doing it again would do nothing."""
+    deadline = step.after.value.deadline_at
+    return step.cause != "clock" or deadline is None or deadline > step.now
+
+
+def across_holds(step: Taken) -> bool:
+    """What the tables claim of every step."""
+    before, after = step.before, step.after
+    if JOB.broken_across(before.state, before.body.data, after.state, after.body.data):
+        return False
+    was = {one.name: one for one in before.body.attempts}
+    return not any(
+        ATTEMPT.broken_across(was[one.name].state, was[one.name].data, one.state, one.data)
+        for one in after.body.attempts
+        if one.name in was
+    )
+
+
+STEP_CLAIMS: Mapping[str, Callable[[Taken], bool]] = {
+    "the journal replays to the record": journal_replays,
+    "what has ended stays as it ended": ends_absorb,
+    "only the live lease is heard": only_the_live_lease_is_heard,
+    "a success comes only from an accepted completion": success_is_reported,
+    "a sign of life makes it RUNNING": signs_of_life_are_noted,
+    "only the runner does what belongs to the runner": owners_act,
+    "a sweep leaves nothing overdue": swept_is_settled,
+    "the claims of the tables about each step hold": across_holds,
+}
+
+STORE_CLAIM = "the store takes what was decided"
+BATCH_CLAIM = "decided in a batch, a job becomes what it becomes alone"
+GIVEN_ONCE = "an attempt is given to one worker only"
+ASKED_FOR = "a job is canceled only if somebody asked or its time was up"
+IN_TIME = "nothing is committed after the end of the lease that it was said under"
+
+
+# What holds of what clients, workers and the journal see
+
+
+class Submission(NamedTuple):
+    """One request of a client, and what was made of it."""
+
+    jobs: Sequence[str]
+    acknowledged: str | None = None
+    """What the client was told; None when it was told nothing."""
+
+
+class Granted(NamedTuple):
+    """A lease that is given out."""
+
+    fence: int
+    before: int
+    """The fence of the grant before it at the same shard; 0 when it is the first."""
+
+
+class Accepted(NamedTuple):
+    """Something that was accepted under a lease."""
+
+    holder: str
+    speaker: str
+
+
+class Reported(NamedTuple):
+    """The answer to something that was said under a lease."""
+
+    late: bool
+    """Whether the lease had ended."""
+    heard: bool
+    journalled: bool
+    """Whether the journal has the refusal."""
+
+
+class Ended(NamedTuple):
+    """A job that has ended."""
+
+    look: Look
+    successes: Mapping[int, int]
+    """How often each shard has succeeded."""
+    completions: int
+    """How often the job became COMPLETED."""
+
+
+def finished_once(ended: Ended) -> bool:
+    """No shard succeeds twice; of a job that is COMPLETED each has succeeded."""
+    counts = ended.successes.values()
+    whole = ended.look.state is not job.COMPLETED or sum(counts) == len(_shards(ended.look))
+    return whole and all(count <= 1 for count in counts)
+
+
+DONE_ONCE = "a request is carried out once"
+KEPT = "what was acknowledged is there"
+TOLD = "the client is told of what was made for it"
+FENCE = "the fence grows with every grant of a shard"
+HOLDER = "what is heard under a lease was said under that very lease"
+UNHEARD = "a report that comes too late is not believed"
+RECORDED = "a report that comes too late is refused, and the journal says so"
+FINISHED_ONCE = "a shard of a job succeeds once"
+COMPLETED_ONCE = "a job is completed once"
+SETTLES = "every job settles, and nobody holds a lease on it"
+
+SUBMISSION_CLAIMS: Mapping[str, Callable[[Submission], bool]] = {
+    DONE_ONCE: lambda made: len(set(made.jobs)) <= 1,
+}
+FINAL_CLAIMS: Mapping[str, Callable[[Submission], bool]] = {
+    KEPT: lambda made: made.acknowledged is None or made.acknowledged in made.jobs,
+    TOLD: lambda made: made.acknowledged is not None or not made.jobs,
+}
+GRANT_CLAIMS: Mapping[str, Callable[[Granted], bool]] = {
+    FENCE: lambda granted: granted.fence > granted.before,
+}
+HEARD_CLAIMS: Mapping[str, Callable[[Accepted], bool]] = {
+    HOLDER: lambda accepted: accepted.speaker == accepted.holder,
+}
+REPORT_CLAIMS: Mapping[str, Callable[[Reported], bool]] = {
+    UNHEARD: lambda reported: not (reported.late and reported.heard),
+    RECORDED: lambda reported: reported.heard or reported.journalled,
+}
+END_CLAIMS: Mapping[str, Callable[[Ended], bool]] = {
+    FINISHED_ONCE: finished_once,
+    COMPLETED_ONCE: lambda ended: ended.completions == (ended.look.state is job.COMPLETED),
+}
+
+
+# What has to be seen, so that nothing holds vacuously
+
+LATE = "a report that comes too late is refused"
+TWICE = "a report that comes twice is answered as before"
+ACKNOWLEDGED = "a cancel is acknowledged by the runner"
+LOOKED_AGAIN = "of two orchestrators that decide at once one has to look again"
+TOO_LATE = "a commit that comes after the lease's end is decided again"
+REPEATED = "a request that comes twice is carried out once"
+
+
+def _ended(seen: Look, *states: attempt.AttemptState) -> list[AttemptBody]:
+    return [one for one in seen.body.attempts if one.state in states]
+
+
+def _lost(seen: Look) -> list[AttemptBody]:
+    return [o for o in seen.body.attempts if o.failure and o.failure.failure_class is FailureClass.LOST]
+
+
+SIGHTS: Mapping[str, Callable[[Look], bool]] = {
+    "a lost attempt is tried again and the job completes": lambda seen: (
+        seen.state is job.COMPLETED and bool(_lost(seen))
+    ),
+    "a job that is lost too often fails": lambda seen: seen.state is job.FAILED and bool(_lost(seen)),
+    "a failure is tried again and the job completes": lambda seen: (
+        seen.state is job.COMPLETED and bool(_ended(seen, attempt.FAILED))
+    ),
+    "a job fails when no try is left": lambda seen: (
+        seen.state is job.FAILED and bool(_ended(seen, attempt.FAILED, attempt.TIMED_OUT))
+    ),
+    "work that is given back is done by another attempt": lambda seen: (
+        seen.state is job.COMPLETED and any(not o.failure for o in _ended(seen, attempt.STALE))
+    ),
+    "a result that comes under a cancel is kept": lambda seen: any(
+        one.data.accepted for one in _ended(seen, attempt.CANCELED)
+    ),
+    "an attempt is timed out": lambda seen: bool(_ended(seen, attempt.TIMED_OUT)),
+    "a job is canceled because its time is up": lambda seen: (
+        seen.state is job.CANCELED and seen.body.data.stop_reason == "timeout"
+    ),
+    "a cancel is forced": lambda seen: any(one.forced for one in seen.body.attempts),
+    "one shard fails and the others are stopped": lambda seen: (
+        seen.state is job.FAILED and bool(_ended(seen, attempt.CANCELED, attempt.CANCEL_REQUESTED))
+    ),
+}
+
+
+def unsettled(seen: Look) -> bool:
+    """Whether something of it has still to end."""
+    return seen.state not in job.ENDED or any(_live(one) for one in seen.body.attempts)
+
+
+def stopping(seen: Look) -> bool:
+    """Whether somebody has asked it to stop, and it has not ended."""
+    return bool(seen.body.data.stop_reason) and seen.state not in job.ENDED
+
+
+def by_cancel(seen: Look) -> bool:
+    """Whether it was canceled, and not because its time was up."""
+    return seen.state is job.CANCELED and seen.body.data.stop_reason == "cancel"
+
+
+def overdue(value: Value) -> bool:
+    """Whether a timer has run out and nobody has dealt with it."""
+    return value.deadline_at is not None and value.deadline_at <= NOW
+
+
+_INITIAL = {JOB.name: JOB.initial, ATTEMPT.name: ATTEMPT.initial, LEASE.name: LEASE.initial}
+
+
+def _states(seen: Look) -> dict[tuple[str, str], str]:
+    return dict(_each_state(seen))
+
+
+def _each_state(seen: Look) -> Iterator[tuple[tuple[str, str], str]]:
+    yield (JOB.name, ""), seen.state
+    for one in seen.body.attempts:
+        yield (ATTEMPT.name, one.name), one.state
+        if one.lease is not None:
+            yield (LEASE.name, one.name), one.lease.state
+
+
+def _shards(seen: Look) -> range:
+    return range(1, seen.body.data.worker_count + 1)
+
+
+def _live(one: AttemptBody) -> bool:
+    return one.lease is not None and one.lease.state in lease.LIVE

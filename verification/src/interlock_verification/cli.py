@@ -1,0 +1,170 @@
+"""Commands `interlock verify …`.
+
+Explore the tables and deciders, mutate them, and simulate whole installations.
+
+Only the declarations are here: each command imports what it needs when it runs, so that `--help` is
+quick.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from interlock_verification.models.plan import Plan
+    from interlock_verification.worlds.episode import Chapter
+
+
+FOUND_SOMETHING = 1
+QUICK_HOURS = 257.0
+HOURS_A_YEAR = 8_766.0
+
+app = typer.Typer(
+    help="Explore what the lifecycles can do together, break them to see it noticed, play worlds of them.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    epilog="""\b
+Exit codes:
+  0  every claim holds
+  1  a claim is broken; the shortest story that shows it is told
+  2  the question was wrong""",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+
+
+def _examples(*commands: str) -> str:
+    return "\n".join(("\b", "Examples:", *(f"  interlock verify {command}" for command in commands)))
+
+
+@app.command("model", epilog=_examples("model", "model --environment race", "model --long"))
+def model(
+    environment: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this one; otherwise all of them.")
+    ] = None,
+    long: Annotated[bool, typer.Option("--long", help="Also the large ones: some minutes.")] = False,
+    most: Annotated[int | None, typer.Option(min=1, help="Stop after so many states of each.")] = None,
+    replay: Annotated[str, typer.Option(metavar="N,N,…", help="Tell the story of these choices again.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Explore small worlds of jobs, workers, orchestrators and a bad network, exhaustively.
+
+    The deciders that are explored are those that run in production.
+    """
+    from interlock_verification import report
+    from interlock_verification.environments import plan_named
+    from interlock_verification.environments import replay as play
+
+    if replay:
+        if environment is None:
+            raise typer.BadParameter("say of which --environment", param_hint="--replay")
+        report.print_story(play(plan_named(environment), _numbers(replay)), environment, as_json=as_json)
+        return
+    if not report.explore_all(_plans(environment, long=long), most=most, side_by_side=long, as_json=as_json):
+        raise typer.Exit(FOUND_SOMETHING)
+
+
+@app.command("mutate", epilog=_examples("mutate", "mutate --machine lease", "mutate --sample 30 --seed 7"))
+def mutate(
+    machine: Annotated[str | None, typer.Option(metavar="M", help="Only mutants of this machine.")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="Only so many of them.")] = None,
+    seed: Annotated[int, typer.Option(help="Which ones.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Break every row, guard and coupling of the tables in turn, and count who is caught.
+
+    Exits with 1 when a mutant survives that is not on the list of those that do no harm.
+    """
+    from interlock_verification import report
+
+    if not report.mutate(machine, sample=sample, seed=seed, as_json=as_json):
+        raise typer.Exit(FOUND_SOMETHING)
+
+
+@app.command(
+    "world",
+    epilog=_examples(
+        "world",
+        "world --list",
+        "world --world team --faults network --hours 50",
+        "world --years 5",
+        "world --world laptop --faults store --seed 91",
+    ),
+)
+def world(
+    world: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this one; otherwise all of them.")
+    ] = None,
+    faults: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this mix of faults; otherwise all of them.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Only this seed, once for each world and mix; otherwise seeds from 1.")
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0.01, help="How many hours to simulate in all, or of each seed.")
+    ] = None,
+    years: Annotated[float | None, typer.Option(min=0.0001, help="The same in years.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many processes; otherwise one for each processor.")
+    ] = None,
+    only: Annotated[
+        str, typer.Option(metavar="F,F,…", help="Of all faults only these, or none: as a failure names them.")
+    ] = "",
+    list_: Annotated[bool, typer.Option("--list", help="Say which worlds and faults there are.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Play whole installations on virtual time, with everything that goes wrong in years.
+
+    Orchestrators, workers and sweeps are those of production. The same seed does the same again; a failure
+    is shrunk to the few faults that it takes, and ends with the one line that replays it.
+    """
+    from interlock_verification import world_report
+
+    if list_:
+        world_report.print_worlds(as_json=as_json)
+        return
+    if hours is not None and years is not None:
+        raise typer.BadParameter("say --hours or --years, not both", param_hint="--years")
+    wanted = years * HOURS_A_YEAR if years is not None else hours
+    chapters = _chapters(world, faults, seed, wanted, only)
+    if not world_report.play_season(chapters, processes=jobs or os.cpu_count() or 1, as_json=as_json):
+        raise typer.Exit(FOUND_SOMETHING)
+
+
+def _chapters(
+    world: str | None, faults: str | None, seed: int | None, hours: float | None, only: str
+) -> Sequence[Chapter]:
+    from interlock_verification.worlds.campaign import chapters_of, chapters_with
+    from interlock_verification.worlds.faults import faults_named
+    from interlock_verification.worlds.worlds import world_named
+
+    worlds = () if world is None else (world_named(world),)
+    mixes = () if faults is None else (faults_named(faults),)
+    if only and (not worlds or not mixes or seed is None):
+        raise typer.BadParameter("say of which --world, --faults and --seed", param_hint="--only")
+    names = None if not only else () if only == "none" else tuple(only.split(","))
+    if seed is not None:
+        return chapters_with(seed, worlds=worlds, faults=mixes, hours=hours, only=names)
+    return list(chapters_of(QUICK_HOURS if hours is None else hours, worlds=worlds, faults=mixes))
+
+
+def _plans(environment: str | None, *, long: bool) -> Sequence[Plan]:
+    from interlock_verification.environments import LONG, QUICK, plan_named
+
+    if environment is not None:
+        return (plan_named(environment),)
+    return (*QUICK, *LONG) if long else QUICK
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter("numbers with commas between them", param_hint="--replay") from None

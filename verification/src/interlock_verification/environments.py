@@ -1,0 +1,506 @@
+"""The environments that ship with Interlock, written as data, and their exploration.
+
+`QUICK` are explored by `make test`, `LONG` by `make verify` as well, `REDUCED` once for every mutant.
+Each says what must be seen in it, and how many states it has: another count means that tables, deciders
+or the model have changed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import MappingProxyType
+from typing import TypeAlias
+
+import msgspec
+
+from interlock.errors import UnknownName
+from interlock.testing.model_checker import (
+    Mode,
+    Model,
+    Report,
+    Violation,
+    broken_at_the_end,
+    check,
+    retell,
+)
+from interlock_verification import claims as seen
+from interlock_verification.models.job_world import JobWorld
+from interlock_verification.models.plan import JobPlan, Plan, RunPlan
+from interlock_verification.models.run_world import RUN_SIGHTS, RunWorld
+
+LOST_AND_DONE = "a lost attempt is tried again and the job completes"
+LOST_TOO_OFTEN = "a job that is lost too often fails"
+TRIED_AND_DONE = "a failure is tried again and the job completes"
+NO_TRY_LEFT = "a job fails when no try is left"
+GIVEN_BACK = "work that is given back is done by another attempt"
+KEPT = "a result that comes under a cancel is kept"
+TIMED_OUT = "an attempt is timed out"
+OUT_OF_TIME = "a job is canceled because its time is up"
+FORCED = "a cancel is forced"
+OTHERS_STOPPED = "one shard fails and the others are stopped"
+
+QUICK: tuple[Plan, ...] = (
+    Plan(
+        name="first-job",
+        doc="One job is submitted, perhaps twice, and done by one worker, whose grant may get lost.",
+        submits=True,
+        duplicates=1,
+        losses=1,
+        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, NO_TRY_LEFT, seen.LATE, seen.TWICE, seen.REPEATED),
+        states=832,
+    ),
+    Plan(
+        name="two-workers",
+        doc="Two workers and a job with a retry: one of them dies, a message comes twice.",
+        jobs=(JobPlan(retries=1),),
+        workers=2,
+        crashes=1,
+        duplicates=1,
+        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, TRIED_AND_DONE, NO_TRY_LEFT, seen.LATE, seen.TWICE),
+        states=22_416,
+    ),
+    Plan(
+        name="cancel",
+        doc="A user cancels at any moment; the worker hears of it, or dies, or is done before.",
+        cancels=1,
+        crashes=1,
+        duplicates=1,
+        heartbeats=2,
+        shows=(KEPT, FORCED, seen.ACKNOWLEDGED, seen.REPEATED),
+        states=16_379,
+    ),
+    Plan(
+        name="shards",
+        doc="Two shards side by side, a cancel, and a shard that fails.",
+        jobs=(JobPlan(shards=2),),
+        workers=2,
+        cancels=1,
+        shows=(OTHERS_STOPPED, KEPT, FORCED, seen.ACKNOWLEDGED),
+        states=63_791,
+    ),
+    Plan(
+        name="timeouts",
+        doc="Attempts and the job itself run out of time, in any order with the lease.",
+        jobs=(JobPlan(retries=1, attempt_timeout=2, job_timeout=4),),
+        cancels=1,
+        crashes=1,
+        heartbeats=2,
+        shows=(TIMED_OUT, OUT_OF_TIME, LOST_AND_DONE, FORCED),
+        states=41_282,
+    ),
+    Plan(
+        name="given-back",
+        doc="Workers that acknowledge with the claim are asked to go, and give their work back.",
+        workers=2,
+        acknowledge=True,
+        releases=2,
+        duplicates=1,
+        shows=(GIVEN_BACK, LOST_AND_DONE, seen.LATE),
+        states=10_875,
+    ),
+    Plan(
+        name="race",
+        doc="Two orchestrators decide at once about one job of two workers; a user cancels.",
+        workers=2,
+        orchestrators=2,
+        heartbeats=0,
+        fails=False,
+        cancels=1,
+        duplicates=1,
+        shows=(seen.LOOKED_AGAIN, seen.TOO_LATE, seen.REPEATED, LOST_TOO_OFTEN),
+        states=25_662,
+    ),
+    RunPlan(
+        name="run",
+        doc="A run of one job: the planner fails or is late, words come twice, it is canceled, it times out.",
+        jobs=(JobPlan(losses=0),),
+        run_cancels=1,
+        planner_fails=True,
+        planner_timeout=1,
+        run_timeout=3,
+        repeats=1,
+        shows=(
+            "a required job fails and so does the run",
+            "a run is canceled while its jobs are at work",
+            "a run is canceled by force",
+            "a run times out",
+            "a plan arrives after the end",
+            "planning fails",
+        ),
+        states=20_031,
+    ),
+    RunPlan(
+        name="run-of-a-fork",
+        doc="A run of a fork waits for an operator; it is approved, declined, canceled, or nobody decides.",
+        jobs=(JobPlan(losses=0),),
+        heartbeats=0,
+        fork=True,
+        approval_timeout=2,
+        planner_fails=True,
+        planner_timeout=1,
+        run_cancels=1,
+        repeats=1,
+        shows=("a run is approved", "a run is not approved in time", "planning fails"),
+        states=5_694,
+    ),
+    RunPlan(
+        name="run-that-deploys",
+        doc="The plan of a run has to be approved before its jobs are made.",
+        jobs=(JobPlan(losses=0),),
+        heartbeats=0,
+        environment=True,
+        approval_timeout=2,
+        planner_timeout=1,
+        run_cancels=1,
+        repeats=1,
+        shows=("a run is approved", "a run is not approved in time", "a plan arrives after the end"),
+        states=5_740,
+    ),
+    RunPlan(
+        name="run-of-two",
+        doc="A run of a required and an optional job, which one worker does.",
+        jobs=(JobPlan(losses=0), JobPlan(losses=0, job_timeout=80_000)),
+        required=(True, False),
+        heartbeats=0,
+        run_cancels=1,
+        shows=("an optional job fails and the run succeeds", "a run is canceled by force"),
+        states=104_741,
+    ),
+    RunPlan(
+        name="run-without-haste",
+        doc="A run of two required jobs lets them finish although one has failed; a job is canceled alone.",
+        jobs=(JobPlan(losses=0), JobPlan(losses=0, job_timeout=80_000)),
+        required=(True, True),
+        fail_fast=False,
+        heartbeats=0,
+        cancels=1,
+        shows=("a required job fails and so does the run",),
+        states=33_854,
+    ),
+)
+
+
+LONG: tuple[Plan, ...] = (
+    Plan(
+        name="race-and-faults",
+        doc="Two orchestrators, two workers: one of any dies, a message comes twice, a user cancels.",
+        workers=2,
+        orchestrators=2,
+        crashes=1,
+        duplicates=1,
+        cancels=1,
+        shows=(
+            seen.LOOKED_AGAIN,
+            seen.TOO_LATE,
+            seen.REPEATED,
+            seen.LATE,
+            seen.TWICE,
+            seen.ACKNOWLEDGED,
+            FORCED,
+            KEPT,
+            LOST_AND_DONE,
+            LOST_TOO_OFTEN,
+        ),
+        states=940_889,
+    ),
+    Plan(
+        name="two-jobs",
+        doc="Two jobs, two workers, two attempts each: one worker dies, a message comes twice.",
+        jobs=(JobPlan(), JobPlan()),
+        workers=2,
+        crashes=1,
+        duplicates=1,
+        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, NO_TRY_LEFT, seen.LATE, seen.TWICE),
+        states=1_269_705,
+    ),
+    Plan(
+        name="shards-and-faults",
+        doc="Two shards, two workers of which one dies, a cancel.",
+        jobs=(JobPlan(shards=2),),
+        workers=2,
+        crashes=1,
+        cancels=1,
+        shows=(OTHERS_STOPPED, KEPT, FORCED, LOST_AND_DONE, seen.ACKNOWLEDGED),
+        states=404_024,
+    ),
+    RunPlan(
+        name="run-and-repeats",
+        doc="A run of a required and an optional job, done by two workers; words come twice.",
+        jobs=(JobPlan(losses=0), JobPlan(losses=0, job_timeout=80_000)),
+        required=(True, False),
+        workers=2,
+        heartbeats=0,
+        run_cancels=1,
+        repeats=1,
+        shows=("an optional job fails and the run succeeds", "a run is canceled by force"),
+        states=1_852_214,
+    ),
+    Plan(
+        name="timeouts-and-faults",
+        doc="Attempts and the job run out of time; one of two workers dies, a message comes twice, a cancel.",
+        jobs=(JobPlan(retries=1, attempt_timeout=2, job_timeout=4),),
+        workers=2,
+        crashes=1,
+        duplicates=1,
+        cancels=1,
+        heartbeats=2,
+        shows=(TIMED_OUT, OUT_OF_TIME, LOST_AND_DONE, FORCED, seen.LATE, seen.REPEATED),
+        states=738_097,
+    ),
+)
+
+
+REDUCED: tuple[Plan, ...] = (
+    Plan(
+        name="mutant-job",
+        doc="One job with a retry and a loss, one worker, one message twice.",
+        jobs=(JobPlan(retries=1),),
+        duplicates=1,
+        states=1_191,
+        shows=(LOST_AND_DONE, LOST_TOO_OFTEN, TRIED_AND_DONE, NO_TRY_LEFT, seen.LATE, seen.TWICE),
+    ),
+    Plan(
+        name="mutant-cancel",
+        doc="A cancel at any moment.",
+        jobs=(JobPlan(losses=1),),
+        cancels=1,
+        heartbeats=2,
+        states=1_799,
+        shows=(KEPT, FORCED, seen.ACKNOWLEDGED, LOST_AND_DONE),
+    ),
+    RunPlan(
+        name="mutant-run",
+        doc="A run of one job.",
+        jobs=(JobPlan(losses=0),),
+        run_cancels=1,
+        planner_fails=True,
+        planner_timeout=1,
+        run_timeout=3,
+        repeats=1,
+        heartbeats=0,
+        states=11_616,
+        shows=RUN_SIGHTS[1:7],
+    ),
+    RunPlan(
+        name="mutant-run-of-a-fork",
+        doc="A run of a fork waits for an operator.",
+        jobs=(JobPlan(losses=0),),
+        heartbeats=0,
+        fails=False,
+        fork=True,
+        approval_timeout=2,
+        run_cancels=1,
+        states=881,
+        shows=RUN_SIGHTS[7:],
+    ),
+    RunPlan(
+        name="mutant-run-that-deploys",
+        doc="The plan of a run has to be approved.",
+        jobs=(JobPlan(losses=0),),
+        heartbeats=0,
+        fails=False,
+        environment=True,
+        approval_timeout=2,
+        run_cancels=1,
+        states=884,
+        shows=RUN_SIGHTS[7:],
+    ),
+    Plan(
+        name="mutant-timeouts",
+        doc="Attempts and the job run out of time.",
+        jobs=(JobPlan(retries=1, losses=0, attempt_timeout=2, job_timeout=4),),
+        heartbeats=1,
+        states=551,
+        shows=(TIMED_OUT, OUT_OF_TIME),
+    ),
+    Plan(
+        name="mutant-shards",
+        doc="Two shards; what is given back.",
+        jobs=(JobPlan(shards=2, losses=0),),
+        workers=2,
+        heartbeats=1,
+        cancels=1,
+        fails=True,
+        acknowledge=True,
+        states=9_958,
+        shows=(OTHERS_STOPPED,),
+    ),
+    Plan(
+        name="mutant-given-back",
+        doc="Work is given back.",
+        jobs=(JobPlan(losses=0),),
+        releases=1,
+        cancels=1,
+        heartbeats=1,
+        states=746,
+        shows=(GIVEN_BACK,),
+    ),
+    RunPlan(
+        name="mutant-run-of-two",
+        doc="A required and an optional job.",
+        jobs=(JobPlan(losses=0), JobPlan(losses=0, job_timeout=80_000)),
+        required=(True, False),
+        heartbeats=0,
+        workers=1,
+        acknowledge=True,
+        states=3_926,
+        shows=(RUN_SIGHTS[0],),
+    ),
+    RunPlan(
+        name="mutant-run-of-options",
+        doc="A run in which nothing is required, without haste.",
+        jobs=(JobPlan(losses=0),),
+        required=(False,),
+        fail_fast=False,
+        heartbeats=0,
+        run_timeout=2,
+        states=182,
+        shows=(RUN_SIGHTS[0],),
+    ),
+    RunPlan(
+        name="mutant-run-without-haste",
+        doc="A run that fails and lets its jobs finish.",
+        jobs=(JobPlan(losses=0),),
+        fail_fast=False,
+        heartbeats=0,
+        run_timeout=2,
+        states=334,
+        shows=(RUN_SIGHTS[1], RUN_SIGHTS[4]),
+    ),
+    RunPlan(
+        name="mutant-run-of-nothing",
+        doc="The only job of a run is canceled alone, perhaps before anybody had it.",
+        jobs=(JobPlan(losses=0),),
+        heartbeats=0,
+        fails=False,
+        cancels=1,
+        shows=(KEPT,),
+        states=364,
+    ),
+    RunPlan(
+        name="mutant-run-is-stopped",
+        doc="A run of two jobs is canceled.",
+        jobs=(JobPlan(losses=0), JobPlan(losses=0, job_timeout=80_000)),
+        required=(True, True),
+        heartbeats=0,
+        fails=False,
+        acknowledge=True,
+        run_cancels=1,
+        states=31_321,
+        shows=(RUN_SIGHTS[2], RUN_SIGHTS[3]),
+    ),
+)
+
+
+ENVIRONMENTS: Mapping[str, Plan] = MappingProxyType({plan.name: plan for plan in (*QUICK, *LONG)})
+
+
+def plan_named(name: str) -> Plan:
+    """The environment that goes by this name; a wrong name lists the right ones."""
+    try:
+        return ENVIRONMENTS[name]
+    except KeyError:
+        raise UnknownName(name, tuple(ENVIRONMENTS), where="an environment") from None
+
+
+def model_of(plan: Plan) -> Model:
+    """A plan as something that can be explored."""
+    return RunWorld(plan) if isinstance(plan, RunPlan) else JobWorld(plan)
+
+
+class Explored(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment, and what came of it."""
+
+    environment: str
+    report: Report
+    seconds: float
+    expected: int | None = None
+    """How many states it is known to have; None when nobody has counted, or not all were explored."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every claim holds, and the count is the known one."""
+        return self.report.ok and self.expected in (None, self.report.states)
+
+
+Watch: TypeAlias = Callable[[str, int, int], None]
+"""Told now and then: which environment, and how many states and edges of it so far."""
+
+
+def explore(plan: Plan, *, most: int | None = None, watch: Watch | None = None) -> Explored:
+    """One environment, here."""
+
+    def progress(states: int, edges: int, _: int) -> None:
+        if watch is not None:
+            watch(plan.name, states, edges)
+
+    begun = time.perf_counter()
+    report = check(model_of(plan), most=most, progress=progress)
+    seconds = time.perf_counter() - begun
+    if watch is not None:
+        watch(plan.name, report.states, report.edges)
+    expected = plan.states if report.complete else None
+    return Explored(environment=plan.name, report=report, seconds=seconds, expected=expected)
+
+
+def replay(plan: Plan, choices: Sequence[int]) -> Violation:
+    """The story of these choices once more, and what is broken at its end."""
+    model = model_of(plan)
+    story = tuple(tuple(told) for told in retell(model, choices))
+    broken = broken_at_the_end(model, choices)
+    claim = "; ".join(broken) or "nothing is broken here"
+    return Violation(mode=Mode.ALWAYS, claim=claim, story=story, choices=tuple(choices))
+
+
+def explore_side_by_side(
+    plans: Sequence[Plan], *, lanes: int = 2, most: int | None = None, watch: Watch | None = None
+) -> Iterator[Explored]:
+    """Each environment in a process of its own, as many at a time as there are lanes."""
+    waiting = sorted(plans, key=lambda plan: plan.states or 0, reverse=True)
+    context = multiprocessing.get_context("spawn")
+    running: dict[Connection, BaseProcess] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < lanes:
+                here, there = context.Pipe(duplex=False)
+                name = waiting.pop(0).name
+                child = context.Process(target=_explore_there, args=(name, most, there), name=name)
+                child.start()
+                there.close()
+                running[here] = child
+            for ready in wait(list(running)):
+                assert isinstance(ready, Connection)
+                told = _receive(ready, running[ready])
+                if isinstance(told, tuple) and watch is not None:
+                    watch(*told)
+                if not isinstance(told, tuple):
+                    running.pop(ready).join()
+                    ready.close()
+                    yield told
+    finally:
+        for connection, left in running.items():
+            left.terminate()
+            left.join()
+            connection.close()
+
+
+def _receive(connection: Connection, child: BaseProcess) -> tuple[str, int, int] | Explored:
+    try:
+        told: tuple[str, int, int] | Explored = connection.recv()
+    except EOFError:
+        child.join()
+        code = child.exitcode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        raise RuntimeError(f"the exploration of {child.name} {how}") from None
+    return told
+
+
+def _explore_there(name: str, most: int | None, to: Connection) -> None:
+    """In a process of its own."""
+    to.send(explore(plan_named(name), most=most, watch=lambda *told: to.send(told)))
+    to.close()

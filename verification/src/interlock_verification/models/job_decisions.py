@@ -1,0 +1,490 @@
+"""Each decider of the orchestrator, asked once for each pair of value and message.
+
+A real store commits what is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from interlock.engine.outbox import MESSAGE, OutboxMessage
+from interlock.errors import TransitionRefused
+from interlock.lifecycles import lease
+from interlock.lifecycles.job import JOB
+from interlock.store.catalogue import catalogue_of
+from interlock.store.memory import MemoryStore
+from interlock.store.records import (
+    Answer as Reply,
+)
+from interlock.store.records import (
+    Change,
+    Commit,
+    Committed,
+    Outcome,
+    Record,
+    Request,
+    StepLine,
+    one_by_one,
+)
+from interlock.systems.orchestrator.aggregate import JobAggregate
+from interlock.systems.orchestrator.attachments import LOG
+from interlock.systems.orchestrator.cancellation import cancelled, commit_of, swept
+from interlock.systems.orchestrator.grants import Claiming, offers_of
+from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged
+from interlock.systems.orchestrator.runner_messages import (
+    decide_completions,
+    decide_message,
+    report_of,
+    result_in,
+)
+from interlock.systems.orchestrator.submission import alike, new_job
+from interlock.systems.orchestrator.tokens import Token, token_for
+from interlock.systems.runs.reconciler import RELEASE, STOP, JobOrder, decide_order
+from interlock.testing.model_checker import bit
+from interlock.wire.runner import (
+    Ack,
+    Answer,
+    CancelAck,
+    ClaimRequest,
+    Complete,
+    Failed,
+    Grant,
+    Heard,
+    Heartbeat,
+    Message,
+    Release,
+    Stale,
+    Succeeded,
+)
+from interlock_verification import claims
+from interlock_verification.claims import Taken, look_at
+from interlock_verification.models.job_values import (
+    JOB_ID,
+    NOW,
+    Note,
+    Say,
+    Value,
+    attempt_bit,
+    normal,
+    read_note,
+    runner_of,
+)
+from interlock_verification.models.plan import Plan
+
+_MESSAGES: dict[Say, Callable[[str, str, int], Message]] = {
+    Say.ACK: lambda token, runner, n: Ack(token=token, runner_id=runner, sequence=n),
+    Say.BEAT: lambda token, runner, n: Heartbeat(token=token, runner_id=runner, sequence=n),
+    Say.SUCCESS: lambda token, runner, n: Complete(
+        token=token, runner_id=runner, sequence=n, outcome=Succeeded()
+    ),
+    Say.FAILURE: lambda token, runner, n: Complete(
+        token=token, runner_id=runner, sequence=n, outcome=Failed(error="it failed", failure_class="user")
+    ),
+    Say.RELEASE: lambda token, runner, n: Release(token=token, runner_id=runner, sequence=n),
+    Say.STOPPED: lambda token, runner, n: CancelAck(token=token, runner_id=runner, sequence=n),
+}
+
+
+def message_of(note: Note, token: Token) -> Message:
+    """The message that a note stands for."""
+    return _MESSAGES[note.say](str(token), runner_of(note.worker), note.number)
+
+
+def reply_of(note: Note, answer: Answer) -> Say | None:
+    """What the worker has to know of the answer."""
+    if not isinstance(answer, Heard):
+        return Say.OVER
+    if note.say is Say.ACK:
+        return Say.BEGIN
+    if note.say is Say.BEAT:
+        return Say.TOLD if answer.cancel_requested else None
+    return Say.OVER
+
+
+T = TypeVar("T")
+ABSENT = 0
+"""The value of a job that was not submitted yet."""
+MARK = "m"
+MAX_BODY = 1_048_576
+OTHERS = tuple(f"{JOB_ID}{number}" for number in range(2))
+"""Jobs that are like the one that is looked at, and are decided about before it in the same batch."""
+ORDERED = ((RELEASE, ""), (STOP, "cancel"), (STOP, "fail_fast"), (STOP, "timeout"))
+"""What a run may want of a job, and why."""
+
+
+class Entry:
+    """What becomes of one value when one thing happens to it."""
+
+    __slots__ = (
+        "after",
+        "changed",
+        "index",
+        "lines",
+        "marks",
+        "reply",
+        "said",
+        "shard",
+        "until",
+        "word",
+        "wrong",
+    )
+
+    def __init__(
+        self, after: int, *, changed: bool, lines: tuple[StepLine, ...] = (), said: str = ""
+    ) -> None:
+        self.after = after
+        self.changed = changed
+        """Whether there is a new version, although it may look the same."""
+        self.lines = lines
+        self.said = said
+        self.word: JobChanged | None = None
+        """What the job says to its run."""
+        self.reply: Say | None = None
+        self.shard = self.index = 0
+        self.until: int | None = None
+        """The last tick at which it may be committed, from now."""
+        self.marks = 0
+        self.wrong = 0
+
+
+class Shelf(MemoryStore):
+    """A memory store that can be handed a record as it stands."""
+
+    def put(self, record: Record) -> None:
+        """Have this record, in its version."""
+        self._records[record.key] = record
+
+
+class Deciding:
+    """The values of the jobs of one plan, and what becomes of them."""
+
+    def __init__(self, plan: Plan, places: dict[str, int]) -> None:
+        self.plan = plan
+        self.places = places
+        self.values: list[Value | None] = [None]
+        self.bits = [0]
+        """What is to be seen of each value, in the bits of the claims."""
+        self.ready = [False]
+        self.due = [False]
+        self.unsettled = [True]
+        self.stopping = [False]
+        self.by_cancel = [False]
+        self.named_ends = [0]
+        """Attempts whose lease has ended and still has a name, as bits."""
+        self.ended_leases = [0]
+        self._ids: dict[tuple[int, Value], int] = {}
+        self._job_of = [0]
+        self._catalogue = catalogue_of((JOB, MESSAGE, LOG))
+        self._settings = plan.settings
+        self.entries: dict[tuple[int, int], Entry | None] = {}
+        self.aged: dict[int, int] = {ABSENT: ABSENT}
+        self.renamed: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._forgotten: dict[tuple[int, int], int] = {}
+
+    # Asking, once
+
+    def hear(self, value: int, code: int) -> Entry:
+        """What a message of a worker does."""
+        entry = self.entries.get((value, code)) or self._keep((value, code), self._hear(value, code))
+        assert entry is not None
+        return entry
+
+    def claim(self, value: int, worker: int) -> Entry | None:
+        """What a claim of this worker is given of this job; None for nothing."""
+        key = (value, -1 - worker)
+        if key not in self.entries:
+            self._keep(key, self._claim(value, worker))
+        return self.entries[key]
+
+    def sweep(self, value: int) -> Entry:
+        """What its overdue timers do."""
+        return self.entries.get((value, -8)) or self._keep((value, -8), self._sweep(value))
+
+    def cancel(self, value: int) -> Entry:
+        """What a user's cancel does."""
+        return self.entries.get((value, -9)) or self._keep((value, -9), self._cancel(value))
+
+    def submit(self, number: int) -> Entry:
+        """The job as it is submitted."""
+        commit = commit_of(self._new(number), mark=MARK, actor="user")
+        if self.plan.part(number) is not None:  # jobs of a run are made one by one
+            return self._committed(ABSENT, commit, number, cause="orchestrator")
+        names = (*OTHERS, JOB_ID)
+        (group,) = alike([self.plan.spec(number)] * len(names), self._settings)
+        batch = group.batch(names, NOW, self._settings, mark=MARK, actor="user")
+        return self._alike(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
+
+    def follow(self, value: int, number: int, order: JobOrder) -> Entry:
+        """What an order of its run makes of a job; where there is none yet, it is made first."""
+        key = (value, -100 - 10 * ORDERED.index((order.what, order.why)) - number)
+        return self.entries.get(key) or self._keep(key, self._follow(value, number, order))
+
+    def age(self, value: int) -> int:
+        """The value one tick later."""
+        later = self.aged.get(value)
+        if later is None:
+            later = self.aged[value] = self._moved(value, passed=1)
+        return later
+
+    def rename(self, value: int, names: tuple[int, ...]) -> int:
+        """The value with the workers renamed: worker n is now called names[n]."""
+        key = (value, names)
+        if key not in self.renamed:
+            self.renamed[key] = self._moved(value, names=names) if value else ABSENT
+        return self.renamed[key]
+
+    def forget(self, value: int, known: int) -> int:
+        """The value without the names of leases that have ended, except those `known`."""
+        key = (value, known & self.named_ends[value])
+        if key not in self._forgotten:
+            self._forgotten[key] = self._moved(value, known=known)
+        return self._forgotten[key]
+
+    def judge(self, *, stale: bool, until: int | None) -> type[Outcome]:
+        """What a store says to a commit that was decided on an old version, or has to be done by then."""
+        value = self.values[1]
+        assert value is not None
+        change = commit_of(cancelled(value.record(), NOW, self._settings, "cancel"), mark=MARK, actor="user")
+        not_after = None if until is None else NOW + timedelta(seconds=until)
+        shelf = self._shelf(value.record(2 if stale else 1))
+        (outcome,) = finished(shelf.commit([msgspec.structs.replace(change, not_after=not_after)]))
+        return type(outcome)
+
+    def judge_again(self) -> type[Outcome]:
+        """What a store says to a request that it has carried out before."""
+        request = Request(id="r", endpoint="submit", fingerprint="f", answer=Reply())
+        commit = commit_of(new_job(self.plan.spec(0), JOB_ID, NOW, self._settings), mark=MARK, actor="user")
+        again = commit_of(new_job(self.plan.spec(0), "another", NOW, self._settings), mark=MARK, actor="user")
+        shelf = self._shelf(None)
+        for asked in (commit, again):
+            (outcome,) = finished(shelf.commit([msgspec.structs.replace(asked, request=request)]))
+        return type(outcome)
+
+    # Asking
+
+    def _hear(self, value: int, code: int) -> Entry:
+        note = read_note(code)
+        token = token_for(runner_of(note.worker).encode(), JOB_ID, note.shard, note.attempt)
+        message = message_of(note, token)
+        record = self._record(value)
+        decision = decide_message(record, token, message, NOW, MARK, self._settings)
+        together = self._heard_together(record, token, message)
+        entry = self._alike(
+            decision.commit,
+            decision.commit if together is None else together,
+            value,
+            self._job_of[value],
+            cause="runner",
+            token=(note.shard, note.attempt),
+            heard=isinstance(decision.answer, Heard),
+            said=note.say.name,
+        )
+        entry.reply = reply_of(note, decision.answer)
+        entry.said = decision.answer.error if not isinstance(decision.answer, Heard) else ""
+        if note.say in (Say.SUCCESS, Say.FAILURE):
+            if isinstance(decision.answer, Stale):
+                entry.marks |= self._mark(claims.LATE)
+            elif isinstance(decision.answer, Heard) and decision.commit is None:
+                entry.marks |= self._mark(claims.TWICE)
+        if note.say is Say.STOPPED and entry.changed and isinstance(decision.answer, Heard):
+            entry.marks |= self._mark(claims.ACKNOWLEDGED)
+        return entry
+
+    def _heard_together(self, record: Record, token: Token, message: Message) -> Commit | None:
+        """What the message does to a job that was given out with others, about which all say the same."""
+        report = report_of(1, str(token), message, self._settings)
+        if report is None:
+            return None
+        records = [*_like(record), record]
+        heard = decide_completions(report, records, NOW, MARK, self._settings)
+        if heard is None:
+            return None
+        results = (result_in(message),) * len(records)
+        return msgspec.structs.replace(heard.batch, result=results).commits()[-1]
+
+    def _claim(self, value: int, worker: int) -> Entry | None:
+        record = self._record(value)
+        alone, together = (self._offered(worker, [*others, record]) for others in ((), _like(record)))
+        if alone is None or together is None:
+            return None
+        (single, _), (commit, grant) = alone, together
+        entry = self._alike(single, commit, value, self._job_of[value], cause="orchestrator")
+        entry.shard, entry.index, entry.reply = grant.shard, grant.attempt, Say.GRANT
+        return entry
+
+    def _offered(self, worker: int, records: Sequence[Record]) -> tuple[Commit, Grant] | None:
+        """What the last of these jobs is given, in one claim of as many as there are."""
+        request = ClaimRequest(
+            runner_id=runner_of(worker), acknowledge=self.plan.acknowledge, limit=len(records)
+        )
+        token = token_for(request.runner_id.encode(), JOB_ID, 1, 1)
+        claiming = Claiming(request, token.secret, token.digest, 1, MARK, self._settings, MAX_BODY)
+        for offer in offers_of(claiming, records, NOW):
+            if records[-1] in offer.before and offer.grants:
+                return one_by_one([offer.work])[-1], offer.grants[-1]
+        return None
+
+    def _sweep(self, value: int) -> Entry:
+        (commit,) = swept([self._record(value)], NOW, MARK, self._settings, MAX_BODY)
+        return self._committed(value, commit, self._job_of[value], cause="clock")
+
+    def _cancel(self, value: int) -> Entry:
+        try:
+            draft = cancelled(self._record(value), NOW, self._settings, "cancel")
+        except TransitionRefused as refused:
+            return Entry(value, changed=False, said=refused.sentence)
+        commit = commit_of(draft, mark=MARK, actor="user")
+        return self._committed(value, commit, self._job_of[value], cause="user")
+
+    def _follow(self, value: int, number: int, order: JobOrder) -> Entry:
+        draft = (
+            JobAggregate.of(self._record(value), NOW, self._settings)
+            if value != ABSENT
+            else self._new(number, held=order.what != RELEASE)
+        )
+        decide_order(order, draft)
+        commit = commit_of(draft, mark=MARK, actor="orchestrator") if draft.taken else None
+        return self._committed(value, commit, number, cause="user")
+
+    def _new(self, number: int, *, held: bool = False) -> JobAggregate:
+        plan = self.plan
+        return new_job(plan.spec(number), JOB_ID, NOW, self._settings, run=plan.part(number), held=held)
+
+    # Committing
+
+    def _alike(
+        self, alone: Commit | None, batched: Commit | None, value: int, number: int, **told: Any
+    ) -> Entry:
+        """The entry of what a batch has made of a job, wrong where that is not what it becomes alone."""
+        entry = self._committed(value, batched, number, **told)
+        if alone != batched:
+            entry.wrong |= bit(self.places[claims.BATCH_CLAIM])
+        return entry
+
+    def _committed(self, value: int, commit: Commit | None, number: int, **told: Any) -> Entry:
+        """The entry of a commit, done to a store that has just this record."""
+        if commit is None or not commit.changes:
+            return Entry(value, changed=False)
+        before = self.values[value]
+        shelf = self._shelf(None if before is None else before.record())
+        (outcome,) = finished(shelf.commit([commit]))
+        if not isinstance(outcome, Committed):
+            refused = Entry(value, changed=False, said=f"The store answers {outcome}.")
+            refused.wrong = bit(self.places[claims.STORE_CLAIM])
+            return refused
+        change = commit.changes[0]
+        (record,) = finished(shelf.load([change.key]))
+        assert record is not None
+        after = self._intern(number, normal(record))
+        lines = change.note.steps if change.note is not None else ()
+        entry = Entry(after, changed=True, lines=lines)
+        entry.word = _word_in(commit)
+        if commit.not_after is not None:
+            entry.until = int((commit.not_after - NOW).total_seconds())
+        if before is not None:
+            entry.wrong = self._wrong_step(before, after, number, lines, told)
+        return entry
+
+    def _wrong_step(
+        self, before: Value, after: int, number: int, lines: tuple[StepLine, ...], told: dict[str, Any]
+    ) -> int:
+        new = self.values[after]
+        assert new is not None
+        taken = Taken(
+            look_at(before, self.plan, number),
+            look_at(new, self.plan, number),
+            lines,
+            told["cause"],
+            told.get("token"),
+            told.get("heard", False),
+            told.get("said", ""),
+        )
+        return self._broken(claims.STEP_CLAIMS, taken)
+
+    def _shelf(self, record: Record | None) -> Shelf:
+        shelf = Shelf(self._catalogue, clock=lambda: NOW)
+        if record is not None:
+            shelf.put(record)
+        return shelf
+
+    # Values
+
+    def _record(self, value: int) -> Record:
+        found = self.values[value]
+        assert found is not None
+        return found.record()
+
+    def _moved(self, value: int, **changes: Any) -> int:
+        return self._intern(self._job_of[value], normal(self._record(value), **changes))
+
+    def _intern(self, number: int, value: Value) -> int:
+        key = (self._kind_of(number), value)
+        known = self._ids.get(key)
+        if known is None:
+            known = self._ids[key] = len(self.values)
+            self._learn(number, value)
+        return known
+
+    def _kind_of(self, number: int) -> int:
+        """Jobs that are planned alike share their values, so that they can change places."""
+        return self.plan.jobs.index(self.plan.jobs[number])
+
+    def _learn(self, number: int, value: Value) -> None:
+        seen = look_at(value, self.plan, number)
+        bits = self._broken(claims.VALUE_CLAIMS, seen)
+        for name, sight in claims.SIGHTS.items():
+            if name in self.places and sight(seen):
+                bits |= self._mark(name)
+        self.values.append(value)
+        self.bits.append(bits)
+        self._job_of.append(number)
+        self.ready.append(value.ready_at is not None and value.ready_at <= NOW)
+        self.due.append(claims.overdue(value))
+        self.unsettled.append(claims.unsettled(seen))
+        self.stopping.append(claims.stopping(seen))
+        self.by_cancel.append(claims.by_cancel(seen))
+        ended = [o for o in seen.body.attempts if o.lease is not None and o.lease.state in lease.DEAD]
+        self.ended_leases.append(sum(attempt_bit(one.shard, one.index) for one in ended))
+        named = [one for one in ended if one.lease is not None and one.lease.data.runner_id]
+        self.named_ends.append(sum(attempt_bit(one.shard, one.index) for one in named))
+
+    def _broken(self, asked: Any, seen: Any) -> int:
+        return sum(bit(self.places[name]) for name in claims.broken(asked, seen))
+
+    def _mark(self, name: str) -> int:
+        place = self.places.get(name)
+        return 0 if place is None else bit(place)
+
+    def _keep(self, key: tuple[int, int], entry: T) -> T:
+        self.entries[key] = entry  # type: ignore[assignment]
+        return entry
+
+
+def _word_in(commit: Commit) -> JobChanged | None:
+    """What the job has to say to its run, as the commit carries it."""
+    told = [each for each in commit.changes if each.kind == MESSAGE.name and each.queue == RUN_JOBS]
+    return message_in(told[0], JobChanged) if told else None
+
+
+def message_in(change: Change, kind: type[T]) -> T:
+    """The message that a commit carries."""
+    return msgspec.json.decode(msgspec.json.decode(change.body, type=OutboxMessage).payload, type=kind)
+
+
+def finished(asked: Coroutine[Any, Any, T]) -> T:
+    """The result of something that never waits: a memory store answers at once."""
+    try:
+        asked.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("a memory store does not wait")
+
+
+def _like(record: Record) -> tuple[Record, ...]:
+    """Jobs of the same shape."""
+    return tuple(msgspec.structs.replace(record, id=name) for name in OTHERS)

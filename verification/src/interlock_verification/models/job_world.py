@@ -1,0 +1,568 @@
+"""Jobs, workers, users, a network, orchestrators and a clock as a model: what can happen next.
+
+A step can be told in words: what happens, then the rows of the tables that are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from interlock.store.records import Conflict, Repeated, StepLine, TooLate
+from interlock.testing.model_checker import (
+    AIDED,
+    Claim,
+    Step,
+    always,
+    bit,
+    eventually,
+    sometimes,
+    trigger_bit,
+)
+from interlock_verification import claims
+from interlock_verification.models import budget, job_symmetry
+from interlock_verification.models.job_decisions import ABSENT, Deciding, Entry
+from interlock_verification.models.job_values import (
+    FIRST_ANSWER,
+    FIRST_COMMAND,
+    IDLE,
+    Phase,
+    Say,
+    attempt_bit,
+    read_hand,
+    read_note,
+    write_hand,
+    write_note,
+)
+from interlock_verification.models.plan import Plan
+
+_SAID = {
+    Say.ACK: "takes it",
+    Say.BEAT: "is still at it",
+    Say.SUCCESS: "has succeeded",
+    Say.FAILURE: "has failed",
+    Say.RELEASE: "gives it back",
+    Say.STOPPED: "has stopped, as asked",
+}
+_ANSWERS = {
+    Say.GRANT: "receives the grant",
+    Say.BEGIN: "is told to begin",
+    Say.TOLD: "is told to stop",
+    Say.OVER: "is told that it is over",
+}
+
+
+def tell(done: Done, before: Any, after: Any) -> list[str]:
+    """The step as a sentence, and under it what the tables say."""
+    told = [_sentence(done)]
+    if done.entry is not None:
+        told += [f"  answer: {done.entry.said}"] if done.entry.said else []
+        told += rows(done.entry.lines)
+    if len(after) == 5 and len(after[2]) > len(before[2]) + 1:
+        told.append("  what was on its way under an ended lease is answered now")
+    return told
+
+
+def rows(lines: Sequence[StepLine]) -> list[str]:
+    """The rows of the tables that were taken, as the journal has them."""
+    return [
+        f"  {line.machine + ' ' + line.entity if line.entity else line.machine}: "
+        + (f"{line.source} → {line.target}" if line.moves else f"stays {line.target}")
+        + f" by {line.event}"
+        for line in lines
+    ]
+
+
+def _sentence(done: Done) -> str:
+    job, worker = f"job {done.job + 1}", f"worker {done.who + 1}"
+    what = done.what.removeprefix("decide ")
+    by = "An orchestrator decides, and has yet to commit: " if done.what.startswith("decide ") else ""
+    sentences = {
+        "tick": "A tick passes.",
+        "sweep": f"a sweep deals with what is overdue of {job}.",
+        "submit": f"{job} is submitted.",
+        "claim": f"{worker} asks for work and is given {_attempt(done)} of {job}.",
+        "commit": f"an orchestrator commits what it decided about {job}: {_op(done.code)}.",
+        "refused": f"the store refuses a commit about {job}: {_op(done.code)} was decided on an old version.",
+        "orchestrator dies": f"an orchestrator dies with a decision about {job}: {_op(done.code)}.",
+        "cancel": f"a user wants {job} stopped.",
+        "release": f"the run's order reaches {job}: it may begin.",
+        "stop": f"the run's order reaches {job}: it shall stop.",
+        "crash": f"{worker} is killed and started again.",
+    }
+    sentence = sentences[what] if what in sentences else _about(done, what, job, worker)
+    return by + sentence if by else sentence[0].upper() + sentence[1:]
+
+
+def _about(done: Done, what: str, job: str, worker: str) -> str:
+    note = read_note(done.code)
+    about = f"{job} {note.shard}.{note.attempt}"
+    if note.say is Say.CANCEL:
+        again = "again, which the store remembers" if done.entry is None else "is carried out"
+        return f"the user's cancel of {job} arrives and {again}."
+    if what == "answer":
+        return f"{worker} {_ANSWERS[note.say]}: {about}."
+    if what == "lose":
+        return f"the grant of {about} to worker {note.worker + 1} is lost on its way."
+    said = _SAID[note.say]
+    if what == "say":
+        return f"{worker} says of {about}: it {said}."
+    if what == "again":
+        return f"the orchestrator looks again, and hears of {about} from {worker}: it {said}."
+    return f"an orchestrator hears of {about} from {worker}: it {said}."
+
+
+def _attempt(done: Done) -> str:
+    return f"{done.entry.shard}.{done.entry.index}" if done.entry is not None else "something"
+
+
+def _op(op: int) -> str:
+    if op == -8:
+        return "a sweep"
+    if op < 0:
+        return f"a claim of worker {-op}"
+    note = read_note(op)
+    if note.say is Say.CANCEL:
+        return "a user's cancel"
+    said = _SAID.get(note.say, "is answered")
+    return f"worker {note.worker + 1} {said} ({note.shard}.{note.attempt})"
+
+
+State: TypeAlias = tuple[Any, ...]
+
+NEVER = 99
+FRESH, OUTRUN, LATE = 0, 1, 2
+CLAIMS, SWEEP = -1, -8
+
+
+class Done(NamedTuple):
+    """A step, as the story needs it."""
+
+    what: str
+    job: int
+    who: int
+    entry: Entry | None
+    code: int = 0
+
+
+class Doing:
+    """The part of a world in which orchestrators act."""
+
+    def __init__(self, plan: Plan, deciding: Deciding) -> None:
+        self.plan = plan
+        self.deciding = deciding
+        self._first = [deciding.submit(number) for number in range(len(plan.jobs))]
+        self._racing = plan.orchestrators > 1
+        self._conflicts = deciding.judge(stale=True, until=None) is Conflict
+        self._is_late = deciding.judge(stale=False, until=-1) is TooLate
+        self._repeats = deciding.judge_again() is Repeated
+        self._marks = {name: self._mark(name) for name in (claims.LOOKED_AGAIN, claims.TOO_LATE)}
+        self._repeated = self._mark(claims.REPEATED)
+        self._on_the_way = 0
+        self._again = self._broken_by(claims.Submission(("made",) if self._repeats else ("made", "again")))
+        self._overtime = (bit(deciding.places[claims.IN_TIME]),)
+
+    def _broken_by(self, made: claims.Submission) -> tuple[int, ...]:
+        """What a request that comes again leads to, when that breaks a claim: a state that is only that."""
+        places = self.deciding.places
+        wrong = sum(bit(places[claim]) for claim in claims.broken(claims.SUBMISSION_CLAIMS, made))
+        return (wrong,) if wrong else ()
+
+    def _mark(self, name: str) -> int:
+        places = self.deciding.places
+        return bit(places[name]) if name in places else 0
+
+    def _tick(self, state: State, out: list[Step]) -> None:
+        """Time passes; where nothing is timed that changes nothing."""
+        jobs, hands, net, orch, spare = state
+        age = self.deciding.age
+        later = tuple([age(value) for value in jobs])
+        waiting = tuple([None if one is None else self._aged(one) for one in orch]) if self._racing else orch
+        if later != jobs or waiting != orch:
+            out.append((Done("tick", 0, 0, None), (later, hands, net, waiting, spare), 0))
+
+    def _aged(self, one: tuple[int, ...]) -> tuple[int, ...]:
+        op, job, after, until, reply, fate = one
+        if fate != FRESH:
+            return one
+        if until != NEVER:
+            until -= 1
+            if until < 0 and self._is_late:
+                return op, job, 0, 0, 0, LATE
+        return op, job, self.deciding.age(after), until, reply, FRESH
+
+    def _sweeps(self, state: State, out: list[Step]) -> None:
+        for job, value in enumerate(state[0]):
+            if self.deciding.due[value]:
+                self._decided(state, Done("sweep", job, 0, self.deciding.sweep(value)), SWEEP, 0, out)
+
+    def _delivered(self, state: State, code: int, out: list[Step], aided: int) -> None:
+        """A message reaches an orchestrator."""
+        note = read_note(code)
+        value = state[0][note.job]
+        if note.say is Say.SUBMIT:
+            out.append(self._submitted(state, note.job, aided))
+            return
+        if note.say is Say.CANCEL:
+            if state[4] & budget.asked(note.job):
+                out.append(self._asked_again(state, note.job, code, aided))
+                return
+            entry = self.deciding.cancel(value)
+        else:
+            entry = self.deciding.hear(value, code)
+        reply = self._reply_code(entry, code)
+        self._decided(state, Done("hear", note.job, note.worker, entry, code), code, reply, out, aided)
+
+    def _asked_again(self, state: State, job: int, code: int, aided: int) -> Step:
+        """A request that the store has carried out comes again."""
+        done = Done("again", job, 0, None, code)
+        return done, self._again or state, aided | self._repeated
+
+    def _submitted(self, state: State, job: int, aided: int) -> Step:
+        jobs, hands, net, orch, spare = state
+        done = Done("submit", job, 0, self._first[job], 0)
+        if jobs[job] != ABSENT:
+            return done, self._again or state, aided | self._repeated
+        if self._first[job].wrong:
+            return done, (self._first[job].wrong,), aided
+        new = (*jobs[:job], self._first[job].after, *jobs[job + 1 :])
+        return done, (new, hands, net, orch, spare), aided
+
+    def _reply_code(self, entry: Entry, code: int) -> int:
+        if entry.reply is None:
+            return 0
+        note = read_note(code)
+        return write_note(entry.reply, note.worker, note.job, note.shard, note.attempt)
+
+    # Deciding and committing
+
+    def _decided(
+        self, state: State, done: Done, op: int, reply: int, out: list[Step], aided: int = 0
+    ) -> None:
+        """With one orchestrator it is committed at once; with two somebody else may be faster."""
+        entry = done.entry
+        assert entry is not None
+        bits = aided | entry.marks
+        if entry.wrong:
+            out.append((done, (entry.wrong,), bits))
+            return
+        if not entry.changed:
+            out.append((done, self._settle(state, done.job, reply), bits))
+            return
+        if not self._racing:
+            out.append((done, self.become(_noted(state, op), done.job, entry.after, reply), bits))
+            return
+        orch = state[3]
+        for place, busy in enumerate(orch):
+            if busy is None:
+                until = NEVER if entry.until is None else entry.until
+                waiting = (op, done.job, entry.after, until, reply, FRESH)
+                held = (*orch[:place], waiting, *orch[place + 1 :])
+                out.append((done._replace(what=f"decide {done.what}"), (*state[:3], held, state[4]), bits))
+                return
+
+    def become(self, state: State, job: int, after: int, reply: int) -> State:
+        """A job has a new version: whoever has decided on the old one will be told so."""
+        jobs, hands, net, orch, spare = state
+        if self._racing:
+            orch = tuple([self._outrun(one, job) for one in orch])
+        return self._settle(((*jobs[:job], after, *jobs[job + 1 :]), hands, net, orch, spare), job, reply)
+
+    def _outrun(self, one: tuple[int, ...] | None, job: int) -> tuple[int, ...] | None:
+        if one is None or one[1] != job or not self._conflicts:
+            return one
+        return one[0], job, 0, 0, 0, OUTRUN
+
+    def _settle(self, state: State, job: int, reply: int) -> State:
+        """Answer what is said under a lease that has ended, and drop answers that nobody waits for."""
+        jobs, hands, net, orch, spare = state
+        ended = self.deciding.ended_leases[jobs[job]]
+        flying = [reply] if reply else []
+        for code in net:
+            note = read_note(code)
+            doomed = note.say < FIRST_COMMAND and note.job == job
+            if doomed and ended & attempt_bit(note.shard, note.attempt):
+                entry = self.deciding.hear(jobs[job], code)
+                if not entry.changed and not entry.wrong:
+                    self._on_the_way |= entry.marks
+                    flying.append(self._reply_code(entry, code))
+                    continue
+            flying.append(code)
+        return jobs, hands, tuple(sorted(c for c in set(flying) if c and awaited(c, hands))), orch, spare
+
+    def _commits(self, state: State, out: list[Step]) -> None:
+        if not self._racing:
+            return
+        jobs, hands, net, orch, spare = state
+        for place, one in enumerate(orch):
+            if one is None or one in orch[:place]:
+                continue
+            free = (jobs, hands, net, (*orch[:place], None, *orch[place + 1 :]), spare)
+            op, job, after, until, reply, fate = one
+            if fate == FRESH:
+                done = Done("commit", job, place, None, op)
+                after_it = self.become(_noted(free, op), job, after, reply)
+                out.append((done, self._overtime if until < 0 else after_it, 0))
+            else:
+                self._looked_again(free, one, out)
+            if budget.has(spare, budget.CRASHES):
+                fallen = (*free[:4], spare - budget.CRASHES)
+                out.append((Done("orchestrator dies", job, place, None, op), fallen, AIDED))
+
+    def _looked_again(self, state: State, one: tuple[int, ...], out: list[Step]) -> None:
+        """The store has refused: a message is decided anew, a claim or a sweep is let go."""
+        op, job, _, _, _, fate = one
+        mark = self._marks[claims.LOOKED_AGAIN if fate == OUTRUN else claims.TOO_LATE]
+        if op < 0:
+            out.append((Done("refused", job, 0, None, op), state, mark))
+            return
+        note, value = read_note(op), state[0][job]
+        if note.say is Say.CANCEL and state[4] & budget.asked(job):
+            out.append(self._asked_again(state, job, op, mark))
+            return
+        entry = self.deciding.cancel(value) if note.say is Say.CANCEL else self.deciding.hear(value, op)
+        done = Done("again", job, note.worker, entry, op)
+        self._decided(state, done, op, self._reply_code(entry, op), out, mark)
+
+
+def _noted(state: State, op: int) -> State:
+    """With the request noted in the commit that carries it out."""
+    if op < 0 or op >> 12 != Say.CANCEL:
+        return state
+    return *state[:4], state[4] | budget.asked(read_note(op).job)
+
+
+def awaited(code: int, hands: tuple[int, ...]) -> bool:
+    """Whether an answer still means something to its worker; anything else always does."""
+    if code >> 12 < FIRST_ANSWER:
+        return True
+    note, hand = read_note(code), read_hand(hands[read_note(code).worker])
+    if note.say is Say.GRANT:
+        return hand.phase is Phase.IDLE
+    mine = (hand.job, hand.shard, hand.attempt) == (note.job, note.shard, note.attempt)
+    if note.say is Say.OVER:
+        return mine and hand.phase is not Phase.IDLE
+    if note.say is Say.BEGIN:
+        return mine and hand.phase is Phase.ACKING
+    return mine and hand.phase is Phase.WORKING and not hand.told
+
+
+class Working(Doing):
+    """The part of a world in which everybody else acts."""
+
+    def steps(self, state: State) -> list[Step]:
+        """Everything that can happen next."""
+        if len(state) == 1:
+            return []
+        out: list[Step] = []
+        self._tick(state, out)
+        self._sweeps(state, out)
+        self._deliveries(state, out)
+        self._commits(state, out)
+        for worker, hand in enumerate(state[1]):
+            if hand:
+                self._works(state, worker, hand, out)
+            else:
+                self._claims(state, worker, out)
+        self._chances(state, out)
+        return out
+
+    def _deliveries(self, state: State, out: list[Step]) -> None:
+        jobs, hands, net, orch, spare = state
+        last = -1
+        for place, code in enumerate(net):
+            if code == last:
+                continue
+            last = code
+            rest = net[:place] + net[place + 1 :]
+            note = read_note(code)
+            if note.say >= FIRST_ANSWER:
+                out.append(self._answered(state, rest, code))
+                continue
+            self._delivered((jobs, hands, rest, orch, spare), code, out, 0)
+            if budget.has(spare, budget.DUPLICATES):
+                left = spare - budget.DUPLICATES
+                self._delivered((jobs, hands, net, orch, left), code, out, AIDED)
+
+    # Workers
+
+    def _claims(self, state: State, worker: int, out: list[Step]) -> None:
+        """An idle worker asks for work, unless a grant is on its way to it."""
+        jobs, _, net, orch, _ = state
+        if any(code >> 10 == (Say.GRANT << 2 | worker) for code in net):
+            return
+        if any(one is not None and one[0] == CLAIMS - worker for one in orch):
+            return
+        for job, value in enumerate(jobs):
+            if not self.deciding.ready[value]:
+                continue
+            entry = self.deciding.claim(value, worker)
+            if entry is not None:
+                reply = write_note(Say.GRANT, worker, job, entry.shard, entry.index)
+                self._decided(state, Done("claim", job, worker, entry), CLAIMS - worker, reply, out)
+
+    def _answered(self, state: State, rest: tuple[int, ...], code: int) -> Step:
+        """A worker receives an answer."""
+        jobs, hands, _, orch, spare = state
+        note = read_note(code)
+        hand, sent = read_hand(hands[note.worker]), 0
+        token = (note.job, note.shard, note.attempt)
+        if note.say is Say.GRANT:
+            phase = Phase.WORKING if self.plan.acknowledge else Phase.ACKING
+            new = write_hand(phase, *token)
+            sent = 0 if self.plan.acknowledge else write_note(Say.ACK, note.worker, *token)
+        elif note.say is Say.OVER:
+            new = IDLE
+        else:
+            new = write_hand(Phase.WORKING, *token, hand.beats, int(note.say is Say.TOLD))
+        hands = (*hands[: note.worker], new, *hands[note.worker + 1 :])
+        after = self._settle((jobs, hands, rest, orch, spare), note.job, sent)
+        return Done("answer", note.job, note.worker, None, code), after, 0
+
+    def _works(self, state: State, worker: int, code: int, out: list[Step]) -> None:
+        """A worker that was let begin says something about its attempt."""
+        hand, plan, spare = read_hand(code), self.plan, state[4]
+        last = plan.heartbeats + 1
+        if hand.phase is not Phase.REPORTING and budget.has(spare, budget.RELEASES):
+            fewer = (*state[:4], spare - budget.RELEASES)
+            self._say(fewer, worker, Say.RELEASE, last, out, AIDED)
+        if hand.phase is not Phase.WORKING:
+            return
+        if hand.beats < plan.heartbeats:
+            self._say(state, worker, Say.BEAT, hand.beats + 1, out, AIDED)
+        self._say(state, worker, Say.SUCCESS, last, out, 0)
+        if plan.fails:
+            self._say(state, worker, Say.FAILURE, last, out, AIDED)
+        if hand.told:
+            self._say(state, worker, Say.STOPPED, last, out, 0)
+
+    def _say(self, state: State, worker: int, say: Say, number: int, out: list[Step], aided: int) -> None:
+        jobs, hands, net, orch, spare = state
+        hand = read_hand(hands[worker])
+        token = (hand.job, hand.shard, hand.attempt)
+        going_on = say is Say.BEAT
+        phase = Phase.WORKING if going_on else Phase.REPORTING
+        new = write_hand(phase, *token, number if going_on else 0, hand.told if going_on else 0)
+        hands = (*hands[:worker], new, *hands[worker + 1 :])
+        code = write_note(say, worker, *token, number)
+        after = self._settle((jobs, hands, net, orch, spare), hand.job, code)
+        out.append((Done("say", hand.job, worker, None, code), after, aided))
+
+    # Users and faults
+
+    def _chances(self, state: State, out: list[Step]) -> None:
+        jobs, hands, net, orch, spare = state
+        if budget.has(spare, budget.CANCELS):
+            for job, value in enumerate(jobs):
+                if value != ABSENT and self.deciding.unsettled[value] and not spare & budget.wanted(job):
+                    left = spare - budget.CANCELS | budget.wanted(job)
+                    flying = tuple(sorted((*net, write_note(Say.CANCEL, 0, job))))
+                    out.append((Done("cancel", job, 0, None), (jobs, hands, flying, orch, left), AIDED))
+        if budget.has(spare, budget.CRASHES):
+            out.extend(self._crashes(state))
+        if budget.has(spare, budget.LOSSES):
+            for place, code in enumerate(net):
+                if code >> 12 == Say.GRANT:
+                    left = net[:place] + net[place + 1 :]
+                    lost = (jobs, hands, left, orch, spare - budget.LOSSES)
+                    out.append((Done("lose", read_note(code).job, 0, None, code), lost, AIDED))
+
+    def _crashes(self, state: State) -> Iterator[Step]:
+        """A worker is killed and started again under its name; what was meant for it is gone."""
+        jobs, hands, net, orch, spare = state
+        for worker, hand in enumerate(hands):
+            if hand:
+                idle = (*hands[:worker], IDLE, *hands[worker + 1 :])
+                left = tuple([code for code in net if awaited(code, idle)])
+                after = (jobs, idle, left, orch, spare - budget.CRASHES)
+                yield Done("crash", 0, worker, None), after, AIDED
+
+
+CANCEL_SETTLES = "every cancel settles"
+RECLAIMED = "every expired lease is reclaimed"
+
+
+def claims_of(plan: Plan) -> list[Claim]:
+    """Everything that is claimed of the jobs of a plan."""
+    held = [*claims.VALUE_CLAIMS, *claims.STEP_CLAIMS, claims.STORE_CLAIM, claims.BATCH_CLAIM]
+    held += [claims.GIVEN_ONCE, claims.ASKED_FOR, claims.DONE_ONCE, claims.IN_TIME]
+    return [
+        *(always(claim) for claim in held),
+        eventually(claims.SETTLES),
+        eventually(CANCEL_SETTLES, conditional=True),
+        eventually(RECLAIMED, conditional=True),
+        *(sometimes(claim) for claim in plan.shows),
+    ]
+
+
+class JobWorld(Working):
+    """The model of a plan."""
+
+    def __init__(self, plan: Plan, places: dict[str, int] | None = None) -> None:
+        self.name = plan.name
+        self.claims: Sequence[Claim] = claims_of(plan)
+        self.places = places or {claim.claim: place for place, claim in enumerate(self.claims)}
+        super().__init__(plan, Deciding(plan, self.places))
+        self._given_once = bit(self.places[claims.GIVEN_ONCE])
+        self._asked_for = bit(self.places[claims.ASKED_FOR])
+        self._settled = bit(self.places[claims.SETTLES])
+        self._done_stopping = bit(self.places[CANCEL_SETTLES])
+        self._reclaimed = bit(self.places[RECLAIMED])
+        self._stopping, self._due = (
+            trigger_bit(self.places[CANCEL_SETTLES]),
+            trigger_bit(self.places[RECLAIMED]),
+        )
+        self.names = job_symmetry.Naming(self)
+
+    # Where it begins, and what is seen
+
+    def initial(self) -> State:
+        """Nobody has begun; the jobs are there, or about to be submitted."""
+        plan, numbers = self.plan, range(len(self.plan.jobs))
+        jobs = tuple(ABSENT if plan.submits else self._first[number].after for number in numbers)
+        net = tuple(write_note(Say.SUBMIT, 0, number) for number in numbers) if plan.submits else ()
+        return jobs, (IDLE,) * plan.workers, net, (None,) * plan.orchestrators, budget.first(plan)
+
+    def first(self, number: int) -> int:
+        """The value of a job that was just submitted."""
+        return self._first[number].after
+
+    def canonical(self, state: State) -> State:
+        """The same with the names of workers and jobs put in order."""
+        return state if len(state) == 1 else self.names.canonical(state)
+
+    def look(self, state: State) -> int:
+        """What is to be seen, mostly what is known of each job's value."""
+        if len(state) == 1:
+            broken: int = state[0]
+            return broken
+        jobs, hands, net, _, spare = state
+        known, seen, unsettled, stopping, due = self.deciding, 0, False, False, False
+        for number, value in enumerate(jobs):
+            seen |= known.bits[value]
+            unsettled |= known.unsettled[value]
+            stopping |= known.stopping[value]
+            due |= known.due[value]
+            if known.by_cancel[value] and not spare & budget.asked(number):
+                seen |= self._asked_for
+        if self._given_twice(hands, net):
+            seen |= self._given_once
+        seen |= 0 if unsettled else self._settled
+        seen |= self._stopping if stopping else self._done_stopping
+        return seen | self._on_the_way | (self._due if due else self._reclaimed)
+
+    def _given_twice(self, hands: tuple[int, ...], net: tuple[int, ...]) -> bool:
+        if len(hands) < 2:
+            return False
+        given: dict[tuple[int, int, int], int] = {}
+        held = [(read_hand(hand), worker) for worker, hand in enumerate(hands) if hand]
+        holders = [((hand.job, hand.shard, hand.attempt), worker) for hand, worker in held]
+        for code in net:
+            note = read_note(code)
+            if note.say is Say.GRANT:
+                holders.append(((note.job, note.shard, note.attempt), note.worker))
+        return any(given.setdefault(token, worker) != worker for token, worker in holders)
+
+    def tell(self, done: Done, before: State, after: State) -> list[str]:
+        """A step in words."""
+        return tell(done, before, after)

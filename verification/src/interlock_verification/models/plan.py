@@ -1,0 +1,144 @@
+"""Plans: environments of jobs, and of a run over its jobs, written as data."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import msgspec
+
+from interlock.lifecycles.durations import Durations
+from interlock.systems.orchestrator.body import RunPart
+from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.runs.plans import PlanGraph
+from interlock.systems.settings import Settings
+from interlock.wire.jobs import JobSpec, RetryRule
+from interlock_verification.models.job_values import FAR_S
+
+
+class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One job. Durations are in ticks of the model's clock."""
+
+    shards: int = 1
+    retries: int = 0
+    losses: int = 1
+    attempt_timeout: int | None = None
+    job_timeout: int | None = None
+    """Without one it has all the time in the world."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A small world. What is left at its default does not happen in it."""
+
+    name: str
+    doc: str
+    jobs: tuple[JobPlan, ...] = (JobPlan(),)
+    workers: int = 1
+    orchestrators: int = 1
+    """With two, loading and committing are two steps, between which anything may happen."""
+    acknowledge: bool = False
+    """Whether a claim acknowledges at once, as workers do by default."""
+    submits: bool = False
+    """Whether the jobs have yet to be submitted."""
+    fails: bool = True
+    """Whether a worker may report a failure."""
+    heartbeats: int = 1
+    """How many of them an attempt sends at most."""
+    releases: int = 0
+    cancels: int = 0
+    crashes: int = 0
+    duplicates: int = 0
+    losses: int = 0
+    """How many answers with a grant may be lost; any other message is lost by never being delivered."""
+    ack_window: int = 1
+    lease_ttl: int = 2
+    cancel_deadline: int = 1
+    shows: tuple[str, ...] = ()
+    """What has to be seen in it: the names of `sometimes` claims."""
+    states: int | None = None
+    """How many there are, once counted: another number means that something has changed."""
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What the deciders are told: one tick is one second, and pauses last one tick."""
+        rule = RetryRule(retries=0, first_pause_s=1.0, factor=1.0, jitter=0.0)
+        return Settings(
+            durations=Durations(
+                ack_window_s=self.ack_window,
+                lease_ttl_s=self.lease_ttl,
+                heartbeat_every_s=self.lease_ttl / 3,
+                cancel_deadline_s=self.cancel_deadline,
+                attempt_timeout_s=FAR_S,
+                job_timeout_s=FAR_S,
+                shutdown_deadline_s=self.cancel_deadline,
+                shutdown_soft_s=self.cancel_deadline / 2,
+                abort_kill_s=self.cancel_deadline / 2,
+                abort_warning_s=self.cancel_deadline / 4,
+            ),
+            retries=dict.fromkeys(FailureClass, rule),
+        )
+
+    def part(self, number: int) -> RunPart | None:  # noqa: ARG002 - plans with a run ask for it
+        """What the job of this number knows of its run; None where there is none."""
+        return None
+
+    def spec(self, number: int) -> JobSpec:
+        """The job of this number, as somebody submits it."""
+        job = self.jobs[number]
+        rule = RetryRule(retries=job.retries, first_pause_s=1.0, factor=1.0, jitter=0.0)
+        return JobSpec(
+            task="work",
+            worker_count=job.shards,
+            retry={"user": rule, "timeout": rule},
+            losses=job.losses,
+            timeout_s=job.attempt_timeout,
+            job_timeout_s=job.job_timeout,
+        )
+
+
+RUN_ID = "r"
+
+
+class RunPlan(Plan, frozen=True, kw_only=True, dict=True):
+    """A run over the jobs of the plan."""
+
+    required: tuple[bool, ...] = (True,)
+    """For each job: whether the run cannot succeed without it."""
+    fail_fast: bool = True
+    run_cancels: int = 0
+    planner_fails: bool = False
+    run_timeout: int = 0
+    """In ticks, like all durations; 0 for never."""
+    planner_timeout: int = 0
+    fork: bool = False
+    """The change comes from a fork, so that an operator has to approve it before it is planned."""
+    environment: bool = False
+    """The plan uses an environment that an operator has to approve."""
+    approval_timeout: int = 0
+    repeats: int = 0
+    """How many words between run, jobs, planner and reporter may come twice."""
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What the deciders of jobs and runs are told."""
+        settings = super().settings
+        durations = msgspec.structs.replace(
+            settings.durations,
+            planner_timeout_s=float(self.planner_timeout or FAR_S),
+            run_timeout_s=float(self.run_timeout or FAR_S),
+            approval_timeout_s=float(self.approval_timeout or FAR_S),
+        )
+        return msgspec.structs.replace(settings, durations=durations)
+
+    @cached_property
+    def graph(self) -> PlanGraph:
+        """What the run knows of its plan: no job needs another."""
+        names = tuple(f"job {number + 1}" for number in range(len(self.jobs)))
+        none: tuple[tuple[int, ...], ...] = ((),) * len(names)
+        return PlanGraph(
+            names=names, ids=names, required=self.required, needs=none, dependents=none, firsts=(0,)
+        )
+
+    def part(self, number: int) -> RunPart:
+        """What the job of this number knows of its run."""
+        name, required = self.graph.names[number], self.required[number]
+        return RunPart(run_id=RUN_ID, place=number, name=name, required=required, root=True)

@@ -1,0 +1,274 @@
+"""Mutation of the tables: break every row, guard and coupling in turn, and count which are noticed.
+
+A mutant is noticed by the checks of its own table, or by a claim that breaks in a small environment.
+Mutants that do no harm are listed in survivors.toml, each with the reason.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeAlias
+
+import msgspec
+
+from interlock.errors import MalformedCouplings, MalformedTable
+from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, RUN, machine_named
+from interlock.machine import Coupling, Couplings, Machine, Row, ignore
+from interlock.machine.table import Act, name_of
+from interlock.testing.lifecycles import LifecycleModel
+from interlock.testing.model_checker import check
+from interlock_verification.environments import REDUCED, model_of
+from interlock_verification.models.plan import Plan
+from interlock_verification.single_machines import ALONE
+
+AnyMachine: TypeAlias = Machine[Any, Any]
+AnyRow: TypeAlias = Row[Any, Any]
+
+MODELLED: tuple[AnyMachine, ...] = (RUN, JOB, ATTEMPT, LEASE)
+"""The machines that the model checker explores together."""
+
+
+class Mutant(msgspec.Struct, frozen=True, kw_only=True):
+    """One way in which the tables are wrong."""
+
+    name: str
+    """Stable, so that survivors can be listed: job / cancel: RUNNING → CANCELED / drop."""
+    machine: str
+    what: str
+    rows: tuple[AnyRow, ...] = ()
+    couplings: tuple[Coupling[Any], ...] = ()
+
+
+def all_mutants(machines: Sequence[AnyMachine] = tuple(MACHINES.values())) -> list[Mutant]:
+    """Each of them once, in the order of the tables."""
+    found = [mutant for machine in machines for mutant in _of_machine(machine)]
+    names = {machine.name for machine in machines}
+    return [*found, *(mutant for mutant in _of_couplings() if mutant.machine in names)]
+
+
+@contextmanager
+def in_place(mutant: Mutant) -> Iterator[None]:
+    """Have everybody decide by the mutant. Raises what the table's own checks say, where they notice."""
+    touched = [
+        machine for machine in MACHINES.values() if machine in MODELLED or machine.name == mutant.machine
+    ]
+    before = {machine.name: dict(vars(machine)) for machine in touched}
+    couplings = COUPLINGS.all
+    changed: Couplings[Any] = Couplings(mutant.couplings or couplings)
+    tables = {machine.name: _anew(machine, mutant) for machine in touched}
+    try:
+        for machine in touched:
+            vars(machine).update(vars(tables[machine.name]))
+        COUPLINGS.exchange(changed.all)
+        yield
+    finally:
+        for machine in touched:
+            vars(machine).update(before[machine.name])
+        COUPLINGS.exchange(couplings)
+
+
+@contextmanager
+def without(coupling: Coupling[Any]) -> Iterator[None]:
+    """Have everybody decide by the tables without this one coupling."""
+    title = f"{coupling.cause.name} / {coupling.sentence} / drop"
+    with in_place(_coupled(coupling, title, COUPLINGS.all.index(coupling), None)):
+        yield
+
+
+def _anew(machine: AnyMachine, mutant: Mutant) -> AnyMachine:
+    """The machine made again: with steps of its own, since what follows from a step is remembered."""
+    table = machine.table
+    return Machine(
+        table.name,
+        table.doc,
+        initial=table.initial,
+        states=table.states,
+        rows=mutant.rows if mutant.rows and machine.name == mutant.machine else table.rows,
+        stop=table.stop,
+        spine=table.spine,
+        invariants=table.invariants,
+    )
+
+
+# Rows and guards
+
+
+def _of_machine(machine: AnyMachine) -> Iterator[Mutant]:
+    for place, row in enumerate(machine.table.rows):
+        if row.act.silent:
+            continue
+        for source in row.sources:
+            title = f"{machine.name} / {row.event.name}: {source}{_arrow(row)}"
+            yield _mutant(machine, f"{title} / drop", _dropped(machine, place, source))
+            if row.act is Act.MOVE:
+                yield from _retargeted(machine, place, source, title)
+        title = f"{machine.name} / {row.event.name}: {', '.join(row.sources)}{_arrow(row)}"
+        for guard in row.when:
+            for answer in (True, False):
+                changed = replace(row, when=tuple(_says(g, answer) if g is guard else g for g in row.when))
+                rows = _with(machine, place, changed)
+                yield _mutant(machine, f"{title} / {name_of(guard)} is {str(answer).lower()}", rows)
+
+
+def _dropped(machine: AnyMachine, place: int, source: Any) -> tuple[AnyRow, ...]:
+    """Without the row in this state; where it was the only one, the event is silently ignored."""
+    row = machine.table.rows[place]
+    left = tuple(name for name in row.sources if name != source)
+    rows = _with(machine, place, replace(row, sources=left) if left else None)
+    alone = machine.table.rows_at(source, row.event) == (row,)
+    return (*rows, ignore(row.event, source, why="it was dropped")) if alone else rows
+
+
+def _retargeted(machine: AnyMachine, place: int, source: Any, title: str) -> Iterator[Mutant]:
+    """The row leads to the next state of the table that is neither where it begins nor where it leads."""
+    row, states = machine.table.rows[place], machine.states
+    start = states.index(row.target)
+    around = (*states[start + 1 :], *states[:start])
+    other = next(name for name in around if name not in (source, row.target))
+    left = tuple(name for name in row.sources if name != source)
+    moved = replace(row, sources=(source,), target=other)
+    rows = list(machine.table.rows)
+    rows[place : place + 1] = [moved, replace(row, sources=left)] if left else [moved]
+    yield _mutant(machine, f"{title} / to {other}", tuple(rows))
+
+
+def _with(machine: AnyMachine, place: int, row: AnyRow | None) -> tuple[AnyRow, ...]:
+    rows = machine.table.rows
+    return (*rows[:place], *(() if row is None else (row,)), *rows[place + 1 :])
+
+
+def _says(guard: Callable[..., bool], answer: bool) -> Callable[..., bool]:
+    def broken(_data: object, _event: object) -> bool:
+        return answer
+
+    broken.__name__, broken.__doc__ = name_of(guard), guard.__doc__
+    return broken
+
+
+def _arrow(row: AnyRow) -> str:
+    if row.act is Act.MOVE:
+        return f" → {row.target}"
+    return " (walk)" if row.act is Act.WALK else " (stay)"
+
+
+def _mutant(machine: AnyMachine, name: str, rows: tuple[AnyRow, ...]) -> Mutant:
+    return Mutant(name=name, machine=machine.name, what=name.rpartition(" / ")[2], rows=rows)
+
+
+# Couplings
+
+
+def _of_couplings() -> Iterator[Mutant]:
+    for place, coupling in enumerate(COUPLINGS.all):
+        if coupling.cause not in MODELLED or coupling.effect not in MODELLED:
+            continue
+        if coupling.to in _NOT_MODELLED:
+            continue
+        title = f"{coupling.cause.name} / {coupling.sentence}"
+        yield _coupled(coupling, f"{title} / drop", place, None)
+        for condition in coupling.when:
+            left = tuple(one for one in coupling.when if one is not condition)
+            changed = replace(coupling, when=left)
+            yield _coupled(coupling, f"{title} / without {condition.__name__}", place, changed)
+
+
+_NOT_MODELLED = ("each of its children", "each job that needs it", "each of its siblings", "its parent")
+"""Trees of jobs and needs between jobs are not part of the model."""
+
+
+def _coupled(coupling: Coupling[Any], name: str, place: int, changed: Coupling[Any] | None) -> Mutant:
+    rest = COUPLINGS.all
+    kept = (*rest[:place], *(() if changed is None else (changed,)), *rest[place + 1 :])
+    what = name.rpartition(" / ")[2]
+    return Mutant(name=name, machine=coupling.cause.name, what=what, couplings=kept)
+
+
+@cache
+def harmless() -> dict[str, str]:
+    """The name of each, and the reason."""
+    text = files("interlock_verification").joinpath("survivors.toml").read_text(encoding="utf-8")
+    return {one["mutant"]: " ".join(one["why"].split()) for one in tomllib.loads(text).get("survivor", [])}
+
+
+_MODELLED = {machine.name for machine in MODELLED}
+
+
+class Caught(StrEnum):
+    """What has noticed a mutant."""
+
+    TABLE = "table"
+    ALONE = "alone"
+    CLAIM = "claim"
+    CRASH = "crash"
+    NOTHING = "nothing"
+
+
+class Fate(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become of a mutant."""
+
+    mutant: str
+    machine: str
+    caught: Caught
+    by: str = ""
+    """The fault, or the claim and the environment in which it broke."""
+
+
+def try_mutants(
+    mutants: Sequence[Mutant],
+    *,
+    plans: Sequence[Plan] = REDUCED,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Fate]:
+    """The fate of each of them."""
+    fates = []
+    for number, mutant in enumerate(mutants):
+        fates.append(fate_of(mutant, plans))
+        if progress is not None:
+            progress(number + 1, sum(fate.caught is not Caught.NOTHING for fate in fates))
+    return fates
+
+
+def fate_of(mutant: Mutant, plans: Sequence[Plan] = REDUCED) -> Fate:
+    """Explore one small world after the other until something is noticed."""
+    told = {"mutant": mutant.name, "machine": mutant.machine}
+    try:
+        with in_place(mutant):
+            if alone := _noticed_alone(mutant):
+                return Fate(**told, caught=Caught.ALONE, by=alone)
+            for plan in plans if mutant.machine in _MODELLED else ():
+                if noticed := _noticed(plan):
+                    return Fate(**told, caught=noticed[0], by=noticed[1])
+    except (MalformedTable, MalformedCouplings) as error:
+        return Fate(**told, caught=Caught.TABLE, by=error.sentence.splitlines()[-1].strip())
+    return Fate(**told, caught=Caught.NOTHING)
+
+
+def _noticed_alone(mutant: Mutant) -> str:
+    """What the promises of its table say to it, whoever asks."""
+    if mutant.machine not in ALONE or not mutant.rows:
+        return ""
+    report = check(LifecycleModel(machine_named(mutant.machine), ALONE[mutant.machine]))
+    return report.violations[0].claim if report.violations else ""
+
+
+def _noticed(plan: Plan) -> tuple[Caught, str] | None:
+    try:
+        report = check(model_of(plan), most=_most(plan))
+    except Exception as error:  # noqa: BLE001 - however a decider breaks on a broken table, it is noticed
+        return Caught.CRASH, f"{plan.name}: {type(error).__name__}: {error}"
+    if report.violations:
+        return Caught.CLAIM, f"{plan.name}: {report.violations[0].claim}"
+    if not report.complete:
+        return Caught.CLAIM, f"{plan.name}: there are only so many states"
+    return None
+
+
+def _most(plan: Plan) -> int:
+    """A mutant with many times the states of the sound tables has lost a bound."""
+    return 10 * (plan.states or 10_000)

@@ -1,0 +1,598 @@
+"""Claims about each machine by itself, explored in every order of its events.
+
+They restate the tables on purpose: they are the oracle for mutants of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from interlock.lifecycles import (
+    attempt,
+    job,
+    lease,
+    process,
+    schedule,
+    simulation,
+    task,
+    worker,
+)
+from interlock.lifecycles import (
+    workload as load,
+)
+from interlock.lifecycles.job import Job
+from interlock.lifecycles.lease import Lease
+from interlock.machine import STAY
+from interlock.testing.lifecycles import Answer, Here, Lifecycle, must
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+SOON, LATER = AT + timedelta(seconds=1), AT + timedelta(seconds=600)
+ALIVE = worker.LIVING
+
+
+def _timed(*kinds: Any) -> tuple[Any, ...]:
+    return tuple(kind(at=AT) for kind in kinds)
+
+
+def _after_error(data: worker.Worker) -> worker.WorkerState:
+    return worker.RUNNING if data.transient_errors < 3 else worker.FAILED
+
+
+WORKER_ALONE = Lifecycle(
+    data=worker.Worker(capacity=1),
+    events=(
+        *_timed(worker.StartTask, worker.Pause, worker.Resume, worker.CompleteTasks, worker.Heartbeat),
+        *_timed(
+            worker.ErrorTransient,
+            worker.ErrorUnrecoverable,
+            worker.ResourcesExhausted,
+            worker.Terminate,
+            worker.ProcessDied,
+        ),
+        worker.SupervisorTimeout(at=SOON),
+        worker.SupervisorTimeout(at=LATER),
+    ),
+    starts=(worker.Worker(capacity=1, active=1), worker.Worker(capacity=2, pending=1)),
+    answers=(
+        Answer(
+            "it starts with its first task, if it has room",
+            must(worker.StartTask, (worker.IDLE,), worker.RUNNING, when=lambda w, _: w.active < w.capacity),
+        ),
+        Answer("it is paused when asked", must(worker.Pause, (worker.RUNNING,), worker.PAUSED)),
+        Answer(
+            "it is paused when exhausted", must(worker.ResourcesExhausted, (worker.RUNNING,), worker.PAUSED)
+        ),
+        Answer("it goes on when asked", must(worker.Resume, (worker.PAUSED,), worker.RUNNING)),
+        Answer(
+            "it is done when nothing is left to do",
+            must(
+                worker.CompleteTasks,
+                (worker.RUNNING,),
+                worker.COMPLETED,
+                when=lambda w, _: not w.pending and not w.active,
+            ),
+        ),
+        Answer("what cannot go on fails", must(worker.ErrorUnrecoverable, (worker.RUNNING,), worker.FAILED)),
+        Answer(
+            "what may pass is tried again three times",
+            lambda before, said, after: (
+                not isinstance(said, worker.ErrorTransient)
+                or before.state is not worker.RUNNING
+                or (after is not None and after.state is _after_error(before.data))
+            ),
+        ),
+        Answer(
+            "the supervisor's word is final",
+            must(worker.Terminate, (*ALIVE, *worker.ENDED[:2]), worker.TERMINATED),
+        ),
+        Answer(
+            "who is silent for long is given up, and nobody else",
+            must(
+                worker.SupervisorTimeout,
+                ALIVE,
+                worker.TERMINATED,
+                when=lambda w, said: w.last_heartbeat_at is None or said.at == LATER,
+            ),
+        ),
+        Answer("who was seen to die is given up", must(worker.ProcessDied, ALIVE, worker.TERMINATED)),
+        Answer("who is heard is alive", must(worker.Heartbeat, ALIVE, STAY)),
+    ),
+)
+
+_UP = process.UP
+
+PROCESS_ALONE = Lifecycle(
+    data=process.Process(slots=1),
+    events=(
+        process.RecoveryComplete(at=AT),
+        *(process.PollCycleComplete(started=started) for started in (0, 1)),
+        process.TaskEnded(succeeded=True),
+        process.TaskEnded(failed=True),
+        process.ShutdownComplete(),
+    ),
+    only=lambda p: p.backoff_count < 2 and p.processed + p.failed < 2,
+    answers=(
+        Answer("it is set up", must(process.initialized, (process.STARTING,), process.CONNECTING)),
+        Answer("it connects", must(process.connected, (process.CONNECTING,), process.RECOVERING)),
+        Answer(
+            "it tries to connect again",
+            must(process.connection_failed, (process.CONNECTING,), process.CONNECTING),
+        ),
+        Answer("it recovers first", must(process.RecoveryComplete, (process.RECOVERING,), process.RUNNING)),
+        Answer(
+            "it takes what it has room for",
+            must(
+                process.PollCycleComplete,
+                (process.RUNNING,),
+                process.RUNNING,
+                when=lambda p, said: said.started <= p.free_slots,
+            ),
+        ),
+        Answer("it backs off", must(process.no_tasks_available, (process.RUNNING,), process.BACKING_OFF)),
+        Answer("and comes back", must(process.backoff_complete, (process.BACKING_OFF,), process.RECOVERING)),
+        Answer(
+            "it connects anew",
+            must(process.error, (process.RECOVERING, process.RUNNING), process.CONNECTING),
+        ),
+        Answer("it goes when asked", must(process.shutdown_requested, _UP, process.SHUTTING_DOWN)),
+        Answer(
+            "it is gone when its tasks are",
+            must(
+                process.ShutdownComplete,
+                (process.SHUTTING_DOWN,),
+                process.STOPPED,
+                when=lambda p, _: p.active_tasks == 0,
+            ),
+        ),
+        Answer(
+            "it is gone by its deadline",
+            must(process.shutdown_deadline, (process.SHUTTING_DOWN,), process.STOPPED),
+        ),
+        Answer("its tasks are told in time", must(process.soft_deadline, (process.SHUTTING_DOWN,), STAY)),
+        Answer(
+            "a task that ends makes room",
+            must(
+                process.TaskEnded,
+                (*_UP[1:], process.SHUTTING_DOWN),
+                STAY,
+                when=lambda p, _: p.active_tasks > 0,
+            ),
+        ),
+    ),
+)
+
+TASK_ALONE = Lifecycle(
+    data=task.Task(),
+    events=(
+        task.ClaimSucceeded(at=AT, ttl_s=30),
+        task.ProcessingSucceeded(at=AT, output="done"),
+        task.ProcessingFailed(at=AT, error="boom"),
+        task.ProcessingYielded(at=AT),
+        task.ShutdownRequested(at=AT),
+        task.LeaseRenewed(at=SOON, ttl_s=30),
+        task.LeaseExpired(),
+    ),
+    answers=(
+        Answer("it is claimed", must(task.claim_requested, (task.PENDING,), task.CLAIMING)),
+        Answer("it is worked on under a lease", must(task.ClaimSucceeded, (task.CLAIMING,), task.PROCESSING)),
+        Answer("a lost claim is nothing", must(task.claim_failed, (task.CLAIMING,), task.FAILED)),
+        Answer("a result is reported", must(task.ProcessingSucceeded, (task.PROCESSING,), task.REPORTING)),
+        Answer("a failure is reported", must(task.ProcessingFailed, (task.PROCESSING,), task.REPORTING)),
+        Answer(
+            "who waits for children gives the work back",
+            must(task.ProcessingYielded, (task.PROCESSING,), task.REPORTING),
+        ),
+        Answer(
+            "it ends as what it reported",
+            lambda before, said, after: (
+                said.name != "report_succeeded"
+                or before.state is not task.REPORTING
+                or (after is not None and after.state is _reported(before.data))
+            ),
+        ),
+        Answer("a report that fails is a failure", must(task.report_failed, (task.REPORTING,), task.FAILED)),
+        Answer("without a lease it stops", must(task.LeaseExpired, (task.PROCESSING,), task.ABANDONED)),
+        Answer(
+            "asked to go it gives its work back",
+            must(task.ShutdownRequested, (task.PROCESSING,), task.REPORTING),
+        ),
+        Answer(
+            "asked to go it begins nothing",
+            must(task.ShutdownRequested, (task.PENDING, task.CLAIMING), task.ABANDONED),
+        ),
+        Answer("its lease is renewed", must(task.LeaseRenewed, (task.PROCESSING,), STAY)),
+    ),
+)
+
+
+def _reported(data: task.Task) -> task.TaskState:
+    if data.interrupted:
+        return task.ABANDONED
+    return task.FAILED if data.error is not None else task.COMPLETED
+
+
+_MINE, _OTHER = "mine", "other"
+
+
+def _both(kind: Any, **more: Any) -> tuple[Any, ...]:
+    return tuple(kind(workload_id=name, **more) for name in (_MINE, _OTHER))
+
+
+def _mine(data: load.Workload, said: Any) -> bool:
+    return bool(said.workload_id == data.workload_id)
+
+
+_PLAIN = (
+    load.StartTimeReached,
+    load.DurationElapsed,
+    load.AbortReceived,
+    load.ControllerDisconnect,
+    load.TaskCancelled,
+    load.Timeout5s,
+    load.ErrorSent,
+)
+
+
+def _starts_when_told(before: Here, said: Any, after: Here | None) -> bool:
+    if not isinstance(said, load.StartTimeReached) or before.state is not load.READY:
+        return True
+    if not _mine(before.data, said):
+        return after is None
+    return after is not None and after.state is (load.RUNNING if said.told else load.IDLE)
+
+
+WORKLOAD_ALONE = Lifecycle(
+    data=load.Workload(),
+    events=(
+        *_both(load.RpcReceived),
+        load.RpcReceived(workload_id=_MINE, fault="no such thing"),
+        *(said for kind in _PLAIN for said in _both(kind)),
+        load.StartTimeReached(workload_id=_MINE, told=False),
+        *_both(load.WorkloadError, error="boom"),
+        *_both(load.Timeout15s),
+        load.Timeout15s(workload_id=_MINE, survivors=1),
+    ),
+    answers=(
+        Answer(
+            "a request is taken by who is idle: ready, or told what is wrong with it",
+            lambda before, said, after: (
+                not isinstance(said, load.RpcReceived)
+                or before.state is not load.IDLE
+                or (after is not None and after.state is (load.FAILED if said.fault else load.READY))
+            ),
+        ),
+        Answer("it starts on time, and never by itself", _starts_when_told),
+        Answer("it ends on time", must(load.DurationElapsed, (load.RUNNING,), load.IDLE, when=_mine)),
+        Answer("what fails is told", must(load.WorkloadError, (load.RUNNING,), load.FAILED, when=_mine)),
+        Answer("and does not linger", must(load.ErrorSent, (load.FAILED,), load.IDLE, when=_mine)),
+        Answer(
+            "nothing begun, nothing to stop", must(load.AbortReceived, (load.READY,), load.IDLE, when=_mine)
+        ),
+        Answer("it stops when asked", must(load.AbortReceived, (load.RUNNING,), load.ABORTING, when=_mine)),
+        Answer(
+            "nobody left, nothing to begin",
+            must(load.ControllerDisconnect, (load.READY,), load.IDLE, when=_mine),
+        ),
+        Answer(
+            "nobody left, nothing to go on for",
+            must(load.ControllerDisconnect, (load.RUNNING,), load.ABORTING, when=_mine),
+        ),
+        Answer("it has stopped", must(load.TaskCancelled, (load.ABORTING,), load.IDLE, when=_mine)),
+        Answer("it is warned", must(load.Timeout5s, (load.ABORTING,), STAY, when=_mine)),
+        Answer(
+            "it is IDLE when everything of it is dead, and not before",
+            lambda before, said, after: (
+                not isinstance(said, load.Timeout15s)
+                or before.state is not load.ABORTING
+                or (
+                    (_mine(before.data, said) is (after is not None))
+                    and (after is None or (after.state is load.IDLE) == (said.survivors == 0))
+                )
+            ),
+        ),
+    ),
+)
+
+
+def _his(data: simulation.Simulation, said: Any) -> bool:
+    return bool(said.worker_id == data.worker_id)
+
+
+def _workers(kind: Any, **more: Any) -> tuple[Any, ...]:
+    return tuple(kind(at=AT, worker_id=name, **more) for name in (_MINE, _OTHER))
+
+
+_SIM = simulation
+
+SIMULATION_ALONE = Lifecycle(
+    data=_SIM.Simulation(created_at=AT),
+    events=(
+        _SIM.Start(at=AT, worker_id=_MINE),
+        _SIM.Resume(at=AT, worker_id=_MINE),
+        *(said for kind in (_SIM.Heartbeat, _SIM.Pause, _SIM.Complete) for said in _workers(kind, step=1)),
+        *_workers(_SIM.Fail, error="boom"),
+        *_timed(_SIM.RequestPause, _SIM.Cancel, _SIM.Interrupt),
+        _SIM.HeartbeatLost(at=SOON),
+        _SIM.HeartbeatLost(at=LATER),
+    ),
+    answers=(
+        Answer("a worker begins it", must(_SIM.Start, (_SIM.PENDING,), _SIM.RUNNING)),
+        Answer("its worker has done it", must(_SIM.Complete, (_SIM.RUNNING,), _SIM.COMPLETED, when=_his)),
+        Answer("its worker has failed", must(_SIM.Fail, (_SIM.RUNNING,), _SIM.FAILED, when=_his)),
+        Answer(
+            "its worker stops where it was asked to",
+            must(
+                _SIM.Pause,
+                (_SIM.RUNNING,),
+                _SIM.PAUSED,
+                when=lambda s, said: _his(s, said) and (s.pause_requested or s.cancel_requested),
+            ),
+        ),
+        Answer("it goes on where it stood", must(_SIM.Resume, (_SIM.PAUSED, _SIM.INTERRUPTED), _SIM.RUNNING)),
+        Answer(
+            "without its worker it stands",
+            must(
+                _SIM.HeartbeatLost,
+                (_SIM.RUNNING,),
+                _SIM.INTERRUPTED,
+                when=lambda _, said: said.at == LATER,
+            ),
+        ),
+        Answer(
+            "what its worker held is gone",
+            must(_SIM.Interrupt, (_SIM.RUNNING, _SIM.PAUSED), _SIM.INTERRUPTED),
+        ),
+        Answer("what stands ends at once", must(_SIM.Cancel, _SIM.STANDING, _SIM.CANCELLED)),
+        Answer("a cancel is remembered", must(_SIM.Cancel, (_SIM.RUNNING,), STAY)),
+        Answer("a pause is remembered", must(_SIM.RequestPause, (_SIM.RUNNING,), STAY)),
+        Answer("its worker is heard", must(_SIM.Heartbeat, (_SIM.RUNNING,), STAY, when=_his)),
+    ),
+)
+
+_SCHEDULE = schedule
+_NEXT = _SCHEDULE.Schedule(next_at=SOON, due_at=SOON)
+
+
+def _goes_on(_: Any, said: Any) -> bool:
+    return said.due_at is not None
+
+
+def _after(said: Any) -> schedule.ScheduleState:
+    return _SCHEDULE.ACTIVE if _goes_on(None, said) else _SCHEDULE.ENDED
+
+
+def _fires_in_time(before: Here, said: Any, after: Here | None) -> bool:
+    if not isinstance(said, _SCHEDULE.Due):
+        return True
+    if before.state is not _SCHEDULE.ACTIVE or said.at < before.data.due_at:
+        return after is None
+    return after is not None and after.state is _after(said)
+
+
+SCHEDULE_ALONE = Lifecycle(
+    data=_NEXT,
+    starts=(msgspec.structs.replace(_NEXT, waiting=(AT,)),),
+    events=(
+        _SCHEDULE.Due(at=AT, due_at=LATER, next_at=LATER, last_at=SOON, submitted=1),
+        _SCHEDULE.Due(at=LATER, due_at=LATER, next_at=LATER, last_at=SOON, submitted=1),
+        _SCHEDULE.Due(at=LATER, last_at=SOON, skipped=1),
+        *(kind(at=AT, next_at=SOON, due_at=SOON) for kind in (_SCHEDULE.Resume, _SCHEDULE.Edit)),
+        *_timed(_SCHEDULE.Resume, _SCHEDULE.Edit),
+        _SCHEDULE.RunNow(at=AT, live=("j_1",)),
+        _SCHEDULE.Backfill(at=AT, submitted=2, waiting=(AT,), due_at=SOON),
+        *_timed(_SCHEDULE.Pause, _SCHEDULE.Delete),
+    ),
+    only=lambda data: data.submitted < 4 and data.skipped < 2,
+    answers=(
+        Answer("it fires when it is due, and goes on or ends", _fires_in_time),
+        Answer(
+            "it is resumed to go on, or to end",
+            lambda before, said, after: (
+                not isinstance(said, _SCHEDULE.Resume)
+                or before.state is not _SCHEDULE.PAUSED
+                or (after is not None and after.state is _after(said))
+            ),
+        ),
+        Answer("it fires by its new times", must(_SCHEDULE.Edit, (_SCHEDULE.ACTIVE,), STAY, when=_goes_on)),
+        Answer("a pause holds it", must(_SCHEDULE.Pause, (_SCHEDULE.ACTIVE,), _SCHEDULE.PAUSED)),
+        Answer("what is deleted has ended", must(_SCHEDULE.Delete, _SCHEDULE.OPEN, _SCHEDULE.ENDED)),
+        Answer("a job more moves nothing", must(_SCHEDULE.RunNow, _SCHEDULE.OPEN, STAY)),
+        Answer("the past moves nothing", must(_SCHEDULE.Backfill, _SCHEDULE.OPEN, STAY)),
+        Answer("it begins anew", must(_SCHEDULE.Edit, (_SCHEDULE.ENDED,), _SCHEDULE.ACTIVE, when=_goes_on)),
+        Answer("an edit keeps a pause", must(_SCHEDULE.Edit, (_SCHEDULE.PAUSED,), STAY)),
+    ),
+)
+
+ALONE_ELSEWHERE: Mapping[str, Lifecycle] = {
+    "worker": WORKER_ALONE,
+    "process": PROCESS_ALONE,
+    "task": TASK_ALONE,
+    "workload": WORKLOAD_ALONE,
+    "simulation": SIMULATION_ALONE,
+    "schedule": SCHEDULE_ALONE,
+}
+
+
+END = AT + timedelta(seconds=30)
+MINE, OTHER = "mine", "other"
+
+
+# The lease
+
+
+def _said(name: str) -> tuple[lease.RunnerMessage, ...]:
+    kind: Any = getattr(lease, name)
+    more = {"ttl_s": 30.0} if name in ("Ack", "Heartbeat") else {}
+    return tuple(kind(at=at, runner_id=who, **more) for who in (MINE, OTHER) for at in (AT, END))
+
+
+def _own_and_in_time(before: Here, said: Any) -> bool:
+    return bool(said.runner_id == before.data.runner_id and said.at < before.data.expires_at)
+
+
+def _stranger_or_late(before: Here, said: Any, after: Here | None) -> bool:
+    if not isinstance(said, lease.RunnerMessage):
+        return True
+    return after is None or _own_and_in_time(before, said)
+
+
+def _heard(kind: Any, sources: tuple[Any, ...], target: Any) -> Any:
+    def holds(before: Here, said: Any, after: Here | None) -> bool:
+        if type(said) is not kind or before.state not in sources or not _own_and_in_time(before, said):
+            return True
+        return after is not None and after.state is target
+
+    return holds
+
+
+def _expires_in_time(before: Here, said: Any, after: Here | None) -> bool:
+    if not isinstance(said, lease.Expire) or before.state not in lease.LIVE:
+        return True
+    if said.at < before.data.expires_at:
+        return after is None
+    return after is not None and after.state is lease.EXPIRED
+
+
+def _never_shortened(before: Here, _: Any, after: Here | None) -> bool:
+    return after is None or after.data.expires_at >= before.data.expires_at
+
+
+def _stops_when_asked(before: Here, said: Any, after: Here | None) -> bool:
+    if not isinstance(said, lease.CancelAck) or before.state is not lease.ACTIVE:
+        return True
+    if not before.data.cancel_requested:
+        return after is None
+    return after is None or after.state is lease.CANCELED
+
+
+LEASE_ALONE = Lifecycle(
+    data=Lease(runner_id=MINE, expires_at=END),
+    events=(
+        *(said for name in ("Ack", "Heartbeat", "Complete", "CancelAck", "Release") for said in _said(name)),
+        lease.Expire(at=AT),
+        lease.Expire(at=END),
+        lease.Expire(at=END + timedelta(seconds=60)),
+    ),
+    answers=(
+        Answer("only its own runner is heard, and only in time", _stranger_or_late),
+        Answer("its runner is heard: acknowledged", _heard(lease.Ack, (lease.GRANTED,), lease.ACTIVE)),
+        Answer("its runner is heard: at work", _heard(lease.Heartbeat, (lease.ACTIVE,), lease.ACTIVE)),
+        Answer("its runner is heard: done", _heard(lease.Complete, (lease.ACTIVE,), lease.COMPLETED)),
+        Answer("its runner is heard: given back", _heard(lease.Release, lease.LIVE, lease.REVOKED)),
+        Answer("it expires when its time is up, and not before", _expires_in_time),
+        Answer("it is never shortened", _never_shortened),
+        Answer("a cancel is acknowledged only if asked for", _stops_when_asked),
+        Answer("who is dead is lost at once", must(lease.holder_lost, lease.LIVE, lease.EXPIRED)),
+        Answer("the right can be taken away", must(lease.revoke, lease.LIVE, lease.REVOKED)),
+        Answer("a cancel is passed on", must(lease.request_cancel, (lease.ACTIVE,), lease.ACTIVE)),
+    ),
+)
+
+
+# The attempt
+
+_HELD = (*attempt.HELD, attempt.CANCEL_REQUESTED)
+_OPEN = (*attempt.UNLEASED, *attempt.HELD)
+_ENDINGS = (attempt.withdraw, attempt.cancel_acknowledged, attempt.force_cancel)
+
+
+def _lost(before: Here, said: Any, after: Here | None) -> bool:
+    if said.name not in ("lease_expired", "lease_revoked") or before.state not in _HELD:
+        return True
+    wanted = attempt.CANCELED if before.data.cancel_requested else attempt.STALE
+    return after is not None and after.state is wanted
+
+
+def _as_reported(before: Here, said: Any, after: Here | None) -> bool:
+    if not isinstance(said, attempt.Completed):
+        return True
+    if before.state not in (*attempt.EXECUTING, attempt.CANCEL_REQUESTED):
+        return after is None
+    wanted = attempt.SUCCEEDED if said.succeeded else attempt.FAILED
+    wanted = attempt.CANCELED if before.data.cancel_requested else wanted
+    return after is not None and (after.state, after.data.accepted) == (wanted, said.succeeded)
+
+
+def _life_ends_nothing(_: Here, said: Any, after: Here | None) -> bool:
+    if said.name not in ("heartbeat", "upload", "acknowledged"):
+        return True
+    return after is None or after.state not in attempt.ENDED
+
+
+ATTEMPT_ALONE = Lifecycle(
+    data=attempt.Attempt(),
+    events=(attempt.Completed(succeeded=True), attempt.Completed(succeeded=False)),
+    answers=(
+        Answer("who loses its lease is STALE, or under a cancel CANCELED", _lost),
+        Answer("it ends as reported, or under a cancel CANCELED", _as_reported),
+        Answer("a sign of life ends nothing", _life_ends_nothing),
+        Answer(
+            "a sign of life is noted",
+            must(attempt.heartbeat, (attempt.STARTING, attempt.RUNNING), attempt.RUNNING),
+        ),
+        Answer("the upload is noted", must(attempt.upload, attempt.EXECUTING[:2], attempt.UPLOADING)),
+        Answer(
+            "who uploads or stops is still alive",
+            lambda before, said, after: (
+                said.name != "heartbeat"
+                or before.state not in (attempt.UPLOADING, attempt.CANCEL_REQUESTED)
+                or (after is not None and after.state is before.state)
+            ),
+        ),
+        Answer("it has its time and no more", must(attempt.time_out, attempt.EXECUTING, attempt.TIMED_OUT)),
+        Answer("a cancel is heeded", must(attempt.cancel, _OPEN, attempt.CANCEL_REQUESTED)),
+        *(
+            Answer(
+                f"a cancel ends by {event.name}", must(event, (attempt.CANCEL_REQUESTED,), attempt.CANCELED)
+            )
+            for event in _ENDINGS
+        ),
+    ),
+)
+
+
+# The job
+
+
+def _stopped(before: Here, said: Any, after: Here | None) -> bool:
+    """Asked to stop: at once where nothing is active, and otherwise remembered."""
+    if not isinstance(said, job.Stop) or before.state in job.ENDED:
+        return True
+    waiting = before.state in job.WAITING
+    if isinstance(said, job.Timeout) and waiting:
+        return after is None
+    if after is None or not after.data.stop_reason:
+        return False
+    return after.state is (job.CANCELED if waiting or not said.still_active else job.RUNNING)
+
+
+JOB_ALONE = Lifecycle(
+    data=Job(created_at=AT),
+    events=(
+        job.Validate(at=AT),
+        job.Reject(at=AT),
+        job.AllocateResources(at=AT),
+        job.Success(at=AT),
+        job.Error(at=AT),
+        *(stop(at=AT, still_active=active) for stop in (job.Cancel, job.Timeout) for active in (0, 1)),
+    ),
+    answers=(
+        Answer("asked to stop it does: at once, or when the last attempt has ended", _stopped),
+        Answer("what is impossible fails", must(job.Reject, (job.SUBMITTED,), job.FAILED)),
+        Answer("what is possible waits", must(job.Validate, (job.SUBMITTED,), job.PENDING)),
+        Answer("it starts with its first attempt", must(job.AllocateResources, (job.PENDING,), job.RUNNING)),
+        Answer("it completes", must(job.Success, (job.RUNNING,), job.COMPLETED)),
+        Answer("it fails", must(job.Error, (job.RUNNING,), job.FAILED)),
+    ),
+)
+
+ALONE: Mapping[str, Lifecycle] = {
+    "job": JOB_ALONE,
+    "attempt": ATTEMPT_ALONE,
+    "lease": LEASE_ALONE,
+    **ALONE_ELSEWHERE,
+}

@@ -1,0 +1,112 @@
+"""Run `interlock verify world` and print the findings.
+
+A progress bar, a table, and the story that replays a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import typer
+
+from interlock.cli.agent_process import check_installed
+from interlock.cli.output import Sheet, on_terminal, print_json, print_sheets
+from interlock_verification.report import bar, say
+from interlock_verification.worlds.campaign import Season, play_all, shrunk
+from interlock_verification.worlds.episode import Chapter, Played
+from interlock_verification.worlds.faults import MIXES
+from interlock_verification.worlds.worlds import WORLDS, world_named
+
+LAST_LINES = 40
+SHRINK_S = 60.0
+
+
+def print_worlds(*, as_json: bool) -> None:
+    """The tables of worlds and of mixes."""
+    if as_json:
+        print_json({"worlds": msgspec.to_builtins(WORLDS), "faults": msgspec.to_builtins(MIXES)})
+        return
+    worlds = [
+        (world.name, f"{world.orchestrators} + {world.workers} + {world.embedded}", world.doc)
+        for world in WORLDS
+    ]
+    columns = ("world", "servers + workers + workers alone", "what it is like")
+    print_sheets(
+        [
+            Sheet("world", "", columns, worlds),
+            Sheet("faults", "", ("faults", "what goes wrong"), [(mix.name, mix.doc) for mix in MIXES]),
+        ]
+    )
+
+
+def play_season(chapters: Sequence[Chapter], *, processes: int, as_json: bool) -> bool:
+    """Play these chapters and say what was found; whether all is well."""
+    if any(world_named(chapter.world).agents for chapter in chapters):
+        check_installed()
+    with bar("simulated hours", round(sum(chapter.hours for chapter in chapters))) as watch:
+        season = play_all(
+            chapters, processes=processes, progress=lambda hours: watch("worlds", round(hours), 0)
+        )
+    told = [_smaller(played) for played in season.failures[:1]]
+    if as_json:
+        print_json({"ok": season.ok, **msgspec.to_builtins(season), "shrunk": msgspec.to_builtins(told)})
+    else:
+        _print_season(season)
+        for played in told:
+            for text in story_of(played):
+                say(text)
+    return season.ok
+
+
+def _smaller(played: Played) -> Played:
+    """A chapter that was asked for by its faults is told as it is."""
+    return shrunk(played, within_s=0.0 if played.chapter.only is not None else SHRINK_S)
+
+
+def _print_season(season: Season) -> None:
+    rows = [
+        ("simulated", f"{season.hours:,.0f} hours ({season.hours / 8_766:.2f} years)"),
+        ("chapters", f"{season.chapters:,}"),
+        ("faults", f"{season.faults.total():,}"),
+        *((f"  {what}", f"{number:,}") for what, number in season.faults.most_common()),
+        ("jobs submitted", f"{season.submitted:,}"),
+        ("jobs settled", f"{season.settled:,}"),
+        ("processor time", f"{season.seconds:,.0f} s"),
+        ("verdict", _verdict(season)),
+    ]
+    print_sheets([Sheet("season", "", ("what", "how much"), rows)])
+    if on_terminal():
+        seen = ", ".join(f"{sight} ({number:,})" for sight, number in season.seen.most_common(8))
+        say(f"Seen most: {seen}.")
+
+
+def _verdict(season: Season) -> str:
+    if season.failures:
+        claims = {played.broken.claim for played in season.failures if played.broken is not None}
+        return f"broken in {len(season.failures)} chapters: {'; '.join(sorted(claims))}"
+    return f"sound, but never seen: {'; '.join(season.unseen)}" if season.unseen else "every claim holds"
+
+
+def story_of(played: Played) -> Iterator[str]:
+    """What was broken, what has led there, and how to see it again."""
+    broken, chapter = played.broken, played.chapter
+    yield ""
+    if broken is None:
+        yield "It does not happen again: something in it depends on more than its seed. Please report that."
+    else:
+        yield typer.style(f"Broken: {broken.claim}", fg="red", bold=True)
+        yield broken.words
+        faults = len(chapter.only or ())
+        yield f"{faults} fault{'s' if faults != 1 else ''} of {chapter.faults} lead there:"
+        yield from (typer.style(f"  {told}", dim=True) for told in played.story[-LAST_LINES:])
+    yield f"Again: {command_of(chapter)}"
+
+
+def command_of(chapter: Chapter) -> str:
+    """The one line that plays a chapter again."""
+    only = "" if chapter.only is None else f" --only {','.join(chapter.only) or 'none'}"
+    return (
+        f"interlock verify world --world {chapter.world} --faults {chapter.faults} "
+        f"--seed {chapter.seed} --hours {chapter.hours:g}{only}"
+    )

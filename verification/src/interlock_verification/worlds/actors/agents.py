@@ -1,0 +1,338 @@
+"""Agents.
+
+Production's service on a machine whose clock is off, drifts and is set; and their load processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TextIO, cast
+
+import msgspec
+from grpc import aio
+
+from interlock.agent.execution import Hear, Line
+from interlock.agent.port import Load, Offered, Workload
+from interlock.agent.protocol import Order, Sample, Started
+from interlock.agent.server import AgentService
+from interlock.agent.settings import AgentSettings
+from interlock.agent.state import Clocks, Desk
+from interlock.lifecycles.workload import WORKLOAD
+from interlock.wire.fleet.fleet_pb2_grpc import add_AgentServicer_to_server
+from interlock.worker.host import Shutdown
+from interlock.worker.telemetry import make_log
+from interlock_verification.worlds.actors.grpc_transport import WireServer
+from interlock_verification.worlds.actors.workers import Alarm
+from interlock_verification.worlds.judge_fleet import FleetJudge, Life
+from interlock_verification.worlds.network import Process, Stage
+from interlock_verification.worlds.worlds import HOUR_S, Faults
+
+UP_S = (0.05, 0.8)
+"""How long a process takes until it can begin."""
+SLOW_S = (4.0, 20.0)
+STOPS_S = (0.0, 2.0)
+"""How long one that heeds takes to stop."""
+SURVIVES_S = 10.0
+LATENCIES_NS = (900, 1_000, 1_100, 2_000)
+
+
+class Lot(msgspec.Struct, frozen=True):
+    """What a workload of a world is given: how it ends on each agent."""
+
+    ends: dict[str, str]
+
+
+class DrawnLoad(Workload[Lot]):
+    """The kind of workloads that there is in a world; an agent looks at its spec, and starts none of it."""
+
+    kind = "drawn"
+    spec_type = Lot
+
+    async def run(self, load: Load) -> None:
+        """It runs in no process."""
+
+
+class Household:
+    """What a family needs of the machine that it lives on."""
+
+    def __init__(self, agent: str, seed: int, clocks: Clocks, judge: FleetJudge) -> None:
+        self.agent = agent
+        self.seed = seed
+        self.clocks = clocks
+        self.judge = judge
+
+
+class DrawnFamily:
+    """The process of a workload; see `agent.family.Family`."""
+
+    def __init__(self, home: Household, order: Order, hear: Hear, life: Life) -> None:
+        self._home = home
+        self._order = order
+        self._hear = hear
+        self._life = life
+        self._drawn = random.Random(f"{home.seed}/{life.workload_id}/family")
+        self._asked = asyncio.Event()
+        self._over = asyncio.Event()
+        self._error: str | None = None
+        self._up = False
+        self._operations_per_s = 1 + self._drawn.randrange(40)
+        life.survives_s = SURVIVES_S * self._drawn.random() if life.end == "undead" else 0.0
+        home.judge.spawned(life)
+        self._living = asyncio.create_task(self._live(), name=f"process of {life.workload_id}")
+
+    async def ended(self) -> str | None:
+        """Why it failed, or None; whoever stops to wait for that lets it go, and its warden ends it."""
+        try:
+            await self._over.wait()
+        except asyncio.CancelledError:
+            self._die("nobody waits for it any more")
+            raise
+        return self._error
+
+    def ask(self) -> None:
+        """Ask it to stop, which some do not hear; what is not up yet is killed, as in production."""
+        if not self._life.process.alive:
+            return  # whoever asks is dead, and so is this
+        if not self._up:
+            self.kill()
+        elif self._life.end not in ("deaf", "stubborn", "undead"):
+            self._asked.set()
+
+    def terminate(self) -> None:
+        """Do not ask any more; some do not mind."""
+        if self._life.end not in ("stubborn", "undead"):
+            self._die("it was terminated")
+
+    def kill(self) -> None:
+        """Nobody survives that for long."""
+        if self._over.is_set() or not self._life.process.alive:
+            return
+        self._home.judge.killed(self._life)
+        if self._life.survives_s:
+            asyncio.get_running_loop().call_later(self._life.survives_s, self._die, "it was killed")
+        else:
+            self._die("it was killed")
+
+    def survivors(self) -> int:
+        """How many processes of it there are."""
+        return 0 if self._over.is_set() else 1
+
+    # Its life
+
+    async def _live(self) -> None:
+        """Get up, wait for the start, work, and end as the dice say."""
+        await asyncio.sleep(self._life.up_ns / 1e9)
+        self._up = True
+        if self._life.end == "stillborn":
+            self._end("it could not prepare")
+            return
+        if not await self._asked_within((self._order.start_at_ns - self._home.clocks.monotonic_ns()) / 1e9):
+            started_ns = self._home.clocks.monotonic_ns()
+            self._home.judge.began(self._life, started_ns)
+            late_ns = started_ns - self._order.start_at_ns
+            self._hear(Started(at_unix_ns=self._home.clocks.wall_ns(), late_ns=late_ns))
+            await self._work(started_ns)
+        if self._asked.is_set():
+            await asyncio.sleep(self._drawn.uniform(*STOPS_S))
+        self._end("this load is broken" if self._life.end == "fails" else None)
+
+    async def _work(self, started_ns: int) -> None:
+        """Operations, told of now and then, for as long as it should; or longer, or not so long."""
+        share = {"early": self._drawn.random(), "fails": self._drawn.random(), "hangs": 1e6}
+        lasts_s = self._order.duration_s * share.get(self._life.end, 1.0)
+        done_s, asked = 0.0, False
+        while done_s < lasts_s and not asked:
+            next_s = min(lasts_s, done_s + self._order.sample_every_s)
+            ahead_s = next_s - (self._home.clocks.monotonic_ns() - started_ns) / 1e9
+            asked = await self._asked_within(ahead_s)
+            elapsed_ns = self._home.clocks.monotonic_ns() - started_ns
+            self._tell(round((elapsed_ns / 1e9 - done_s) * self._operations_per_s), elapsed_ns)
+            done_s = max(next_s, elapsed_ns / 1e9)
+
+    def _tell(self, operations: int, elapsed_ns: int) -> None:
+        if self._life.end == "mute":
+            return
+        self._life.operations += operations
+        counts = {self._drawn.choice(LATENCIES_NS): operations} if operations else {}
+        self._hear(Sample(elapsed_ns=elapsed_ns, operations=operations, counts=counts))
+
+    async def _asked_within(self, seconds: float) -> bool:
+        """Whether somebody wants it to stop before so long."""
+        if seconds > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._asked.wait()
+        return self._asked.is_set()
+
+    def _die(self, error: str) -> None:
+        if not self._over.is_set():
+            self._living.cancel()
+            self._end(error)
+
+    def _end(self, error: str | None) -> None:
+        self._error = error
+        self._over.set()
+        self._home.judge.ended(self._life, well=error is None and not self._asked.is_set())
+
+
+def end_of(order: Order, agent: str) -> str:
+    """How a workload ends on this agent."""
+    ends: Mapping[str, str] = msgspec.json.decode(order.spec, type=Lot).ends
+    return ends.get(agent, "ok")
+
+
+def up_of(life_id: str, end: str, seed: int) -> float:
+    """How long the process takes until it can begin."""
+    return random.Random(f"{seed}/{life_id}/up").uniform(*(SLOW_S if end == "slow" else UP_S))
+
+
+SAMPLE_EVERY_S = 5.0
+KINDS = {DrawnLoad.kind: Offered(f"{DrawnLoad.__module__}:{DrawnLoad.__name__}", DrawnLoad)}
+LAST_WORDS_S = 1.0
+"""How long what was said last may take to arrive before the agent goes, as elsewhere."""
+RUN, START, ABORT, STATUS = "RunWorkloadWithLiveStats", "StartWorkload", "AbortWorkload", "GetStatus"
+
+
+class Agent:
+    """What others may ask for of an agent that lives."""
+
+    def __init__(self, process: Process, desk: Desk, judge: FleetJudge) -> None:
+        self.desk = desk
+        self.server = WireServer(process, AgentEars(process, desk, judge))
+        self.shutdown = Shutdown(process.loop.time)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no workload."""
+        return self.desk.state in WORKLOAD.resting
+
+
+class AgentCast:
+    """An agent, from its start to its end, again and again on the same machine."""
+
+    def __init__(self, judge: FleetJudge, seed: int) -> None:
+        self._judge = judge
+        self._seed = seed
+        self.set_ns = 0
+        """By how much people have set the clock of the machine."""
+
+    async def live(self, process: Process) -> None:
+        """Serve until somebody asks it to go; in the end its workload is stopped."""
+        clocks = self._clocks(process)
+        home = Household(process.name, self._seed, clocks, self._judge)
+        settings = AgentSettings(sample_every_s=SAMPLE_EVERY_S, durations=process.stage.world.durations)
+        log = make_log("error", "json", cast(TextIO, Alarm(process.stage.watcher)))
+
+        def spawn(order: Order, hear: Hear, _line: Line) -> DrawnFamily:
+            assert desk.present is not None
+            assert desk.present.checked is not None
+            name, end = desk.present.workload_id, end_of(order, process.name)
+            up_s = up_of(name, end, self._seed)
+            life = Life(process, name, end, up_s=up_s, prepare_s=desk.present.checked.prepare_s)
+            return DrawnFamily(home, order, hear, life)
+
+        desk = Desk(settings, KINDS, log, spawn, clocks)
+        agent = Agent(process, desk, self._judge)
+        service = AgentService(desk, process.host.ids())
+        add_AgentServicer_to_server(service, cast(aio.Server, agent.server))
+        process.role = agent
+        await _asked_to_go(agent.shutdown)
+        await desk.close()
+        await asyncio.sleep(LAST_WORDS_S)
+
+    def _clocks(self, process: Process) -> Clocks:
+        """Both are by the same oscillator; people can set only one of them."""
+
+        def monotonic_ns() -> int:
+            return round(process.loop.time() * 1e9)
+
+        base_ns = round(process.local().timestamp() * 1e9) - monotonic_ns()
+        return Clocks(wall_ns=lambda: base_ns + self.set_ns + monotonic_ns(), monotonic_ns=monotonic_ns)
+
+
+class AgentEars:
+    """Tells the judge what an agent hears and says."""
+
+    def __init__(self, process: Process, desk: Desk, judge: FleetJudge) -> None:
+        self._process = process
+        self._desk = desk
+        self._judge = judge
+        self._before: object = None
+
+    def hears(self, method: str, request: Any) -> None:
+        """A request is about to be answered."""
+        if method == RUN:
+            free = self._desk.state in WORKLOAD.resting
+            self._judge.asked(self._process, request.workload_id, free=free)
+        self._before = self._stands()
+
+    def says(self, method: str, request: Any, message: Any) -> None:
+        """An answer is about to go."""
+        if method == RUN:
+            self._judge.said(self._process, request.workload_id, message.status)
+        elif method == STATUS and message.state not in WORKLOAD.resting:
+            self._judge.busy(self._process, message.workload_id)
+        elif method == START:
+            clocks = self._desk.clocks
+            ahead_ns = request.start_at_unix_ns - clocks.wall_ns()
+            self._judge.told(self._process, request.workload_id, clocks.monotonic_ns(), ahead_ns)
+        if method in (START, ABORT):
+            self._compare(request)
+
+    def refuses(self, method: str, request: Any) -> None:
+        """The request is refused."""
+        if method == RUN:
+            self._judge.busy(self._process, self._desk.record.workload_id or "")
+        elif method in (START, ABORT):
+            self._compare(request)
+
+    def alone(self, request: Any) -> None:
+        """Nobody listens any more."""
+        self._judge.alone(self._process, request.workload_id)
+
+    def _compare(self, request: Any) -> None:
+        if request.workload_id != self._desk.record.workload_id:
+            changed = self._stands() != self._before
+            self._judge.old_word(self._process, request.workload_id, changed=changed)
+
+    def _stands(self) -> object:
+        present = self._desk.present
+        return self._desk.state, self._desk.record, present.start_at_ns if present is not None else None
+
+
+async def _asked_to_go(shutdown: Shutdown) -> None:
+    asked = asyncio.Event()
+    shutdown.subscribe(asked.set)
+    await asked.wait()
+
+
+CLOCK_SET = "clock set"
+STEPS_S = (0.05, 0.5, 2.0, 30.0, 3_600.0)
+"""By how much a clock is set, to and fro."""
+
+
+def set_clocks(
+    stage: Stage, faults: Faults, casts: Mapping[str, AgentCast], judge: FleetJudge, until_s: float
+) -> None:
+    """Draw when somebody sets which clock; where clocks are right nobody does."""
+    drawn = random.Random(f"{stage.seed}/clocks")
+    per_s, number, at = stage.world.clocks_set_per_h / HOUR_S, 0, 0.0
+    while per_s and faults.skew:
+        at += drawn.expovariate(per_s)
+        if at >= until_s:
+            return
+        number += 1
+        agent, step_s = drawn.choice(list(casts)), drawn.choice(STEPS_S) * drawn.choice((-1, 1))
+        if drawn.random() < (1.0 if faults.stormy(at) else faults.calm):
+            stage.schedule.call_at(at, _set, stage, f"c{number}", agent, casts[agent], step_s, judge)
+
+
+def _set(stage: Stage, name: str, agent: str, cast: AgentCast, step_s: float, judge: FleetJudge) -> None:
+    if stage.fates.happens(name, CLOCK_SET):
+        stage.watcher.tell(stage.schedule.now, f"the clock of {agent} is set by {step_s:+g} s  [{name}]")
+        stage.watcher.heard(f"{name} {agent}".encode())
+        cast.set_ns += round(step_s * 1e9)
+        judge.clock_was_set(agent)

@@ -1,0 +1,541 @@
+"""Clients: they submit jobs, runs and simulations, wait, cancel, retry and repeat unanswered requests."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from interlock.errors import Contended, InterlockError, StoreUnavailable
+from interlock.lifecycles import job, run, simulation
+from interlock.lifecycles.job import JobState
+from interlock.systems.runtime import Runtime
+from interlock.wire.jobs import JobSpec
+from interlock.wire.runs import Plan, PlannedJob, RunSpec
+from interlock.wire.simulations import SimulationSpec, SimulationView
+from interlock_verification.worlds.judge import BRANCH, Judge
+from interlock_verification.worlds.judge_runs import RunJudge
+from interlock_verification.worlds.judge_simulations import SimulationJudge
+from interlock_verification.worlds.network import Process
+from interlock_verification.worlds.storage import SharedStore, StoreLink
+from interlock_verification.worlds.worlds import (
+    HOUR_S,
+    PRODUCTION,
+    JobKind,
+    RunKind,
+    SimulationKind,
+    World,
+)
+
+T = TypeVar("T")
+
+PATIENCE_S = 1_500.0
+"""How long a request is repeated; its answer is remembered for longer than that."""
+
+
+class Errands:
+    """What is under way for somebody; none of it may crash."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._under_way: dict[asyncio.Task[None], None] = {}
+
+    def begin(self, errand: Coroutine[Any, Any, None]) -> None:
+        """One more."""
+        task = asyncio.create_task(errand)
+        self._under_way[task] = None
+        task.add_done_callback(self._over)
+
+    def _over(self, done: asyncio.Task[None]) -> None:
+        del self._under_way[done]
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self._process.stage.watcher.broke("nothing that people do crashes", repr(error))
+
+
+async def surely(process: Process, ask: Callable[[], Awaitable[T]], *, again: bool = True) -> T | None:
+    """Ask until there is an answer; None when there is none for too long, or it may not be repeated."""
+    schedule = process.stage.schedule
+    until = schedule.now + PATIENCE_S
+    pause_s = 1.0
+    while True:
+        try:
+            return await ask()
+        except (StoreUnavailable, Contended):
+            if not again or schedule.now + pause_s > until:
+                return None
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, 60.0)
+
+
+LOST = "what was acknowledged is there"
+EXPLAINED = "what has not ended is explained"
+SAME = "a request that comes twice is answered as before"
+TOLD = "who waits for the end of a job is told of it once it has ended"
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """What somebody will want, and when; drawn before anything happens."""
+
+    at_s: float
+    number: int
+    kind: JobKind
+    seconds: float
+    ends: tuple[str, ...]
+    named: bool
+    """Whether it is asked for under a request id."""
+
+
+def submissions(world: World, seed: int, until_s: float) -> Iterator[Submission]:
+    """Everything that people will submit, in the order of time: by day, by night, and in bursts."""
+    drawn = random.Random(f"{seed}/people")
+    weights = [kind.weight for kind in world.kinds]
+    number, at = 0, 0.0
+    arrivals = world.arrivals
+    most = max(arrivals.by_day_per_h, arrivals.by_night_per_h)
+    per_s = (most + arrivals.bursts_per_day / 24.0) / HOUR_S
+    while per_s:
+        at += drawn.expovariate(per_s)
+        if at >= until_s:
+            return
+        burst = drawn.random() < arrivals.bursts_per_day / 24.0 / HOUR_S / per_s
+        now = arrivals.by_day_per_h if (at / HOUR_S) % 24 < 12 else arrivals.by_night_per_h
+        if not burst and drawn.random() >= now / most:
+            continue
+        for _ in range(arrivals.burst if burst else 1):
+            number += 1
+            (kind,) = drawn.choices(world.kinds, weights)
+            ends = tuple(drawn.choice(kind.ends) for _ in range(8))
+            yield Submission(at, number, kind, drawn.uniform(*kind.seconds), ends, drawn.random() < 0.8)
+
+
+class PeopleCast:
+    """Everybody who wants something done."""
+
+    def __init__(self, store: SharedStore, judge: Judge, until_s: float) -> None:
+        self._store = store
+        self._judge = judge
+        self._until_s = until_s
+        self.acknowledged: dict[int, str] = {}
+        self.unknown: set[int] = set()
+        """Whoever asked for these was never answered."""
+        self._waiting: Counter[str] = Counter()
+
+    @property
+    def waiting(self) -> list[str]:
+        """The jobs for whose ends somebody waits; for one that a fail-over has lost one may wait for ever."""
+        gone = self._judge.forgotten
+        return [name for name in self._waiting if name not in gone or self._judge.state_of(name)]
+
+    def waits(self, job_id: str, people: int) -> None:
+        """So many more wait for it, or fewer."""
+        self._waiting[job_id] += people
+        if not self._waiting[job_id]:
+            del self._waiting[job_id]
+
+    async def live(self, process: Process) -> None:
+        """Submit one after the other, and look after each."""
+        stage = process.stage
+        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
+        errands = Errands(process)
+        for each in submissions(stage.world, stage.seed, self._until_s):
+            await asyncio.sleep(each.at_s - stage.schedule.now)
+            errands.begin(Errand(self, process, runtime, self._judge).run(each))
+        await asyncio.Event().wait()
+
+
+class Errand:
+    """One submission and what its submitter wants of it later."""
+
+    def __init__(self, people: PeopleCast, process: Process, runtime: Runtime, judge: Judge) -> None:
+        self._people = people
+        self._process = process
+        self._here = runtime
+        self._judge = judge
+        self._watcher = process.stage.watcher
+
+    async def run(self, asked: Submission) -> None:
+        """Submit it, and see to the rest."""
+        drawn = random.Random(f"{self._process.stage.seed}/{asked.number}")
+        job_id = await self._submit(asked, None, drawn)
+        if job_id is None:
+            return
+        for child in range(asked.kind.children):
+            number = 1_000_000 + 100 * asked.number + child
+            below = msgspec.structs.replace(asked, number=number, seconds=asked.seconds / 2)
+            await asyncio.sleep(drawn.random() * asked.seconds)  # the parent may have ended by then
+            await self._submit(below, job_id, drawn)
+        if drawn.random() < asked.kind.cancels:
+            await asyncio.sleep(drawn.random() * 2.0 * asked.seconds)
+            await self._cancel(job_id, drawn)
+        if drawn.random() < asked.kind.awaited:
+            await self._wait(job_id)
+        if drawn.random() < 0.1:
+            await self._why(job_id)
+        if drawn.random() < asked.kind.again:
+            await self._again(job_id)
+
+    async def _submit(self, asked: Submission, parent: str | None, drawn: random.Random) -> str | None:
+        spec, number = spec_of(self._process.stage.world, asked, parent), asked.number
+        request_id = f"s{number}" if asked.named else None
+        jobs = self._here.jobs
+        try:
+            made = await surely(
+                self._process,
+                lambda: jobs.submit(spec, actor="people", request_id=request_id),
+                again=asked.named,
+            )
+            if asked.named and drawn.random() < 0.1:  # somebody has pressed the button twice
+                same = await surely(
+                    self._process, lambda: jobs.submit(spec, actor="people", request_id=request_id)
+                )
+                self._same(made, same, number)
+        except InterlockError:
+            return None  # its parent has ended
+        if made is None:
+            self._people.unknown.add(number)
+            return None
+        self._people.acknowledged[number] = made
+        if number not in self._judge.made and made not in self._judge.forgotten:
+            self._watcher.broke(LOST, f"submission {number} was acknowledged as {made}", made)
+        return made
+
+    def _same(self, made: str | None, again: str | None, number: int) -> None:
+        if None not in (made, again) and made != again and made not in self._judge.forgotten:
+            self._watcher.broke(SAME, f"submission {number} is {made}, then {again}", made or "")
+
+    async def _cancel(self, job_id: str, drawn: random.Random) -> None:
+        self._judge.asked.add(job_id)
+        request_id = f"c{job_id}" if drawn.random() < 0.8 else None
+        try:
+            await surely(
+                self._process, lambda: self._here.jobs.cancel(job_id, actor="people", request_id=request_id)
+            )
+        except InterlockError:
+            return  # it has ended
+        self._watcher.saw("somebody cancels")
+
+    async def _wait(self, job_id: str) -> None:
+        """Until it has ended; whoever is told so is told the truth."""
+        self._people.waits(job_id, 1)
+        try:
+            record = await surely(self._process, lambda: self._here.waiting.ended(job_id))
+        finally:
+            self._people.waits(job_id, -1)
+        if record is None:
+            return
+        self._watcher.saw("somebody has waited for an end")
+        if JobState(record.state) not in job.ENDED:
+            self._watcher.broke(TOLD, f"{job_id} is {record.state}", job_id)
+
+    async def _why(self, job_id: str) -> None:
+        try:
+            told = await surely(self._process, lambda: self._here.jobs.explain(job_id))
+        except InterlockError:
+            return  # it was pruned
+        if told is not None and not told.sentence:
+            self._watcher.broke(EXPLAINED, f"{job_id} is {told.state}", job_id)
+
+    async def _again(self, job_id: str) -> None:
+        try:
+            await surely(
+                self._process, lambda: self._here.jobs.retry(job_id, actor="people", request_id=f"r{job_id}")
+            )
+        except InterlockError:
+            return  # it has not ended, or is gone
+
+
+def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
+    """The job as it is submitted."""
+    kind = asked.kind
+    arguments: dict[str, Any] = {
+        "number": asked.number,
+        "seconds": asked.seconds,
+        "ends": list(asked.ends),
+    }
+    if kind.breadth:
+        arguments |= {"breadth": kind.breadth, "levels": kind.levels, "if_fails": kind.if_fails}
+    return JobSpec(
+        task=BRANCH if kind.breadth else "work",
+        input=msgspec.Raw(msgspec.json.encode(arguments)),
+        priority=kind.priority,
+        labels=kind.labels,
+        worker_count=kind.shards,
+        parent_job_id=parent,
+        delay_s=kind.delay_s,
+        timeout_s=kind.timeout_s,
+        job_timeout_s=kind.job_timeout_s,
+        retry=world.retry_rules(kind),
+        losses=kind.losses,
+    )
+
+
+LOOK_EVERY_S = 600.0
+"""How often somebody who waits for a run looks at it."""
+DECIDED_WITHIN_S = 600.0
+"""How long an operator may take to approve a run or to decline it."""
+FIRST_NUMBER = 10_000_000
+"""Jobs of runs are numbered from here on."""
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """A run that somebody will want, and when; drawn before anything happens."""
+
+    at_s: float
+    number: int
+    kind: RunKind
+    spec: RunSpec
+
+
+def wishes(world: World, seed: int, until_s: float) -> Iterator[Wish]:
+    """Every run that people will submit, in the order of time."""
+    drawn = random.Random(f"{seed}/submitters")
+    weights = [kind.weight for kind in world.runs]
+    per_s, number, at = world.arrivals.runs_per_day / 24.0 / HOUR_S, 0, 0.0
+    while per_s and world.runs:
+        at += drawn.expovariate(per_s)
+        if at >= until_s:
+            return
+        number += 1
+        (kind,) = drawn.choices(world.runs, weights)
+        yield Wish(at, number, kind, _spec(kind, number, drawn))
+
+
+def _spec(kind: RunKind, number: int, drawn: random.Random) -> RunSpec:
+    jobs: list[PlannedJob] = []
+    for place in range(drawn.randint(*kind.jobs)):
+        arguments = {
+            "number": FIRST_NUMBER + 100 * number + place,
+            "seconds": drawn.uniform(*kind.seconds),
+            "ends": [drawn.choice(kind.ends) for _ in range(8)],
+        }
+        planned = PlannedJob(
+            name=f"job {place}",
+            task="work",
+            input=msgspec.Raw(msgspec.json.encode(arguments)),
+            needs=tuple(each.name for each in jobs if drawn.random() < kind.needs),
+            required=drawn.random() >= kind.optional,
+        )
+        jobs.append(planned)
+    if kind.deploys:
+        jobs[-1] = msgspec.structs.replace(jobs[-1], environment=PRODUCTION)
+    plan = Plan(jobs=tuple(jobs), fail_fast=kind.fail_fast, timeout_s=kind.timeout_s)
+    group = kind.name if drawn.random() < kind.grouped else ""
+    return RunSpec(workflow=kind.name, plan=plan, concurrency_group=group)
+
+
+class SubmitterCast:
+    """Everybody who wants something evaluated."""
+
+    def __init__(self, store: SharedStore, judge: RunJudge, until_s: float) -> None:
+        self._store = store
+        self._judge = judge
+        self._until_s = until_s
+        self.submitted = 0
+
+    async def live(self, process: Process) -> None:
+        """Submit one after the other, and look after each."""
+        stage = process.stage
+        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
+        runtime.runs.prompt = False  # whoever submits goes away: servers and workers see to the rest
+        errands = Errands(process)
+        for wish in wishes(stage.world, stage.seed, self._until_s):
+            await asyncio.sleep(wish.at_s - stage.schedule.now)
+            errands.begin(self._see_to(wish, process, runtime))
+        await asyncio.Event().wait()
+
+    async def _see_to(self, wish: Wish, process: Process, here: Runtime) -> None:
+        drawn = random.Random(f"{process.stage.seed}/run/{wish.number}")
+        request_id = f"run{wish.number}"
+        made = await surely(process, lambda: here.runs.submit(wish.spec, request_id=request_id, actor="ci"))
+        if made is None:
+            return
+        self.submitted += 1
+        self._judge.acknowledged(wish.number, made.id)
+        if wish.kind.deploys:
+            await self._decide(process, here, made.id, drawn)
+        if drawn.random() < wish.kind.cancels:
+            await asyncio.sleep(drawn.random() * 2.0 * wish.kind.seconds[1])
+            await self._cancel(process, here, made.id)
+        if drawn.random() < wish.kind.again:
+            await self._again(process, here, made.id)
+
+    async def _decide(self, process: Process, here: Runtime, run_id: str, drawn: random.Random) -> None:
+        """An operator approves it or declines it after a while; some are forgotten."""
+        said, after_s = drawn.random(), drawn.random() * DECIDED_WITHIN_S
+        await asyncio.sleep(after_s)
+        if said > 0.9:
+            return
+        try:
+            while True:
+                view = await surely(process, lambda: here.runs.outline(run_id))
+                if view is None or view.outcome is not None:
+                    return
+                if view.state == run.AWAITING_APPROVAL:
+                    break
+                await asyncio.sleep(LOOK_EVERY_S)
+            if said < 0.75:
+                approve = lambda: here.runs.approve(run_id, actor="operator", request_id=f"y{run_id}")  # noqa: E731
+                await surely(process, approve)
+                process.stage.watcher.saw("somebody approves a run")
+            else:
+                self._judge.asked.add(run_id)
+                decline = lambda: here.runs.decline(run_id, actor="operator", request_id=f"n{run_id}")  # noqa: E731
+                await surely(process, decline)
+                process.stage.watcher.saw("somebody declines a run")
+        except InterlockError:
+            return  # it is decided, or gone
+
+    async def _cancel(self, process: Process, here: Runtime, run_id: str) -> None:
+        self._judge.asked.add(run_id)
+        try:
+            await surely(process, lambda: here.runs.cancel(run_id, actor="ci", request_id=f"c{run_id}"))
+        except InterlockError:
+            return  # it is decided
+        process.stage.watcher.saw("somebody cancels a run")
+
+    async def _again(self, process: Process, here: Runtime, run_id: str) -> None:
+        """What has not succeeded is done again, once there is an outcome."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                view = await surely(process, lambda: here.runs.outline(run_id))
+                if view is not None and view.outcome is None:
+                    continue
+                again = lambda: here.runs.rerun(run_id, "failed", actor="ci", request_id=f"a{run_id}")  # noqa: E731
+                if await surely(process, again) is not None:
+                    process.stage.watcher.saw("a run is done again")
+            except InterlockError:
+                pass  # it is gone, or everything of it has succeeded
+            return
+
+
+class Game(msgspec.Struct, frozen=True):
+    """A simulation that somebody will want, and when; drawn before anything happens."""
+
+    at_s: float
+    number: int
+    kind: SimulationKind
+    spec: SimulationSpec
+    seconds: float
+    """How long it takes, undisturbed."""
+
+
+def games(world: World, seed: int, until_s: float) -> Iterator[Game]:
+    """Every simulation that people will start, in the order of time."""
+    drawn = random.Random(f"{seed}/players")
+    weights = [kind.weight for kind in world.simulations]
+    per_s, number, at = world.arrivals.simulations_per_day / 24.0 / HOUR_S, 0, 0.0
+    while per_s and world.simulations:
+        at += drawn.expovariate(per_s)
+        if at >= until_s:
+            return
+        number += 1
+        (kind,) = drawn.choices(world.simulations, weights)
+        steps, seconds = drawn.randint(*kind.steps), drawn.uniform(*kind.seconds)
+        fails_at = drawn.randint(1, steps) if drawn.random() < kind.fails else 0
+        arguments = {"number": number, "steps": steps, "seconds": seconds, "fails_at": fails_at}
+        spec = SimulationSpec(
+            task=kind.name,
+            input=msgspec.Raw(msgspec.json.encode(arguments)),
+            total_steps=steps,
+            losses=kind.losses,
+        )
+        yield Game(at, number, kind, spec, steps * seconds)
+
+
+class PlayerCast:
+    """Everybody who simulates something."""
+
+    def __init__(self, store: SharedStore, judge: SimulationJudge, until_s: float) -> None:
+        self._store = store
+        self._judge = judge
+        self._until_s = until_s
+
+    async def live(self, process: Process) -> None:
+        """Start one after the other, and look after each."""
+        stage = process.stage
+        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
+        errands = Errands(process)
+        for game in games(stage.world, stage.seed, self._until_s):
+            await asyncio.sleep(game.at_s - stage.schedule.now)
+            errands.begin(Seat(process, runtime, self._judge).play(game))
+        await asyncio.Event().wait()
+
+
+class Seat:
+    """Somebody with one simulation."""
+
+    def __init__(self, process: Process, runtime: Runtime, judge: SimulationJudge) -> None:
+        self._process = process
+        self._simulations = runtime.simulations
+        self._judge = judge
+        self._saw = process.stage.watcher.saw
+        self._requests = 0
+
+    async def play(self, game: Game) -> None:
+        """Start it, disturb it perhaps, and stay until it has ended."""
+        drawn = random.Random(f"{self._process.stage.seed}/game/{game.number}")
+        request_id = f"game{game.number}"
+        made = await surely(
+            self._process,
+            lambda: self._simulations.create_run(game.spec, actor="players", request_id=request_id),
+        )
+        if made is None:
+            return
+        self._judge.acknowledged(game.number, made.run_id)
+        if drawn.random() < game.kind.pauses:
+            await asyncio.sleep(drawn.random() * 1.5 * game.seconds)
+            await self._pause(made.run_id)
+        if drawn.random() < game.kind.cancels:
+            await asyncio.sleep(drawn.random() * 1.5 * game.seconds)
+            await self._cancel(made.run_id)
+        await self._see_it_through(made.run_id, drawn)
+
+    async def _pause(self, run_id: str) -> None:
+        try:
+            if await surely(
+                self._process, lambda: self._simulations.pause(run_id, request_id=self._request(run_id))
+            ):
+                self._saw("somebody pauses a simulation")
+        except InterlockError:
+            return  # it does not run
+
+    async def _cancel(self, run_id: str) -> None:
+        self._judge.asked.add(run_id)
+        request_id = self._request(run_id)
+        try:
+            if await surely(self._process, lambda: self._simulations.cancel(run_id, request_id=request_id)):
+                self._saw("somebody cancels a simulation")
+        except InterlockError:
+            return  # it has ended
+
+    async def _see_it_through(self, run_id: str, drawn: random.Random) -> None:
+        """Look now and then: what stands still, and is awaited nowhere, is resumed until it has ended."""
+        every_s = 2 * self._process.stage.world.durations.simulation_silence_s
+        while True:
+            await asyncio.sleep(every_s * (0.5 + drawn.random()))
+            try:
+                view = await surely(self._process, lambda: self._simulations.get_state(run_id))
+                if view is not None and view.status in simulation.ENDED:
+                    return
+                if view is None or not _stands(view):
+                    continue
+                resume = partial(self._simulations.resume, run_id, request_id=self._request(run_id))
+                resumed = await surely(self._process, resume)
+                if resumed is not None:
+                    self._saw("somebody resumes a simulation")
+            except InterlockError:
+                continue  # somebody was faster; it will be looked at again
+
+    def _request(self, run_id: str) -> str:
+        self._requests += 1
+        return f"{run_id}.{self._requests}"
+
+
+def _stands(view: SimulationView) -> bool:
+    return view.status in simulation.STANDING and not view.resuming

@@ -1,0 +1,220 @@
+"""The load tests of a world: the clients that submit them, and the task that drives the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import cast
+
+import msgspec
+from grpc import aio
+
+from interlock.agent.execution import KILLED_S
+from interlock.errors import InterlockError
+from interlock.systems.fleet.agent_client import AgentConnection
+from interlock.systems.fleet.driver import SLACK_S, STOP_S
+from interlock.systems.fleet.member import ANSWER_S, EXCHANGES, ReferenceClock
+from interlock.systems.fleet.outcome import WorkloadResult
+from interlock.systems.fleet.spec import PORT, TASK, Policy, Verdict, WorkloadSpec
+from interlock.systems.fleet.workloads import LAST_WORDS_S, workload_id_of
+from interlock.systems.runtime import Runtime
+from interlock.wire.workloads import SkewTooLarge
+from interlock.worker.context import Context
+from interlock.worker.tasks import Registry
+from interlock.workloads import Watcher, drive_workload, driven, prepared, worth
+from interlock_verification.worlds.actors.agents import AgentCast, DrawnLoad, set_clocks
+from interlock_verification.worlds.actors.clients import Errands, surely
+from interlock_verification.worlds.actors.grpc_transport import WireChannel
+from interlock_verification.worlds.judge import Judge
+from interlock_verification.worlds.judge_fleet import Counted, FleetJudge, Tour
+from interlock_verification.worlds.network import Cast, Process, Stage
+from interlock_verification.worlds.scheduler import Loop
+from interlock_verification.worlds.storage import SharedStore, StoreLink
+from interlock_verification.worlds.worlds import HOUR_S, Faults, WorkloadKind, World
+
+SIGHTS = {
+    Verdict.COMPLETE: "a workload completes on every agent",
+    Verdict.DEGRADED: "agents begin further apart than they should, and the result says so",
+    Verdict.PARTIAL: "an agent is lost, and the others go on",
+    Verdict.FAILED: "a workload is given up because too many agents are lost",
+    Verdict.ABORTED: "a workload is stopped before its end",
+}
+
+
+def teach(registry: Registry, judge: FleetJudge) -> None:
+    """Whoever has this registry can drive a fleet."""
+
+    async def drive_here(workload: WorkloadSpec, *, ctx: Context) -> WorkloadResult:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, Loop)
+        driving = Controlling(loop.owner, judge).drive(workload, ctx)
+        result: WorkloadResult = await loop.create_task(driving)  # which the loop ends with its process
+        return result
+
+    registry.task(name=TASK, executor="async")(drive_here)
+
+
+class Controlling:
+    """One drive in one process, with the judge reading along."""
+
+    def __init__(self, process: Process, judge: FleetJudge) -> None:
+        self._process = process
+        self._judge = judge
+        self._watcher = process.stage.watcher
+
+    async def drive(self, workload: WorkloadSpec, ctx: Context) -> WorkloadResult:
+        """Drive it as a job does, and have it judged."""
+        tour = Tour(
+            self._process,
+            ctx.job_id,
+            _names(workload, ctx),
+            begun_s=self._process.stage.schedule.now,
+            within_s=longest_s(workload),
+        )
+        driving = prepared(workload, ctx, Watcher(), self._line, self._reference())
+        self._judge.drive_begins(tour)
+        try:
+            result = await driven(driving, ctx)
+        except InterlockError as refusal:
+            skewed = isinstance(refusal, SkewTooLarge)
+            self._watcher.saw("clocks are not known well enough" if skewed else "too few agents are there")
+            self._judge.drive_ends(tour)
+            self._judge.refused(tour, refusal.sentence)
+            raise
+        self._judge.drive_ends(tour)
+        self._tell(tour, result)
+        return worth(result, ctx)
+
+    def _tell(self, tour: Tour, result: WorkloadResult) -> None:
+        self._watcher.saw(SIGHTS[result.verdict])
+        counts = [
+            Counted(
+                one.workload_id,
+                one.status == "COMPLETED",
+                one.operations,
+                one.latencies.count,
+                left_out=one.left_out,
+            )
+            for one in result.agents
+        ]
+        self._judge.result(tour, counts, result.operations, result.latencies.count)
+        if result.start_bound_ms is not None:
+            self._judge.began_together(tour, result.start_bound_ms / 1e3)
+
+    def _line(self, agent: str, reference: ReferenceClock) -> AgentConnection:
+        channel = WireChannel(self._process, place_of(agent), self._judge.troubles)
+        return AgentConnection(agent, reference, channel=cast(aio.Channel, channel))
+
+    def _reference(self) -> ReferenceClock:
+        return ReferenceClock(
+            wall_ns=lambda: round(self._process.local().timestamp() * 1e9),
+            monotonic_ns=lambda: round(self._process.loop.time() * 1e9),
+        )
+
+
+def longest_s(spec: WorkloadSpec) -> float:
+    """How long a drive may take, step by step, when every answer comes as late as it may."""
+    offset_s = EXCHANGES * ANSWER_S
+    prepare_s = spec.ready_within_s + offset_s
+    begin_s = offset_s + ANSWER_S
+    follow_s = spec.lead_s + spec.duration_s + SLACK_S
+    return prepare_s + spec.ready_within_s + begin_s + follow_s + ANSWER_S + STOP_S + LAST_WORDS_S
+
+
+def place_of(agent: str) -> str:
+    """Where an agent lives, by its address."""
+    return agent.partition(":")[0]
+
+
+def _names(workload: WorkloadSpec, ctx: Context) -> Mapping[str, str]:
+    name = partial(workload_id_of, ctx.job_id, ctx.fence)
+    return {place_of(agent): name(number) for number, agent in enumerate(workload.agents)}
+
+
+class LoadTest(msgspec.Struct, frozen=True):
+    """A workload that somebody will want, and when; drawn before anything happens."""
+
+    at_s: float
+    number: int
+    kind: WorkloadKind
+    spec: WorkloadSpec
+
+
+def load_tests(world: World, seed: int, until_s: float) -> Iterator[LoadTest]:
+    """Every workload that people will want, in the order of time."""
+    drawn = random.Random(f"{seed}/testers")
+    weights = [kind.weight for kind in world.workloads]
+    per_s, number, at = world.arrivals.workloads_per_h / HOUR_S, 0, 0.0
+    while per_s and world.workloads:
+        at += drawn.expovariate(per_s)
+        if at >= until_s:
+            return
+        number += 1
+        (kind,) = drawn.choices(world.workloads, weights)
+        yield LoadTest(at, number, kind, _spec(world, kind, number, drawn))
+
+
+def _spec(world: World, kind: WorkloadKind, number: int, drawn: random.Random) -> WorkloadSpec:
+    places = drawn.sample(world.fleet, drawn.randint(*kind.agents))
+    return WorkloadSpec(
+        kind=DrawnLoad.kind,
+        name=f"load {number}",
+        spec={"ends": {place: drawn.choice(kind.ends) for place in places}},
+        agents=tuple(f"{place}:{PORT}" for place in places),
+        duration_s=round(drawn.uniform(*kind.seconds), 1),
+        lead_s=round(drawn.uniform(*kind.lead_s), 1),
+        skew_limit_s=kind.skew_limit_s,
+        policy=Policy(kind.policy),
+    )
+
+
+class TesterCast:
+    """Everybody who puts load on the fleet."""
+
+    def __init__(self, store: SharedStore, judge: Judge, until_s: float) -> None:
+        self._store = store
+        self._judge = judge
+        self._until_s = until_s
+
+    async def live(self, process: Process) -> None:
+        """Have one workload after the other driven, and stop some."""
+        stage = process.stage
+        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
+        errands = Errands(process)
+        for test in load_tests(stage.world, stage.seed, self._until_s):
+            await asyncio.sleep(test.at_s - stage.schedule.now)
+            errands.begin(self._drive(process, runtime, test))
+        await asyncio.Event().wait()
+
+    async def _drive(self, process: Process, runtime: Runtime, test: LoadTest) -> None:
+        drawn, jobs = random.Random(f"{process.stage.seed}/load/{test.number}"), runtime.jobs
+        spec = drive_workload.options(queue="default").spec(test.spec)
+        asked = f"load{test.number}"
+        job_id = await surely(process, lambda: jobs.submit(spec, actor="testers", request_id=asked))
+        if job_id is None or drawn.random() >= test.kind.cancels:
+            return
+        await asyncio.sleep(drawn.random() * 1.2 * (test.spec.lead_s + test.spec.duration_s))
+        self._judge.asked.add(job_id)
+        try:
+            await surely(process, lambda: jobs.cancel(job_id, actor="testers", request_id=f"{asked}.stop"))
+        except InterlockError:
+            return  # it has ended
+
+
+TESTERS = "testers"
+
+
+def fleet_of(
+    stage: Stage, store: SharedStore, judge: Judge, registry: Registry, faults: Faults, until_s: float
+) -> Iterator[tuple[str, Cast]]:
+    """Who is there besides, and where; workers with this registry can drive."""
+    fleet = judge.fleet
+    fleet.call_in, fleet.skew = stage.schedule.call_in, faults.skew
+    fleet.kill_s = stage.world.durations.abort_kill_s + KILLED_S
+    teach(registry, fleet)
+    agents = {name: AgentCast(fleet, stage.seed) for name in stage.world.fleet}
+    set_clocks(stage, faults, agents, fleet, until_s - faults.quiet_at_end_s)
+    yield from agents.items()
+    yield TESTERS, TesterCast(store, judge, until_s)

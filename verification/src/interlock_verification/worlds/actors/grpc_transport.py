@@ -1,0 +1,472 @@
+"""gRPC calls and streams between processes, carried by the network of the world."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, NoReturn, Protocol
+
+import grpc
+import msgspec
+from grpc import aio
+
+from interlock.errors import StoreUnavailable
+from interlock_verification.worlds import faults
+from interlock_verification.worlds.faults import Fate
+from interlock_verification.worlds.judge_fleet import Troubles
+from interlock_verification.worlds.network import Call, Done, Process
+
+REPEATED = ("StartWorkload", "AbortWorkload")
+"""What a proxy may send a second time: whoever asks for a status twice learns nothing by it."""
+
+
+PROMPT_S = 0.1
+"""What takes longer has met some trouble."""
+
+
+class Ears(Protocol):
+    """Whoever listens at a server; nothing is decided by it."""
+
+    def hears(self, method: str, request: Any) -> None:
+        """A request has arrived, and is about to be answered."""
+        ...
+
+    def says(self, method: str, request: Any, message: Any) -> None:
+        """An answer, or one of many, is about to go."""
+        ...
+
+    def refuses(self, method: str, request: Any) -> None:
+        """The request is refused."""
+        ...
+
+    def alone(self, request: Any) -> None:
+        """Nobody listens any more to what is answered."""
+        ...
+
+
+class RefusedCall(Exception):
+    """A service has ended a call with a status that is not OK."""
+
+    def __init__(self, error: aio.AioRpcError) -> None:
+        super().__init__(error.details())
+        self.error = error
+
+
+class Context:
+    """What a service of a world can do with a call: refuse it."""
+
+    async def abort(
+        self,
+        code: grpc.StatusCode,
+        details: str = "",
+        trailing_metadata: Sequence[tuple[str, str | bytes]] = (),
+    ) -> NoReturn:
+        """End the call."""
+        raise RefusedCall(rpc_error(code, details, trailing_metadata))
+
+
+class WireServer:
+    """The server of one process: its methods, and how one call is answered."""
+
+    def __init__(self, process: Process, ears: Ears) -> None:
+        self.process = process
+        self.ears = ears
+        self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """The same methods, for servers that look them up otherwise."""
+
+    def add_registered_method_handlers(
+        self, service: str, methods: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
+    ) -> None:
+        """What it offers, by the path of each."""
+        self._methods |= {f"/{service}/{name}": method for name, method in methods.items()}
+
+    def method(self, path: str) -> Any:
+        """How a call of that path is answered."""
+        return self._methods[path]
+
+    def answer(self, path: str, payload: bytes, done: Done) -> None:
+        """Answer one call, in the process of the server."""
+        self.process.loop.create_task(self._answer(path, payload, done), name=path)
+
+    async def _answer(self, path: str, payload: bytes, done: Done) -> None:
+        method, name = self.method(path), named(path)
+        request = method.request_deserializer(payload)
+        self.ears.hears(name, request)
+        try:
+            answer = await method.unary_unary(request, Context())
+        except RefusedCall as refused:
+            self.ears.refuses(name, request)
+            done(None, refused.error)
+        except Exception as crash:  # noqa: BLE001 - whatever it is, it is what is looked for
+            self.crashed(name, crash)
+        else:
+            self.ears.says(name, request, answer)
+            done(method.response_serializer(answer), None)
+
+    def crashed(self, name: str, crash: Exception) -> None:
+        """Nothing that a service does may end like this, unless its process does."""
+        if self.process.alive:
+            words = f"{self.process.loop.name} {name}: {crash!r}"
+            self.process.stage.watcher.broke("no request crashes", words)
+
+
+def server_at(process: Process | None) -> WireServer | None:
+    """The server of a process that lives and is ready to be asked."""
+    if process is None or not process.alive or process.role is None:
+        return None
+    found: WireServer = process.role.server
+    return found
+
+
+class Asking:
+    """Calls with one answer, from a process to a server."""
+
+    def __init__(self, caller: Process, to: str, troubles: Troubles) -> None:
+        self._caller = caller
+        self._to = to
+        self._troubles = troubles
+
+    def method(
+        self, path: str, write: Callable[[Any], bytes], read: Callable[[bytes], Any]
+    ) -> Callable[..., Any]:
+        """What a stub calls."""
+
+        async def ask(request: Any, *, timeout: float, metadata: object = ()) -> Any:  # noqa: ARG001
+            return read(await self._asked(path, write(request), timeout))
+
+        return ask
+
+    async def _asked(self, path: str, payload: bytes, within_s: float) -> bytes:
+        def arrive(done: Done) -> None:
+            server = server_at(self._caller.stage.places[self._to].process)
+            if server is None:
+                done(None, rpc_error(grpc.StatusCode.UNAVAILABLE, "connection refused"))
+            else:
+                server.answer(path, payload, done)
+
+        schedule, repeats = self._caller.stage.schedule, named(path) in REPEATED
+        sent_at = schedule.now
+        try:
+            call = Call(self._caller, self._to, arrive, within_s, repeats=repeats, resends=True)
+            answer: bytes = await call.answer()
+        except StoreUnavailable as silence:
+            raise rpc_error(grpc.StatusCode.UNAVAILABLE, silence.sentence) from None
+        finally:
+            if schedule.now > sent_at + PROMPT_S:
+                self._troubles.note(self._caller.name, self._to, schedule.now)
+        return answer
+
+
+def named(path: str) -> str:
+    """The method of a path."""
+    return path.rpartition("/")[2]
+
+
+def rpc_error(
+    code: grpc.StatusCode, details: str, trailing: Sequence[tuple[str, str | bytes]] = ()
+) -> aio.AioRpcError:
+    """How a call ends that does not end well."""
+    return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*trailing), details)
+
+
+async def until(event: asyncio.Event) -> None:
+    """Until it is set, and then from the beginning."""
+    await event.wait()
+    event.clear()
+
+
+PING_S = 5.0
+"""How often a side that hears nothing asks whether the other is there, and how long it waits for that."""
+WITHOUT_A_WORD = 0.3
+"""How often whoever dies does so without a word: the power is gone, not only the process."""
+
+
+class End(msgspec.Struct, frozen=True):
+    """The last of a stream; with an error where it did not end well."""
+
+    error: aio.AioRpcError | None = None
+
+
+class Side:
+    """One of the two, as the other sees it."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.gone = False
+        """It does not take part any more."""
+        self.missed = 0
+        """How many of its pings were not answered."""
+
+    @property
+    def answers(self) -> bool:
+        """Whether it would answer a ping that has arrived."""
+        return self.process.alive and not self.process.frozen
+
+
+class WireChannel:
+    """The channel of a controller to one agent: what a stub is made of."""
+
+    def __init__(self, process: Process, to: str, troubles: Troubles) -> None:
+        self._process = process
+        self._to = to
+        self._troubles = troubles
+        self._asking = Asking(process, to, troubles)
+        self._streams: list[Stream] = []
+
+    def unary_unary(
+        self,
+        path: str,
+        request_serializer: Callable[[Any], bytes],
+        response_deserializer: Callable[[bytes], Any],
+        **_: object,
+    ) -> Callable[..., Any]:
+        """A method with one answer."""
+        return self._asking.method(path, request_serializer, response_deserializer)
+
+    def unary_stream(
+        self,
+        path: str,
+        request_serializer: Callable[[Any], bytes],
+        response_deserializer: Callable[[bytes], Any],
+        **_: object,
+    ) -> Callable[..., Stream]:
+        """A method with many."""
+
+        def begin(request: Any, *, metadata: object = ()) -> Stream:  # noqa: ARG001
+            stream = Stream(self._process, self._to, self._troubles, response_deserializer)
+            stream.open(path, request_serializer(request))
+            self._streams.append(stream)
+            return stream
+
+        return begin
+
+    async def close(self, grace: float | None = None) -> None:  # noqa: ARG002
+        """Whatever is open on it ends."""
+        for stream in self._streams:
+            stream.cancel()
+
+
+class Stream:
+    """One call with many answers, from both sides."""
+
+    def __init__(self, client: Process, to: str, troubles: Troubles, read: Callable[[bytes], Any]) -> None:
+        self._stage = client.stage
+        self._to = to
+        self._troubles = troubles
+        self._read = read
+        self._client = Side(client)
+        self._server: Side | None = None
+        self._serving: Serving | None = None
+        self._under_way: deque[bytes | End] = deque()
+        self._stuck = 0
+        """How many of them should have arrived by now."""
+        self._due = 0.0
+        self._snapped = False
+        self._inbox: deque[bytes | End] = deque()
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        client.at_end.append(self._client_dies)
+
+    def open(self, path: str, payload: bytes) -> None:
+        """Send the request on its way."""
+        schedule, fate = self._stage.schedule, self._fate(self._client.process.name, self._to, repeats=True)
+        what = fate.what if fate is not None else ""
+        if fate is not None and what == faults.REQUEST_LOST:
+            schedule.call_in(fate.seconds, self._break_client, "The connection broke.")
+            return
+        late_s = fate.seconds if fate is not None and what == faults.LATE else self._stage.trip_s()
+        schedule.call_in(late_s, self._arrive, path, payload)
+        if fate is not None and what == faults.TWICE:
+            schedule.call_in(fate.seconds, self._arrive_again, path, payload)
+
+    # The client's side
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> Any:
+        """The next message, as soon as there is one."""
+        while not self._inbox:
+            await until(self._news)
+        message = self._inbox[0]
+        if not isinstance(message, End):
+            self._inbox.popleft()
+            return self._read(message)
+        if message.error is not None:
+            raise message.error
+        raise StopAsyncIteration
+
+    def cancel(self) -> None:
+        """It is not wanted any more; the server hears of it, if it can be reached."""
+        if not self._client.gone:
+            self._client_goes()
+            if self._up:
+                self._stage.schedule.call_in(self._stage.trip_s(), self._break_server)
+
+    def _client_dies(self) -> None:
+        if not self._client.gone:
+            self._client_goes()
+            if self._up and self._stage.random.random() >= WITHOUT_A_WORD:
+                self._stage.schedule.call_in(self._stage.trip_s(), self._break_server)
+
+    def _client_goes(self) -> None:
+        self._client.gone = True
+        if self._serving is not None and (self._server is None or not self._server.gone):
+            self._serving.alone()
+
+    def _break_client(self, words: str) -> None:
+        if not self._client.gone:
+            self._client_goes()
+            self._inbox.append(End(rpc_error(grpc.StatusCode.UNAVAILABLE, words)))
+            self._news.set()
+
+    # How it gets there
+
+    @property
+    def _up(self) -> bool:
+        return self._stage.reachable(self._client.process.name, self._to)
+
+    def _fate(self, sender: str, to: str, *, repeats: bool = False) -> Fate | None:
+        fate = faults.resent(self._stage.fates.of_call(sender, to, self._stage.schedule.now, repeats=repeats))
+        if fate is not None:
+            self._trouble()
+        return fate
+
+    def _trouble(self) -> None:
+        self._troubles.note(self._client.process.name, self._to, self._stage.schedule.now)
+
+    def _arrive(self, path: str, payload: bytes) -> None:
+        server = server_at(self._stage.places[self._to].process)
+        if not self._up or server is None:
+            self._stage.schedule.call_in(PING_S / 2, self._break_client, f"{self._to} cannot be reached.")
+            return
+        self._server = Side(server.process)
+        server.process.at_end.append(self._server_dies)
+        self._serving = Serving(server, path, payload, self._write)
+        if self._client.gone:
+            self._serving.alone()
+        self._stage.schedule.call_in(PING_S * self._stage.random.random(), self._look)
+
+    def _arrive_again(self, path: str, payload: bytes) -> None:
+        """A proxy asks once more, in the name of nobody."""
+        server = server_at(self._stage.places[self._to].process)
+        if self._up and server is not None:
+            again = Serving(server, path, payload, _nobody)
+            self._stage.schedule.call_in(self._stage.trip_s(), again.cut)
+
+    # The server's side
+
+    async def _write(self, message: bytes | End) -> None:
+        """Put a message on its way; waits while nothing can be sent."""
+        while not self._up and not self._client.gone:
+            await until(self._room)
+        assert self._server is not None
+        fate = self._fate(self._to, self._client.process.name)
+        if fate is not None and fate.what in (faults.REQUEST_LOST, faults.REPLY_LOST):
+            self._snap()
+            return
+        late_s = fate.seconds if fate is not None else self._stage.trip_s()
+        self._due = max(self._due, self._stage.schedule.now + late_s)
+        self._under_way.append(message)
+        self._server.gone = self._server.gone or isinstance(message, End)
+        self._stage.schedule.call_at(self._due, self._deliver)
+
+    def _snap(self) -> None:
+        """The connection is lost, with all that is under way; each side finds out in its own time."""
+        self._snapped = True
+        schedule, drawn = self._stage.schedule, self._stage.random
+        self._stage.watcher.saw("a stream breaks")
+        schedule.call_in(2 * PING_S * drawn.random(), self._break_client, "The stream broke.")
+        schedule.call_in(2 * PING_S * drawn.random(), self._break_server)
+
+    def _deliver(self) -> None:
+        if not self._up:
+            self._stuck += 1
+            self._trouble()
+        elif self._under_way and not self._client.gone and not self._snapped:
+            message = self._under_way.popleft()
+            if isinstance(message, End):
+                self._client.gone = True
+            self._inbox.append(message)
+            self._news.set()
+
+    def _server_dies(self) -> None:
+        assert self._server is not None
+        if not self._server.gone:
+            self._server.gone = True
+            if self._up and self._stage.random.random() >= WITHOUT_A_WORD:
+                self._stage.schedule.call_in(self._stage.trip_s(), self._break_client, "Connection reset.")
+
+    def _break_server(self) -> None:
+        if self._server is not None and self._serving is not None and not self._server.gone:
+            self._server.gone = True
+            self._serving.cut()
+
+    # Pings
+
+    def _look(self) -> None:
+        """What is found out every few seconds: who is gone, who does not answer, what can go on."""
+        server, client = self._server, self._client
+        assert server is not None
+        if self._up:
+            stuck, self._stuck = self._stuck, 0
+            for _ in range(stuck):
+                self._deliver()
+            self._room.set()
+        for side, end in ((client, self._break_server), (server, self._hang_up)):
+            heard = self._up and side.answers
+            side.missed = 0 if heard else side.missed + 1
+            unread = side is server and self._under_way
+            if side.missed > 1 or (heard and side.gone and not unread):
+                end()
+        if not (server.gone and client.gone):
+            self._stage.schedule.call_in(PING_S, self._look)
+
+    def _hang_up(self) -> None:
+        self._break_client(f"{self._to} does not answer its pings.")
+
+
+class Serving:
+    """A call with many answers as it is carried out in the process of its server."""
+
+    def __init__(
+        self, server: WireServer, path: str, payload: bytes, write: Callable[[bytes | End], Any]
+    ) -> None:
+        self._server = server
+        self._write = write
+        self._method = server.method(path)
+        self._name = named(path)
+        self._request = self._method.request_deserializer(payload)
+        self._task = server.process.loop.create_task(self._serve(), name=path)
+
+    def alone(self) -> None:
+        """Nobody listens any more."""
+        self._server.ears.alone(self._request)
+
+    def cut(self) -> None:
+        """The call is broken, which cancels whoever carries it out, as gRPC does."""
+        self._task.cancel()
+
+    async def _serve(self) -> None:
+        method, ears, request = self._method, self._server.ears, self._request
+        ears.hears(self._name, request)
+        try:
+            async with aclosing(method.unary_stream(request, Context())) as messages:
+                async for message in messages:
+                    ears.says(self._name, request, message)
+                    await self._write(method.response_serializer(message))
+        except RefusedCall as refused:
+            ears.refuses(self._name, request)
+            await self._write(End(refused.error))
+        except Exception as crash:  # noqa: BLE001 - whatever it is, it is what is looked for
+            self._server.crashed(self._name, crash)
+        else:
+            await self._write(End())
+
+
+async def _nobody(_message: bytes | End) -> None:
+    """Where that goes which is answered to nobody."""

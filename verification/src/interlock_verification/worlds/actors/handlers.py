@@ -1,0 +1,206 @@
+"""The task handlers of a world: they wait, save, fail, have children, ignore cancellation, and take steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from interlock.wire.jobs import IfFails, JobSpec
+from interlock.worker.context import Context
+from interlock.worker.simulations import SimulationContext, simulation
+from interlock.worker.tasks import Registry
+from interlock_verification.worlds.judge import BRANCH, Judge
+from interlock_verification.worlds.judge_simulations import State
+from interlock_verification.worlds.network import Process, Watcher
+from interlock_verification.worlds.scheduler import Loop
+from interlock_verification.worlds.worlds import SimulationKind
+
+AT_ONCE = "a worker runs no more handlers at once than it has slots for"
+ALONE = "who has lost a lease has stopped before another begins, unless it was frozen"
+DEAF_S = 120.0
+_BELOW = 10**10
+"""Children are numbered from here on: sixteen numbers for those of each parent."""
+
+
+class FlakyError(Exception):
+    """Raised by a handler that will do better the next time."""
+
+
+class Bench:
+    """The handlers, and who is at which of them."""
+
+    def __init__(
+        self, watcher: Watcher, judge: Judge, slots: int, simulations: Sequence[SimulationKind] = ()
+    ) -> None:
+        self._watcher = watcher
+        self._judge = judge
+        self._slots = slots
+        self._busy: Counter[str] = Counter()
+        self._at: dict[tuple[str, int], list[tuple[Process, str, float]]] = {}
+        """Who is at which shard of which job: the process, the attempt, and since when."""
+        self.registry = Registry()
+        self.registry.task(name="work")(self._work_of())
+        self.registry.task(name=BRANCH)(self._branch_of())
+        for kind in simulations:
+            model = self._model_of()
+            simulation(name=kind.name, save_every_s=kind.save_every_s, registry=self.registry)(model)
+
+    def _work_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
+        bench = self
+
+        async def work(number: int, seconds: float, ends: list[str], ctx: Context) -> int:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, Loop)
+            end = ends[(ctx.attempt - 1) % len(ends)]
+            if end == "deaf":  # it may be left behind, and then its slot is for others
+                await _deaf()
+                return number
+            bench.enter(loop.owner, ctx)
+            try:
+                await bench.do(seconds, end, ctx)
+            finally:
+                bench.leave(loop.owner, ctx)
+            return number
+
+        return work
+
+    def _branch_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
+        bench = self
+
+        async def branch(
+            number: int,
+            seconds: float,
+            ends: list[str],
+            breadth: int,
+            levels: int,
+            if_fails: str,
+            ctx: Context,
+        ) -> int:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, Loop)
+            bench.enter(loop.owner, ctx)
+            try:
+                await bench.have_done(number, seconds, ends, (breadth, levels, if_fails), ctx)
+            finally:
+                bench.leave(loop.owner, ctx)
+            return number
+
+        return branch
+
+    async def have_done(
+        self,
+        number: int,
+        seconds: float,
+        ends: list[str],
+        shape: tuple[int, int, str],
+        ctx: Context,
+    ) -> None:
+        """Submit children, work beside them, and wait for them; some of that again after each wait."""
+        breadth = shape[0]
+        first = [_child(number, each, seconds, ends, shape) for each in range(breadth - 1)]
+        submitted = await ctx.submit_many(first, child_name="first")
+        await asyncio.sleep(seconds / 4)
+        last = _child(number, breadth - 1, seconds, ends, shape)
+        submitted += await ctx.submit_many([last], child_name="last")
+        children = await ctx.wait_children()
+        self._judge.trees.found(ctx.job_id, submitted, {child.id: child.ended for child in children})
+
+    def _model_of(self) -> Callable[..., AsyncIterator[State]]:
+        bench = self
+
+        async def model(
+            sim: SimulationContext, number: int, steps: int, seconds: float, fails_at: int
+        ) -> AsyncIterator[State]:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, Loop)
+            bench.enter(loop.owner, sim.context)
+            try:
+                restored = sim.restored(type=State)
+                bench._judge.simulations.goes_on(sim.run_id, sim.step, restored, number)
+                state = restored or State.first(number)
+                for step in sim.steps(steps):
+                    await asyncio.sleep(seconds)
+                    if step == fails_at:
+                        raise ValueError("this step cannot be taken")
+                    state = state.after()
+                    yield state
+            finally:
+                bench.leave(loop.owner, sim.context)
+
+        return model
+
+    def enter(self, process: Process, ctx: Context) -> None:
+        """A handler begins."""
+        name = process.loop.name
+        self._busy[name] += 1
+        if self._busy[name] > self._slots:
+            self._watcher.broke(AT_ONCE, f"{name} runs {self._busy[name]} of {self._slots}", ctx.job_id)
+        others = self._at.setdefault((ctx.job_id, ctx.shard), [])
+        for other, attempt, since in others:
+            honest = other.alive and not other.was_held_up_since(since)
+            if honest and self._judge.was_lost(ctx.job_id, attempt):
+                words = f"{name} begins {ctx.shard}.{ctx.attempt} while {other.loop.name} is at {attempt}"
+                self._watcher.broke(ALONE, words, ctx.job_id)
+        others.append((process, f"{ctx.shard}.{ctx.attempt}", process.stage.schedule.now))
+
+    def leave(self, process: Process, ctx: Context) -> None:
+        """A handler has ended."""
+        name, mine = process.loop.name, f"{ctx.shard}.{ctx.attempt}"
+        self._busy[name] -= 1
+        if not self._busy[name]:
+            del self._busy[name]
+        others = [one for one in self._at.pop((ctx.job_id, ctx.shard), []) if one[:2] != (process, mine)]
+        if others:
+            self._at[ctx.job_id, ctx.shard] = others
+
+    async def do(self, seconds: float, end: str, ctx: Context) -> None:
+        """Work a while, say how far it is, and end as the job wants."""
+        done = ctx.restored(float) or 0.0
+        if seconds > 30.0:
+            half = max(0.0, seconds / 2 - done)
+            await asyncio.sleep(half)
+            ctx.progress(done + half, seconds)
+            ctx.checkpoint(done + half)
+            done += half
+        await asyncio.sleep(max(0.0, seconds - done))
+        match end:
+            case "user":
+                raise ValueError("what was asked for cannot be done")
+            case "infra":
+                raise ConnectionError("connection reset by peer")
+            case "flaky":
+                raise FlakyError("not this time")
+            case "hang":
+                await ctx.wait_cancelled()
+            case _:
+                ctx.log("done")
+
+
+async def _deaf() -> None:
+    """Go on for a while, whatever one is told."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + DEAF_S
+    while loop.time() < until:
+        try:
+            await asyncio.sleep(until - loop.time())
+        except asyncio.CancelledError:
+            continue
+
+
+def _child(number: int, place: int, seconds: float, ends: list[str], shape: tuple[int, int, str]) -> JobSpec:
+    """A child of the job of that number: one that has children itself, or a leaf."""
+    breadth, levels, if_fails = shape
+    below = (0 if number > _BELOW else _BELOW) + 16 * number + place
+    turned = ends[place % len(ends) :] + ends[: place % len(ends)]
+    arguments: dict[str, Any] = {"number": below, "seconds": seconds / 2, "ends": turned}
+    if levels > 1:
+        arguments |= {"breadth": breadth, "levels": levels - 1, "if_fails": if_fails}
+    return JobSpec(
+        task=BRANCH if levels > 1 else "work",
+        input=msgspec.Raw(msgspec.json.encode(arguments)),
+        if_fails=cast(IfFails, if_fails),
+    )

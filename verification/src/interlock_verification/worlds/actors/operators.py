@@ -1,0 +1,95 @@
+"""Operators: they hold, resume, drain and terminate the workers of a world, at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from interlock.errors import InterlockError
+from interlock.lifecycles import worker
+from interlock.lifecycles.worker import WORKER, WorkerState
+from interlock.store.records import Query
+from interlock.systems.runtime import Runtime
+from interlock.wire.workers import WorkerView
+from interlock_verification.worlds.actors.clients import Errands, surely
+from interlock_verification.worlds.network import Process
+from interlock_verification.worlds.storage import SharedStore, StoreLink
+from interlock_verification.worlds.worlds import HOUR_S
+
+HOLDS_S = (5.0, 900.0)
+"""How long a worker is held."""
+LOOK_EVERY_S = 120.0
+
+
+class OperatorCast:
+    """Somebody with the buttons."""
+
+    def __init__(self, store: SharedStore, until_s: float) -> None:
+        self._store = store
+        self._until_s = until_s
+
+    async def live(self, process: Process) -> None:
+        """Order this and that; in the end everybody who is held goes on."""
+        stage = process.stage
+        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
+        desk = Desk(process, runtime)
+        drawn = random.Random(f"{stage.seed}/operators")
+        errands, number = Errands(process), 0
+        while True:
+            await asyncio.sleep(drawn.expovariate(stage.world.arrivals.orders_per_h / HOUR_S))
+            if stage.schedule.now >= self._until_s:
+                break
+            number += 1
+            errands.begin(desk.order(f"order{number}", random.Random(f"{stage.seed}/order/{number}")))
+        while True:
+            await desk.resume_all()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+class Desk:
+    """Where orders are given."""
+
+    def __init__(self, process: Process, runtime: Runtime) -> None:
+        self._process = process
+        self._workers = runtime.workers
+        self._saw = process.stage.watcher.saw
+        self._resumed = 0
+
+    async def order(self, name: str, drawn: random.Random) -> None:
+        """One order to one worker."""
+        found = await self._found(*worker.LIVING)
+        if not found:
+            return
+        whom = drawn.choice(found).id
+        (what,) = drawn.choices(("pause", "pause and give back", "drain", "terminate"), (4, 2, 2, 2))
+        if what == "drain":
+            await self._surely(what, lambda: self._workers.drain(whom, request_id=name))
+        elif what == "terminate":
+            await self._surely(what, lambda: self._workers.terminate(whom, request_id=name))
+        else:
+            give_back = what != "pause"
+            await self._surely(what, lambda: self._workers.pause(whom, request_id=name, give_back=give_back))
+            await asyncio.sleep(drawn.uniform(*HOLDS_S))
+            await self._surely("resume", lambda: self._workers.resume(whom, request_id=f"{name}.resume"))
+
+    async def resume_all(self) -> None:
+        """Nobody stays held."""
+        for each in await self._found(worker.PAUSED):
+            self._resumed += 1
+            resume = partial(self._workers.resume, each.id, request_id=f"resume{self._resumed}")
+            await self._surely("resume", resume)
+
+    async def _found(self, *states: WorkerState) -> list[WorkerView]:
+        query = Query(kind=WORKER.name, states=states, limit=100)
+        answer = await surely(self._process, lambda: self._workers.find(query))
+        return answer[0] if answer is not None else []
+
+    async def _surely(self, what: str, ask: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            if await surely(self._process, ask) is not None:
+                self._saw(f"the supervisor orders: {what}")
+        except InterlockError:
+            return  # it has ended, or is where it should be already

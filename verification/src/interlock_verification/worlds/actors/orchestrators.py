@@ -1,0 +1,100 @@
+"""A server: a runtime, the loops that look after the store, and the requests of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from interlock.engine.loops import Loop, run_loops
+from interlock.engine.retention import Retention
+from interlock.lifecycles.job import JOB
+from interlock.systems.orchestrator.grants import ClaimOver
+from interlock.systems.quarantine import QUARANTINED, STANDING
+from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
+from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock_verification.worlds.judge import Judge
+from interlock_verification.worlds.network import Process
+from interlock_verification.worlds.storage import SharedStore, StoreLink
+
+
+class Watched:
+    """An orchestrator's answers, with the judge reading along."""
+
+    def __init__(self, runtime: Runtime, judge: Judge) -> None:
+        self.runtime = runtime
+        self._judge = judge
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for a runner."""
+        store = self.runtime.store
+        assert isinstance(store, StoreLink)
+        looked_at = store.looked_at(STANDING.name, QUARANTINED)
+        try:
+            grants = await self.runtime.claim(request)
+        except ClaimOver:
+            grants = []  # as its HTTP route answers it
+        self._judge.workers.given(request, grants, looked_at)
+        for grant in grants:
+            self._judge.granted(grant)
+        return grants
+
+    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+        """What the messages do."""
+        answers = await self.runtime.orchestrator.hear(messages)
+        for message, answer in zip(messages, answers, strict=True):
+            self._judge.answered(message, answer)
+        return answers
+
+
+class Served(Watched):
+    """What a server offers to those who can reach it."""
+
+    def __init__(self, runtime: Runtime, judge: Judge, store: SharedStore) -> None:
+        super().__init__(runtime, judge)
+        self._store = store
+        self.wakes: dict[object, Callable[[], None]] = {}
+        """Who wants to know that there may be work."""
+
+    async def now(self) -> datetime:
+        """The store's time, or close to it."""
+        return await self.runtime.engine.clock.now()
+
+    def wake(self) -> None:
+        """Something was committed; whoever waits for work is told when there is some, as by a long poll."""
+        if not self._store.has_ready(JOB.name):
+            return
+        for wake in list(self.wakes.values()):
+            wake()
+
+
+class OrchestratorCast:
+    """A server, until it is killed."""
+
+    def __init__(self, store: SharedStore, judge: Judge) -> None:
+        self._store = store
+        self._judge = judge
+
+    async def live(self, process: Process) -> None:
+        """Open the store, serve, and look after it."""
+        world = process.stage.world
+        store = StoreLink(process, self._store)
+        runtime = Runtime(store, world.settings, process.host)
+        process.role = served = Served(runtime, self._judge, self._store)
+        store.subscribe(served.wake)
+        retention = Retention(default=timedelta(seconds=world.keeps_s))
+
+        async def retain() -> int:
+            return await runtime.retain(retention)
+
+        async def keep_runs() -> int:
+            return await runtime.runs.keep(patiently=False)
+
+        clock, sweep_s = runtime.engine.clock, world.durations.sweep_every_s
+        await run_loops(
+            (
+                Loop("deadlines", runtime.sweep, clock, every_s=sweep_s, full=SWEEP),
+                Loop("runs", keep_runs, clock, every_s=world.deliver_every_s),
+                Loop("messages", runtime.deliver, clock, every_s=world.deliver_every_s, full=DELIVERY),
+                Loop("retention", retain, clock, every_s=world.retain_every_s, full=SWEEP),
+            )
+        )

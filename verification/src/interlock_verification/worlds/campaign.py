@@ -1,0 +1,222 @@
+"""Many episodes: every world with every mix of faults, seed after seed, on several processors.
+
+A failing episode is shrunk to as few faults as it takes, by delta debugging.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import count
+from typing import TypeAlias
+
+import msgspec
+
+from interlock_verification.claims import SIGHTS
+from interlock_verification.worlds.episode import Chapter, Played, play
+from interlock_verification.worlds.faults import MIXES, faults_named
+from interlock_verification.worlds.worlds import HOUR_S, WORLDS, Faults, World, world_named
+
+
+def again(chapter: Chapter, *, tells: bool = False) -> Played:
+    """Play a chapter again."""
+    return play(
+        world_named(chapter.world),
+        faults_named(chapter.faults),
+        seed=chapter.seed,
+        hours=chapter.hours,
+        only=chapter.only,
+        settles=chapter.settles,
+        tells=tells,
+    )
+
+
+def shrunk(played: Played, *, within_s: float = 60.0) -> Played:
+    """The same failure with as few faults as are found in so many seconds of a processor, and its story."""
+    assert played.broken is not None
+    claim, until = played.broken.claim, time.process_time() + within_s
+    chapter = played.chapter
+    settles = played.broken.at_s >= chapter.hours * HOUR_S  # what breaks at the end has to be played to it
+    hours = chapter.hours if settles else _hours_up_to(played)
+
+    def with_only(names: Collection[str]) -> Chapter:
+        return msgspec.structs.replace(chapter, hours=hours, only=tuple(names), settles=settles)
+
+    def fails(names: Collection[str]) -> bool:
+        broken = again(with_only(names)).broken
+        return broken is not None and broken.claim == claim
+
+    names = fewest(played.happened, fails, lambda: time.process_time() > until)
+    return again(msgspec.structs.replace(with_only(names), settles=True), tells=True)
+
+
+def fewest(
+    names: Sequence[str], fails: Callable[[Sequence[str]], bool], enough: Callable[[], bool]
+) -> list[str]:
+    """As few of the names as still fail; what is found when it has been enough."""
+    kept, parts = list(names), 2
+    if fails([]):
+        return []
+    while len(kept) > 1 and not enough():
+        size = -(-len(kept) // parts)
+        slices = [kept[start : start + size] for start in range(0, len(kept), size)]
+        rests = [[name for name in kept if name not in set(part)] for part in slices]
+        smaller = next((part for part in (*slices, *rests) if part and not enough() and fails(part)), None)
+        if smaller is not None and len(smaller) < len(kept):
+            parts = 2 if smaller in slices else max(parts - 1, 2)
+            kept = smaller
+        elif parts >= len(kept):
+            break
+        else:
+            parts = min(2 * parts, len(kept))
+    return kept
+
+
+def _hours_up_to(played: Played) -> float:
+    """Until shortly behind the failure; the quiet end of a chapter must not begin before it."""
+    assert played.broken is not None
+    quiet_s = faults_named(played.chapter.faults).quiet_at_end_s
+    return min(played.chapter.hours, round((played.broken.at_s + quiet_s) / HOUR_S + 0.02, 2))
+
+
+LATE_REPORT = "a report that comes too late is refused"
+SIGHTS_OF_SYSTEMS = (
+    "a depth of a tree is full",
+    "a handler has waited for its children",
+    "a subtree is stopped",
+    "a simulation goes on elsewhere",
+    "simulation paused",
+    "simulation interrupted",
+    "simulation cancelled",
+    "a worker is let go of",
+    "a runner is quarantined",
+    "worker PAUSED",
+    "worker COMPLETED",
+    "worker TERMINATED in silence",
+)
+SIGHTS_OF_FLEETS = (
+    "a workload completes on every agent",
+    "agents begin together",
+    "an agent is lost, and the others go on",
+    "too few agents are there",
+    "clocks are not known well enough",
+    "a clock is set between being told the start and the start",
+    "a workload is stopped before its end",
+    "a workload that does not stop is killed",
+    "whoever could be reached has stopped when a drive ends",
+    "an agent is wanted by two, and one is refused",
+    "a controller dies while its agents run, and they stop",
+    "a stream breaks",
+    "a late word for an old workload",
+    "a workload that was there before is asked for again",
+)
+SIGHTS_OF_WORLDS = (*SIGHTS, LATE_REPORT, *SIGHTS_OF_SYSTEMS, *SIGHTS_OF_FLEETS)
+"""What has to be seen in a long season, so that no claim holds only because nothing happens."""
+LONG_H = 2_000.0
+"""From how many hours on a season is long, if it has every world and mix."""
+
+Progress: TypeAlias = Callable[[float], None]
+"""Told how many hours have been played."""
+
+
+class Season(msgspec.Struct, kw_only=True):
+    """What came of many chapters."""
+
+    chapters: int = 0
+    hours: float = 0.0
+    seconds: float = 0.0
+    """Of all processors together."""
+    faults: Counter[str] = msgspec.field(default_factory=Counter)
+    seen: Counter[str] = msgspec.field(default_factory=Counter)
+    submitted: int = 0
+    settled: int = 0
+    turns: int = 0
+    failures: list[Played] = msgspec.field(default_factory=list)
+    unseen: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every claim held, and whatever has to be seen was seen."""
+        return not self.failures and not self.unseen
+
+    def add(self, played: Played) -> None:
+        """One more chapter."""
+        self.chapters += 1
+        self.hours += played.chapter.hours
+        self.seconds += played.seconds
+        self.faults.update(played.faults)
+        self.seen.update(played.seen)
+        self.submitted += played.submitted
+        self.settled += played.settled
+        self.turns += played.turns
+        if not played.ok:
+            self.failures.append(played)
+
+
+def chapters_of(
+    hours: float, *, worlds: Sequence[World] = (), faults: Sequence[Faults] = (), seed: int = 1
+) -> Iterator[Chapter]:
+    """Chapters of so many hours in sum, of each world with each mix in turn, each with a seed of its own."""
+    pairs = _pairs(worlds, faults)
+    short = hours < sum(world.chapter_h for world, _ in pairs)
+    left, seeds = hours, count(seed)
+    while left > 0:
+        for world, mix in pairs:
+            length = min(world.scene_h if short else world.chapter_h, left)
+            if length <= 0:
+                return
+            left -= length
+            yield Chapter(world=world.name, faults=mix.name, seed=next(seeds), hours=round(length, 3))
+
+
+def chapters_with(
+    seed: int,
+    *,
+    worlds: Sequence[World] = (),
+    faults: Sequence[Faults] = (),
+    hours: float | None = None,
+    only: tuple[str, ...] | None = None,
+) -> list[Chapter]:
+    """One chapter with this seed of each world and mix."""
+    return [
+        Chapter(world=world.name, faults=mix.name, seed=seed, hours=hours or world.chapter_h, only=only)
+        for world, mix in _pairs(worlds, faults)
+    ]
+
+
+def play_all(chapters: Sequence[Chapter], *, processes: int = 1, progress: Progress | None = None) -> Season:
+    """Play them all; goes on after a failure, since others may say more."""
+    season = Season()
+    for one in _played(chapters, processes):
+        season.add(one)
+        if progress is not None:
+            progress(season.hours)
+    everything = {(chapter.world, chapter.faults) for chapter in chapters}
+    if season.hours >= LONG_H and len(everything) >= len(WORLDS) * (len(MIXES) - 1):
+        season.unseen = [sight for sight in SIGHTS_OF_WORLDS if not season.seen[sight]]
+    return season
+
+
+def _pairs(worlds: Sequence[World], faults: Sequence[Faults]) -> list[tuple[World, Faults]]:
+    """Each world with each mix; that nothing goes wrong has to be asked for."""
+    mixes = faults or [mix for mix in MIXES if mix.name != "none"]
+    return [(world, mix) for world in worlds or WORLDS for mix in mixes]
+
+
+def _played(chapters: Sequence[Chapter], processes: int) -> Iterator[Played]:
+    if processes <= 1 or len(chapters) == 1:
+        yield from map(again, chapters)
+        return
+    longest_first = sorted(chapters, key=lambda chapter: -chapter.hours)
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, _begin, maxtasksperchild=50) as pool:
+        yield from pool.imap_unordered(again, longest_first)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever has begun us ends us
+    gc.set_threshold(50_000, 20, 20)  # a world makes much that goes again by itself

@@ -1,0 +1,245 @@
+"""Mixes of faults, and which fault happens when: drawn from the seed, each with a name.
+
+A fault can be left out by its name, which is how a failing episode is shrunk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from interlock.errors import InvalidArguments
+from interlock.text import nearest
+from interlock_verification.worlds.worlds import HOUR_S, Faults, Span
+
+MIXES = (
+    Faults(name="none", doc="Nothing goes wrong.", calm=0.0, storm_lasts_h=0.0),
+    Faults(
+        name="network",
+        doc="Messages are lost, late, doubled and overtaken; hosts cannot reach each other.",
+        request_lost=0.05,
+        reply_lost=0.05,
+        late=0.1,
+        twice=0.15,
+        partitions=4.0,
+        skew=0.001,
+        calm=0.4,
+    ),
+    Faults(
+        name="deaths",
+        doc="Processes are killed, frozen past their leases, replaced by deploys, late with their timers.",
+        kills=6.0,
+        deploys=4.0,
+        freezes=4.0,
+        frozen_s=(5.0, 1_800.0),
+        lags=2.0,
+        skew=0.001,
+        calm=0.4,
+    ),
+    Faults(
+        name="store",
+        doc="The store is away, fails over, and its answers get lost: was it done, or not?",
+        request_lost=0.05,
+        reply_lost=0.1,
+        late=0.05,
+        late_s=(1.0, 30.0),
+        outages=3.0,
+        failovers=2.0,
+        calm=0.4,
+    ),
+    Faults(
+        name="lossy",
+        doc="The store fails over to a replica that has not heard the latest.",
+        request_lost=0.05,
+        reply_lost=0.1,
+        failovers=4.0,
+        lossy_s=20.0,
+        kills=1.0,
+        calm=0.4,
+    ),
+    Faults(
+        name="flapping",
+        doc="The store fails over again and again, to replicas that have not heard the latest seconds.",
+        request_lost=0.05,
+        reply_lost=0.1,
+        failovers=40.0,
+        lossy_s=5.0,
+        kills=1.0,
+        calm=0.4,
+    ),
+    Faults(
+        name="everything",
+        doc="All of it at once, but for lost writes.",
+        request_lost=0.05,
+        reply_lost=0.05,
+        late=0.05,
+        twice=0.1,
+        kills=3.0,
+        deploys=2.0,
+        freezes=2.0,
+        frozen_s=(5.0, 1_800.0),
+        partitions=2.0,
+        outages=1.0,
+        failovers=0.5,
+        lags=1.0,
+        skew=0.001,
+        calm=0.5,
+    ),
+)
+
+BY_NAME = {mix.name: mix for mix in MIXES}
+
+
+def faults_named(name: str) -> Faults:
+    """The mix of that name."""
+    if name in BY_NAME:
+        return BY_NAME[name]
+    guess = nearest(name, tuple(BY_NAME))
+    raise InvalidArguments(
+        f"There are no faults called {name}." + (f" Did you mean {guess}?" if guess else ""),
+        allowed=tuple(BY_NAME),
+        todo=f"Use one of: {', '.join(BY_NAME)}.",
+        facts={"faults": name},
+    )
+
+
+REQUEST_LOST, REPLY_LOST, LATE, TWICE = "request lost", "reply lost", "late", "twice"
+LOST_BELOW_S, FELT_ABOVE_S, RESENT = 0.25, 14.0, 0.05
+"""On a connection what is lost is sent again, within a part of the time after which others would give up; but
+whose loss is known so soon has lost its connection, and what is so late is as late as that."""
+_TIMED = ("kill", "deploy", "freeze", "partition", "outage", "failover", "lag")
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """What happens to one call."""
+
+    what: str
+    seconds: float
+
+
+def resent(fate: Fate | None) -> Fate | None:
+    """What becomes of it on a connection that sends again what is lost: most of it is a little late."""
+    if fate is None or fate.what is TWICE:
+        return fate
+    felt = fate.seconds > FELT_ABOVE_S if fate.what is LATE else fate.seconds < LOST_BELOW_S
+    return fate if felt else Fate(LATE, fate.seconds * RESENT)
+
+
+class Blow(msgspec.Struct, frozen=True):
+    """What happens at one time."""
+
+    name: str
+    at_s: float
+    what: str
+    who: str
+    whom: str
+    for_s: float
+    amount: float
+    """How late timers are, or how many seconds of writes are lost."""
+
+
+class Fates:
+    """Everything that goes wrong in one chapter; `only` are the faults that may happen, None for all."""
+
+    def __init__(self, seed: int, faults: Faults, only: Collection[str] | None = None) -> None:
+        self._seed = seed
+        self._faults = faults
+        self._only = None if only is None else frozenset(only)
+        self._streams: dict[str, random.Random] = {}
+        self._calls: Counter[str] = Counter()
+        self._chance = faults.request_lost + faults.reply_lost + faults.late + faults.twice
+        self.over = False
+        """From when on nothing goes wrong any more."""
+        self.counts: Counter[str] = Counter()
+        self.happened: list[str] = []
+
+    def of_call(self, caller: str, to: str, now: float, *, repeats: bool = False) -> Fate | None:
+        """What happens to the next call from one to another; None for nothing."""
+        faults = self._faults
+        if self.over or not self._chance:
+            return None
+        stream = f"{caller}-{to}"
+        drawn = self._streams.get(stream)
+        if drawn is None:
+            drawn = self._streams[stream] = random.Random(f"{self._seed}/{stream}")
+        self._calls[stream] += 1
+        luck, length = drawn.random(), drawn.random()
+        if luck >= self._chance or (not faults.stormy(now) and luck >= self._chance * faults.calm):
+            return None
+        share = luck if faults.stormy(now) else luck / faults.calm
+        fate = self._fate(share, length, repeats=repeats)
+        return fate if fate and self.happens(f"{stream}.{self._calls[stream]}", fate.what) else None
+
+    def _fate(self, share: float, length: float, *, repeats: bool) -> Fate | None:
+        faults = self._faults
+        ranges: tuple[tuple[str, float, Span], ...] = (
+            (REQUEST_LOST, faults.request_lost, (0.0, 5.0)),
+            (REPLY_LOST, faults.reply_lost, (0.0, 5.0)),
+            (LATE, faults.late, faults.late_s),
+            (TWICE, faults.twice, faults.twice_s),
+        )
+        for what, chance, (least, most) in ranges:
+            if share < chance:
+                return None if what is TWICE and not repeats else Fate(what, least + length * (most - least))
+            share -= chance
+        return None
+
+    def happens(self, name: str, what: str) -> bool:
+        """Whether this fault may happen; if so it is counted."""
+        if self._only is not None and name not in self._only:
+            return False
+        self.counts[what] += 1
+        self.happened.append(name)
+        return True
+
+    def blows(self, until_s: float, servers: Sequence[str], workers: Sequence[str]) -> list[Blow]:
+        """What happens to processes, the network and the store, in the order of time."""
+        faults, drawn = self._faults, random.Random(f"{self._seed}/blows")
+        rates = [
+            faults.kills,
+            faults.deploys,
+            faults.freezes,
+            faults.partitions,
+            faults.outages,
+            faults.failovers,
+            faults.lags,
+        ]
+        per_s = sum(rates) / HOUR_S
+        blows: list[Blow] = []
+        at = 0.0
+        while per_s:
+            at += drawn.expovariate(per_s)
+            if at >= until_s:
+                break
+            (what,) = drawn.choices(_TIMED, rates)
+            blow = self._blow(drawn, f"t{len(blows)}", at, what, servers, workers)
+            if drawn.random() < (1.0 if faults.stormy(at) else faults.calm):
+                blows.append(blow)
+        return blows
+
+    def _blow(
+        self,
+        drawn: random.Random,
+        name: str,
+        at: float,
+        what: str,
+        servers: Sequence[str],
+        workers: Sequence[str],
+    ) -> Blow:
+        faults = self._faults
+        spans: dict[str, Span] = {
+            "kill": faults.down_s,
+            "deploy": (0.0, 5.0),
+            "freeze": faults.frozen_s,
+            "partition": faults.apart_s,
+            "outage": faults.away_s,
+            "failover": (1.5, 10.0),
+            "lag": (10.0, 900.0),
+        }
+        who = drawn.choice([*workers] if what == "deploy" else [*servers, *workers])
+        whom = drawn.choice([*(name for name in servers if name != who), "store"])
+        amount = drawn.uniform(*faults.lag_s) if what == "lag" else drawn.random() * faults.lossy_s
+        return Blow(name, at, what, who, whom, drawn.uniform(*spans[what]), amount)

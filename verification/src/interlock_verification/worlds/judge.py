@@ -1,0 +1,536 @@
+"""Claims about the jobs of a world and their trees: of every record written, of every step and answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.outbox import MESSAGE, SENT, OutboxMessage
+from interlock.lifecycles import attempt, job, lease
+from interlock.lifecycles.attempt import ATTEMPT
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.lease import LEASE
+from interlock.lifecycles.worker import WORKER
+from interlock.lifecycles.workload import WORKLOAD
+from interlock.store.records import Key, Note, Record
+from interlock.systems.fleet.spec import TASK
+from interlock.systems.orchestrator.body import AttemptBody, given_of
+from interlock.systems.orchestrator.cancellation import CancelChildren
+from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.orchestrator.tokens import read_token
+from interlock.systems.orchestrator.tree_slots import CANCEL_CHILDREN
+from interlock.systems.quarantine import STANDING
+from interlock.wire.runner import (
+    Ack,
+    Answer,
+    CancelAck,
+    Complete,
+    Grant,
+    Heard,
+    Heartbeat,
+    Message,
+    NotHeard,
+    Release,
+    Stale,
+    StaleCode,
+    Succeeded,
+)
+from interlock_verification.claims import (
+    ASKED_FOR,
+    END_CLAIMS,
+    GRANT_CLAIMS,
+    HEARD_CLAIMS,
+    REPORT_CLAIMS,
+    SIGHTS,
+    STEP_CLAIMS,
+    SUBMISSION_CLAIMS,
+    TWICE,
+    VALUE_CLAIMS,
+    Accepted,
+    Ended,
+    Granted,
+    Look,
+    Reported,
+    Submission,
+    Taken,
+    gives_back,
+    look_at_record,
+    unsettled,
+)
+from interlock_verification.worlds.judge_fleet import FleetJudge, job_of
+from interlock_verification.worlds.judge_runs import RunJudge
+from interlock_verification.worlds.judge_simulations import SimulationJudge
+from interlock_verification.worlds.judge_workers import WorkerJudge
+from interlock_verification.worlds.network import Watcher, rows
+
+
+def why(note: Note) -> str:
+    """The reason of a step, after a comma."""
+    return f", {note.reason}" if note.reason else ""
+
+
+def named(entity: str) -> tuple[int, int]:
+    """The shard and the index of an attempt, by its name."""
+    shard, _, index = entity.partition(".")
+    return int(shard), int(index)
+
+
+def was_pending(look: Look | None) -> bool:
+    """Whether nothing of it was given out before."""
+    return look is None or look.state is job.PENDING
+
+
+def attempts_of(look: Look) -> str:
+    """Its attempts, in a line."""
+    return ", ".join(map(_told, look.body.attempts)) or "no attempts"
+
+
+def _told(one: AttemptBody) -> str:
+    return f"{one.name} {one.state}" + (f" ({one.lease.state})" if one.lease is not None else "")
+
+
+BRANCH = "branch"
+"""The task whose handler submits children, and waits for them."""
+BORN = "a child is made only while its parent has not ended"
+WAITED = "a job that waits for its children completes after them"
+QUOTA = "of a tree no more are at work at one depth than its quota says"
+STOPPED = "when the word to the children of a stopped job is done, none that it had then goes on"
+FOUND = "a handler finds every child that it has submitted, and has waited for"
+CLOSED = "a tree in which everything has ended is closed"
+_AT_WORK = (attempt.LEASED, *attempt.EXECUTING, attempt.CANCEL_REQUESTED)
+
+
+class TreeJudge:
+    """Reads along with the store, and asks every claim about trees."""
+
+    def __init__(self, watcher: Watcher, look_of: Callable[[str], Look | None], forgotten: set[str]) -> None:
+        self._watcher = watcher
+        self._look_of = look_of
+        self._forgotten = forgotten
+        self.quotas: tuple[int, ...] = ()
+        self._children: dict[str, dict[str, datetime]] = {}
+        """Of each parent, and since when they are there."""
+        self._at_work: dict[tuple[str, int], dict[str, int]] = {}
+        self.shaken: set[str] = set()
+        """Roots of which a fail-over has lost something: the tree and its jobs may disagree for ever."""
+
+    def job_written(self, record: Record, before: Look | None, look: Look) -> None:
+        """A job has changed."""
+        parent = record.parent if look.body.run is None else None
+        if before is None and parent is not None:
+            self._born(record, parent)
+        if look.body.tree is not None:
+            self._seated(record.id, look)
+        if look.state is job.COMPLETED and (before is None or before.state not in job.ENDED):
+            self._completed(record.id, look)
+
+    def message_written(self, record: Record) -> None:
+        """A message has changed; one that is sent has done what it says."""
+        if record.queue != CANCEL_CHILDREN or record.state != SENT:
+            return
+        self._watcher.saw("a subtree is stopped")
+        payload = bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)
+        parent = msgspec.json.decode(payload, type=CancelChildren).job_id
+        for child, born_at in sorted(self._children.get(parent, {}).items()):
+            look = self._look_of(child)
+            if (
+                look is None
+                or born_at > record.created_at
+                or child in self._forgotten
+                or parent in self._forgotten
+            ):
+                continue
+            if look.state not in job.ENDED and not look.body.data.stop_reason:
+                self._watcher.broke(
+                    STOPPED, f"{child} is {look.state}, its parent {parent} was stopped", child
+                )
+
+    def lost(self, look: Look, job_id: str) -> None:
+        """A fail-over has lost something of a job."""
+        self.shaken.add(look.body.tree.root_id if look.body.tree is not None else job_id)
+
+    def gone(self, job_id: str) -> None:
+        """A job was pruned."""
+        self._children.pop(job_id, None)
+
+    def found(self, job_id: str, submitted: list[str], children: dict[str, bool]) -> None:
+        """A handler has waited: what it had submitted, and whether what it found has ended."""
+        self._watcher.saw("a handler has waited for its children")
+        if self._forgotten & {job_id, *submitted}:
+            return
+        if not set(submitted) <= set(children) or not all(children.values()):
+            self._watcher.broke(FOUND, f"{job_id} has submitted {submitted} and finds {children}", job_id)
+
+    def _born(self, record: Record, parent: str) -> None:
+        job_id = record.id
+        self._children.setdefault(parent, {})[job_id] = record.created_at
+        above = self._look_of(parent)
+        if above is not None and above.state in job.ENDED and parent not in self._forgotten:
+            self._watcher.broke(BORN, f"{job_id} is made, and its parent {parent} is {above.state}", job_id)
+
+    def _seated(self, job_id: str, look: Look) -> None:
+        assert look.body.tree is not None
+        root, depth = look.body.tree.root_id, look.body.data.depth
+        seats = self._at_work.setdefault((root, depth), {})
+        working = sum(one.state in _AT_WORK for one in look.body.attempts)
+        if look.state in job.ENDED or not working:
+            seats.pop(job_id, None)
+            if not seats:
+                del self._at_work[root, depth]
+            return
+        seats[job_id] = working
+        if sum(seats.values()) == self.quotas[depth]:
+            self._watcher.saw("a depth of a tree is full")
+        if sum(seats.values()) > self.quotas[depth] and root not in self.shaken:
+            words = f"{sum(seats.values())} are at work at depth {depth} of {root}, not {self.quotas[depth]}"
+            self._watcher.broke(QUOTA, words, job_id)
+
+    def _completed(self, job_id: str, look: Look) -> None:
+        if look.body.task != BRANCH or job_id in self._forgotten:
+            return
+        for child in sorted(self._children.get(job_id, ())):
+            below = self._look_of(child)
+            if below is not None and below.state not in job.ENDED and child not in self._forgotten:
+                self._watcher.broke(WAITED, f"{job_id} has completed, and {child} is {below.state}", job_id)
+
+
+_EVENTS = {
+    Ack: "ack",
+    Heartbeat: "heartbeat",
+    Complete: "complete",
+    CancelAck: "cancel_ack",
+    Release: "release",
+}
+"""What a runner says under a lease, and what the table of the lease calls it."""
+_SAYS = frozenset(_EVENTS.values())
+_SUCCESS = "success"
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """Of the job's input, what tells one submission from another."""
+
+    number: int = -1
+
+
+class Judge:
+    """Reads along with the store, and asks every claim."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self.runs = RunJudge(watcher, self.state_of)
+        self._looks: dict[str, Look] = {}
+        """Of each job as it stands; it is the one before of the next write."""
+        self._releases: dict[str, int] = {}
+        self.made: dict[int, list[str]] = {}
+        """The jobs of each submission."""
+        self.ended: dict[str, str] = {}
+        """How each job that was seen to end has ended."""
+        self.asked: set[str] = set()
+        """The jobs that somebody wants stopped."""
+        self.forgotten: set[str] = set()
+        """Of which a fail-over has lost something: nobody can promise more than the store keeps."""
+        self._succeeded: set[tuple[str, int]] = set()
+        self._written_off: set[tuple[str, str]] = set()
+        """Attempts whose runners were written off by the supervisor."""
+        self._said: set[tuple[str, int, int, str]] = set()
+        """What was said, under the lease of which attempt."""
+        self._handed: set[tuple[str, int, int]] = set()
+        """Which attempts somebody was told to have been given."""
+        self._refusals: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
+        """The reports that were heard, by their lease and what they are."""
+        self._fences: dict[tuple[str, int], tuple[int, int]] = {}
+        """Of each shard: the latest fence, and the attempt that has it."""
+        self.trees = TreeJudge(watcher, self._looks.get, self.forgotten)
+        self.workers = WorkerJudge(watcher, self._looks.items)
+        self.simulations = SimulationJudge(watcher, self._looks.get)
+        self.fleet = FleetJudge(watcher, self.forgotten)
+
+    # What is written
+
+    def written(self, before: Record | None, after: Record, note: Note | None, now: datetime) -> None:
+        """A record has changed."""
+        watcher = self._watcher
+        watcher.heard(f"{watcher.time():.6f} {after.kind} {after.id} {after.version} {after.state} ".encode())
+        watcher.heard(after.body)
+        if watcher.tells and note is not None:
+            words = f"{after.id}: {rows(note.steps)} ({note.actor or 'somebody'}{why(note)})"
+            watcher.tell(watcher.time(), words, job_of(after.id))
+        if after.kind != JOB.name:
+            self._other_written(after, now)
+            return
+        earlier = self._looks.get(after.id)
+        look = self._look(after, note)
+        self._values(look, after.id)
+        if look.body.run is not None and look.state is job.RUNNING and was_pending(earlier):
+            self.runs.begun(after.id, look.body)
+        if earlier is not None and before is not None:
+            self._step(earlier, look, note, after.id, now)
+        elif before is None:
+            self._created(after.id, look)
+        if look.state in job.ENDED:
+            self._has_ended(after.id, look)
+        self._looks[after.id] = look
+        self.trees.job_written(after, earlier, look)
+
+    def _other_written(self, after: Record, now: datetime) -> None:
+        if after.kind == MESSAGE.name:
+            self.trees.message_written(after)
+            self.workers.message_written(after)
+        elif after.kind == WORKER.name:
+            self.workers.written(after, now)
+        elif after.kind == STANDING.name:
+            self.workers.standing_written(after, now)
+        elif after.kind == WORKLOAD.name:
+            self.fleet.written(after)
+        else:
+            self.simulations.written(after)
+            self.runs.written(after)
+
+    def refused(self, key: Key, note: Note) -> None:
+        """A refusal was journalled."""
+        self._watcher.heard(f"refused {key.id} {note.refusal}".encode())
+        self._watcher.tell(self._watcher.time(), f"{key.id}: refused {note.refusal} ({note.actor})", key.id)
+        self._refusals.add((key.id, note.actor))
+
+    def lost(self, key: Key, back_to: Record | None) -> None:
+        """A fail-over has lost what was written of this record."""
+        if key.kind in (WORKER.name, STANDING.name):
+            self.workers.lost(key.kind, key.id, back_to)
+            return
+        if key.kind == WORKLOAD.name:
+            self.fleet.lost(key.id, back_to)
+            return
+        if key.kind != JOB.name:
+            self.simulations.lost(key.kind, key.id, back_to)
+            self.runs.lost(key.kind, key.id, back_to)
+            return
+        if (look := self._looks.get(key.id)) is not None:
+            self._shaken(key.id, look)
+        self.forgotten.add(key.id)
+        self._watcher.tell(self._watcher.time(), f"{key.id}: the fail-over loses a write", key.id)
+        self._looks.pop(key.id, None)
+        self.ended.pop(key.id, None)
+        self._succeeded -= {(key.id, shard) for shard in range(1, 11)}
+        if back_to is not None:
+            look = self._looks[key.id] = self._look(back_to, None)
+            if look.state in job.ENDED:  # what succeeded before an end is counted when that comes
+                self.ended[key.id] = str(look.state)
+                succeeded = (one for one in look.body.attempts if one.state is attempt.SUCCEEDED)
+                self._succeeded.update((key.id, one.shard) for one in succeeded)
+
+    def _shaken(self, job_id: str, look: Look) -> None:
+        self.trees.lost(look, job_id)
+        if look.body.run is not None:
+            self.runs.shaken.add(look.body.run.run_id)
+        if look.body.simulation is not None:
+            self.simulations.shaken.add(look.body.simulation.run_id)
+
+    def gone(self, job_id: str) -> None:
+        """A job was pruned: what is known of it is its end."""
+        self.trees.gone(job_id)
+        self.workers.gone(job_id)
+        self._looks.pop(job_id, None)
+        self._releases.pop(job_id, None)
+
+    def state_of(self, job_id: str) -> str:
+        """How a job stands, or has ended; empty when nobody knows."""
+        look = self._looks.get(job_id)
+        return str(look.state) if look is not None else self.ended.get(job_id, "")
+
+    def known(self) -> list[str]:
+        """The jobs that are there, as far as was read along."""
+        return list(self._looks)
+
+    def was_lost(self, job_id: str, name: str) -> bool:
+        """Whether an attempt ended because its runner had not renewed its lease in time.
+
+        Whom the supervisor has written off loses its leases before they end, and may not know it (0117).
+        """
+        if (job_id, name) in self._written_off:
+            return False
+        look = self._looks.get(job_id)
+        attempts = look.body.attempts if look is not None else []
+        return any(
+            one.name == name and one.failure is not None and one.failure.failure_class is FailureClass.LOST
+            for one in attempts
+        )
+
+    def unsettled(self) -> list[str]:
+        """The jobs that have not ended, or have a live lease."""
+        return [name for name, look in self._looks.items() if unsettled(look)]
+
+    # What is said
+
+    def says(self, message: Message) -> None:
+        """A worker says something; noted when it is sent, since it may arrive whenever it likes."""
+        token = read_token(message.token)
+        if token is None:
+            return
+        said = (token.job_id, token.shard, token.index)
+        self._said.add((*said, _EVENTS[type(message)]))
+        if isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
+            self._said.add((*said, _SUCCESS))
+
+    def answered(self, message: Message, answer: Answer) -> None:
+        """An orchestrator has answered."""
+        token = read_token(message.token)
+        assert token is not None
+        self._watcher.heard(f"answer {token.job_id} {type(message).__name__} {answer}".encode())
+        report = (message.token, f"{type(message).__name__} {message.sequence}")
+        if isinstance(answer, Heard):
+            self._reported.add(report)
+            return
+        ends = isinstance(message, Complete | CancelAck | Release)
+        if ends and report in self._reported and self._knows(token.job_id, f"{token.shard}.{token.index}"):
+            self._watcher.broke(TWICE, f"{type(message).__name__} → {answer}", token.job_id)
+        if isinstance(answer, NotHeard) or answer.code is not StaleCode.UNKNOWN_LEASE:
+            journalled = (token.job_id, message.runner_id) in self._refusals
+            refused = Reported(
+                late=True, heard=False, journalled=journalled or token.job_id in self.forgotten
+            )
+            self._watcher.ask(
+                REPORT_CLAIMS, refused, lambda: f"{type(message).__name__} → {answer}", token.job_id
+            )
+            if isinstance(answer, Stale) and isinstance(message, Complete):
+                self._watcher.saw("a report that comes too late is refused")
+
+    def _knows(self, job_id: str, name: str) -> bool:
+        """Whether the job is there, nothing of it was lost, and the attempt is not folded by now."""
+        look = self._looks.get(job_id) if job_id not in self.forgotten else None
+        return look is not None and any(one.name == name for one in look.body.attempts)
+
+    def granted(self, grant: Grant) -> None:
+        """An orchestrator has given out an attempt."""
+        self._watcher.heard(f"grant {grant.job_id} {grant.shard} {grant.attempt} {grant.fence}".encode())
+        self._handed.add((grant.job_id, grant.shard, grant.attempt))
+        before, latest = self._fences.get((grant.job_id, grant.shard), (0, 0))
+        if grant.attempt <= latest:
+            return  # a claim that was repeated is answered as before, or its answer was overtaken
+        self._fences[grant.job_id, grant.shard] = grant.fence, grant.attempt
+        self._watcher.ask(
+            GRANT_CLAIMS,
+            Granted(fence=grant.fence, before=before),
+            lambda: f"attempt {grant.shard}.{grant.attempt} has {grant.fence} after {before}",
+            grant.job_id,
+        )
+
+    # The claims
+
+    def _look(self, record: Record, note: Note | None) -> Look:
+        if note is not None and gives_back(note.steps):
+            self._releases[record.id] = self._releases.get(record.id, 0) + 1
+        return look_at_record(record, self._releases.get(record.id, 0))
+
+    def _values(self, look: Look, job_id: str) -> None:
+        self._watcher.ask(
+            VALUE_CLAIMS, look, lambda: f"{job_id} is {look.state}: {attempts_of(look)}", job_id
+        )
+
+    def _step(self, before: Look, after: Look, note: Note | None, job_id: str, now: datetime) -> None:
+        steps = note.steps if note is not None else ()
+        spoken = next((s for s in steps if s.machine == LEASE.name and s.event in _SAYS and s.owner), None)
+        grants = [s.entity for s in steps if s.machine == ATTEMPT.name and s.event == "grant"]
+        for entity in grants:
+            self.workers.granted(job_id, entity, now)
+        granting = bool(grants)
+        self._written_off.update((job_id, s.entity) for s in steps if s.event == lease.holder_lost.name)
+        heard = spoken is not None and not granting and note is not None and "#" in note.actor
+        token = named(spoken.entity) if spoken is not None and heard else None
+        said = ""
+        if token is not None and spoken is not None:
+            said = "BEAT" if spoken.event == "heartbeat" else ""
+            if spoken.event == "complete" and (job_id, *token, _SUCCESS) in self._said:
+                said = "SUCCESS"
+        cause = "user"
+        if note is not None:
+            cause = "runner" if "#" in note.actor else "clock" if note.actor == "clock" else "user"
+        told = spoken.event if spoken is not None and token is not None else "heartbeat"
+        if told != "heartbeat" and token is not None:
+            # A heartbeat may also be the renewal that comes with a claim which is answered again.
+            holder = f"the holder of {job_id} {token}"
+            accepted = Accepted(holder, holder if self._was_said(job_id, token, told) else "nobody")
+            self._watcher.ask(HEARD_CLAIMS, accepted, lambda: f"nobody has said so: {rows(steps)}", job_id)
+        taken = Taken(before, after, steps, cause, token, heard, said, now)
+        for claim, holds in STEP_CLAIMS.items():
+            if note is None and claim in _OF_NOTED_STEPS:
+                continue
+            if not holds(taken):
+                words = f"{job_id}: {rows(steps)}; {attempts_of(before)} → {attempts_of(after)}"
+                self._watcher.broke(claim, words, job_id)
+
+    def _was_said(self, job_id: str, token: tuple[int, int], told: str) -> bool:
+        """By whom it was given to; what was never handed out is given back by whoever had granted it."""
+        never_handed_out = told == "release" and (job_id, *token) not in self._handed
+        return never_handed_out or (job_id, *token, told) in self._said
+
+    def _created(self, job_id: str, look: Look) -> None:
+        if look.body.origin_job_id is not None or look.body.simulation is not None:
+            return  # somebody has asked for it to be done again, or it executes what somebody has asked for
+        if look.body.run is not None:
+            self.runs.made(job_id, look.body)
+            return
+        if look.body.task == TASK:
+            self.fleet.made(job_id, _input_of(look))
+            return
+        number = msgspec.json.decode(_input_of(look), type=Arguments).number
+        jobs = self.made.setdefault(number, [])
+        jobs.append(job_id)
+        made = Submission([one for one in jobs if one not in self.forgotten])
+        words = f"submission {number} has become {' and '.join(jobs)}"
+        self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, job_id)
+
+    def _has_ended(self, job_id: str, look: Look) -> None:
+        if job_id in self.ended:
+            return
+        self.ended[job_id] = str(look.state)
+        self._watcher.saw(f"job {look.state}")
+        for sight, shows in SIGHTS.items():
+            if shows(look):
+                self._watcher.saw(sight)
+        self._has_succeeded(job_id, look)
+        reason = look.body.data.stop_reason
+        if look.state is job.CANCELED and not self._was_asked(job_id, look, reason):
+            self._watcher.broke(ASKED_FOR, f"{job_id} was canceled: {reason}", job_id)
+
+    def _has_succeeded(self, job_id: str, look: Look) -> None:
+        shards = [one.shard for one in look.body.attempts if one.state is attempt.SUCCEEDED]
+        successes = Counter(shards)
+        successes.update(shard for shard in successes.copy() if (job_id, shard) in self._succeeded)
+        self._succeeded.update((job_id, shard) for shard in shards)
+        ended = Ended(look, successes, completions=int(look.state is job.COMPLETED))
+        self._watcher.ask(END_CLAIMS, ended, lambda: f"{job_id}, shards {sorted(successes)}", job_id)
+
+    def _was_asked(self, job_id: str, look: Look, reason: str | None) -> bool:
+        if look.body.run is not None:
+            return job_id in self.asked or self.runs.may_be_stopped(job_id, look.body, reason)
+        match reason:
+            case "cancel":
+                return job_id in self.asked or look.body.simulation is not None
+            case "parent":
+                assert isinstance(look.value, Record)
+                parent = look.value.parent or ""
+                return parent in self.asked or parent in self.ended or self._is_stopping(parent)
+            case "sibling":
+                return look.body.tree is not None
+            case "timeout":
+                started = look.body.data.started_at
+                return started is not None and look.body.job_timeout_s is not None
+            case _:
+                return False
+
+    def _is_stopping(self, job_id: str) -> bool:
+        look = self._looks.get(job_id)
+        return look is not None and bool(look.body.data.stop_reason)
+
+
+_OF_NOTED_STEPS = ("the journal replays to the record", "only the runner does what belongs to the runner")
+"""A renewal leaves no entry, and so no steps."""
+
+
+def _input_of(look: Look) -> msgspec.Raw:
+    assert isinstance(look.value, Record)
+    return given_of(look.value).input

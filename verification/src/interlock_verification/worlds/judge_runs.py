@@ -1,0 +1,206 @@
+"""What is claimed of the runs of a world, of every write of theirs and of their jobs.
+
+What must be true of a run by itself is what its table claims, and what the model checker claims of runs.
+What needs its plan is judged by the plan as it was stored, not by what the run has noted of its jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from interlock.lifecycles import job, run
+from interlock.lifecycles.run import RUN, RunState
+from interlock.store.records import Record
+from interlock.systems.orchestrator.body import JobBody
+from interlock.systems.runs.body import RunBody, decode_run
+from interlock.systems.runs.plans import PLAN, PlanPiece
+from interlock_verification.claims import ASKED_FOR, SUBMISSION_CLAIMS, Submission
+from interlock_verification.models.run_decisions import (
+    APPROVED_FIRST,
+    RUN_ABSORBS,
+    STEPS_HOLD,
+    TABLES_HOLD,
+)
+from interlock_verification.models.run_world import FAILURE_HAS_A_CAUSE, SUCCESS_IS_EARNED
+from interlock_verification.worlds.network import Watcher
+
+NEEDS = "a job of a run begins only when what it needs has ended well, or may fail"
+_NO_PLAN = ("plan_failed", "planner_timeout", "not_approved")
+MADE_ONCE = "a job of a plan is made once"
+
+
+class Planned(msgspec.Struct):
+    """A run as it was planned, and the jobs that were made of that."""
+
+    body: RunBody
+    state: RunState
+    required: dict[str, bool] = msgspec.field(default_factory=dict)
+    """By the ids of its jobs."""
+    needs: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    made: dict[int, str] = msgspec.field(default_factory=dict)
+    """By place: the job that was made."""
+
+
+class RunJudge:
+    """Reads along with the store, and asks every claim about runs."""
+
+    def __init__(self, watcher: Watcher, state_of: Callable[[str], str]) -> None:
+        self._watcher = watcher
+        self._state_of = state_of
+        """How a job stands or has ended; empty when nobody knows."""
+        self._runs: dict[str, Planned] = {}
+        self._pieces: dict[str, dict[int, PlanPiece]] = {}
+        self._of: dict[int, str] = {}
+        """The run of each wish."""
+        self.asked: set[str] = set()
+        """The runs that somebody wants stopped."""
+        self.shaken: set[str] = set()
+        """Of which a fail-over has lost something."""
+
+    def acknowledged(self, number: int, run_id: str) -> None:
+        """Somebody was told that this wish has become that run."""
+        before = self._of.setdefault(number, run_id)
+        made = Submission([one for one in (before, run_id) if one not in self.shaken])
+        words = f"wish {number} has become {before} and {run_id}"
+        self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, run_id)
+
+    def unsettled(self) -> list[str]:
+        """The runs that were not reported."""
+        return [name for name, one in self._runs.items() if one.state not in RUN.terminal]
+
+    def known(self) -> list[str]:
+        """The runs that are there, as far as was read along."""
+        return list(self._runs)
+
+    def gone(self, run_id: str) -> None:
+        """A run was pruned."""
+        self._runs.pop(run_id, None)
+        self._pieces.pop(run_id, None)
+
+    # What is written
+
+    def written(self, record: Record) -> None:
+        """A run, or a piece of a plan, has changed."""
+        if record.kind == RUN.name:
+            self._run_written(record)
+        elif record.kind == PLAN.name:
+            piece = msgspec.json.decode(record.body, type=PlanPiece)
+            pieces = self._pieces.setdefault(record.parent or record.id.partition(".")[0], {})
+            pieces[piece.first] = piece
+
+    def _run_written(self, record: Record) -> None:
+        now = Planned(decode_run(record.body), RunState(record.state))
+        before = self._runs.get(record.id)
+        if before is not None:
+            now.made = before.made
+            self._step(record.id, before, now)
+        else:
+            self._watcher.saw("a run is submitted")
+        self._runs[record.id] = now
+        self._plan(record.id, now)
+        if RUN.broken(now.state, now.body.data):
+            self._broke(TABLES_HOLD, f"{record.id} is {now.state}", record.id)
+
+    def _plan(self, run_id: str, now: Planned) -> None:
+        """What the stored plan says of each of its jobs."""
+        pieces = self._pieces.get(run_id, {}).values()
+        jobs = [planned for piece in pieces for planned in piece.jobs]
+        names = [name for piece in pieces for name in piece.ids]
+        ids = {planned.name: name for planned, name in zip(jobs, names, strict=True)}
+        now.required = {ids[planned.name]: planned.required for planned in jobs}
+        now.needs = {ids[planned.name]: tuple(ids[each] for each in planned.needs) for planned in jobs}
+
+    def _step(self, run_id: str, before: Planned, now: Planned) -> None:
+        if RUN.broken_across(before.state, before.body.data, now.state, now.body.data):
+            self._broke(STEPS_HOLD, f"{run_id}: {before.state} → {now.state}", run_id)
+        if before.state in RUN.terminal and now.state is not before.state:
+            self._broke(RUN_ABSORBS, f"{run_id}: {before.state} → {now.state}", run_id)
+        if before.body.data.outcome is None and now.body.data.outcome is not None:
+            self._plan(run_id, now)
+            self._decided(run_id, now)
+
+    def _decided(self, run_id: str, now: Planned) -> None:
+        outcome = now.body.data.outcome
+        self._watcher.saw(f"run {outcome}")
+        ends = {name: self._state_of(name) for name, required in now.required.items() if required}
+        if outcome is run.SUCCESS and any(end != job.COMPLETED for end in ends.values()):
+            self._broke(SUCCESS_IS_EARNED, f"{run_id}: {ends}", run_id)
+        failed = {job.FAILED, job.CANCELED} & set(ends.values())
+        if outcome is run.FAILED and now.body.reason not in _NO_PLAN and not failed:
+            self._broke(FAILURE_HAS_A_CAUSE, f"{run_id}: {ends}", run_id)
+        superseded = now.body.superseded_by is not None
+        if outcome is run.CANCELED and run_id not in self.asked and not superseded:
+            self._broke(ASKED_FOR, f"{run_id} was canceled: {now.body.reason}", run_id)
+
+    # What its jobs do
+
+    def made(self, job_id: str, body: JobBody) -> None:
+        """A job of a run was made."""
+        part = body.run
+        assert part is not None
+        planned = self._runs.get(part.run_id)
+        if planned is None:
+            return
+        other = planned.made.setdefault(part.place, job_id)
+        if part.run_id in self.shaken:
+            return
+        pieces = self._pieces.get(part.run_id, {}).values()
+        guarded = any(each.environment for piece in pieces for each in piece.jobs)
+        if guarded and not planned.body.approvals:
+            self._broke(APPROVED_FIRST, f"{job_id} is made, and nobody has approved {part.run_id}", job_id)
+        if other != job_id:
+            self._broke(MADE_ONCE, f"place {part.place} of {part.run_id} is {other} and {job_id}", job_id)
+
+    def begun(self, job_id: str, body: JobBody) -> None:
+        """A job of a run is given out for the first time."""
+        part = body.run
+        assert part is not None
+        planned = self._runs.get(part.run_id)
+        if planned is None:
+            return
+        for needed in planned.needs.get(job_id, ()):
+            state = self._state_of(needed)
+            well = state == job.COMPLETED or (state in job.ENDED and not planned.required[needed])
+            if not well:
+                self._broke(NEEDS, f"{job_id} begins while {needed} is {state}", job_id)
+
+    def may_be_stopped(self, job_id: str, body: JobBody, reason: str | None) -> bool:
+        """Whether there is a reason for a job of a run to be stopped."""
+        part = body.run
+        assert part is not None
+        planned = self._runs.get(part.run_id)
+        if planned is None or part.run_id in self.shaken:
+            return True
+        data = planned.body.data
+        match reason:
+            case "cancel" | "superseded":
+                return data.cancel_requested
+            case "fail_fast":
+                return data.outcome is run.FAILED
+            case "timeout":
+                return data.outcome is run.TIMEOUT or body.job_timeout_s is not None
+            case "upstream":
+                return any(self._is_unwell(each) for each in planned.needs.get(job_id, ()))
+            case _:
+                return False
+
+    def _is_unwell(self, job_id: str) -> bool:
+        """Whether a job has failed, or is being stopped."""
+        return self._state_of(job_id) != job.COMPLETED
+
+    # Faults
+
+    def lost(self, kind: str, name: str, back_to: Record | None) -> None:
+        """A fail-over has lost what was written of a run or of a plan."""
+        if kind == RUN.name:
+            self.shaken.add(name)
+            before = self._runs.pop(name, None)
+            if back_to is not None:
+                self._runs[name] = Planned(decode_run(back_to.body), RunState(back_to.state))
+                self._runs[name].made = before.made if before is not None else {}
+                self._plan(name, self._runs[name])
+
+    def _broke(self, claim: str, words: str, about: str) -> None:
+        self._watcher.broke(claim, words, about)

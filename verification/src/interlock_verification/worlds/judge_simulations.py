@@ -1,0 +1,195 @@
+"""What is claimed of the simulations of a world: of every write of theirs, and of the steps that are taken.
+
+A simulation of a world is a chain: each state follows from the one before, and from nothing else. So it can
+be told from any state whether a step was left out, taken twice or taken out of order, however often its
+worker has died on the way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import msgspec
+
+from interlock.lifecycles import simulation
+from interlock.lifecycles.simulation import SIMULATION, SimulationState
+from interlock.store.records import Record
+from interlock.systems.orchestrator.tokens import read_token
+from interlock.systems.simulations.body import PULSE, PulseBody, SimulationBody, decode_body, decode_pulse
+from interlock.wire.simulations import AnySimulationWord
+from interlock_verification.claims import SUBMISSION_CLAIMS, Look, Submission
+from interlock_verification.worlds.network import Watcher
+
+TABLE_HOLDS = "what the table of simulations claims holds"
+STAYS_ENDED = "a simulation that has ended stays as it ended"
+FORWARD = "the steps of a simulation are never taken back"
+RIGHTFUL = "what is heard of a simulation was said by whom it was given to"
+SAVED = "what is saved of a simulation is its state after the step that is said"
+GOES_ON = "a simulation goes on after the step that was saved, with the state of that very step"
+ENDS_THE_SAME = "what a simulation ends with is what it would have ended with undisturbed"
+ASKED_FOR = "a simulation is cancelled only if somebody asked"
+
+
+class State(msgspec.Struct, frozen=True):
+    """A state of the chain, after so many steps."""
+
+    number: int
+    step: int
+    mark: str
+
+    @classmethod
+    def first(cls, number: int) -> State:
+        """Before the first step."""
+        return cls(number, 0, "")
+
+    def after(self) -> State:
+        """One step later."""
+        mark = hashlib.blake2b(f"{self.number}.{self.step}.{self.mark}".encode(), digest_size=6).hexdigest()
+        return State(self.number, self.step + 1, mark)
+
+
+def state_after(number: int, steps: int) -> State:
+    """Where a chain is after so many steps."""
+    state = State.first(number)
+    for _ in range(steps):
+        state = state.after()
+    return state
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """Of the input of a simulation, what its end follows from."""
+
+    number: int
+    steps: int
+
+
+class SimulationJudge:
+    """Reads along with the store, and asks every claim about simulations."""
+
+    def __init__(self, watcher: Watcher, look_of: Callable[[str], Look | None]) -> None:
+        self._watcher = watcher
+        self._look_of = look_of
+        self._known: dict[str, tuple[SimulationState, SimulationBody]] = {}
+        self._pulses: dict[str, PulseBody] = {}
+        self._said: dict[str, dict[tuple[int, int, str], set[int]]] = {}
+        """Of each simulation: which steps were spoken of under which execution, attempt and runner."""
+        self._of: dict[int, str] = {}
+        self.asked: set[str] = set()
+        """The simulations that somebody wants cancelled."""
+        self.shaken: set[str] = set()
+        """Of which a fail-over has lost something."""
+
+    def acknowledged(self, number: int, run_id: str) -> None:
+        """Somebody was told that this wish has become that simulation."""
+        before = self._of.setdefault(number, run_id)
+        made = Submission([one for one in (before, run_id) if one not in self.shaken])
+        words = f"wish {number} has become {before} and {run_id}"
+        self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, run_id)
+
+    def unsettled(self) -> list[str]:
+        """The simulations that have not ended."""
+        return [name for name, (state, _) in self._known.items() if state not in simulation.ENDED]
+
+    def known(self) -> list[str]:
+        """The simulations that are there, as far as was read along."""
+        return list(self._known)
+
+    def gone(self, run_id: str) -> None:
+        """A simulation was pruned."""
+        for kept in (self._known, self._pulses, self._said):
+            kept.pop(run_id, None)
+
+    # What is said and done
+
+    def says(self, token: str, runner_id: str, word: AnySimulationWord) -> None:
+        """A worker says something; noted when it is sent, since it may arrive whenever it likes."""
+        read = read_token(token)
+        look = self._look_of(read.job_id) if read is not None else None
+        if read is None or look is None or look.body.simulation is None:
+            return
+        part = look.body.simulation
+        said = self._said.setdefault(part.run_id, {})
+        said.setdefault((part.execution, read.index, runner_id), set()).add(word.step)
+
+    def goes_on(self, run_id: str, step: int, restored: State | None, number: int) -> None:
+        """A handler begins, after this step and with this state."""
+        if step:
+            self._watcher.saw("a simulation goes on elsewhere")
+        expected = state_after(number, step)
+        if (restored or State.first(number)) != expected:
+            self._broke(GOES_ON, f"{run_id} goes on after step {step} with {restored}", run_id)
+
+    # What is written
+
+    def written(self, record: Record) -> None:
+        """A simulation or its pulse has changed."""
+        if record.kind == SIMULATION.name:
+            self._simulation_written(record)
+        elif record.kind == PULSE.name:
+            self._pulse_written(record)
+
+    def _simulation_written(self, record: Record) -> None:
+        state, body = SimulationState(record.state), decode_body(record)
+        before = self._known.get(record.id)
+        self._known[record.id] = state, body
+        if before is None or before[0] is not state:
+            self._watcher.saw(f"simulation {state}")
+        if SIMULATION.broken(state, body.data):
+            self._broke(TABLE_HOLDS, f"{record.id} is {state}", record.id)
+        if before is None:
+            return
+        if SIMULATION.broken_across(before[0], before[1].data, state, body.data):
+            self._broke(TABLE_HOLDS, f"{record.id}: {before[0]} → {state}", record.id)
+        if before[0] in simulation.ENDED and state is not before[0]:
+            self._broke(STAYS_ENDED, f"{record.id}: {before[0]} → {state}", record.id)
+        elif before[0] is not state:
+            self._ended(record.id, state, body)
+
+    def _ended(self, run_id: str, state: SimulationState, body: SimulationBody) -> None:
+        if state is simulation.CANCELLED and run_id not in self.asked:
+            self._broke(ASKED_FOR, run_id, run_id)
+        if state is simulation.COMPLETED:
+            wanted = msgspec.json.decode(body.spec.input, type=Arguments)
+            assert isinstance(body.result, msgspec.Raw)
+            result = msgspec.json.decode(body.result, type=State)
+            if result != state_after(wanted.number, wanted.steps) or body.data.current_step != wanted.steps:
+                self._broke(ENDS_THE_SAME, f"{run_id}: {result} after {body.data.current_step}", run_id)
+
+    def _pulse_written(self, record: Record) -> None:
+        now, before = decode_pulse(record), self._pulses.get(record.id, PulseBody())
+        self._pulses[record.id] = now
+        if now.step < before.step or now.saved_step < before.saved_step:
+            words = f"{record.id}: {before.step}, {before.saved_step} → {now.step}, {now.saved_step}"
+            self._broke(FORWARD, words, record.id)
+        if record.id not in self.shaken:
+            self._rightful(record.id, before, now)
+        if now.saved_step > before.saved_step:
+            raw = now.checkpoint if isinstance(now.checkpoint, msgspec.Raw) else b"null"
+            state = msgspec.json.decode(raw, type=State | None)
+            if state is None or state != state_after(state.number, now.saved_step):
+                self._broke(SAVED, f"{record.id} after step {now.saved_step}: {state}", record.id)
+
+    def _rightful(self, run_id: str, before: PulseBody, now: PulseBody) -> None:
+        whose = (before.execution, before.attempt, before.worker_id)
+        said = self._said.get(run_id, {}).get(whose, set())
+        for new, old in ((now.step, before.step), (now.saved_step, before.saved_step)):
+            if new != old and new not in said:
+                self._broke(RIGHTFUL, f"{run_id} is at step {new}, and {whose} has said {said}", run_id)
+
+    # Faults
+
+    def lost(self, kind: str, name: str, back_to: Record | None) -> None:
+        """A fail-over has lost what was written of a simulation or of its pulse."""
+        self.shaken.add(name)
+        if kind == SIMULATION.name:
+            self._known.pop(name, None)
+            if back_to is not None:
+                self._known[name] = SimulationState(back_to.state), decode_body(back_to)
+        elif kind == PULSE.name:
+            self._pulses.pop(name, None)
+            if back_to is not None:
+                self._pulses[name] = decode_pulse(back_to)
+
+    def _broke(self, claim: str, words: str, about: str) -> None:
+        self._watcher.broke(claim, words, about)

@@ -1,0 +1,143 @@
+"""What is claimed of the workers in the books of a world's supervisor.
+
+A worker is held from the write that pauses or ends it, until one that lets it take again. What is given to it
+is judged by when that was granted: an answer may still be under way while somebody presses the button.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.outbox import SENT, OutboxMessage
+from interlock.lifecycles import job, lease, worker
+from interlock.lifecycles.worker import WORKER, WorkerState
+from interlock.store.records import Record
+from interlock.systems.quarantine import QUARANTINED, STANDING, body_of, name_of
+from interlock.systems.supervisor.aggregate import LET_GO, ReleaseLeases, WorkerBody, decode_body
+from interlock.wire.runner import ClaimRequest, Grant
+from interlock_verification.claims import Look
+from interlock_verification.worlds.network import Watcher
+
+TABLE_HOLDS = "what the table of workers claims holds"
+STAYS_ENDED = "the life of a worker that has ended is over"
+HELD = "a worker that is held is given nothing new"
+LETS_GO = "when the word to let go of a worker's leases is done, it has none of them"
+QUARANTINE = "who is quarantined is given nothing by whoever has looked since"
+BOOKS = "who is in the books as living is alive"
+
+
+class Life(msgspec.Struct, frozen=True):
+    """A worker as its record stands."""
+
+    state: WorkerState
+    body: WorkerBody
+    held_since: datetime | None
+    """Since when it is given nothing; None while it is."""
+
+
+class WorkerJudge:
+    """Reads along with the store, and asks every claim about workers."""
+
+    def __init__(self, watcher: Watcher, looks: Callable[[], Iterable[tuple[str, Look]]]) -> None:
+        self._watcher = watcher
+        self._looks = looks
+        self._lives: dict[str, Life] = {}
+        self._granted: dict[tuple[str, int, int], datetime] = {}
+        self._quarantined: dict[str, datetime] = {}
+        """By name, since when."""
+
+    def living(self) -> dict[str, str]:
+        """Who counts as living, and what its leases call it."""
+        lives = self._lives.items()
+        return {name: life.body.runner_id for name, life in lives if life.state in worker.LIVING}
+
+    def written(self, record: Record, now: datetime) -> None:
+        """A worker has changed."""
+        before, state, body = self._lives.get(record.id), WorkerState(record.state), decode_body(record)
+        held_since = None if state in worker.TAKING else now
+        if before is not None and before.held_since is not None and held_since is not None:
+            held_since = before.held_since
+        self._lives[record.id] = Life(state, body, held_since)
+        if before is None or before.state is not state:
+            self._watcher.saw(f"worker {state}" + (" in silence" if body.silent else ""))
+        if WORKER.broken(state, body.data):
+            self._watcher.broke(TABLE_HOLDS, f"{record.id} is {state}: {body.data}")
+        if before is None:
+            return
+        if WORKER.broken_across(before.state, before.body.data, state, body.data):
+            self._watcher.broke(TABLE_HOLDS, f"{record.id}: {before.state} → {state}")
+        if before.state in worker.ENDED and state not in (before.state, worker.TERMINATED):
+            self._watcher.broke(STAYS_ENDED, f"{record.id}: {before.state} → {state}")
+
+    def standing_written(self, record: Record, now: datetime) -> None:
+        """How far a runner is trusted has changed."""
+        name = body_of(record).runner
+        if record.state != QUARANTINED:
+            self._quarantined.pop(name, None)
+        elif name not in self._quarantined:
+            self._quarantined[name] = now
+            self._watcher.saw("a runner is quarantined")
+
+    def lost(self, kind: str, name: str, back_to: Record | None) -> None:
+        """A fail-over has lost what was written of a worker, or of how far one is trusted."""
+        if kind == STANDING.name:
+            self._quarantined.clear()  # who is, shows with the next write
+            return
+        self._lives.pop(name, None)
+        if back_to is not None:
+            state = WorkerState(back_to.state)
+            held_since = None if state in worker.TAKING else back_to.updated_at
+            self._lives[name] = Life(state, decode_body(back_to), held_since)
+
+    def granted(self, job_id: str, entity: str, now: datetime) -> None:
+        """An attempt is given to somebody, as it is written."""
+        shard, _, index = entity.partition(".")
+        self._granted[job_id, int(shard), int(index)] = now
+
+    def given(self, asked: ClaimRequest, grants: Sequence[Grant], looked_at: datetime | None) -> None:
+        """What a worker is answered, by a server that has looked who is quarantined at that time."""
+        since = self._quarantined.get(name_of(asked.runner_id))
+        if grants and since is not None and looked_at is not None and since < looked_at:
+            words = f"{asked.runner_id} is quarantined since {since}, and was given {len(grants)} jobs"
+            self._watcher.broke(QUARANTINE, words, grants[0].job_id)
+        life = self._lives.get(asked.worker_id)
+        for grant in grants:
+            at = self._granted.get((grant.job_id, grant.shard, grant.attempt))
+            if life is None or life.held_since is None or at is None:
+                continue
+            if life.held_since < at:
+                words = (
+                    f"{asked.worker_id} is {life.state} since {life.held_since}, and was given work at {at}"
+                )
+                self._watcher.broke(HELD, words, grant.job_id)
+
+    def gone(self, job_id: str) -> None:
+        """A job was pruned."""
+        for key in [key for key in self._granted if key[0] == job_id]:
+            del self._granted[key]
+
+    def message_written(self, record: Record) -> None:
+        """A message has changed; one that is sent has done what it says."""
+        if record.queue != LET_GO or record.state != SENT:
+            return
+        payload = bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)
+        order = msgspec.json.decode(payload, type=ReleaseLeases)
+        life = self._lives.get(order.worker_id)
+        if life is None or life.held_since is None:
+            return
+        self._watcher.saw("a worker is let go of")
+        until = order.until or life.held_since
+        for job_id, look in self._looks():
+            if look.state in job.ENDED:
+                continue  # what is still being stopped of it has a time of its own to stop in
+            for one in look.body.attempts:
+                held = one.lease
+                if held is None or held.state not in lease.LIVE or held.data.runner_id != order.runner_id:
+                    continue
+                if held.granted_at <= until:
+                    self._watcher.broke(
+                        LETS_GO, f"{order.runner_id} still has {one.name} of {job_id}", job_id
+                    )

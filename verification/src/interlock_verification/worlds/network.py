@@ -1,0 +1,389 @@
+"""The processes of a world, the network between them, and the trace of what is written.
+
+A call from a process can be lost, late or repeated on the way there and back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from interlock.errors import StoreUnavailable
+from interlock.store.records import StepLine
+from interlock.systems.runtime import Host
+from interlock_verification.claims import broken
+from interlock_verification.worlds import faults
+from interlock_verification.worlds.faults import Fate, Fates
+from interlock_verification.worlds.scheduler import Loop, Schedule, Turn
+from interlock_verification.worlds.worlds import World
+
+MOST_LINES = 4_000
+F = TypeVar("F")
+
+
+class Broken(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim that does not hold."""
+
+    claim: str
+    words: str
+    at_s: float
+    about: str = ""
+    """The job that it is about, where it is about one."""
+
+
+class Watcher:
+    """Sees everything; the first broken claim halts the world."""
+
+    def __init__(self, *, tells: bool = False) -> None:
+        self.tells = tells
+        self.broken: Broken | None = None
+        self.seen: Counter[str] = Counter()
+        """What has happened how often, by its name: nothing shall hold because nothing happens."""
+        self._hash = hashlib.blake2b(digest_size=8)
+        self._lines: deque[tuple[float, str, str]] = deque(maxlen=MOST_LINES)
+        self.halt: Callable[[], None] = lambda: None
+        self.time: Callable[[], float] = lambda: 0.0
+
+    @property
+    def trace(self) -> str:
+        """A hash of everything that has happened."""
+        return self._hash.hexdigest()
+
+    def heard(self, what: bytes) -> None:
+        """Something has happened; the same seed has to lead to the same again."""
+        self._hash.update(what)
+
+    def saw(self, name: str) -> None:
+        """Something that has to be seen now and then."""
+        self.seen[name] += 1
+
+    def tell(self, at_s: float, words: str, about: str = "") -> None:
+        """A line of the story."""
+        if self.tells:
+            self._lines.append((at_s, about, words))
+
+    def broke(self, claim: str, words: str, about: str = "") -> None:
+        """A claim does not hold. Only the first counts: what follows from it says little."""
+        if self.broken is None:
+            self.broken = Broken(claim=claim, words=words, at_s=self.time(), about=about)
+            self.halt()
+
+    def ask(
+        self, claims: Mapping[str, Callable[[F], bool]], fact: F, words: Callable[[], str], about: str = ""
+    ) -> None:
+        """Ask claims of a fact; the words are for the first that does not hold."""
+        for claim in broken(claims, fact):
+            self.broke(claim, words(), about)
+
+    def story(self, about: str = "") -> list[str]:
+        """What was told: about everybody, and of jobs only about this one."""
+        told = [line for line in self._lines if not line[1] or not about or line[1] == about]
+        return [f"{clock(at)}  {words}" for at, _, words in told]
+
+
+def clock(at_s: float) -> str:
+    """A time of the world as people read it: days, then the time of day."""
+    day, rest = divmod(at_s, 86_400.0)
+    hour, rest = divmod(rest, 3_600.0)
+    minute, second = divmod(rest, 60.0)
+    return f"day {day + 1:.0f} {hour:02.0f}:{minute:02.0f}:{second:06.3f}"
+
+
+def rows(lines: tuple[StepLine, ...]) -> str:
+    """Steps in a line: machine, entity, from and to."""
+    return "; ".join(
+        f"{' '.join(filter(None, (line.machine, line.entity)))} {line.source} → {line.target} by {line.event}"
+        for line in lines
+        if line.moves
+    )
+
+
+START = datetime(2026, 1, 1, 8, tzinfo=UTC)
+STORE = "store"
+
+
+class Cast(Protocol):
+    """Who lives in a place: an orchestrator, a worker, people; later a supervisor, a fleet."""
+
+    def live(self, process: Process) -> Coroutine[Any, Any, None]:
+        """The life of one incarnation, from its start to its end."""
+        ...
+
+
+class Process:
+    """One incarnation of whoever lives in a place."""
+
+    def __init__(self, stage: Stage, name: str, incarnation: int, rate: float, off: timedelta) -> None:
+        self.stage = stage
+        self.name = name
+        self.incarnation = incarnation
+        self.loop = Loop(stage.schedule, f"{name}#{incarnation}", rate)  # type: ignore[abstract]
+        self.loop.owner = self
+        self.random = random.Random(f"{stage.seed}/{name}/{incarnation}")
+        self.frozen_until = 0.0
+        self.held_up_until = float("-inf")
+        self.role: Any = None
+        """What others may ask for, once it is there."""
+        self.at_end: list[Callable[[], None]] = []
+        self._off = off
+        self.host = Host(
+            monotonic=self.loop.time,
+            wall=self.loop.time,
+            ids=self._name,
+            seeds=self._secret,
+            below=self.random.randrange,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was not killed and has not ended."""
+        return not self.loop.dead
+
+    def was_held_up_since(self, at_s: float) -> bool:
+        """Whether it has lost time since then, or does so now."""
+        return self.frozen or self.loop.lag_s > 0.0 or self.held_up_until >= at_s
+
+    def lag(self, seconds: float) -> None:
+        """From now on its timers are so late."""
+        self.loop.lag_s = seconds
+        self.held_up_until = self.stage.schedule.now
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it is stopped, as by SIGSTOP."""
+        return self.frozen_until > self.stage.schedule.now
+
+    def local(self) -> datetime:
+        """Its wall clock, which nobody has set right."""
+        return self.stage.clock() + self._off
+
+    def end(self) -> None:
+        """It is gone, in the middle of whatever it did."""
+        if self.alive:
+            self.loop.kill()
+            for act in self.at_end:
+                act()
+
+    def _name(self) -> str:
+        return f"{self.random.getrandbits(64):016x}"
+
+    def _secret(self) -> bytes:
+        return self.random.randbytes(32)
+
+
+class Place:
+    """Where somebody lives, again and again."""
+
+    def __init__(self, stage: Stage, name: str, cast: Cast, skew: float) -> None:
+        self.stage = stage
+        self.name = name
+        self.cast = cast
+        self.process: Process | None = None
+        drawn = random.Random(f"{stage.seed}/{name}")
+        self._rate = 1.0 + skew * (2.0 * drawn.random() - 1.0)
+        self._off = timedelta(hours=24.0 * (drawn.random() - 0.5)) if skew else timedelta()
+        self._incarnations = 0
+
+    def start(self) -> None:
+        """Begin a life; does nothing while there is one."""
+        if self.process is not None and self.process.alive:
+            return
+        self._incarnations += 1
+        process = self.process = Process(self.stage, self.name, self._incarnations, self._rate, self._off)
+        self.stage.watcher.tell(self.stage.schedule.now, f"{process.loop.name} starts")
+        life = process.loop.create_task(self.cast.live(process), name=self.name)
+        life.add_done_callback(lambda done: self._ended(process, done))
+
+    def kill(self, down_s: float) -> bool:
+        """End it like a power cut; it starts again later. False when nobody was there."""
+        if self.process is None or not self.process.alive:
+            return False
+        self.process.end()
+        self.stage.schedule.call_in(down_s, self.start)
+        return True
+
+    def _ended(self, process: Process, life: asyncio.Task[Any]) -> None:
+        """It went by itself: as it was asked to, or because it has crashed."""
+        error = None if life.cancelled() else life.exception()
+        if error is not None:
+            self.stage.watcher.broke("no process crashes", f"{process.loop.name}: {error!r}")
+        process.end()
+        self.stage.schedule.call_in(1.0, self.start)
+
+
+class Stage:
+    """Everything that the processes of a world share."""
+
+    def __init__(self, world: World, seed: int, fates: Fates, watcher: Watcher) -> None:
+        self.world = world
+        self.seed = seed
+        self.fates = fates
+        self.watcher = watcher
+        self.schedule = Schedule()
+        self.random = random.Random(f"{seed}/stage")
+        self.places: dict[str, Place] = {}
+        self.away_until = 0.0
+        """Until when the store does not answer."""
+        self._apart: dict[tuple[str, str], float] = {}
+
+    def clock(self) -> datetime:
+        """The store's clock."""
+        return START + timedelta(seconds=self.schedule.now)
+
+    def reachable(self, one: str, other: str) -> bool:
+        """Whether a message between these two arrives."""
+        now = self.schedule.now
+        if STORE in (one, other) and self.away_until > now:
+            return False
+        return self._apart.get((one, other) if one < other else (other, one), 0.0) <= now
+
+    def part(self, one: str, other: str, for_s: float) -> None:
+        """Nothing arrives between these two for a while."""
+        pair = (one, other) if one < other else (other, one)
+        self._apart[pair] = max(self._apart.get(pair, 0.0), self.schedule.now + for_s)
+
+    def heal(self) -> None:
+        """Everything can be reached, and everybody is up."""
+        self._apart.clear()
+        self.away_until = 0.0
+        for place in self.places.values():
+            if place.process is not None:
+                place.process.lag(0.0)
+                if place.process.frozen:
+                    self.thaw(place.process)
+            place.start()
+
+    def freeze(self, process: Process, for_s: float) -> None:
+        """Stop a process, as by SIGSTOP, for a while."""
+        process.frozen_until = self.schedule.now + for_s
+        process.loop.freeze()
+        self.schedule.call_in(for_s, self.thaw, process)
+
+    def thaw(self, process: Process) -> None:
+        """Let it go on."""
+        process.frozen_until, process.held_up_until = 0.0, self.schedule.now
+        process.loop.thaw()
+
+    def trip_s(self) -> float:
+        """How long a message takes."""
+        return 0.0002 + 0.003 * self.random.random()
+
+
+Done: TypeAlias = Callable[[object, BaseException | None], None]
+"""Told once what came of it: an answer or an error."""
+Arrive: TypeAlias = Callable[[Done], None]
+"""Does at the other side what was asked for, at once or in a while."""
+
+
+class Call:
+    """A call under way. What is `certain` answers whenever it is reached; all else may be silent.
+
+    Over a connection that `resends` what is lost, most of that is only late.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_arrive",
+        "_caller",
+        "_fate",
+        "_sent_at",
+        "_stage",
+        "_timeout_s",
+        "_timer",
+        "_to",
+    )
+
+    def __init__(
+        self,
+        caller: Process,
+        to: str,
+        arrive: Arrive,
+        timeout_s: float,
+        *,
+        repeats: bool = False,
+        certain: bool = False,
+        resends: bool = False,
+    ) -> None:
+        stage = self._stage = caller.stage
+        self._caller = caller
+        self._to = to
+        self._arrive = arrive
+        self._timeout_s = timeout_s
+        self._timer: Turn | None = None
+        self._answer: asyncio.Future[Any] = caller.loop.create_future()
+        self._sent_at = now = stage.schedule.now
+        fate = stage.fates.of_call(caller.name, to, now, repeats=repeats)
+        self._fate = faults.resent(fate) if resends else fate
+        if self._fate is None:
+            if not certain:
+                self._give_up_in_time()
+            stage.schedule.call_in(stage.trip_s(), self._arrives)
+        else:
+            self._give_up_in_time()
+            self._send(self._fate)
+
+    def answer(self) -> Awaitable[Any]:
+        """What came of it."""
+        return self._answer
+
+    def _send(self, fate: Fate) -> None:
+        schedule = self._stage.schedule
+        if self._stage.watcher.tells:
+            self._stage.watcher.tell(schedule.now, f"{self._caller.name} → {self._to}: {fate.what}")
+        match fate.what:
+            case faults.REQUEST_LOST:
+                schedule.call_in(fate.seconds, self._fail, f"The connection to {self._to} broke.")
+            case faults.LATE:
+                schedule.call_in(fate.seconds, self._arrives)
+            case faults.TWICE:
+                schedule.call_in(self._stage.trip_s(), self._arrives)
+                schedule.call_in(fate.seconds, self._arrives_again)
+            case _:
+                schedule.call_in(self._stage.trip_s(), self._arrives)
+
+    def _arrives(self) -> None:
+        if self._stage.reachable(self._caller.name, self._to):
+            self._arrive(self._done)
+        elif self._stage.random.random() < 0.5:
+            self._fail(f"{self._to} cannot be reached.")
+        else:
+            self._give_up_in_time()
+
+    def _arrives_again(self) -> None:
+        if self._stage.reachable(self._caller.name, self._to):
+            self._arrive(lambda _answer, _error: None)
+
+    def _done(self, value: object, error: BaseException | None) -> None:
+        stage, fate = self._stage, self._fate
+        if fate is not None and fate.what is faults.REPLY_LOST:
+            stage.schedule.call_in(fate.seconds, self._fail, f"The connection to {self._to} broke.")
+        elif stage.reachable(self._caller.name, self._to):
+            stage.schedule.call_in(stage.trip_s(), self._settle, value, error)
+        else:
+            self._give_up_in_time()
+
+    def _give_up_in_time(self) -> None:
+        """Nobody waits for ever: from now on somebody looks at the clock."""
+        if self._timer is None:
+            at = self._sent_at + self._timeout_s
+            self._timer = self._stage.schedule.call_at(at, self._fail, f"No answer of {self._to} in time.")
+
+    def _settle(self, value: object, error: BaseException | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._answer.done():
+            return
+        if error is None:
+            self._answer.set_result(value)
+        else:
+            self._answer.set_exception(error)
+
+    def _fail(self, words: str) -> None:
+        self._settle(None, StoreUnavailable(f"{words} Whether it was done is unknown.", todo="Ask again."))

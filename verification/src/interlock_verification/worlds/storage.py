@@ -1,0 +1,266 @@
+"""The store of a world: the memory store itself, seen by each process through a connection of its own.
+
+What a process asks for is done when it arrives, whole, also when the process has died meanwhile; but
+what needs its word in between (a claim, a sweep) needs it alive. A fail-over starts another epoch, and may
+lose the latest writes as an asynchronous replica does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from interlock.errors import InterlockError, StoreUnavailable
+from interlock.store.catalogue import Catalogue
+from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
+from interlock.store.memory import Clock, MemoryStore
+from interlock.store.records import (
+    Change,
+    Claim,
+    Count,
+    Feed,
+    Key,
+    Note,
+    Outcome,
+    Page,
+    Pruned,
+    Query,
+    Record,
+    Recorded,
+    Work,
+)
+from interlock_verification.worlds.network import STORE, Call, Done, Process
+
+T = TypeVar("T")
+
+TIMEOUT_S = 10.0
+_REMEMBERED = timedelta(seconds=30)
+
+
+class Reader(Protocol):
+    """Whoever is told what is written."""
+
+    def written(self, before: Record | None, after: Record, note: Note | None, now: datetime) -> None:
+        """A record has changed."""
+        ...
+
+    def refused(self, key: Key, note: Note) -> None:
+        """A refusal was journalled."""
+        ...
+
+    def lost(self, key: Key, back_to: Record | None) -> None:
+        """A fail-over has lost what was written of this record."""
+        ...
+
+
+class SharedStore(MemoryStore):
+    """The memory store, with somebody who reads along, and with fail-overs."""
+
+    def __init__(self, catalogue: Catalogue, clock: Clock, reader: Reader) -> None:
+        super().__init__(catalogue, clock=clock)
+        self._reader = reader
+        self.fail_overs = 0
+        self._recent: deque[tuple[datetime, Key, Record | None]] = deque()
+
+    def has_ready(self, kind: str) -> bool:
+        """Whether there is something to be claimed just now."""
+        now = self._clock()
+        return any(
+            record.kind == kind and record.ready_at is not None and record.ready_at <= now
+            for record in self._ready.values()
+        )
+
+    async def epoch(self) -> int:
+        """How many fail-overs there were."""
+        return self._epoch + self.fail_overs
+
+    def fail_over(self, lost_s: float) -> int:
+        """Another database goes on, which has not heard the latest; answers how many writes are lost."""
+        self.fail_overs += 1
+        since, count = self._now() - timedelta(seconds=lost_s), 0
+        while lost_s and self._recent and self._recent[-1][0] > since:
+            _, key, before = self._recent.pop()
+            count += 1
+            self._put(key, before)
+            self._reader.lost(key, before)
+        while lost_s and self._journal and self._journal[-1].at > since:
+            self._journal.pop()  # its numbers do not come back: cursors of stores carry the epoch
+        if lost_s:
+            kept = {name: each for name, each in self._requests.items() if each.created_at <= since}
+            self._requests = kept
+        return count
+
+    def _write(self, change: Change, now: datetime) -> None:
+        before = self._records.get(change.key)
+        super()._write(change, now)
+        self._recent.append((now, change.key, before))
+        while self._recent[0][0] < now - _REMEMBERED:
+            self._recent.popleft()
+        self._reader.written(before, self._records[change.key], change.note, now)
+
+    def _note(self, kind: str, name: str, version: int, note: Note, now: datetime) -> None:
+        super()._note(kind, name, version, note, now)
+        if note.refusal:
+            self._reader.refused(Key(kind, name), note)
+
+
+class StoreLink:
+    """The contract, over a connection of one process to the shared store."""
+
+    def __init__(self, process: Process, store: SharedStore) -> None:
+        self._process = process
+        self._stage = process.stage
+        self._store = store
+        self._stop: dict[object, Callable[[], None]] = {}
+        self._looked: dict[tuple[str, tuple[str, ...]], datetime] = {}
+        process.at_end.append(self._unsubscribe_all)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the shared store."""
+        return self._store.capabilities
+
+    async def open(self) -> None:
+        """Make sure that it answers."""
+        await self.now()
+
+    async def learn(self, kinds: Catalogue) -> None:
+        """Tell the shared store."""
+        await self._ask(lambda: self._store.learn(kinds))
+
+    async def close(self) -> None:
+        """Let go of it; the others go on."""
+        self._unsubscribe_all()
+
+    async def now(self) -> datetime:
+        """Over the connection, as is everything below."""
+        return await self._ask(self._store.now)
+
+    async def epoch(self) -> int:
+        """Which database it is."""
+        return await self._ask(self._store.epoch)
+
+    async def raise_epoch(self, above: int = 0) -> int:
+        """Begin another epoch."""
+        return await self._ask(lambda: self._store.raise_epoch(above))
+
+    async def load(self, keys: Sequence[Key]) -> list[Record | None]:
+        """Records."""
+        return await self._ask(lambda: self._store.load(keys))
+
+    async def find(self, query: Query) -> Page:
+        """A page."""
+        asked_at = self._stage.clock()
+        page = await self._ask(lambda: self._store.find(query))
+        self._looked[query.kind, tuple(query.states)] = asked_at
+        return page
+
+    def looked_at(self, kind: str, *states: str) -> datetime | None:
+        """What was answered last about records of a kind in these states was read then, or later."""
+        return self._looked.get((kind, states))
+
+    async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
+        """How many."""
+        return await self._ask(lambda: self._store.count(query, cap=cap, within=within))
+
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
+        """Done when it arrives, whatever has become of the process."""
+        return await self._ask(lambda: self._store.commit(commits), outlives=True)
+
+    async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
+        """Needs the process to decide."""
+        return await self._ask(lambda: self._store.claim(claim, decide))
+
+    async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
+        """Likewise."""
+        return await self._ask(lambda: self._store.due(kinds, limit, decide))
+
+    async def recall(self, request_id: str) -> Recorded | None:
+        """What was answered."""
+        return await self._ask(lambda: self._store.recall(request_id))
+
+    async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
+        """The journal."""
+        return await self._ask(lambda: self._store.feed(after, limit=limit))
+
+    async def latest(self) -> str:
+        """Its end."""
+        return await self._ask(self._store.latest)
+
+    async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
+        """The journal of one record."""
+        return await self._ask(lambda: self._store.history(key, after_version=after_version, limit=limit))
+
+    async def prune(
+        self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
+    ) -> Pruned:
+        """Remove what is old."""
+        return await self._ask(
+            lambda: self._store.prune(kind=kind, states=states, older_than=older_than, limit=limit)
+        )
+
+    async def compact(self) -> int | None:
+        """Nothing to give back."""
+        return await self._ask(self._store.compact)
+
+    async def status(self) -> StoreStatus:
+        """What is there."""
+        return await self._ask(self._store.status)
+
+    def subscribe(self, wake: Wake) -> Callable[[], None]:
+        """Be woken a moment after a commit; not when the store cannot be reached just then."""
+        process, schedule, pending = self._process, self._stage.schedule, False
+
+        def woken() -> None:
+            nonlocal pending
+            if not pending:
+                pending = True
+                schedule.call_in(self._stage.trip_s(), ring)
+
+        def ring() -> None:
+            nonlocal pending
+            pending = False
+            if process.alive and self._stage.reachable(process.name, STORE):
+                process.loop.call_soon(wake)
+
+        token, stop = object(), self._store.subscribe(woken)
+        self._stop[token] = stop
+
+        def unsubscribe() -> None:
+            self._stop.pop(token, None)
+            stop()
+
+        return unsubscribe
+
+    def _unsubscribe_all(self) -> None:
+        for stop in self._stop.values():
+            stop()
+        self._stop.clear()
+
+    async def _ask(self, ask: Callable[[], Coroutine[Any, Any, T]], *, outlives: bool = False) -> T:
+        epoch = self._store.fail_overs
+
+        def arrive(done: Done) -> None:
+            gone = epoch != self._store.fail_overs  # it was sent to a database that is no more
+            if gone or (not outlives and (self._process.frozen or not self._process.alive)):
+                done(None, StoreUnavailable("The connection broke.", todo="Ask again."))
+                return
+            try:
+                done(driven(ask()), None)
+            except InterlockError as error:
+                done(None, error)
+
+        answer: T = await Call(self._process, STORE, arrive, TIMEOUT_S, certain=True).answer()
+        return answer
+
+
+def driven(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The answer of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as returned:
+        answer: T = returned.value
+        return answer
+    raise RuntimeError("The memory store waits for nothing.")
