@@ -20,11 +20,12 @@ from rich.text import Text
 
 from interlock.cli.job_views import progress_text, said
 from interlock.cli.journal import JournalStep
-from interlock.cli.output import span
+from interlock.cli.output import COLOURS, span
 from interlock.cli.run_views import drawn
 from interlock.cli.simulation_views import status_text, steps_of
 from interlock.cli.tables import console_here, style_of
 from interlock.cli.watch import News, has_ended
+from interlock.systems.runs.graph import TONES
 from interlock.systems.runs.graph_text import LineSegment
 from interlock.text import harmless
 from interlock.wire.jobs import JobView
@@ -118,7 +119,6 @@ def _step(step: JournalStep, *, with_job: bool) -> Text:
 
 
 MOST_NAMED = 5
-_BY_MARK = {"STOPPING": "yellow", "WAITING": "dim", "PENDING": "dim"}
 
 
 class LiveGraph(AbstractContextManager["LiveGraph"]):
@@ -162,10 +162,8 @@ class LiveGraph(AbstractContextManager["LiveGraph"]):
     def _line(self, pieces: Sequence[LineSegment]) -> Text:
         line = Text(no_wrap=True, overflow="ellipsis")
         for piece in pieces:
-            state = piece.node.state if piece.node is not None else ""
-            line.append(
-                harmless(piece.text), style=_BY_MARK.get(state) or style_of(state) or ("" if state else "dim")
-            )
+            tone = TONES.get(piece.node.state, "") if piece.node is not None else ""
+            line.append(harmless(piece.text), style=COLOURS.get(tone, "dim"))
         return line
 
 

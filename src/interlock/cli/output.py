@@ -18,6 +18,9 @@ import msgspec
 
 from interlock.text import harmless
 
+COLOURS = {"good": "green", "bad": "red", "stopped": "yellow", "active": "cyan"}
+"""Colours of states, by their tone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sheet:

@@ -27,13 +27,13 @@ from interlock.cli.nouns import (
     too_many,
     whole_id,
 )
-from interlock.cli.output import Sheet, ago, full_time, iso, print_struct, span
+from interlock.cli.output import COLOURS, Sheet, ago, full_time, iso, print_struct, span
 from interlock.errors import UnknownRun
 from interlock.lifecycles import run
 from interlock.lifecycles.run import RunState
 from interlock.remote.interfaces import Reach, Services, Which
 from interlock.systems.runs.failure_analysis import FlakyJob
-from interlock.systems.runs.graph import MARKS, Node, run_graph
+from interlock.systems.runs.graph import MARKS, TONES, Node, run_graph
 from interlock.systems.runs.graph_text import LineSegment, draw_text
 from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.systems.runs.search import found_runs
@@ -408,14 +408,6 @@ def coloured(line: Sequence[LineSegment]) -> str:
     """A line with the colours of the states."""
     shown = [(piece.node, harmless(piece.text)) for piece in line]
     return "".join(
-        text if node is None else typer.style(text, fg=_COLOURS.get(node.state)) for node, text in shown
+        text if node is None else typer.style(text, fg=COLOURS.get(TONES.get(node.state, "")))
+        for node, text in shown
     )
-
-
-_COLOURS = {
-    "COMPLETED": "green",
-    "FAILED": "red",
-    "CANCELED": "yellow",
-    "STOPPING": "yellow",
-    "RUNNING": "cyan",
-}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
@@ -9,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interlock.cli.errors import colour_wanted
-from interlock.cli.output import Sheet
+from interlock.cli.output import COLOURS, Sheet
 from interlock.text import harmless
 
 _IN_ONE_PIECE = frozenset(
@@ -37,17 +39,18 @@ _GAP, _EDGES = 3, 2
 _LEAST = 12
 """Minimum width of a column that can be shortened."""
 _COLUMNS_OF_STATES = frozenset({"state", "to", "outcome"})
-_STYLES = {
-    **dict.fromkeys(("COMPLETED", "SUCCEEDED", "SUCCESS"), "green"),
-    **dict.fromkeys(("FAILED", "STALE", "EXPIRED", "TIMED_OUT", "TIMEOUT", "REVOKED"), "red"),
-    **dict.fromkeys(("CANCELED", "CANCEL_REQUESTED", "RELEASED"), "yellow"),
-    **dict.fromkeys(("RUNNING", "STARTING", "ACTIVE", "UPLOADING"), "cyan"),
-}
 
 
 def style_of(state: str) -> str:
-    """Return the style of a state: good, bad, stopped or running."""
-    return _STYLES.get(state, "")
+    """Return the colour of a state, by its tone in the table of its machine."""
+    return COLOURS.get(_tones().get(state, ""), "")
+
+
+@cache
+def _tones() -> dict[str, str]:
+    from interlock.lifecycles import MACHINES  # `machine check` reports faults in them
+
+    return {str(state): tone for machine in MACHINES.values() for state, tone in machine.tones.items()}
 
 
 def console_here() -> Console:

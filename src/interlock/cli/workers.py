@@ -66,6 +66,102 @@ def _noun() -> Noun[Any]:
 
 
 @app.command(
+    "start",
+    epilog=epilog(
+        "\b\nSIGTERM or Ctrl-C starts a graceful shutdown: no new jobs are taken, and running jobs may\n"
+        "finish. After a while they are asked to stop, and return to the queue if they do not. A second\n"
+        "signal changes nothing.",
+        "\b\nExit codes:\n"
+        "  0  every job ended or was returned to the queue\n"
+        "  1  the shutdown had to be forced\n"
+        "  2  it could not start: the module, a setting, the store or the server",
+        examples(
+            "worker start shop.tasks",
+            "worker start shop/tasks.py --queue mail --queue default --slots 20",
+            "worker start shop.tasks --label gpu --burst",
+            "worker start shop.tasks --executor process --processes 4",
+            "worker start --shell --queue ci --label linux",
+            "worker start --shell --queue untrusted --isolate bubblewrap --no-network",
+            "worker start shop.tasks --server https://jobs.example.org:8088",
+        ),
+    ),
+)
+def start(
+    module: TaskModule = None,
+    shell: Annotated[bool, typer.Option("--shell", help="Run steps of workflows, and no tasks.")] = False,
+    queues: Queues = None,
+    labels: Annotated[
+        list[str] | None, typer.Option("--label", metavar="LABEL", help="Label of this worker; repeatable.")
+    ] = None,
+    slots: Annotated[int | None, typer.Option(help="Number of concurrent tasks (default 10).")] = None,
+    threads: Annotated[int | None, typer.Option(help="Maximum number of them in threads.")] = None,
+    processes: Annotated[int | None, typer.Option(help="Maximum number of them in processes.")] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Executor of tasks that name none: async, thread or process (default: async functions run "
+            "in the event loop, others in threads).",
+        ),
+    ] = None,
+    prefetch: Annotated[int | None, typer.Option(help="Number of jobs to fetch ahead of free slots.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the worker (default: the host name).")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    job_log_level: JobLogLevel = None,
+    memory_limit_mb: MemoryLimit = None,
+    burst: Annotated[bool, typer.Option("--burst", help="Exit when no jobs are left.")] = False,
+    isolate: Isolate = None,
+    network: Network = None,
+    mounts: Mounts = None,
+    store: Place = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            show_default=False,
+            help="Access token of the server (role runner). Every process on this machine can read a command "
+            "line: better set INTERLOCK_TOKEN, or use --token-file.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Read the access token from FILE; - reads it from standard input."),
+    ] = None,
+    ca: Ca = None,
+) -> None:
+    """Start a worker and run until stopped."""
+    from interlock.cli import worker_processes
+
+    asked = worker_processes.WorkerOptions(
+        module=module,
+        shell=shell,
+        name=name,
+        queues=tuple(queues or ()),
+        labels=tuple(labels or ()),
+        slots=slots,
+        threads=threads,
+        processes=processes,
+        executor=executor,
+        prefetch=prefetch,
+        metrics_port=metrics_port,
+        log_level=log_level,
+        log_format=log_format,
+        job_log_level=job_log_level,
+        memory_limit_mb=memory_limit_mb,
+        burst=burst,
+        isolate=isolate,
+        network=network,
+        mounts=tuple(mounts or ()),
+        token=token,
+        token_file=token_file,
+        ca=ca,
+    )
+    raise typer.Exit(worker_processes.start_worker(store, asked))
+
+
+@app.command(
     "list",
     cls=FilterCommand,
     epilog=epilog(
@@ -162,102 +258,6 @@ def lift(
     from interlock.cli import worker_views
 
     worker_views.lift_quarantine(store, runner, reason, as_json=as_json)
-
-
-@app.command(
-    "start",
-    epilog=epilog(
-        "\b\nSIGTERM or Ctrl-C starts a graceful shutdown: no new jobs are taken, and running jobs may\n"
-        "finish. After a while they are asked to stop, and return to the queue if they do not. A second\n"
-        "signal changes nothing.",
-        "\b\nExit codes:\n"
-        "  0  every job ended or was returned to the queue\n"
-        "  1  the shutdown had to be forced\n"
-        "  2  it could not start: the module, a setting, the store or the server",
-        examples(
-            "worker start shop.tasks",
-            "worker start shop/tasks.py --queue mail --queue default --slots 20",
-            "worker start shop.tasks --label gpu --burst",
-            "worker start shop.tasks --executor process --processes 4",
-            "worker start --shell --queue ci --label linux",
-            "worker start --shell --queue untrusted --isolate bubblewrap --no-network",
-            "worker start shop.tasks --server https://jobs.example.org:8088",
-        ),
-    ),
-)
-def start(
-    module: TaskModule = None,
-    shell: Annotated[bool, typer.Option("--shell", help="Run steps of workflows, and no tasks.")] = False,
-    queues: Queues = None,
-    labels: Annotated[
-        list[str] | None, typer.Option("--label", metavar="LABEL", help="Label of this worker; repeatable.")
-    ] = None,
-    slots: Annotated[int | None, typer.Option(help="Number of concurrent tasks (default 10).")] = None,
-    threads: Annotated[int | None, typer.Option(help="Maximum number of them in threads.")] = None,
-    processes: Annotated[int | None, typer.Option(help="Maximum number of them in processes.")] = None,
-    executor: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHERE",
-            help="Executor of tasks that name none: async, thread or process (default: async functions run "
-            "in the event loop, others in threads).",
-        ),
-    ] = None,
-    prefetch: Annotated[int | None, typer.Option(help="Number of jobs to fetch ahead of free slots.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the worker (default: the host name).")] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
-    job_log_level: JobLogLevel = None,
-    memory_limit_mb: MemoryLimit = None,
-    burst: Annotated[bool, typer.Option("--burst", help="Exit when no jobs are left.")] = False,
-    isolate: Isolate = None,
-    network: Network = None,
-    mounts: Mounts = None,
-    store: Place = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOKEN",
-            show_default=False,
-            help="Access token of the server (role runner). Every process on this machine can read a command "
-            "line: better set INTERLOCK_TOKEN, or use --token-file.",
-        ),
-    ] = None,
-    token_file: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Read the access token from FILE; - reads it from standard input."),
-    ] = None,
-    ca: Ca = None,
-) -> None:
-    """Start a worker and run until stopped."""
-    from interlock.cli import worker_processes
-
-    asked = worker_processes.WorkerOptions(
-        module=module,
-        shell=shell,
-        name=name,
-        queues=tuple(queues or ()),
-        labels=tuple(labels or ()),
-        slots=slots,
-        threads=threads,
-        processes=processes,
-        executor=executor,
-        prefetch=prefetch,
-        metrics_port=metrics_port,
-        log_level=log_level,
-        log_format=log_format,
-        job_log_level=job_log_level,
-        memory_limit_mb=memory_limit_mb,
-        burst=burst,
-        isolate=isolate,
-        network=network,
-        mounts=tuple(mounts or ()),
-        token=token,
-        token_file=token_file,
-        ca=ca,
-    )
-    raise typer.Exit(worker_processes.start_worker(store, asked))
 
 
 def register_supervisor(app: typer.Typer) -> None:
