@@ -167,7 +167,7 @@ def test_one_command_serves_works_follows_the_code_and_ends_with_ctrl_c(start: S
     dev.until("No module named 'nothing_like_this'")
     dev.until("The worker could not start; restarting it when a file changes.")
     dev.write(TASKS)
-    dev.until("the worker is started again.")
+    dev.until("restarting the worker.")
     assert dev.result_of("shop_tasks.add", x=1, y=2) == 4
     assert "".join(dev.said).count("could not start") == 1
 
