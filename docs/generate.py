@@ -18,8 +18,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from interlock.cli.loading import consequences_of
-from interlock.cli.writing import write_whole
+from interlock.cli.machine_names import consequences_of
+from interlock.cli.output import write_whole
 from interlock.errors import InterlockError
 from interlock.lifecycles import COUPLINGS, MACHINES, interlocking
 from interlock.machine import Blueprint, Coupling, blueprint_of

@@ -154,22 +154,22 @@ def test_one_command_serves_works_follows_the_code_and_ends_with_ctrl_c(start: S
     dev.until("first ")
     said = "".join(dev.said)
     assert f"data    {dev.folder}/interlock.db" in said
-    assert "it stays there when this ends" in said
-    assert f"shop_tasks, started again when a .py file in {dev.folder} changes" in said
+    assert "it is kept when this ends" in said
+    assert f"shop_tasks, restarted when a .py file in {dev.folder} changes" in said
     assert f"interlock submit shop_tasks:add x=... y=... --server {dev.url}" in said
     assert dev.result_of("shop_tasks.add", x=1, y=2) == 4
 
     dev.write(TASKS.replace("x + y + z", "x + y + z + 100"))
-    dev.until("shop_tasks.py changed: the worker is started again.")
+    dev.until("shop_tasks.py changed: restarting the worker.")
     assert dev.result_of("shop_tasks.add", x=1, y=2) == 104
 
     dev.write("import nothing_like_this\n")
     dev.until("No module named 'nothing_like_this'")
-    dev.until("The worker could not begin; it is tried again when a file changes.")
+    dev.until("The worker could not start; restarting it when a file changes.")
     dev.write(TASKS)
-    dev.until("the worker is started again.")
+    dev.until("restarting the worker.")
     assert dev.result_of("shop_tasks.add", x=1, y=2) == 4
-    assert "".join(dev.said).count("could not begin") == 1
+    assert "".join(dev.said).count("could not start") == 1
 
     (worker,) = descendants(dev.process.pid)
     assert dev.end(signal.SIGINT) == 0
@@ -265,7 +265,7 @@ def jobs_of(dev: Dev) -> list[object]:
     [
         ("sqlite:///other.db", "is not a database of Interlock"),
         ("sqlite:///text.db", "is not a database of Interlock"),
-        ("redis://localhost:1/0", "Only a database in a file can be emptied"),
+        ("redis://localhost:1/0", "Only a SQLite database can be emptied"),
         ("http://localhost:1", "is a server"),
     ],
 )

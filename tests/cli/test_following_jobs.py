@@ -81,7 +81,7 @@ def test_ctrl_c_while_watching_leaves_the_job_alone_and_says_so(shop: Shop) -> N
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=PROGRAM_S)
         assert process.returncode == 130
-        assert said == "Stopped watching; whatever runs goes on.\n"
+        assert said == "Stopped watching; the jobs continue.\n"
     assert shop.job(job_id).state == "RUNNING"
 
 

@@ -40,7 +40,7 @@ def test_workers_are_listed_those_that_live_and_with_all_the_others(ask: Ask, sh
         json.loads(ask("worker", "list", "name:anna", "--all", "--json").stdout)[0]["state"] == "TERMINATED"
     )
     nobody = ask("worker", "list", "name:carla")
-    assert (nobody.returncode, nobody.stderr) == (0, "No worker that lives matches; see --all.\n")
+    assert (nobody.returncode, nobody.stderr) == (0, "No live worker matches; see --all.\n")
 
 
 def test_a_worker_is_shown_by_its_name_or_its_id_with_all_that_happened_to_it(ask: Ask, shop: Shop) -> None:

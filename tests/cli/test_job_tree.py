@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from tests.cli.shop import Ask, Shop
 from tests.cli.test_looking_at_jobs import column, on_a_terminal
 
-from interlock.cli.job_watch import lines_of, twigs_of
+from interlock.cli.job_watch import lines_of, tree_of
 from interlock.wire.jobs import TreeNode
 from interlock.wire.runner import Complete, Succeeded
 
@@ -63,7 +63,7 @@ def test_what_is_cut_is_said_beside_it(ask: Ask, shop: Shop) -> None:
     parent, _, _ = family(shop)
     answer = ask("job", "tree", parent, "--limit", "2")
     assert len(answer.stdout.splitlines()) == 2
-    assert "There is more than is shown: --limit 4" in answer.stderr
+    assert "The tree has more jobs: --limit 4" in answer.stderr
 
 
 def test_a_job_that_is_not_there_is_told_as_everywhere(ask: Ask, shop: Shop) -> None:
@@ -80,7 +80,7 @@ def node(number: int, depth: int, state: str = "RUNNING") -> TreeNode:
 
 
 def test_branches_are_drawn_to_where_they_belong() -> None:
-    tree = twigs_of([node(1, 0), node(2, 1), node(3, 2), node(4, 3), node(5, 2), node(6, 1), node(7, 2)])
+    tree = tree_of([node(1, 0), node(2, 1), node(3, 2), node(4, 3), node(5, 2), node(6, 1), node(7, 2)])
     drawn = [f"{ahead}{what.id}" for ahead, what in lines_of(tree, None) if isinstance(what, TreeNode)]
     assert drawn == [
         "j_1",
@@ -96,6 +96,6 @@ def test_branches_are_drawn_to_where_they_belong() -> None:
 def test_of_many_children_those_are_shown_that_go_on_and_the_rest_is_counted() -> None:
     ended = [node(number, 1, "COMPLETED") for number in range(2, 32)]
     living = [node(number, 1) for number in range(32, 35)]
-    drawn = list(lines_of(twigs_of([node(1, 0), *ended, *living]), 20))
+    drawn = list(lines_of(tree_of([node(1, 0), *ended, *living]), 20))
     assert [what.id for _, what in drawn if isinstance(what, TreeNode)] == ["j_1", "j_32", "j_33", "j_34"]
     assert drawn[-1] == ("└─ ", "30 more: 30 COMPLETED")

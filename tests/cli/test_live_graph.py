@@ -11,10 +11,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from interlock.cli.journal import News, StepShown
+from interlock.cli.journal import JournalStep
 from interlock.cli.live import LiveGraph, LiveTable
-from interlock.cli.run_actions import changes_between
+from interlock.cli.run_submit import changes_between
 from interlock.cli.run_views import coloured, drawn
+from interlock.cli.watch import News
 from interlock.wire.jobs import FailureView, JobView
 from interlock.wire.runs import RunJobView, RunView
 
@@ -147,7 +148,7 @@ async def test_nothing_that_a_job_has_written_moves_the_table() -> None:
         updated_at=NOW,
         failure=failure,
     )
-    step = StepShown(
+    step = JournalStep(
         at=NOW,
         job_id="j_1",
         version=2,

@@ -170,7 +170,7 @@ def test_a_list_of_a_rare_queue_goes_on_until_it_has_it_or_says_that_it_has_stop
     monkeypatch.setattr(search, "LOOKS", 2)
     answer = ask("job", "list", "queue:rare")
     assert (answer.returncode, answer.stdout) == (0, "")
-    assert "Stopped before all jobs were looked at" in answer.stderr
+    assert "Stopped before all jobs were searched" in answer.stderr
     assert "No job matches" not in answer.stderr
     cursor = answer.stderr.split("--cursor ")[1].strip()
     assert column(ask("job", "list", "queue:rare", "--cursor", cursor, "--all").stdout, 0) == [rare]
@@ -216,7 +216,7 @@ def test_a_beginning_that_several_jobs_have_lists_them(ask: Ask, shop: Shop) -> 
     common = ids[0][:8]
     answer = ask("job", "show", common)
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert f"3 jobs could be meant by {common}." in answer.stderr
+    assert f"3 jobs match {common}." in answer.stderr
     assert all(job_id in answer.stderr for job_id in ids)
 
 
@@ -224,7 +224,7 @@ def test_a_beginning_that_several_jobs_have_lists_them(ask: Ask, shop: Shop) -> 
     ("name", "says"),
     [
         ("j_0123456789ab", "There is no job j_0123456789ab."),
-        ("j_0123", "There is no job whose id begins with j_0123."),
+        ("j_0123", "There is no job whose id starts with j_0123."),
         ("nobody", "'nobody' is not the id of a job, which is j_ and 12 hex digits."),
     ],
 )
@@ -392,7 +392,8 @@ import sys
 from interlock.cli.main import main
 for words in (["--help"], ["submit", "--help"], ["job", "list", "--help"], ["worker", "start", "--help"]):
     main(words)
-print(sorted({"rich", "msgspec", "asyncio", "interlock.lifecycles", "interlock.worker"} & set(sys.modules)))
+heavy = {"rich", "msgspec", "httpx2", "asyncio", "interlock.lifecycles", "interlock.worker"}
+print(sorted(heavy & set(sys.modules)))
 """
     answer = subprocess.run(
         [sys.executable, "-c", asked],

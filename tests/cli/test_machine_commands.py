@@ -26,7 +26,7 @@ def test_every_command_helps_with_examples(ask: Ask, command: str) -> None:
 
 def test_the_exit_codes_are_in_the_help(ask: Ask) -> None:
     shown = ask("machine", "--help").stdout
-    assert all(line in shown for line in ("0  fine", "1  the check found", "2  the question was wrong"))
+    assert all(line in shown for line in ("0  no faults", "1  the check found", "2  invalid usage"))
 
 
 def test_list_as_json_has_one_object_for_each_machine(ask: Ask) -> None:
@@ -128,7 +128,7 @@ def test_draw_lists_the_states_when_one_is_unknown(ask: Ask, option: str) -> Non
 def test_draw_does_not_pretend_to_light_what_cannot_be_lit(ask: Ask) -> None:
     answer = ask("machine", "draw", "doors:DOOR", "--format", "dot", "--state", "open")
     assert answer.returncode == 2
-    assert "only an svg can light states" in answer.stderr
+    assert "only svg can highlight states" in answer.stderr
 
 
 def test_check_without_a_name_looks_at_all_nine_and_their_couplings(ask: Ask) -> None:

@@ -18,7 +18,7 @@ def test_a_queue_is_paused_listed_explained_and_resumed(ask: Ask, shop: Shop) ->
     answer = ask("queue", "pause", "mail", "--reason", "the mail server is away")
     assert (answer.returncode, answer.stdout) == (
         0,
-        "The queue mail is paused: its jobs wait, and those that run go on.\n",
+        "The queue mail is paused: its jobs wait, and running jobs continue.\n",
     )
     (listed,) = json.loads(ask("queue", "list", "--json").stdout)
     assert (listed["state"], listed["reason"], listed["pending"]) == ("paused", "the mail server is away", 1)
@@ -26,7 +26,7 @@ def test_a_queue_is_paused_listed_explained_and_resumed(ask: Ask, shop: Shop) ->
     told = ask("job", "explain", job_id).stdout
     assert "the mail server is away" in told
     assert "→ interlock queue resume mail" in told
-    assert ask("queue", "resume", "mail").stdout == "The jobs of the queue mail are given out.\n"
+    assert ask("queue", "resume", "mail").stdout == "The queue mail is active: its jobs are started.\n"
     assert json.loads(ask("queue", "resume", "mail", "--json").stdout)["state"] == "open"
 
 

@@ -121,8 +121,8 @@ def test_a_file_with_faults_is_refused_with_line_and_column(ask: Ask, ci: Shop, 
         (["--plan", "nope.json"], "nope.json cannot be read"),
         (["shop_flows:releas"], "There is no flow releas in shop_flows. Did you mean release?"),
         (["shop_flows:release"], "The flow release needs version"),
-        (["shop_flows"], "is no flow, which is written MODULE:FUNCTION"),
-        (["shop_flows:release", "--plan", "x"], "A run is of one thing"),
+        (["shop_flows"], "is not a flow, which is written MODULE:FUNCTION"),
+        (["shop_flows:release", "--plan", "x"], "Several sources given"),
     ],
 )
 def test_a_wrong_question_is_told_what_is_right(ask: Ask, ci: Shop, words: list[str], said: str) -> None:
@@ -169,7 +169,7 @@ def test_the_repository_that_somebody_is_in_is_what_is_evaluated(ask: Ask, ci: S
     )
     assert (source["base_sha"], source["changed_paths"]) == (base, ["a.txt"])
     (folder / "a.txt").write_text("y")
-    assert "not committed" in ask("run", "submit").stderr
+    assert "Uncommitted changes" in ask("run", "submit").stderr
 
 
 def test_runs_are_listed_explained_and_told(ask: Ask, ci: Shop) -> None:
@@ -242,6 +242,23 @@ def test_runs_are_stopped_and_done_again(ask: Ask, ci: Shop) -> None:
     assert ask("run", "rerun", ids[0], "--from", "nope").returncode == 2
     assert ask("run", "rerun", ids[0], "--from", "lint", "--failed").returncode == 2
     assert ask("run", "cancel", ids[0]).returncode == 2, "it has ended"
+
+
+def test_logs_of_a_run_print_each_line_of_a_text_on_its_own(ask: Ask, ci: Shop) -> None:
+    run_id = submitted(ask)
+    first = shown(ask, run_id)["jobs"][0]
+    ci.take(first["job_id"])
+    ci.write(first["job_id"], "Traceback:\n  ValueError")
+    assert ask("run", "logs", run_id, "--plain").stdout == "Traceback:\n  ValueError\n"
+    rows = [line.split("\t")[1:] for line in ask("run", "logs", run_id).stdout.splitlines()]
+    name = first["name"]
+    assert rows == [[name, "1.1", "info", "Traceback:"], [name, "1.1", "info", "  ValueError"]]
+    (entry,) = map(json.loads, ask("run", "logs", run_id, "--json").stdout.splitlines())
+    assert (entry["text"], entry["job"], entry["job_id"]) == (
+        "Traceback:\n  ValueError",
+        name,
+        first["job_id"],
+    )
 
 
 def test_logs_are_those_of_all_jobs_or_of_one(ask: Ask, ci: Shop) -> None:

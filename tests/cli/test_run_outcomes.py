@@ -52,7 +52,7 @@ def test_what_the_jobs_of_a_run_have_left_behind_is_listed_and_fetched(shop: Sho
     fetched = ask("run", "artifacts", run_id, "test (1)", "--get", "report.txt", "--to", ".")
     assert fetched.stdout == "report.txt\n"
     assert (shop.folder / Path("report.txt")).read_bytes() == b"all well"
-    assert "say of which job" in ask("run", "artifacts", run_id, "--get", "report.txt").stderr
+    assert "name the job" in ask("run", "artifacts", run_id, "--get", "report.txt").stderr
     assert "has no job 'test'" in ask("run", "artifacts", run_id, "test").stderr
 
 
@@ -68,14 +68,14 @@ def test_flaky_jobs_and_reports_are_shown(shop: Shop, ask: Ask) -> None:
     for more in ((), ("--again",)):
         told = ask("run", "report", run_id, *more)
         assert (told.returncode, told.stdout) == (0, "")
-        assert "Nobody but the log is told" in told.stderr
+        assert "No reporter is notified" in told.stderr
 
 
 def test_a_run_is_compared_with_the_last_green_one_or_with_one_that_is_named(shop: Shop, ask: Ask) -> None:
     first = run_of(shop, fails=True)
     alone = ask("run", "compare", first)
     assert (alone.returncode, alone.stdout) == (0, "")
-    assert "None of the 0 earlier runs that were looked at is green" in alone.stderr
+    assert "None of the 0 earlier runs that were searched is green" in alone.stderr
     green = run_of(shop, fails=False)
     red = run_of(shop, fails=True)
     told = ask("run", "compare", red)
@@ -115,7 +115,7 @@ def test_a_quarantined_worker_is_shown_and_lifted(shop: Shop, ask: Ask) -> None:
     shop.do(quarantine)
     runner, state, occasions, _, lost = ask("worker", "quarantined").stdout.rstrip("\n").split("\t")
     assert (runner, state, occasions, lost) == ("build-7", "watched", "1", "j_0, j_1, j_2")
-    assert ask("worker", "lift", "build-7", "--reason", "mended").stdout == "build-7 is given work again.\n"
+    assert ask("worker", "lift", "build-7", "--reason", "mended").stdout == "build-7 receives work again.\n"
     again = ask("worker", "lift", "build-7")
     assert (again.returncode, "is not quarantined" in again.stderr) == (2, True)
     assert json.loads(ask("worker", "quarantined", "--json").stdout) == []

@@ -143,7 +143,7 @@ def test_old_runs_are_brought_in(desk: Desk) -> None:
     folder = desk.folder / "results" / "old-1"
     folder.mkdir(parents=True)
     (folder / "state.json").write_text('{"status": "running", "current_step": 4}')
-    told = ["old-1", "imported", "it has no state: a resume begins with step 1"]
+    told = ["old-1", "imported", "it has no state: a resume starts with step 1"]
     assert desk.ask("import", str(folder.parent)).strip().split("\t") == told
     assert desk.json("show", "old-1")["simulation"]["status"] == "interrupted"
 

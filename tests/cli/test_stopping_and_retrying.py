@@ -172,5 +172,5 @@ def test_a_filter_that_means_too_many_is_refused(
     shop.submit_many(8)
     answer = ask("job", "cancel", "queue:default", "--yes")
     assert answer.returncode == 2
-    assert "means more jobs than can be dealt with at once" in answer.stderr
+    assert "matches more than 5 jobs, or has to search more" in answer.stderr
     assert "Narrow it down" in answer.stderr

@@ -10,9 +10,10 @@ from contextlib import closing
 import pytest
 from tests.cli.shop import Ask, Shop
 
-from interlock.cli import journal
+from interlock.cli import watch
 from interlock.cli.connection import Embedded
-from interlock.cli.journal import JobFollower, StepShown, steps_in
+from interlock.cli.journal import JournalStep, steps_in
+from interlock.cli.watch import JobFollower
 from interlock.errors import StoreUnavailable
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
@@ -65,7 +66,7 @@ def test_a_file_that_is_no_database_is_told(ask: Ask, shop: Shop) -> None:
 async def test_whoever_follows_jobs_misses_nothing_and_hears_nothing_twice_when_the_store_comes_and_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(journal, "POLL_S", 0.001)
+    monkeypatch.setattr(watch, "POLL_S", 0.001)
     memory = MemoryStore(CATALOGUE)
     worker = EmbeddedOrchestrator("memory:", store=lambda: memory)
     await worker.connect()
@@ -75,11 +76,11 @@ async def test_whoever_follows_jobs_misses_nothing_and_hears_nothing_twice_when_
     watcher = Embedded("memory:", store=lambda: FaultyStore(memory, away))
     await watcher.connect()
     troubles: list[StoreUnavailable] = []
-    steps: list[StepShown] = []
+    steps: list[JournalStep] = []
     told = asyncio.Event()
 
     async def follow() -> None:
-        async for news in JobFollower(watcher, ids, in_trouble=troubles.append).news():
+        async for news in JobFollower(watcher, ids, on_outage=troubles.append).news():
             steps.extend(news.steps)
             told.set()
 

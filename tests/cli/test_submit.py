@@ -211,7 +211,7 @@ def test_a_whole_line_that_is_no_job_is_refused(
         (["shop_tasks:add", "x=3", "--delay", "soon"], "'soon' is not a duration"),
         (["shop_tasks:add", "x=3", "--parent", "j_0123456789ab"], "There is no job j_0123456789ab"),
         (["shop_tasks:add", "x=3", "--parent", "me"], "'me' is not the id of a job"),
-        (["--shell", "ls", "shop_tasks:add"], "Both a task (shop_tasks:add) and a command"),
+        (["--shell", "ls", "shop_tasks:add"], "Both a task (shop_tasks:add) and a shell command"),
         (["--shell", "ls", "--", "ls"], "A command was given twice"),
         ([], "No task given."),
     ],

@@ -31,7 +31,7 @@ def lets_in(shop: Shop, token: str) -> bool:
 def test_a_token_is_made_shown_rotated_and_revoked(shop: Shop, ask: Ask) -> None:
     made = ask("token", "create", "ci", "--role", "submitter", "--queue", "mail", "--expires", "30d")
     token = made.stdout.strip()
-    assert "Keep it now" in made.stderr
+    assert "Store the secret now" in made.stderr
     assert lets_in(shop, token)
     (row,) = ask("token", "list").stdout.splitlines()
     cells = row.split("\t")

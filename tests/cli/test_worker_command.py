@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,6 +15,8 @@ from tests.waiting import PROGRAM_S
 from interlock.cli.project import Project, WorkerSection
 from interlock.cli.worker_processes import WorkerOptions, settings_for
 from interlock.systems.settings import DEFAULT_SETTINGS
+
+ORDERS = Path(__file__).parents[2] / "examples" / "orders.py"
 
 
 def test_a_burst_does_all_there_is_and_ends(ask: Ask, program: Ask, shop: Shop) -> None:
@@ -90,6 +94,15 @@ def test_a_burst_executes_simulations(program: Ask, shop: Shop) -> None:
     assert program("worker", "start", "walk.py", "--burst").returncode == 0
     shown = json.loads(program("simulation", "show", "walk-1", "--json").stdout)["simulation"]
     assert (shown["status"], shown["current_step"]) == ("completed", 3)
+
+
+def test_timers_of_declared_kinds_fire_in_a_burst(ask: Ask, program: Ask, shop: Shop) -> None:
+    shutil.copy(ORDERS, shop.folder / "orders_for_burst.py")
+    (shop.folder / "interlock.toml").write_text('kinds = ["orders_for_burst"]\n', encoding="utf-8")
+    assert ask("record", "create", "order", "customer=ada", "amount=40", "--id", "o-1").returncode == 0
+    shop.later(30 * 86_400)
+    assert program("worker", "start", "shop_tasks", "--burst").returncode == 0
+    assert json.loads(ask("record", "get", "order", "o-1", "--json").stdout)["state"] == "expired"
 
 
 def test_a_burst_ends_although_a_task_in_a_thread_took_too_long(program: Ask, shop: Shop) -> None:

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from interlock.cli.errors import tell, tell_surprise
+from interlock.cli.errors import print_error, print_unexpected
 from interlock.errors import CannotLoad, InterlockError, TransitionNotAllowed, UnknownState
 
 Ask = Callable[..., CompletedProcess[str]]
@@ -75,7 +75,7 @@ def test_loading_leaves_the_import_path_as_it_was(ask: Ask) -> None:
 
 
 def test_an_error_says_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(UnknownState("opne", ("open", "closed"), where="door"), as_json=False)
+    print_error(UnknownState("opne", ("open", "closed"), where="door"), as_json=False)
     assert capsys.readouterr().err == (
         "Error: There is no state 'opne' of door. Did you mean open?\n→ Use one of: open, closed.\n"
     )
@@ -87,20 +87,20 @@ def test_an_error_shows_what_is_allowed_and_its_facts_only_when_asked_to(
     error = TransitionNotAllowed(
         "It cannot be opened.", allowed=("remove",), todo="Wait.", facts={"door": "front", "since": None}
     )
-    assert tell(error, as_json=False) == 2
+    assert print_error(error, as_json=False) == 2
     assert capsys.readouterr().err == "Error: It cannot be opened.\n  allowed: remove\n→ Wait.\n"
     monkeypatch.setenv("INTERLOCK_DEBUG", "1")
-    tell(error, as_json=False)
+    print_error(error, as_json=False)
     assert "  door: front\n  allowed: remove\n" in capsys.readouterr().err
 
 
 def test_an_error_without_advice_ends_with_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(InterlockError("No."), as_json=False)
+    print_error(InterlockError("No."), as_json=False)
     assert capsys.readouterr().err == "Error: No.\n"
 
 
 def test_what_nobody_foresaw_is_one_line_and_how_to_see_more(capsys: pytest.CaptureFixture[str]) -> None:
-    code = tell_surprise(KeyError("x"), ["machine", "list"], as_json=False)
+    code = print_unexpected(KeyError("x"), ["machine", "list"], as_json=False)
     assert code == 70
     assert capsys.readouterr().err == (
         "Error: Unexpected KeyError: 'x'.\n"
@@ -120,7 +120,7 @@ def test_an_unforeseen_error_in_a_command_reaches_no_user_as_a_traceback(
 
 
 def test_the_same_error_for_a_program_has_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(CannotLoad("Cannot load x.", todo="Try y."), as_json=True)
+    print_error(CannotLoad("Cannot load x.", todo="Try y."), as_json=True)
     said = capsys.readouterr()
     assert said.err == ""
     assert '"error": "Cannot load x."' in said.out

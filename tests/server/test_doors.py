@@ -10,7 +10,7 @@ import pytest
 from tests.server.running import FOR_EVER_S, Running, any_port, running
 from tests.waiting import until
 
-from interlock.cli.serving import announcement
+from interlock.cli.server import announcement
 from interlock.errors import InvalidSettings, StoreUnavailable
 from interlock.server import web
 from interlock.server.settings import ServerSettings

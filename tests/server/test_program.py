@@ -124,7 +124,7 @@ def test_tokens_are_made_listed_and_revoked_and_a_server_heeds_them(
         (("--store", "nonsense:"), "names no store"),
         (("--tls-cert", "cert.pem"), "a certificate and its key are given together"),
         (("--tls-cert", "a.pem", "--tls-key", "b.pem"), "cannot be used"),
-        (("--log-level", "loud"), "is none of debug"),
+        (("--log-level", "loud"), "is not one of debug"),
     ],
 )
 def test_a_server_that_cannot_begin_says_why_in_words(

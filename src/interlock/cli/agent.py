@@ -1,6 +1,6 @@
-"""`interlock agent`: one machine of a fleet, which a controller starts workloads on.
+"""Command `interlock agent`: one machine of a fleet, on which a controller starts workloads.
 
-What it needs is imported where it runs, so that `--help` answers at once.
+Only the declaration is here: it imports what it needs when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ def register(app: typer.Typer) -> None:
     app.command(
         "agent",
         epilog=epilog(
-            "\b\nOn 127.0.0.1 without a token, only the user who runs the agent is let in.\n"
-            "Any other address needs a token, in --token-file or INTERLOCK_AGENT_TOKEN, and TLS.",
-            "\b\nSIGTERM or Ctrl-C: its workload is stopped, within 15 seconds, then it ends.\n"
-            "How long each of that may take is in interlock.toml, below [durations].",
-            "\b\nExit codes:\n  0  it was asked to end\n"
-            "  2  it could not begin: an address, a setting or a workload",
+            "\b\nOn 127.0.0.1 without a token, only the user who runs the agent has access.\n"
+            "Any other address requires a token, in --token-file or INTERLOCK_AGENT_TOKEN, and TLS.",
+            "\b\nSIGTERM or Ctrl-C stops the workload within 15 seconds, then the agent.\n"
+            "The deadlines are in interlock.toml, below [durations].",
+            "\b\nExit codes:\n  0  stopped by a signal\n"
+            "  2  it could not start: an address, a setting or a workload",
             examples(
                 "agent",
                 "agent --host 0.0.0.0 --token-file token --tls-cert cert.pem --tls-key key.pem",
@@ -35,39 +35,42 @@ def register(app: typer.Typer) -> None:
 
 
 def agent(
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 7167,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free one.")] = 7167,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Tokens of controllers that are let in, one a line."),
+        typer.Option(metavar="FILE", help="File with the tokens of controllers, one per line."),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let everybody in without a token; send tokens without TLS.")
+        bool, typer.Option("--insecure", help="Serve without authentication, or send tokens without TLS.")
     ] = False,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS key (PEM).")] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificates (PEM) that vouch for controllers.")
+        Path | None,
+        typer.Option(metavar="FILE", help="CA certificates (PEM) for client certificates of controllers."),
     ] = None,
     workload: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE:CLASS", help="A kind of workload of yours; may be given again."),
+        typer.Option(metavar="MODULE:CLASS", help="Workload class of your own; repeatable."),
     ] = None,
-    sample_every: Annotated[float, typer.Option(metavar="SECONDS", help="How often it tells numbers.")] = 1.0,
+    sample_every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Interval between two samples.")
+    ] = 1.0,
     drain: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long operations may take to end when time is over.")
+        float, typer.Option(metavar="SECONDS", help="Grace period of operations at the end.")
     ] = 5.0,
     keepalive: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How soon a silent controller is missed, twice this.")
+        float, typer.Option(metavar="SECONDS", help="Keepalive; a controller is lost after twice this.")
     ] = 15.0,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
-    log_format: Annotated[str, typer.Option(help="auto, json or text.")] = "auto",
+    log_level: Annotated[str, typer.Option(help="Log level: debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, typer.Option(help="Log format: auto, json or text.")] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Be an agent: run the workloads that a controller asks for, one at a time."""
+    """Run a fleet agent."""
     from interlock.cli.agent_process import AgentOptions, run_agent
 
-    said = AgentOptions(
+    options = AgentOptions(
         host=host,
         port=port,
         token_file=token_file,
@@ -83,4 +86,4 @@ def agent(
         log_format=log_format,
         as_json=as_json,
     )
-    raise typer.Exit(run_agent(said))
+    raise typer.Exit(run_agent(options))

@@ -23,7 +23,7 @@ NEEDED = ("grpc", "grpc_health", "grpc_reflection", "hdrh", "google.protobuf")
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said on the command line."""
+    """The command line."""
 
     host: str
     port: int
@@ -41,33 +41,33 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool
 
 
-def run_agent(said: AgentOptions) -> int:
-    """Serve until somebody asks it to go; the answer is the exit code."""
+def run_agent(options: AgentOptions) -> int:
+    """Serve until stopped; return the exit code."""
     check_installed()
-    _check_choice("log_level", said.log_level, ("debug", "info", "warning", "error"))
-    _check_choice("log_format", said.log_format, ("auto", "json", "text"))
+    _check_choice("log_level", options.log_level, ("debug", "info", "warning", "error"))
+    _check_choice("log_format", options.log_format, ("auto", "json", "text"))
     sys.path.insert(0, str(Path.cwd()))  # where workloads of one's own are
     settings = AgentSettings(
-        host=said.host,
-        port=said.port,
-        tokens=_tokens(said.token_file),
-        insecure=said.insecure,
-        certificate=str(said.tls_cert) if said.tls_cert else None,
-        key=str(said.tls_key) if said.tls_key else None,
-        client_ca=str(said.tls_client_ca) if said.tls_client_ca else None,
-        workloads=said.workloads,
-        sample_every_s=said.sample_every_s,
-        drain_s=said.drain_s,
-        keepalive_s=said.keepalive_s,
+        host=options.host,
+        port=options.port,
+        tokens=_tokens(options.token_file),
+        insecure=options.insecure,
+        certificate=str(options.tls_cert) if options.tls_cert else None,
+        key=str(options.tls_key) if options.tls_key else None,
+        client_ca=str(options.tls_client_ca) if options.tls_client_ca else None,
+        workloads=options.workloads,
+        sample_every_s=options.sample_every_s,
+        drain_s=options.drain_s,
+        keepalive_s=options.keepalive_s,
         durations=project.load(None).settings.durations,
     )
-    log = make_log(said.log_level, said.log_format)
-    asyncio.run(_serve(settings, log, as_json=said.as_json))
+    log = make_log(options.log_level, options.log_format)
+    asyncio.run(_serve(settings, log, as_json=options.as_json))
     return 0
 
 
 def check_installed() -> None:
-    """Raise what to install when the libraries of a fleet are not there."""
+    """Raise an error if the libraries of a fleet are not installed."""
     missing = [name for name in NEEDED if not _is_there(name)]
     if missing:
         raise CannotLoad(
@@ -87,15 +87,15 @@ def _is_there(name: str) -> bool:
 async def _serve(settings: AgentSettings, log: Log, *, as_json: bool) -> None:
     from interlock.agent.server import serving
 
-    asked_to_go = asyncio.Event()
+    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     early_signals.has_begun()
     for number in early_signals.STOPPING:
-        loop.add_signal_handler(number, asked_to_go.set)
+        loop.add_signal_handler(number, stopping.set)
     async with serving(settings, log) as address:
         typer.echo(json.dumps({"address": address}) if as_json else f"The agent listens on {address}.")
         sys.stdout.flush()
-        await asked_to_go.wait()
+        await stopping.wait()
     for number in early_signals.STOPPING:
         loop.remove_signal_handler(number)
     early_signals.has_stopped()
@@ -109,7 +109,7 @@ def _tokens(file: Path | None) -> tuple[str, ...]:
         found = file.read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSettings(
-            f"The tokens cannot be read: {error}.", todo="Check the path, and who may read it."
+            f"The tokens cannot be read: {error}.", todo="Check the path and its permissions."
         ) from None
     if not found:
         raise InvalidSettings(

@@ -26,7 +26,7 @@ from interlock.wire.tls import CA
 
 PAGE = 500
 OVERLAP = timedelta(seconds=10)
-"""So far back chunks are looked for again: of two that arrive at once one may show later."""
+"""Chunks are searched again so far back: of two concurrent ones, one may become visible later."""
 
 
 class StoredChunks:
@@ -39,7 +39,7 @@ class StoredChunks:
         self._seen: set[str] = set()
 
     async def __call__(self) -> AsyncIterator[Chunk]:
-        """What is new."""
+        """Yield the new chunks."""
         query = Query(kind=LOG.name, parent=self._job_id, newest_first=False, since=self._since, limit=PAGE)
         while True:
             page = await self._store.find(query)
@@ -56,15 +56,15 @@ T = TypeVar("T")
 
 
 class Embedded(EmbeddedOrchestrator):
-    """A store, as it is reached from the command line."""
+    """A store in this process."""
 
     def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
-        """What attempts write: each call gives what has come since the one before."""
+        """Return a function that yields the chunks since its last call."""
         return StoredChunks(self.here.store, job_id)
 
 
 def ask(url: str | None, work: Callable[[Reach], Awaitable[T]]) -> T:
-    """Connect to the store or the server of this project, do the work, and let go."""
+    """Connect to the store or the server of this project, do the work, and disconnect."""
     here = project.load(url)
 
     async def run() -> T:
@@ -75,7 +75,7 @@ def ask(url: str | None, work: Callable[[Reach], Awaitable[T]]) -> T:
 
 
 def ask_store(url: str | None, work: Callable[[EmbeddedOrchestrator], Awaitable[T]]) -> T:
-    """The same for what only the store itself can do."""
+    """Connect to the store of this project, for work that a server cannot do."""
     here = project.load(url)
     store_url(here)
 
@@ -92,7 +92,7 @@ def ask_store(url: str | None, work: Callable[[EmbeddedOrchestrator], Awaitable[
 
 @asynccontextmanager
 async def connected(here: project.Project, kinds: Sequence[DeclaredKind[Any]] = ()) -> AsyncIterator[Reach]:
-    """The store or the server of this project, connected while it is needed."""
+    """Connect to the store or the server of this project."""
     if is_server(here.url):
         from interlock.remote.services import RemoteOrchestrator
 
@@ -109,29 +109,29 @@ async def connected(here: project.Project, kinds: Sequence[DeclaredKind[Any]] = 
 
 
 def store_url(here: project.Project) -> str:
-    """The store of this project; raises when all that is known is a server."""
+    """Return the URL of the store; raise when the project has only a server."""
     if is_server(here.url):
         raise BadStoreUrl(
-            f"{here.url} is a server, and this is done with the database itself.",
-            todo="Say which one with --store, where the database can be reached.",
+            f"{here.url} is a server, and this command needs the database itself.",
+            todo="Give the URL of the database with --store.",
             facts={"url": here.url},
         )
     return here.url
 
 
 def token() -> str | None:
-    """What a server lets us in with."""
+    """Return the access token for a server."""
     return credentials.token()
 
 
 def ca() -> str | None:
-    """The file of certificates that vouch for a server."""
+    """Return the file with CA certificates for a server."""
     return os.environ.get(CA) or None
 
 
 def actor() -> str:
-    """What the journal says about who did it."""
+    """Return the actor for the journal."""
     try:
         return f"{getpass.getuser()} (command line)"
-    except (KeyError, OSError):  # a container may run under a number that has no name
+    except (KeyError, OSError):  # a container may run as a user without a name
         return "command line"

@@ -1,6 +1,6 @@
-"""`interlock db …`: look after the database.
+"""Commands `interlock db …`: maintain the database.
 
-Only the words are here; what they need is imported where they run, so that `--help` answers at once.
+Only the declarations are here: each command imports what it needs when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import Json, Store, examples, parse_duration
-
-FOUND_SOMETHING = 1
+from interlock.cli.options import FOUND_SOMETHING, Json, Store, examples, parse_duration
 
 app = typer.Typer(
     help="Migrate, inspect, prune, restore and audit the database.",
@@ -19,40 +17,40 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog="""\b
 URL is one of:
-  sqlite:///interlock.db         a file here (the default, unless interlock.toml says otherwise)
+  sqlite:///interlock.db         a file here (the default without interlock.toml)
   postgresql://user@host/name    PostgreSQL 13 or newer
   redis://host:6379/0            Redis 6.2 or newer, or Valkey
 
 \b
 Exit codes:
-  0  fine
-  1  the audit found something
-  2  the question was wrong, or the database cannot be used""",
+  0  success
+  1  the audit found a fault
+  2  invalid usage, or the database is unavailable""",
 )
 
 
 @app.command("migrate", epilog=examples("db migrate", "db migrate --store postgresql://ci@db/interlock"))
 def migrate(store: Store = None, as_json: Json = False) -> None:
-    """Bring the schema up to date. Safe to run twice, and from many hosts at once."""
-    from interlock.cli import db_maintenance, render
+    """Migrate the schema; safe to repeat, and to run on many hosts."""
+    from interlock.cli import db_maintenance, output
 
     status = db_maintenance.status(store)
     if as_json:
-        render.print_json({"url": status.url, "schema_version": status.schema_version})
+        output.print_json({"url": status.url, "schema_version": status.schema_version})
     else:
         typer.echo(f"{status.url} is at schema version {status.schema_version}.")
 
 
 @app.command("status", epilog=examples("db status", "db status --json"))
 def show_status(store: Store = None, as_json: Json = False) -> None:
-    """Show what is in the database."""
-    from interlock.cli import db_maintenance, render
+    """Show schema version, size and number of records."""
+    from interlock.cli import db_maintenance, output
 
     status = db_maintenance.status(store)
     if as_json:
-        render.print_json(db_maintenance.status_entry(status))
+        output.print_json(db_maintenance.status_entry(status))
     else:
-        render.print_sheets(db_maintenance.status_sheets(status))
+        output.print_sheets(db_maintenance.status_sheets(status))
 
 
 @app.command(
@@ -60,30 +58,30 @@ def show_status(store: Store = None, as_json: Json = False) -> None:
 )
 def prune(
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="Since it last changed: 90s, 15m, 12h, 30d, 4w.")
+        str, typer.Option(metavar="AGE", help="Minimum time since the last change: 90s, 15m, 12h, 30d, 4w.")
     ],
     kind: Annotated[str | None, typer.Option(help="Only records of this kind.")] = None,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Remove records that ended long ago, with their journal. What is alive is never removed."""
-    from interlock.cli import db_maintenance, render
+    """Remove records that ended long ago, with their journal."""
+    from interlock.cli import db_maintenance, output
 
     pruned = db_maintenance.prune(store, kind, parse_duration(older_than))
     if as_json:
-        render.print_json(pruned)
+        output.print_json(pruned)
     else:
-        render.print_sheets([db_maintenance.pruned_sheet(pruned)])
+        output.print_sheets([db_maintenance.pruned_sheet(pruned)])
 
 
 @app.command("vacuum", epilog=examples("db vacuum", "db vacuum --store sqlite:///ci.db --json"))
 def vacuum(store: Store = None, as_json: Json = False) -> None:
-    """Give the space of pruned records back to the file system."""
-    from interlock.cli import db_maintenance, render
+    """Return the space of pruned records to the file system."""
+    from interlock.cli import db_maintenance, output
 
     url, freed = db_maintenance.vacuumed(store)
     if as_json:
-        render.print_json({"url": url, "freed_bytes": freed})
+        output.print_json({"url": url, "freed_bytes": freed})
     elif freed is None:
         typer.echo(f"{url}: the server frees its space by itself.")
     else:
@@ -95,19 +93,23 @@ def vacuum(store: Store = None, as_json: Json = False) -> None:
 )
 def restored(
     fence: Annotated[
-        int, typer.Option(metavar="FENCE", min=0, help="Largest fence that an outside system has seen.")
+        int,
+        typer.Option(metavar="FENCE", min=0, help="Largest fencing token that an outside system has seen."),
     ] = 0,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Raise the epoch after restoring a backup, so that no fence is given out twice."""
-    from interlock.cli import db_maintenance, render
+    """Raise the epoch after restoring a backup.
+
+    Without it, fencing tokens that were issued after the backup would be issued again.
+    """
+    from interlock.cli import db_maintenance, output
 
     url, epoch = db_maintenance.restored(store, fence)
     if as_json:
-        render.print_json({"url": url, "epoch": epoch})
+        output.print_json({"url": url, "epoch": epoch})
     else:
-        typer.echo(f"{url} is in epoch {epoch}; fences are larger than all before.")
+        typer.echo(f"{url} is in epoch {epoch}; its fencing tokens are larger than all before.")
 
 
 @app.command("audit", epilog=examples("db audit", "db audit --kind job --json"))
@@ -116,13 +118,13 @@ def audit(
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Replay the journal and compare it with the records; the exit code is 1 when they disagree."""
-    from interlock.cli import db_maintenance, render
+    """Compare the journal with the records; exit with 1 on a fault."""
+    from interlock.cli import db_maintenance, output
 
     found = db_maintenance.audited(store, kind)
     if as_json:
-        render.print_json(db_maintenance.audit_entry(found))
+        output.print_json(db_maintenance.audit_entry(found))
     else:
-        render.print_sheets(db_maintenance.audit_sheets(found))
+        output.print_sheets(db_maintenance.audit_sheets(found))
     if found.faults:
         raise typer.Exit(FOUND_SOMETHING)

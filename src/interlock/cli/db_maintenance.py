@@ -16,7 +16,7 @@ import typer
 
 from interlock.cli import project
 from interlock.cli.connection import store_url
-from interlock.cli.loading import load_kinds
+from interlock.cli.machine_names import load_kinds
 from interlock.cli.output import Sheet
 from interlock.engine.audit import Audit, audit
 from interlock.errors import BadStoreUrl, ForeignSchema, StoreUnavailable
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def ask(url: str | None, work: Callable[[Store], Awaitable[T]], kinds: Catalogue = CATALOGUE) -> T:
-    """Open the store of this project, do the work, and let go."""
+    """Open the store of this project, do the work, and close it."""
 
     async def run() -> T:
         store = store_for(store_url(project.load(url)), kinds)
@@ -48,12 +48,12 @@ def ask(url: str | None, work: Callable[[Store], Awaitable[T]], kinds: Catalogue
 
 
 def status(url: str | None) -> StoreStatus:
-    """What is in the database; opening it has brought its schema up to date."""
+    """Return the status of the database; opening it has migrated the schema."""
     return ask(url, lambda store: store.status())
 
 
 def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str, dict[str, int]]:
-    """Prune batch after batch until nothing is left to prune; the counts by kind."""
+    """Prune batch after batch until nothing is left; return the counts by kind."""
     counts: dict[str, dict[str, int]] = {}
     kinds = _lifecycles(url).kinds
 
@@ -74,7 +74,7 @@ def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str,
 
 
 def vacuumed(url: str | None) -> tuple[str, int | None]:
-    """Free what can be freed; return where, and how many bytes."""
+    """Vacuum the database; return its URL and the number of bytes freed."""
 
     async def work(store: Store) -> tuple[str, int | None]:
         freed = await store.compact()
@@ -84,7 +84,7 @@ def vacuumed(url: str | None) -> tuple[str, int | None]:
 
 
 def restored(url: str | None, fence: int) -> tuple[str, int]:
-    """Begin an epoch above that of a fence; return where, and which."""
+    """Raise the epoch above that of a fencing token; return the URL and the epoch."""
 
     async def work(store: Store) -> tuple[str, int]:
         epoch = await store.raise_epoch(fence >> EPOCH_SHIFT)
@@ -101,13 +101,13 @@ def audited(url: str | None, kind: str | None) -> Audit:
 
 
 def status_entry(found: StoreStatus) -> dict[str, Any]:
-    """The status for a program."""
+    """Return the status for a program."""
     entry: dict[str, Any] = msgspec.to_builtins(found)
     return entry
 
 
 def status_sheets(found: StoreStatus) -> list[Sheet]:
-    """The status for people."""
+    """Return the status for people."""
     counted = partial(_counted, found.cap)
     oldest = found.oldest_entry_at.isoformat(timespec="seconds") if found.oldest_entry_at else "none"
     about = [
@@ -127,7 +127,7 @@ def status_sheets(found: StoreStatus) -> list[Sheet]:
 
 
 def _counted(cap: int | None, number: int) -> str:
-    """A number, marked where counting ended there."""
+    """Return a number, with + where counting stopped."""
     return f"{number}+" if cap is not None and number >= cap else str(number)
 
 
@@ -142,19 +142,19 @@ def _connections(found: ServerConnections | None) -> list[tuple[str, str]]:
 
 
 def pruned_sheet(pruned: dict[str, dict[str, int]]) -> Sheet:
-    """What was removed, one line for each kind."""
+    """Return what was removed, one row for each kind."""
     rows = [(kind, str(n["records"]), str(n["entries"]), str(n["requests"])) for kind, n in pruned.items()]
     return Sheet("pruned", "Removed", ("kind", "records", "entries", "requests"), rows)
 
 
 def audit_entry(found: Audit) -> dict[str, Any]:
-    """The audit for a program."""
+    """Return the audit for a program."""
     entry: dict[str, Any] = msgspec.to_builtins(found)
     return {"ok": not found.faults, **entry}
 
 
 def audit_sheets(found: Audit) -> list[Sheet]:
-    """The audit for people: what was looked at, then every fault."""
+    """Return the audit for people: what was checked, then every fault."""
     verdict = f"{len(found.faults)} faults" if found.faults else "journal and records agree"
     about = [
         ("verdict", verdict),
@@ -183,7 +183,7 @@ _SQLITE_SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
 
 def empty_database(url: str, *, sure: bool) -> None:
-    """Remove a database file, if it is ours and nobody uses it; asks unless somebody is sure."""
+    """Remove a database file of Interlock that is not in use; ask for confirmation unless `sure`."""
     path = _sqlite_path(url)
     if not path.exists():
         return
@@ -200,19 +200,19 @@ def empty_database(url: str, *, sure: bool) -> None:
 def _sqlite_path(url: str) -> Path:
     if not url.startswith("sqlite:"):
         raise BadStoreUrl(
-            "Only a database in a file can be emptied like this.",
-            todo="Leave --reset out, or make the database anew with its own tools.",
+            "Only a SQLite database can be emptied with --reset.",
+            todo="Leave --reset out, or recreate the database with its own tools.",
             facts={"scheme": url.partition(":")[0]},
         )
     return path_of(url)
 
 
 def _jobs_in(path: Path) -> int:
-    """How many jobs are lost; raises when that is not for us to do."""
+    """Return how many jobs the file has; raise if it is in use, or not a database of Interlock."""
     facts: dict[str, object] = {"path": str(path)}
     try:
         with closing(sqlite3.connect(path, timeout=0.5, isolation_level=None)) as database:
-            # In this mode the lock is refused while anybody at all has the file open.
+            # In this mode the lock is refused while another process has the file open.
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute("BEGIN EXCLUSIVE")
             database.execute("SELECT 1 FROM interlock_schema")
@@ -221,8 +221,8 @@ def _jobs_in(path: Path) -> int:
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
             raise StoreUnavailable(
-                f"{path} is in use, so it is not emptied.",
-                todo="End the servers and workers that use it, and try again.",
+                f"{path} is in use and was not emptied.",
+                todo="Stop the servers and workers that use it, and try again.",
                 facts=facts,
             ) from None
         raise _foreign(path, error) from None
@@ -232,7 +232,7 @@ def _jobs_in(path: Path) -> int:
 
 def _foreign(path: Path, error: sqlite3.Error) -> ForeignSchema:
     return ForeignSchema(
-        f"{path} is not a database of Interlock ({error}), so it is left alone.",
+        f"{path} is not a database of Interlock ({error}) and was not changed.",
         todo="Name another file, or remove it yourself.",
         facts={"path": str(path)},
     )

@@ -2,8 +2,8 @@
 
 A photo studio on SQLite with two workers, of which one is killed; or the workflow of a repository.
 
-Nothing is staged: the workers are processes of their own, the kill is a SIGKILL, and the story at the end
-is read from the journal. The exit code is 0 when everything came out as it should.
+The workers are processes of their own, the kill is a SIGKILL, and the history at the end is read from the
+journal. The exit code is 0 if every outcome is as expected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from interlock.cli import project, run_actions
+from interlock.cli import project, run_submit
 from interlock.cli.connection import actor, connected
 from interlock.cli.journal import steps_in
 from interlock.cli.run_views import drawn
@@ -75,7 +75,7 @@ class Screen:
             self._print_changes(views)
 
     def say(self, what: str) -> None:
-        """Something that fate does."""
+        """Print what the fault injector does."""
         self._console.print(Text(f"  ⚡ {what}", style="bold yellow"))
 
     def _print_changes(self, views: Sequence[JobView]) -> None:
@@ -126,10 +126,10 @@ def _words(view: JobView, one: AttemptView) -> str:
     return ", ".join(words)
 
 
-async def tell_story(il: Interlock, job_id: str, console: Console) -> None:
+async def print_history(il: Interlock, job_id: str, console: Console) -> None:
     """Everything that happened to one job, from the journal."""
     history = await il.here.jobs.history(job_id)
-    console.print(f"[bold]The story of the film, {job_id}, as the journal tells it:[/]")
+    console.print(f"[bold]The history of the film, {job_id}, from the journal:[/]")
     table = Table.grid(padding=(0, 2, 0, 0))
     for step in steps_in(history):
         after = (step.at - history[0].at).total_seconds()
@@ -172,8 +172,8 @@ occasions = 1000
 """
 
 
-class Cast(msgspec.Struct, frozen=True):
-    """The jobs of the demonstration, by what is to become of them."""
+class DemoJobs(msgspec.Struct, frozen=True):
+    """The jobs of the demonstration."""
 
     photos: tuple[str, ...]
     upload: str
@@ -188,38 +188,38 @@ class Cast(msgspec.Struct, frozen=True):
         """Every job."""
         return (*self.photos, *self.films, self.upload, self.film, self.archive, self.retouch)
 
-    def with_another_film(self, film: str) -> Cast:
-        """The same with another film, of which the story is told."""
+    def with_another_film(self, film: str) -> DemoJobs:
+        """Return the jobs with another film, whose history is shown."""
         return msgspec.structs.replace(self, film=film, films=(*self.films, self.film))
 
 
 def run_demo() -> int:
-    """The whole demonstration; 0 when everything came out as it should."""
+    """Run the demonstration; return 0 if every outcome is as expected."""
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = 150  # a pipe has no width; do not cut what somebody may read later
+        console.width = 150  # a pipe has no width
     with tempfile.TemporaryDirectory(prefix="interlock-demo-") as folder:
         (Path(folder) / project.FILE).write_text(SETTINGS, encoding="utf-8")
         return asyncio.run(_play(Path(folder), console))
 
 
 async def _play(folder: Path, console: Console) -> int:
-    told = project.load(f"sqlite:///{folder}/studio.db", start=folder)
-    console.print(f"A store at [bold]{told.url}[/], two workers, {PHOTOS + 4} jobs.\n")
-    with _workers(folder, told.url) as workers:
-        async with Interlock(told.url, settings=told.settings, actor="demo") as il:
-            cast = await _submit(il)
-            watched = await _watch(il, cast, workers, console)
+    here = project.load(f"sqlite:///{folder}/studio.db", start=folder)
+    console.print(f"A store at [bold]{here.url}[/], two workers, {PHOTOS + 4} jobs.\n")
+    with _workers(folder, here.url, tasks.__name__, "--slots", "4") as workers:
+        async with Interlock(here.url, settings=here.settings, actor="demo") as il:
+            jobs = await _submit(il)
+            watched = await _watch(il, jobs, workers, console)
             if watched is None:
                 console.print(f"[red]It was not over after {PATIENCE_S:g} s.[/]")
                 return 1
-            cast, views = watched
+            jobs, views = watched
             console.print()
-            await tell_story(il, cast.film, console)
-            return await _judge(il, cast, views, console)
+            await print_history(il, jobs.film, console)
+            return await _judge(il, jobs, views, console)
 
 
-async def _submit(il: Interlock) -> Cast:
+async def _submit(il: Interlock) -> DemoJobs:
     specs = [tasks.develop.spec(photo=photo) for photo in range(1, PHOTOS + 1)]
     specs += [
         tasks.upload.spec(album="holiday"),
@@ -230,7 +230,7 @@ async def _submit(il: Interlock) -> Cast:
     specs = [_first(spec) if spec.task != tasks.develop.name else _lasting(spec) for spec in specs]
     ids = [made.id for made in await il.submit_many(specs)]
     upload, film, archive, retouch = ids[PHOTOS:]
-    return Cast(tuple(ids[:PHOTOS]), upload, film, archive, retouch)
+    return DemoJobs(tuple(ids[:PHOTOS]), upload, film, archive, retouch)
 
 
 def _first(spec: JobSpec) -> JobSpec:
@@ -243,36 +243,36 @@ def _lasting(spec: JobSpec) -> JobSpec:
     return msgspec.structs.replace(spec, losses=LOSSES)
 
 
-class _Fate:
+class FaultInjector:
     """Kills one worker, and cancels one job."""
 
     def __init__(
-        self, il: Interlock, cast: Cast, workers: Sequence[subprocess.Popen[bytes]], screen: Screen
+        self, il: Interlock, jobs: DemoJobs, workers: Sequence[subprocess.Popen[bytes]], screen: Screen
     ) -> None:
-        self.cast = cast
+        self.jobs = jobs
         self.killed = False
         self._cancelled = False
         self._il = il
         self._workers = workers
         self._screen = screen
 
-    async def strike(self, by_id: Mapping[str, JobView]) -> None:
-        """Do what is due, by the jobs as they were a moment ago."""
-        film = by_id[self.cast.film]
+    async def inject(self, by_id: Mapping[str, JobView]) -> None:
+        """Inject what is due."""
+        film = by_id[self.jobs.film]
         if not self.killed and film.state in job.ENDED:
             await self._render_again()
         elif not self.killed and (name := _half_way(film)):
             await self._kill(name)
-        if self.killed and not self._cancelled and _has_begun(by_id[self.cast.archive]):
+        if self.killed and not self._cancelled and _has_begun(by_id[self.jobs.archive]):
             self._cancelled = True
-            self._screen.say("somebody cancels the archive")
-            await self._il.cancel(self.cast.archive, reason="nobody needs it any more")
+            self._screen.say("canceling the archive job")
+            await self._il.cancel(self.jobs.archive, reason="it is no longer needed")
 
     async def _kill(self, name: str) -> None:
         """Kill the worker, unless the film was completed meanwhile: on a slow machine it may be."""
         worker = self._workers[WORKERS.index(name)]
         worker.send_signal(signal.SIGSTOP)  # so that the film does not end between the look and the kill
-        if (await self._il.job(self.cast.film)).state in job.ENDED:
+        if (await self._il.job(self.jobs.film)).state in job.ENDED:
             worker.send_signal(signal.SIGCONT)
             return
         self.killed = True
@@ -280,32 +280,32 @@ class _Fate:
         worker.kill()
 
     async def _render_again(self) -> None:
-        """The film was over before anybody looked."""
-        self._screen.say("the film was too quick for this machine; it is rendered again")
+        """Submit another film: this one ended before its worker could be killed."""
+        self._screen.say("the film was rendered too quickly; rendering another one")
         (again,) = await self._il.submit_many([_first(tasks.render.spec())])
-        self.cast = self.cast.with_another_film(again.id)
+        self.jobs = self.jobs.with_another_film(again.id)
 
 
 async def _watch(
-    il: Interlock, cast: Cast, workers: Sequence[subprocess.Popen[bytes]], console: Console
-) -> tuple[Cast, list[JobView]] | None:
-    """Show the jobs until all have ended, and play fate meanwhile."""
+    il: Interlock, jobs: DemoJobs, workers: Sequence[subprocess.Popen[bytes]], console: Console
+) -> tuple[DemoJobs, list[JobView]] | None:
+    """Show the jobs until all have ended, and inject the faults."""
     with Screen(console) as screen:
-        fate = _Fate(il, cast, workers, screen)
+        injector = FaultInjector(il, jobs, workers, screen)
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
-            views = [view for view in await il.here.jobs.get_many(fate.cast.all) if view is not None]
+            views = [view for view in await il.here.jobs.get_many(injector.jobs.all) if view is not None]
             screen.show(views)
-            await fate.strike({view.id: view for view in views})
-            if fate.killed and all(view.state in job.ENDED for view in views):
-                return fate.cast, views
-            _expect_alive(workers, but=1 if fate.killed else 0)
+            await injector.inject({view.id: view for view in views})
+            if injector.killed and all(view.state in job.ENDED for view in views):
+                return injector.jobs, views
+            _expect_alive(workers, but=1 if injector.killed else 0)
             await asyncio.sleep(LOOK_EVERY_S)
     return None
 
 
 def _expect_alive(workers: Sequence[subprocess.Popen[bytes]], *, but: int) -> None:
-    """A worker that ended by itself could not begin; its log says why, and nobody should wait for it."""
+    """Raise an error if a worker has ended by itself: it could not start."""
     gone = [name for name, process in zip(WORKERS, workers, strict=True) if process.poll() is not None]
     if len(gone) > but:
         raise CannotLoad(
@@ -327,12 +327,12 @@ def _has_begun(view: JobView) -> bool:
     return any(one.progress is not None and not one.ended_at for one in view.attempts)
 
 
-async def _judge(il: Interlock, cast: Cast, views: Sequence[JobView], console: Console) -> int:
-    """Whether everything came out as it should, and whether the journal tells the same."""
-    wanted = dict.fromkeys((*cast.photos, *cast.films, cast.upload, cast.film), job.COMPLETED)
-    wanted |= {cast.archive: job.CANCELED, cast.retouch: job.FAILED}
+async def _judge(il: Interlock, jobs: DemoJobs, views: Sequence[JobView], console: Console) -> int:
+    """Compare the outcomes with those expected, and audit the journal; return the exit code."""
+    wanted = dict.fromkeys((*jobs.photos, *jobs.films, jobs.upload, jobs.film), job.COMPLETED)
+    wanted |= {jobs.archive: job.CANCELED, jobs.retouch: job.FAILED}
     wrong = [f"{view.task} {view.id} is {view.state}" for view in views if view.state != wanted[view.id]]
-    film = next(view for view in views if view.id == cast.film)
+    film = next(view for view in views if view.id == jobs.film)
     if len(film.attempts) < 2 or film.losses < 1:
         wrong.append(f"the film had {len(film.attempts)} attempts and {film.losses} losses, not 2 and 1")
     found = await audit(il.here.store, JOURNALLED, ["job"])
@@ -342,22 +342,27 @@ async def _judge(il: Interlock, cast: Cast, views: Sequence[JobView], console: C
         f"[bold]{len(found.faults)}[/] of them wrong."
     )
     for sentence in wrong:
-        console.print(f"[red]not as it should be:[/] {sentence}")
+        console.print(f"[red]unexpected:[/] {sentence}")
     console.print("Next: [bold]interlock submit --help[/], [bold]interlock worker start --help[/].")
     return 1 if wrong else 0
 
 
 @contextmanager
-def _workers(folder: Path, url: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Two workers, as anybody would start them; they are gone when this is over."""
-    command = [sys.executable, "-m", "interlock", "worker", "start", tasks.__name__, "--store", url]
+def _workers(
+    folder: Path, url: str, *options: str, path: str = "", stop_s: float = STOP_S
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start two workers as a user would, and stop them at the end; `path` goes before PATH."""
+    command = [sys.executable, "-m", "interlock", "worker", "start", "--store", url, *options]
+    environment = {name: value for name, value in os.environ.items() if name != "INTERLOCK_URL"}
+    if path:
+        environment["PATH"] = f"{path}{os.pathsep}{environment.get('PATH', os.defpath)}"
     started: list[subprocess.Popen[bytes]] = []
     try:
         for name in WORKERS:
             with (folder / f"{name}.log").open("wb") as log:
-                arguments = [*command, "--name", name, "--slots", "4"]
+                arguments = [*command, "--name", name]
                 started.append(
-                    subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log, env=_environment())
+                    subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log, env=environment)
                 )
         yield started
     finally:
@@ -366,44 +371,41 @@ def _workers(folder: Path, url: str) -> Iterator[list[subprocess.Popen[bytes]]]:
                 process.send_signal(signal.SIGTERM)
         for process in started:
             try:
-                process.wait(timeout=STOP_S)
+                process.wait(timeout=stop_s)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "INTERLOCK_URL"}
-
-
-RUNNERS = ("anna", "ben")
 RUN_PATIENCE_S = 1_800.0
 """A demonstration that is not over by then has failed."""
 WIDTH = 150
 
 
 def run_ci(repository: Path) -> int:
-    """Evaluate the commit that is checked out there; the answer is the exit code."""
+    """Run the workflow of a repository; return the exit code."""
     with tempfile.TemporaryDirectory(prefix="interlock-ci-") as folder:
         here = project.load(f"sqlite:///{folder}/ci.db", start=Path(folder))
         with chdir(repository):
-            spec = run_actions.spec_for(run_actions.RunOptions(), here.url)
+            spec = run_submit.spec_for(run_submit.RunOptions(), here.url)
         typer.echo(f"\nThe workflow {spec.workflow} of {repository.resolve()}, on two runners.\n")
-        with _runners(Path(folder), here.url):
+        # Steps use the programs that are installed beside this Python.
+        beside = str(Path(sys.executable).parent)
+        with _workers(Path(folder), here.url, "--shell", "--slots", "2", path=beside, stop_s=10):
             return asyncio.run(_evaluated(here, spec))
 
 
 async def _evaluated(here: project.Project, spec: RunSpec) -> int:
     async with connected(here) as port:
         run = await port.here.runs.submit(spec, actor=actor())
-        code = await run_actions.follow(port, run.id, RUN_PATIENCE_S, as_json=False)
+        code = await run_submit.follow(port, run.id, RUN_PATIENCE_S, as_json=False)
         view = await port.here.runs.view(run.id)
         if not sys.stdout.isatty():
             for line in drawn(view, await port.now(), WIDTH):
                 typer.echo("".join(piece.text for piece in line))
         tries = await _tries(port.here.jobs, {job.name: job.job_id for job in view.jobs})
     for name, number in tries.items():
-        typer.echo(f"{name} was tried {number} times, and nobody had to do anything about it.")
+        typer.echo(f"{name} was tried {number} times: it was retried automatically.")
     return code
 
 
@@ -414,32 +416,3 @@ async def _tries(jobs: JobsApi, names: dict[str, str]) -> dict[str, int]:
         if len(view.attempts) > 1:
             found[name] = len(view.attempts)
     return found
-
-
-@contextmanager
-def _runners(folder: Path, url: str) -> Iterator[None]:
-    """Two runners of steps, as anybody would start them; they are gone when this is over."""
-    command = [sys.executable, "-m", "interlock", "worker", "start", "--shell", "--store", url]
-    beside = str(Path(sys.executable).parent)
-    environment = {name: value for name, value in os.environ.items() if name != "INTERLOCK_URL"}
-    # What is installed beside this Python is what the steps use.
-    environment["PATH"] = f"{beside}{os.pathsep}{environment.get('PATH', os.defpath)}"
-    started: list[subprocess.Popen[bytes]] = []
-    try:
-        for name in RUNNERS:
-            with (folder / f"{name}.log").open("wb") as log:
-                arguments = [*command, "--name", name, "--slots", "2"]
-                started.append(
-                    subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log, env=environment)
-                )
-        yield
-    finally:
-        for process in started:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-        for process in started:
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()

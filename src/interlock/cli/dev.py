@@ -1,7 +1,7 @@
 """Command `interlock dev`: a server and a worker on one machine, for development.
 
 The server is this process. The worker is a child process, which is restarted when the code has changed.
-What they need is imported where it runs, so that `--help` is quick.
+Only the declaration is here: it imports what it needs when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import Kinds, Store, epilog, examples
+from interlock.cli.options import Kinds, Store, TaskModule, Yes, epilog, examples
 
 
 class Level(StrEnum):
-    """The levels of a log, as they are typed."""
+    """The levels of a log."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -28,12 +28,13 @@ def register(app: typer.Typer) -> None:
     app.command(
         "dev",
         epilog=epilog(
-            "\b\nThe data stays when it ends. When a .py file in the folder of the tasks changes, the\n"
-            "worker finishes what it has in hand and is started again.",
-            "\b\nSIGTERM or Ctrl-C ends both when what runs is finished or given back; a second one at once.",
-            "\b\nExit codes:\n  0  it was asked to end\n"
-            "  1  the database was not to be emptied after all\n"
-            "  2  it could not begin: an address or the store",
+            "\b\nThe data is kept. When a .py file in the folder of the tasks changes, the worker finishes\n"
+            "its jobs and is restarted.",
+            "\b\nSIGTERM or Ctrl-C stops both once the jobs have ended or returned to the queue; a second\n"
+            "one stops them at once.",
+            "\b\nExit codes:\n  0  stopped by a signal\n"
+            "  1  emptying the database was not confirmed\n"
+            "  2  it could not start: an address or the store",
             examples(
                 "dev shop.tasks",
                 "dev shop/tasks.py --port 9000",
@@ -45,29 +46,23 @@ def register(app: typer.Typer) -> None:
 
 
 def dev(
-    module: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODULE",
-            help="Where the tasks are: package.module, module:registry or file.py; else as the project says.",
-        ),
-    ] = None,
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8088,
+    module: TaskModule = None,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free one.")] = 8088,
     store: Store = None,
     kinds: Kinds = None,
     reset: Annotated[
-        bool, typer.Option("--reset", help="Empty the database first (SQLite), after asking.")
+        bool, typer.Option("--reset", help="Empty the database first (SQLite only), after confirmation.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,
-    log_level: Annotated[Level, typer.Option(help="How much both say about what they do.")] = Level.WARNING,
+    log_level: Annotated[Level, typer.Option(help="Log level of server and worker.")] = Level.WARNING,
 ) -> None:
-    """Serve the API and work on it with one command, on this machine alone."""
+    """Run a server and a worker on this machine, for development."""
     import asyncio
 
     from interlock.cli import connection, project
     from interlock.cli.db_maintenance import empty_database
-    from interlock.cli.dev_processes import Reloading, Source, run_dev, say, worker_command
+    from interlock.cli.dev_processes import Source, WorkerReloader, run_dev, say, worker_command
     from interlock.processes.credentials import hide_password, make_private
     from interlock.server.logs import Log
     from interlock.server.settings import ServerSettings
@@ -81,7 +76,7 @@ def dev(
     if name is not None:
         deadline_s = here.settings.durations.shutdown_deadline_s
         command = worker_command(name, log_level)
-        worker = Reloading(command, url, Source(name), say, deadline_s=deadline_s)
+        worker = WorkerReloader(command, url, Source(name), say, deadline_s=deadline_s)
     make_private()
     hide_password(url)
     settings = ServerSettings(port=port)

@@ -23,7 +23,7 @@ from threading import Thread
 
 import typer
 
-from interlock.cli.loading import load_kinds
+from interlock.cli.machine_names import load_kinds
 from interlock.cli.project import Project
 from interlock.processes import credentials, early_signals
 from interlock.processes.groups import descendants
@@ -36,10 +36,10 @@ from interlock.worker.pool import POOL, URL
 
 LOOK_EVERY_S = 0.5
 SOON_S = 5.0
-"""A worker that has ended within this time would do so again."""
+"""A worker that ends within this time is not restarted until a file changes."""
 BEGIN_S = 60.0
-"""So long a worker may take to say that it cannot begin: a busy machine imports slowly."""
-CANNOT_BEGIN = 2
+"""How long a worker may take to report that it cannot start: a busy machine imports slowly."""
+CANNOT_START = 2
 GRACE_S = 5.0
 """How much longer than it should a worker may take to end before it is killed."""
 
@@ -49,13 +49,13 @@ Times = dict[str, int]
 
 
 def worker_command(module: str, log_level: str) -> list[str]:
-    """How a worker is started by hand, with this Python."""
+    """Return the command that starts a worker, with this Python."""
     program = [sys.executable, "-m", "interlock", "worker", "start"]
     return [*program, module, "--log-level", log_level]
 
 
 class Source:
-    """The code of a worker: where it is, and when it was changed. Nothing of it is imported."""
+    """The code of a worker, which is read but not imported."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -63,12 +63,12 @@ class Source:
         self.folder = self._folder()
 
     def times(self) -> Times:
-        """When each file was changed."""
+        """Return when each file was changed."""
         return dict(_times(self.folder))
 
     @property
     def example(self) -> str:
-        """What to submit first: a task that there is, with the arguments that it must have."""
+        """A task to submit first, with its required arguments."""
         found = next(_tasks_in(self._file), None) if self._file else None
         if found is None:
             return f"{_dotted(self.module)}:TASK"
@@ -76,7 +76,7 @@ class Source:
         return " ".join([f"{_dotted(self.module)}:{found[0]}", *arguments])
 
     def _folder(self) -> Path:
-        """The whole package when it is in one: its parts are likely to import one another."""
+        """Return the folder of the whole package: its modules are likely to import each other."""
         if self._file is None:
             return Path.cwd()
         folder = self._file.parent.resolve()
@@ -85,8 +85,8 @@ class Source:
         return folder
 
 
-class Reloading:
-    """Keeps one worker at work."""
+class WorkerReloader:
+    """Keeps one worker running, and restarts it when its code changes."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Reloading:
         self._times: Times = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until it is told to stop, and the worker has ended."""
+        """Run until `stop` is set and the worker has ended."""
         self._times = await asyncio.to_thread(self.source.times)
         await self._start()
         try:
@@ -117,38 +117,38 @@ class Reloading:
             await self._end()
 
     def hurry(self) -> None:
-        """Do not wait for what the worker has in hand: it is done again when its lease has ended."""
+        """Kill the worker: its jobs run again when their leases have expired."""
         self._kill()
 
     async def _look(self, stop: asyncio.Event) -> None:
-        """Start the worker again, if there is a reason to."""
+        """Restart the worker, if there is a reason to."""
         times = await asyncio.to_thread(self.source.times)
         changed = sorted({name for name, _ in times.items() ^ self._times.items()})
         self._times = times
         if changed:
-            self._say(f"{_shown(changed)} changed: the worker is started again.")
+            self._say(f"{_shown(changed)} changed: restarting the worker.")
             await self._end()
-        elif not self._has_ended_but_may_do_better():
+        elif not self._should_restart():
             return
         if not stop.is_set():
             await self._start()
 
-    def _has_ended_but_may_do_better(self) -> bool:
-        """Whether the worker has ended by itself, and not right after its start."""
+    def _should_restart(self) -> bool:
+        """Return whether the worker has ended by itself, and not right after its start."""
         if self._process is None or self._process.returncode is None:
             return False
         code, self._process = self._process.returncode, None
-        soon_s = BEGIN_S if code == CANNOT_BEGIN else SOON_S
+        soon_s = BEGIN_S if code == CANNOT_START else SOON_S
         if time.monotonic() - self._started_at < soon_s:
-            self._say(f"The worker {_told(code)}; it is tried again when a file changes.")
+            self._say(f"The worker {_told(code)}; restarting it when a file changes.")
             return False
-        self._say(f"The worker {_told(code)}; it is started again.")
+        self._say(f"The worker {_told(code)}; restarting it.")
         return True
 
     async def _start(self) -> None:
-        """In a session of its own: a Ctrl-C is for us, and we say once that it should go.
+        """Start the worker in a session of its own, so that Ctrl-C reaches only this process.
 
-        It knows whose it is, so that it does not outlive us when we are killed.
+        It knows its parent, and does not outlive it.
         """
         self._started_at = time.monotonic()
         with credentials.handed_over({URL: self._url}) as (environment, pipe):
@@ -168,7 +168,7 @@ class Reloading:
             async with asyncio.timeout(self._patience_s):
                 await self._process.wait()
         except TimeoutError:
-            self._say("The worker does not end and is killed.")
+            self._say("The worker does not stop; killing it.")
             self._kill()
             await self._process.wait()
         self._process = None
@@ -179,7 +179,7 @@ class Reloading:
                 self._process.send_signal(number)
 
     def _kill(self) -> None:
-        """With the processes that it has started, which would not notice."""
+        """Kill the worker with its child processes."""
         if self._process is None or self._process.returncode is not None:
             return
         for pid in (*descendants(self._process.pid), self._process.pid):
@@ -195,7 +195,7 @@ async def _is_set(event: asyncio.Event, within_s: float) -> bool:
 
 
 def _file_of(name: str) -> Path | None:
-    """Where a module would be imported from; None when that cannot be told without doing it."""
+    """Return the file of a module; None if it cannot be known without importing it."""
     if name.endswith(".py") or "/" in name:
         return Path(name)
     relative = Path(*name.split("."))
@@ -217,17 +217,17 @@ def _times(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _is_ours(place: str, name: str) -> bool:
-    """Not what is installed, kept by tools or made by Python."""
+    """Return whether a folder is source: not installed, not of a tool, not made by Python."""
     hidden = name.startswith(".") or name in _ELSEWHERE
     return not hidden and not Path(place, name, "pyvenv.cfg").exists()
 
 
 def _tasks_in(file: Path) -> Iterator[tuple[str, list[str]]]:
-    """Functions that are decorated with `task`, and what they cannot be called without."""
+    """Yield functions with a `task` decorator, and their required arguments."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return  # the worker says it better
+        return  # the worker reports it
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
             map(_is_task, node.decorator_list)
@@ -255,8 +255,8 @@ def _shown(changed: list[str]) -> str:
 
 def _told(code: int) -> str:
     if code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
-    return "could not begin" if code == CANNOT_BEGIN else f"has ended with code {code}"
+        return f"was killed by {signal.Signals(-code).name}"
+    return "could not start" if code == CANNOT_START else f"exited with code {code}"
 
 
 # A terminal that is closed says SIGHUP.
@@ -264,16 +264,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def say(line: str) -> None:
-    """Something about the worker, beside what it says itself."""
+    """Print a message about the worker, beside its own log."""
     typer.echo(line, err=True)
 
 
-def show(url: str) -> None:
-    """Open the dashboard in a browser, without waiting for it; print its address where there is none."""
-    Thread(target=_show, args=(f"{url}/",), name="browser", daemon=True).start()
+def open_dashboard(url: str) -> None:
+    """Open the dashboard in a browser without waiting; print its address if there is no browser."""
+    Thread(target=_open, args=(f"{url}/",), name="browser", daemon=True).start()
 
 
-def _show(address: str) -> None:
+def _open(address: str) -> None:
     try:
         opened = webbrowser.open(address)
     except (webbrowser.Error, OSError):
@@ -283,9 +283,14 @@ def _show(address: str) -> None:
 
 
 async def run_dev(
-    here: Project, settings: ServerSettings, log: Log, worker: Reloading | None, *, open_browser: bool = False
+    here: Project,
+    settings: ServerSettings,
+    log: Log,
+    worker: WorkerReloader | None,
+    *,
+    open_browser: bool = False,
 ) -> None:
-    """Serve and work until a signal; the worker begins once the server answers."""
+    """Run server and worker until a signal; the worker starts once the server answers."""
     lifecycles = lifecycles_with(declared=load_kinds(here.kinds))
     ready = asyncio.get_running_loop().create_future()
 
@@ -293,7 +298,7 @@ async def run_dev(
         typer.echo("\n".join(announcement(listener.url, parts, worker)))
         ready.set_result(None)
         if open_browser:
-            show(listener.url)
+            open_dashboard(listener.url)
 
     with _stop(worker.hurry if worker else lambda: None) as stop:
         stopped = asyncio.create_task(stop.wait())
@@ -323,7 +328,7 @@ async def run_dev(
 
 
 async def _ends(serving: asyncio.Task[None], working: asyncio.Task[None] | None) -> None:
-    """Wait for both, also when one of them has failed; then say so."""
+    """Wait for both, also when one of them has failed; then raise its error."""
     tasks = [serving] if working is None else [serving, working]
     await asyncio.wait(tasks)
     for task in tasks:
@@ -333,7 +338,7 @@ async def _ends(serving: asyncio.Task[None], working: asyncio.Task[None] | None)
 
 @contextmanager
 def _stop(again: Callable[[], None]) -> Iterator[asyncio.Event]:
-    """What the first signal sets; every other one calls `again`."""
+    """Yield an event that the first signal sets; every other signal calls `again`."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -353,17 +358,17 @@ def _stop(again: Callable[[], None]) -> Iterator[asyncio.Event]:
         early_signals.has_stopped()
 
 
-def announcement(url: str, parts: Parts, worker: Reloading | None) -> Iterator[str]:
-    """Where it is, where the data is and that it stays, and what to type first."""
-    from interlock.cli import serving
+def announcement(url: str, parts: Parts, worker: WorkerReloader | None) -> Iterator[str]:
+    """Yield the addresses, the place of the data, and the first commands to type."""
+    from interlock.cli import server
 
-    for line in serving.announcement(url, parts):
+    for line in server.announcement(url, parts):
         yield line
         if line.startswith("  data"):
-            yield "          it stays there when this ends; interlock dev --reset empties it"
+            yield "          it is kept when this ends; interlock dev --reset empties it"
     if worker is None:
-        yield "  worker  none: interlock dev shop.tasks would start one for the tasks in shop/tasks.py"
+        yield "  worker  none: interlock dev shop.tasks starts one for the tasks in shop/tasks.py"
     else:
         source = worker.source
-        yield f"  worker  {source.module}, started again when a .py file in {source.folder} changes"
+        yield f"  worker  {source.module}, restarted when a .py file in {source.folder} changes"
         yield f"  first   interlock submit {source.example} --server {url}"

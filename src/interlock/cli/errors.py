@@ -1,8 +1,7 @@
-"""How errors are told: in the words of the error tree, to a person or to a program.
+"""Print errors, for people or for programs.
 
-Nothing is said twice: an allowed name that the sentence or the advice already holds is left out. Facts are
-for programs: `--json` has them. With INTERLOCK_DEBUG=1 facts and the traceback are shown as well; without it
-never.
+An allowed name that the sentence or the advice already contains is not repeated. Facts are for programs:
+`--json` prints them. Facts and the traceback are shown only with INTERLOCK_DEBUG=1.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ import typer
 from interlock.errors import InterlockError
 from interlock.text import harmless_lines
 
-WRONG_QUESTION = 2
+INVALID_USAGE = 2
 BUG = 70
 """What sysexits.h calls EX_SOFTWARE."""
 
 
-def tell(error: InterlockError, *, as_json: bool) -> int:
-    """Say what cannot be done and why; the answer is the exit code."""
+def print_error(error: InterlockError, *, as_json: bool) -> int:
+    """Print what cannot be done and why; return the exit code."""
     _trace(error)
     if as_json:
         _print_json(error.as_dict())
     else:
         _print_lines(error.sentence, (*_details(error), *_advice(error.todo)))
-    return WRONG_QUESTION
+    return INVALID_USAGE
 
 
-def tell_surprise(error: Exception, arguments: Sequence[str], *, as_json: bool) -> int:
-    """Say in one line what nobody foresaw; the answer is the exit code."""
+def print_unexpected(error: Exception, arguments: Sequence[str], *, as_json: bool) -> int:
+    """Print an unexpected exception in one line; return the exit code."""
     _trace(error)
     sentence = f"Unexpected {one_line(error)}."
     todo = f"To see where it happened: INTERLOCK_DEBUG=1 interlock {' '.join(arguments)}"
@@ -47,13 +46,13 @@ def tell_surprise(error: Exception, arguments: Sequence[str], *, as_json: bool) 
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as its type and its message, on one line."""
+    """Return an exception as its type and its message, on one line."""
     message = " ".join(str(error).split())
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def colour_wanted() -> bool | None:
-    """False when NO_COLOR asks for none; None leaves it to whether the stream is a terminal."""
+    """Return False when NO_COLOR is set; None lets the stream decide."""
     return False if os.environ.get("NO_COLOR") else None
 
 
@@ -70,7 +69,7 @@ def _details(error: InterlockError) -> Iterator[str]:
 
 
 def _allowed(faults: list[object]) -> Iterator[str]:
-    """What would be allowed where there are faults; where each is, the sentence says."""
+    """Yield what is allowed in the place of each fault."""
     for fault in faults:
         if isinstance(fault, dict):
             yield from _leaves(fault.get("allowed"))
@@ -91,7 +90,7 @@ def _advice(todo: str) -> tuple[str, ...]:
 
 
 def _print_lines(sentence: str, more: Sequence[str]) -> None:
-    sys.stdout.flush()  # what was answered comes before what went wrong, also when both are one pipe
+    sys.stdout.flush()  # output comes before the error, also when both go to one pipe
     typer.secho("Error: ", fg="red", bold=True, nl=False, err=True, color=colour_wanted())
     typer.echo(harmless_lines("\n".join((sentence, *more))), err=True, color=colour_wanted())
 

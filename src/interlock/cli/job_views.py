@@ -1,120 +1,64 @@
-"""Find the jobs that the user names, and show them: `job list|show|history|explain`, `queue …`."""
+"""Jobs on the command line: how they are found, their columns, and what can be done with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 
 import msgspec
 import typer
 
-from interlock.cli import output
-from interlock.cli.bulk_actions import filter_among, too_many
-from interlock.cli.connection import actor, ask
-from interlock.cli.journal import StepShown, steps_in
-from interlock.cli.output import Sheet, ago, iso, lasting, print_struct, shown
+from interlock.cli.connection import actor
+from interlock.cli.nouns import Action, Noun, Page, filter_among, list_records, page_answer, part_of, too_many
+from interlock.cli.nouns import whole_id as find_whole_id
+from interlock.cli.output import Sheet, ago, full_time, iso, shown, span
 from interlock.errors import UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
-from interlock.remote.interfaces import JobsApi, Reach
-from interlock.remote.search import Found, find
+from interlock.remote.interfaces import JobsApi, Reach, Services
+from interlock.remote.search import find
 from interlock.store.records import Query
 from interlock.systems.orchestrator.explanation import Explanation
-from interlock.systems.orchestrator.ids import drawn_at
-from interlock.systems.orchestrator.queues import QueueState
-from interlock.text import harmless, harmless_lines
-from interlock.wire.filter_language import ID_DIGITS
-from interlock.wire.filters import MAX_SCANNED, Filter, job_id_of, read_filter
-from interlock.wire.jobs import AttemptView, JobView, QueueHold, QueueView
+from interlock.text import harmless
+from interlock.wire.filters import MAX_SCANNED, job_id_of, read_filter
+from interlock.wire.jobs import AttemptView, JobView
 from interlock.wire.runner import Progress
 
 PAGE = 500
-MAX_CANDIDATES = 10
+LIST_PAGE = 1_000
 MOST_BLOCKED = 5
 """For how many kinds of pending jobs it is looked up whether a worker takes them."""
-_PREFIX = "j_"
-# An id names the time at which it was drawn. The job is stored a little later, and in a bulk the ids
-# run ahead of the time: so far around it a job may have been created.
-_AHEAD, _LATE = timedelta(minutes=5), timedelta(minutes=1)
+UNFINISHED = tuple(str(state) for state in job.JobState if state not in job.ENDED)
 
 
-async def chosen(jobs: JobsApi, words: Sequence[str], *, among: Sequence[str] = ()) -> list[JobView]:
-    """The jobs that ids or a filter name; of a filter only those in one of the states `among`."""
-    wanted = filter_in(words)
+async def chosen(reach: Reach, words: Sequence[str], action: Action[JobView] | None = None) -> list[JobView]:
+    """Return the jobs that ids or a filter name; of a filter only those in a state of the action."""
+    jobs = reach.here.jobs
+    wanted = filter_among(words, job_id_of, read_filter)
     if wanted is None:
-        ids = [await whole_id(jobs, word) for word in words]
+        ids = [await whole_id(reach, word) for word in words]
         return [await jobs.get(job_id) for job_id in dict.fromkeys(ids)]
-    found = await find(jobs, wanted.among(among) if among else wanted, limit=MAX_SCANNED)
+    found = await find(jobs, wanted.among(action.states) if action else wanted, limit=MAX_SCANNED)
     if found.cursor:
         raise too_many("job", wanted, MAX_SCANNED, keys="since:, until:, queue: or state:")
     return found.views
 
 
-def filter_in(words: Sequence[str]) -> Filter | None:
-    """The filter that words make together; None when they are ids."""
-    return filter_among(words, job_id_of, read_filter)
+async def whole_id(reach: Reach, text: str) -> str:
+    """Return the id of a job from what was typed."""
+    return await find_whole_id(reach, text, noun="job", prefix="j", error=UnknownJob, ids=_ids)
 
 
-async def whole_id(jobs: JobsApi, text: str) -> str:
-    """The id of a job from what somebody typed: the beginning is enough where it is the only one."""
-    job_id = job_id_of(text)
-    if job_id is None:
-        raise UnknownJob(
-            f"{text!r} is not the id of a job, which is {_PREFIX} and {ID_DIGITS} hex digits.",
-            todo="Take ids from `interlock job list`; the beginning is enough.",
-            facts={"job_id": text},
-        )
-    if len(job_id) == len(_PREFIX) + ID_DIGITS:
-        return job_id
-    return await _completed(jobs, job_id)
-
-
-async def _completed(jobs: JobsApi, beginning: str) -> str:
-    """The only job whose id begins like this."""
-    digits = beginning.removeprefix(_PREFIX)
-    first = int(digits.ljust(ID_DIGITS, "0"), 16)
-    last = int(digits.ljust(ID_DIGITS, "f"), 16)
-    query = Query(
-        kind=JOB.name,
-        since=drawn_at(first) - _AHEAD,
-        until=drawn_at(last) + _LATE,
-        limit=PAGE,
-    )
-    candidates: list[JobView] = []
-    scanned = 0
-    while True:
-        views, cursor = await jobs.find(query)
-        candidates += [view for view in views if view.id.startswith(beginning)]
-        scanned += len(views)
-        if not cursor or scanned >= MAX_SCANNED or len(candidates) > MAX_CANDIDATES:
-            break
-        query = msgspec.structs.replace(query, cursor=cursor)
-    if len(candidates) == 1 and not cursor:
-        return candidates[0].id
-    raise _not_one(beginning, candidates, more=bool(cursor))
-
-
-def _not_one(beginning: str, candidates: Sequence[JobView], *, more: bool) -> UnknownJob:
-    ids = [view.id for view in candidates[:MAX_CANDIDATES]]
-    facts: dict[str, object] = {"job_id": beginning, "candidates": ids}
-    if not candidates and not more:
-        return UnknownJob(
-            f"There is no job whose id begins with {beginning}.",
-            todo="Look for it with `interlock job list`; ended jobs are pruned after a while.",
-            facts=facts,
-        )
-    number = f"{len(ids)}{' or more' if more or len(candidates) > len(ids) else ''}" if ids else "Too many"
-    return UnknownJob(
-        f"{number} jobs could be meant by {beginning}.",
-        allowed=ids,
-        todo="Give more of the id.",
-        facts=facts,
-    )
+async def _ids(reach: Reach, since: datetime, until: datetime, cursor: str) -> tuple[list[str], str]:
+    query = Query(kind=JOB.name, since=since, until=until, limit=PAGE, cursor=cursor)
+    views, following = await reach.here.jobs.find(query)
+    return [view.id for view in views], following
 
 
 async def blocked(jobs: JobsApi, views: Iterable[JobView]) -> list[Explanation]:
-    """Explain the pending jobs that no live worker takes; of jobs that are alike, one."""
+    """Explain the pending jobs that no live worker takes; one of each kind."""
     alike = {
         (view.queue, view.labels, view.task): view.id
         for view in views
@@ -129,11 +73,11 @@ async def blocked(jobs: JobsApi, views: Iterable[JobView]) -> list[Explanation]:
 
 
 LONGEST = 600
-"""As much of an input or a result is shown on a terminal."""
+"""Maximum length of an input or a result on a terminal."""
 
 
 def list_sheet(views: Iterable[JobView], now: datetime, *, terminal: bool) -> Sheet:
-    """One line for each job."""
+    """Return one row for each job."""
     times = ("submitted", "took") if terminal else ("submitted", "started", "ended")
     rows = [
         (view.id, view.state, view.task, view.queue, *_times(view, now, terminal=terminal), said(view))
@@ -144,7 +88,7 @@ def list_sheet(views: Iterable[JobView], now: datetime, *, terminal: bool) -> Sh
 
 
 def job_sheets(view: JobView, now: datetime, *, terminal: bool) -> list[Sheet]:
-    """Everything about one job."""
+    """Return everything about one job."""
     about = [(what, value) for what, value in _about(view, now, terminal=terminal) if value]
     attempts = [_attempt_row(one, now, terminal=terminal) for one in view.attempts]
     columns = ("attempt", "state", "runner", "began", "took", "says")
@@ -154,48 +98,8 @@ def job_sheets(view: JobView, now: datetime, *, terminal: bool) -> list[Sheet]:
     ]
 
 
-def history_sheet(steps: Sequence[StepShown], *, terminal: bool) -> Sheet:
-    """Every step, the oldest first."""
-    columns = ("when", "what", "event", "from", "to", "owner", "actor", "reason")
-    first = steps[0].at if steps else None
-    rows = [
-        (_when(step.at, first) if terminal else iso(step.at), *_step_cells(step), step.reason)
-        for step in steps
-    ]  # fmt: skip
-    return Sheet("step", "", columns, rows, spare=("owner", "actor", "from"))
-
-
-def explanation_sheet(told: Explanation, now: datetime, *, terminal: bool) -> Sheet:
-    """What it waits for, one line for each thing that has not ended."""
-    rows = [
-        (line.entity, line.state, line.sentence, line.turn, shown(line.deadline_at, now, terminal=terminal))
-        for line in told.lines
-    ]
-    return Sheet("waiting", "", ("what", "state", "why", "turn", "deadline"), rows)
-
-
-def queues_sheet(queues: Iterable[QueueView], now: datetime, *, terminal: bool) -> Sheet:
-    """One line for each queue."""
-    rows = [
-        (
-            queue.name,
-            _count(queue.pending, capped=queue.capped),
-            _count(queue.running, capped=queue.capped),
-            shown(queue.oldest_created_at, now, terminal=terminal),
-            queue.state,
-        )
-        for queue in queues
-    ]
-    return Sheet("queue", "", ("name", "pending", "running", "oldest pending", "state"), rows)
-
-
-def step_row(step: StepShown) -> tuple[str, ...]:
-    """A step of some job, for a pipe."""
-    return (iso(step.at), step.job_id, *_step_cells(step), step.reason)
-
-
 def said(view: JobView) -> str:
-    """What a job says about itself: how far it is, why it failed, what stops it."""
+    """Return why a job failed, what stops it, its progress, or its description."""
     if view.failure is not None:
         return f"{view.failure.failure_class}: {view.failure.error}"
     if view.stop_reason is not None:
@@ -207,7 +111,7 @@ def said(view: JobView) -> str:
 
 
 def progress_text(progress: Progress) -> str:
-    """How far an attempt says it is."""
+    """Return the progress of an attempt."""
     share = ""
     if progress.done is not None and progress.total:
         share = f"{progress.done / progress.total:.0%}"
@@ -217,9 +121,7 @@ def progress_text(progress: Progress) -> str:
 
 
 def _about(view: JobView, now: datetime, *, terminal: bool) -> Iterator[tuple[str, str]]:
-    def when(at: datetime | None) -> str:
-        return f"{ago(at, now)} ({iso(at)})" if terminal and at else iso(at)
-
+    when = partial(full_time, now=now, terminal=terminal)
     yield "id", view.id
     yield "state", view.state
     yield "task", view.task
@@ -259,22 +161,12 @@ def _contents(view: JobView, *, terminal: bool) -> Iterator[tuple[str, str]]:
 
 def _attempt_row(one: AttemptView, now: datetime, *, terminal: bool) -> tuple[str, ...]:
     runner = one.lease.runner_id if one.lease else ""
-    took = _span(one.started_at, one.ended_at, now) if terminal else iso(one.ended_at)
+    took = span(one.started_at, one.ended_at, now) if terminal else iso(one.ended_at)
     told = f"{one.failure.failure_class}: {one.failure.error}" if one.failure else ""
     if one.progress is not None and not told:
         told = progress_text(one.progress)
     name = f"{one.shard}.{one.index}"
     return (name, one.state, runner, shown(one.started_at, now, terminal=terminal), took, told)
-
-
-def _step_cells(step: StepShown) -> tuple[str, ...]:
-    target = "" if step.refused else step.target
-    return (step.who, step.event, step.source if step.moves else "", target, step.owner, step.actor)
-
-
-def _when(at: datetime, first: datetime | None) -> str:
-    since = (at - first).total_seconds() if first else 0.0
-    return f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}  +{lasting(since)}"
 
 
 def _times(view: JobView, now: datetime, *, terminal: bool) -> tuple[str, ...]:
@@ -284,15 +176,7 @@ def _times(view: JobView, now: datetime, *, terminal: bool) -> tuple[str, ...]:
 
 
 def _took(view: JobView, now: datetime) -> str:
-    return _span(view.started_at, view.completed_at, now)
-
-
-def _span(start: datetime | None, end: datetime | None, now: datetime) -> str:
-    return "" if start is None else lasting(max(0.0, ((end or now) - start).total_seconds()))
-
-
-def _count(number: int, *, capped: bool) -> str:
-    return f"{number}+" if capped and number else str(number)
+    return span(view.started_at, view.completed_at, now)
 
 
 def _text(raw: msgspec.Raw) -> str:
@@ -303,130 +187,62 @@ def _short(text: str, *, terminal: bool) -> str:
     return f"{text[:LONGEST]}… (--json shows all of it)" if terminal and len(text) > LONGEST else text
 
 
-LIST_PAGE = 1_000
-
-
-class JobList(msgspec.Struct, frozen=True, kw_only=True):
-    """A list of jobs for a program."""
-
-    jobs: list[JobView]
-    cursor: str
-    """Where it goes on; empty at the end."""
-    stopped_early: bool
-    """There was too much to look through; go on at the cursor."""
-
-
 def list_jobs(
     store: str | None, words: Sequence[str], *, limit: int | None, cursor: str, as_json: bool
 ) -> None:
     """Print the jobs that match; without a limit all of them."""
     wanted = read_filter(" ".join(words))
+    stuck: list[Explanation] = []
 
-    async def work(port: Reach) -> tuple[Found, list[Explanation], datetime]:
-        found = await find(port.here.jobs, wanted, limit=limit or LIST_PAGE, cursor=cursor)
+    async def search(reach: Reach) -> Page[JobView]:
+        jobs = reach.here.jobs
+        found = await find(jobs, wanted, limit=limit or LIST_PAGE, cursor=cursor)
+        views = found.views
         while limit is None and found.cursor:
-            more = await find(port.here.jobs, wanted, limit=LIST_PAGE, cursor=found.cursor)
-            found = Found([*found.views, *more.views], more.cursor)
-        return found, [] if as_json else await blocked(port.here.jobs, found.views), await port.now()
+            found = await find(jobs, wanted, limit=LIST_PAGE, cursor=found.cursor)
+            views += found.views
+        stuck.extend([] if as_json else await blocked(jobs, views))
+        return Page(views, found.cursor, found.stopped_early if limit else False)
 
-    found, stuck, now = ask(store, work)
-    if as_json:
-        print_struct(JobList(jobs=found.views, cursor=found.cursor, stopped_early=found.stopped_early))
-        return
-    terminal = output.on_terminal()
-    output.print_sheets([list_sheet(found.views, now, terminal=terminal)])
-    _tell_the_rest(found)
-    for told in stuck:
-        typer.echo(harmless(f"Waiting ({told.job_id}): {told.blocked}"), err=True)
+    list_records(NOUN, store, search, partial(page_answer, "job"), as_json=as_json, more=", or --all.")
+    for each in stuck:
+        typer.echo(harmless(f"Waiting ({each.job_id}): {each.blocked}"), err=True)
 
 
-def _tell_the_rest(found: Found) -> None:
-    """What is not in the list is said beside it: whoever reads the list must not take it for all."""
-    if found.stopped_early:
-        typer.echo(
-            "Stopped before all jobs were looked at. Narrow the filter with since: or state:, or go on with "
-            f"--cursor {found.cursor}",
-            err=True,
-        )
-    elif found.cursor:
-        typer.echo(f"There are more: --cursor {found.cursor}, or --all.", err=True)
-    elif not found.views:
-        typer.echo("No job matches.", err=True)
+def outcome_line(view: JobView) -> str:
+    """Return a job with its state, for a pipe."""
+    return "\t".join((view.id, view.state, said(view)))
 
 
-def show(store: str | None, text: str, *, as_json: bool) -> None:
-    """Print one job."""
+def cancel(*, reason: str = "", request_id: str | None = None) -> Action[JobView]:
+    """Ask jobs to stop."""
 
-    async def work(port: Reach) -> tuple[JobView, datetime]:
-        return await port.here.jobs.get(await whole_id(port.here.jobs, text)), await port.now()
+    async def act(place: Services, job_id: str) -> JobView:
+        key = part_of(request_id, job_id)
+        return await place.jobs.cancel(job_id, reason=reason, actor=actor(), request_id=key)
 
-    view, now = ask(store, work)
-    if as_json:
-        print_struct(view)
-    else:
-        output.print_sheets(job_sheets(view, now, terminal=output.on_terminal()))
-        if view.failure is not None and view.failure.details and output.on_terminal():
-            typer.echo(harmless_lines(view.failure.details))
+    return Action(verb="cancel", act=act, line=outcome_line, states=UNFINISHED)
 
 
-def history(store: str | None, text: str, *, as_json: bool) -> None:
-    """Print every step of a job."""
+def retry(*, request_id: str | None = None) -> Action[JobView]:
+    """Submit finished jobs again; the new id alone is printed, so that it can be used."""
 
-    async def work(port: Reach) -> list[StepShown]:
-        job_id = await whole_id(port.here.jobs, text)
-        return list(steps_in(await port.here.jobs.history(job_id)))
+    async def act(place: Services, job_id: str) -> JobView:
+        key = part_of(request_id, job_id)
+        return await place.jobs.get(await place.jobs.retry(job_id, actor=actor(), request_id=key))
 
-    steps = ask(store, work)
-    if as_json:
-        print_struct(steps)
-    else:
-        output.print_sheets([history_sheet(steps, terminal=output.on_terminal())])
+    return Action(verb="retry", act=act, line=lambda view: view.id, states=tuple(map(str, job.ENDED)))
 
 
-def explain(store: str | None, text: str, *, as_json: bool) -> None:
-    """Print what a job waits for."""
-
-    async def work(port: Reach) -> tuple[Explanation, datetime]:
-        job_id = await whole_id(port.here.jobs, text)
-        return await port.here.jobs.explain(job_id), await port.now()
-
-    told, now = ask(store, work)
-    if as_json:
-        print_struct(told)
-        return
-    terminal = output.on_terminal()
-    typer.echo(harmless(f"{told.job_id} is {told.state}. {told.sentence}"))
-    output.print_sheets([explanation_sheet(told, now, terminal=terminal)])
-    if told.todo:
-        typer.echo(f"→ {told.todo}")
-
-
-def list_queues(store: str | None, *, as_json: bool) -> None:
-    """Print the queues that have jobs which have not ended."""
-
-    async def work(port: Reach) -> tuple[list[QueueView], datetime]:
-        return await port.here.queues.list(), await port.now()
-
-    queues, now = ask(store, work)
-    if as_json:
-        print_struct(queues)
-        return
-    output.print_sheets([queues_sheet(queues, now, terminal=output.on_terminal())])
-    if not queues:
-        typer.echo("No queue has a job that has not ended, and none is paused.", err=True)
-
-
-def hold_queue(store: str | None, verb: str, name: str, reason: str, *, as_json: bool) -> None:
-    """Pause or resume a queue."""
-
-    async def work(port: Reach) -> QueueHold:
-        held: QueueHold = await getattr(port.here.queues, verb)(name, reason=reason, actor=actor())
-        return held
-
-    held = ask(store, work)
-    if as_json:
-        print_struct(held)
-    elif held.state == QueueState.PAUSED:
-        typer.echo(f"The queue {harmless(name)} is paused: its jobs wait, and those that run go on.")
-    else:
-        typer.echo(f"The jobs of the queue {harmless(name)} are given out.")
+NOUN: Noun[JobView] = Noun(
+    name="job",
+    find=whole_id,
+    get=lambda reach, job_id: reach.here.jobs.get(job_id),
+    chosen=chosen,
+    list_sheet=list_sheet,
+    sheets=job_sheets,
+    details=lambda view: view.failure.details if view.failure is not None else "",
+    history=lambda reach, job_id: reach.here.jobs.history(job_id),
+    explain=lambda reach, job_id: reach.here.jobs.explain(job_id),
+    actions={"cancel": cancel, "retry": retry},
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
@@ -12,34 +12,26 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import typer
 
-from interlock.cli import job_views, output
+from interlock.cli import output, watch
 from interlock.cli.connection import ask
-from interlock.cli.job_views import blocked, chosen, progress_text, whole_id
-from interlock.cli.journal import (
-    NOT_IN_TIME,
-    POLL_S,
-    JobFollower,
-    News,
-    exit_code,
-    has_ended,
-    wait_for_wakeup,
-)
-from interlock.cli.output import iso, lasting, print_line, print_struct
+from interlock.cli.job_views import blocked, chosen, progress_text, said, whole_id
+from interlock.cli.journal import step_row
+from interlock.cli.output import iso, print_line, print_struct, span
+from interlock.cli.watch import NOT_IN_TIME, JobFollower, News, Outage, exit_code, has_ended, looks
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
 from interlock.remote.interfaces import Reach
-from interlock.systems.orchestrator.waiters import waker
 from interlock.text import counted, harmless
 from interlock.wire.jobs import JobView, TreeNode, TreeView
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-
+CONTINUES = "Stopped watching; the jobs continue."
 LOOK_FOR_WORKERS_S = 5.0
-"""How often to look whether a worker is there that may take what is pending."""
+"""How often to check for a worker that takes the pending jobs."""
 LAST_LOOK_S = 20.0
-"""How long a store may take to say how things stand when the time is over."""
+"""How long the store may take to answer once the time is over."""
 
 
 class Screen(Protocol):
@@ -50,24 +42,24 @@ class Screen(Protocol):
         ...
 
 
-def watch(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
-    """Follow jobs to their end and show what happens; the answer is the exit code."""
+def watch_jobs(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
+    """Follow jobs to their end and show what happens; return the exit code."""
 
     async def work(port: Reach) -> int:
         ids = await _chosen_ids(port, words)
         return await _followed(port, ids, _screen(port, as_json=as_json), timeout_s)
 
-    return _until_interrupted(lambda: ask(store, work))
+    return watch.until_interrupted(store, work, CONTINUES)
 
 
 def wait(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
-    """Wait for jobs to end and say how each did; the answer is the exit code."""
+    """Wait for jobs to end and print the outcome of each; return the exit code."""
 
     async def work(port: Reach) -> int:
         ids = await _chosen_ids(port, words)
         return await _followed(port, ids, nullcontext(Outcomes(as_json=as_json)), timeout_s, steps=False)
 
-    return _until_interrupted(lambda: ask(store, work))
+    return watch.until_interrupted(store, work, CONTINUES)
 
 
 async def follow(
@@ -77,11 +69,11 @@ async def follow(
 
     Shows the state of each; with `verbose` every transition, as `watch` does.
     """
-    last = Remembered()
+    last = LastViews()
     if verbose:
         screen = _screen(port, as_json=False)
     else:
-        screen = _live(port) if output.on_terminal() else nullcontext(Stages())
+        screen = _live(port) if output.on_terminal() else nullcontext(StateLines())
     code = await _followed(port, ids, screen, timeout_s, steps=verbose, also=last)
     return code, [last.views[job_id] for job_id in ids if job_id in last.views]
 
@@ -89,14 +81,14 @@ async def follow(
 async def follow_quietly(
     port: Reach, ids: Sequence[str], timeout_s: float | None
 ) -> tuple[int, list[JobView]]:
-    """The same, with nothing shown; answers with the jobs as they ended."""
-    last = Remembered()
+    """Follow jobs without output; return the exit code and the jobs as they ended."""
+    last = LastViews()
     code = await _followed(port, ids, nullcontext(last), timeout_s, steps=False)
     return code, [last.views[job_id] for job_id in ids if job_id in last.views]
 
 
 async def _chosen_ids(port: Reach, words: Sequence[str]) -> list[str]:
-    views = await chosen(port.here.jobs, words)
+    views = await chosen(port, words)
     if not views:
         typer.echo("No job matches.", err=True)
     return [view.id for view in views]
@@ -112,7 +104,7 @@ async def _followed(
     also: Screen | None = None,
 ) -> int:
     latest: dict[str, JobView] = {}
-    following = JobFollower(port, ids, tell_steps=steps, in_trouble=Trouble())
+    following = JobFollower(port, ids, tell_steps=steps, on_outage=Outage())
     nobody = NoWorker(port)
     with screen as shown:
         try:
@@ -124,7 +116,7 @@ async def _followed(
                         await also.show(piece)
                     await nobody.look(latest.values())
         except TimeoutError:
-            if not latest:  # the time was over before the first look
+            if not latest:  # the time was over before the jobs were first read
                 latest = await _last_look(following, shown)
             living = [job_id for job_id in ids if job_id not in latest or not has_ended(latest[job_id])]
             if living:
@@ -146,18 +138,8 @@ async def _last_look(following: JobFollower, shown: Screen) -> dict[str, JobView
     return {}
 
 
-def _until_interrupted(follow: Callable[[], int]) -> int:
-    try:
-        return follow()
-    except KeyboardInterrupt:
-        typer.echo("Stopped watching; whatever runs goes on.", err=True)
-        raise
-
-
 def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[Screen]:
-    if as_json:
-        return nullcontext(JsonLines())
-    return _live(port) if output.on_terminal() else nullcontext(Transitions())
+    return watch.screen(as_json=as_json, json_lines=JsonLines, lines=Transitions, live=lambda: _live(port))
 
 
 def _live(port: Reach) -> AbstractContextManager[Screen]:
@@ -172,21 +154,21 @@ class Transitions:
     async def show(self, news: News) -> None:
         """One line each, there at once."""
         for step in news.steps:
-            output.print_row(job_views.step_row(step))
+            output.print_row(step_row(step))
 
 
-class Stages:
+class StateLines:
     """A line for each state that a job reaches, on stderr: stdout is for the results."""
 
     def __init__(self) -> None:
         self._states: dict[str, str] = {}
 
     async def show(self, news: News) -> None:
-        """Tell which jobs are in another state than before."""
+        """Print the jobs whose state has changed."""
         for view in news.views:
             if self._states.get(view.id) != view.state:
                 self._states[view.id] = view.state
-                told = harmless(" ".join(job_views.said(view).split()))
+                told = harmless(" ".join(said(view).split()))
                 typer.echo(f"{view.id} {view.state} {told}".rstrip(), err=True)
 
 
@@ -209,18 +191,18 @@ class Outcomes:
         self._as_json = as_json
 
     async def show(self, news: News) -> None:
-        """How those ended that have."""
+        """Print the jobs that have ended."""
         for view in news.views:
             if not has_ended(view):
                 continue
             if self._as_json:
                 print_line(view)
             else:
-                output.print_row((view.id, view.state, job_views.said(view)))
+                output.print_row((view.id, view.state, said(view)))
 
 
-class Remembered:
-    """Nothing is shown."""
+class LastViews:
+    """Keeps the jobs as they were last; shows nothing."""
 
     def __init__(self) -> None:
         self.views: dict[str, JobView] = {}
@@ -231,7 +213,7 @@ class Remembered:
 
 
 class NoWorker:
-    """Says why no live worker takes a job that is waited for, once for each reason."""
+    """Reports why no live worker takes a job, once for each reason."""
 
     def __init__(self, port: Reach) -> None:
         self._port = port
@@ -239,7 +221,7 @@ class NoWorker:
         self._next_look_at = float("-inf")
 
     async def look(self, views: Iterable[JobView]) -> None:
-        """Look at what is pending, now and then."""
+        """Check the pending jobs, now and then."""
         now = asyncio.get_running_loop().time()
         if now < self._next_look_at:
             return
@@ -252,36 +234,26 @@ class NoWorker:
         self._next_look_at = now + LOOK_FOR_WORKERS_S
 
 
-class Trouble:
-    """Says once that the store is away."""
-
-    def __init__(self) -> None:
-        self._told = False
-
-    def __call__(self, error: StoreUnavailable) -> None:
-        if not self._told:
-            typer.echo(f"{error.sentence} Still trying; Ctrl-C ends this, not the job.", err=True)
-        self._told = True
-
-
 MOST_CHILDREN = 20
-"""Of more children than that, those are shown on a terminal that have not ended, and the rest is counted."""
+"""Of more children a terminal shows those that have not ended, and counts the rest."""
 WAITS = {"children": "waits for its children", "place": "waits for a place"}
 
 
-class Twig(msgspec.Struct, frozen=True):
+class TreeBranch(msgspec.Struct, frozen=True):
     """A job of a tree and those below it."""
 
     node: TreeNode
-    below: list[Twig]
+    below: list[TreeBranch]
 
 
-def show(store: str | None, text: str, *, most: int, once: bool, everything: bool, as_json: bool) -> None:
+def show_tree(
+    store: str | None, text: str, *, most: int, once: bool, everything: bool, as_json: bool
+) -> None:
     """Print the tree; on a terminal it stays up to date until all of it has ended."""
     live = output.on_terminal() and not once and not as_json
 
     async def work(port: Reach) -> tuple[TreeView, datetime]:
-        job_id = await whole_id(port.here.jobs, text)
+        job_id = await whole_id(port, text)
         if live:
             await _follow(port, job_id, most, None if everything else MOST_CHILDREN)
         return await port.here.jobs.tree(job_id, most=most), await port.now()
@@ -294,7 +266,7 @@ def show(store: str | None, text: str, *, most: int, once: bool, everything: boo
     elif not live:
         _print(view, now, None if everything else MOST_CHILDREN)
     if view.cut:
-        typer.echo(f"There is more than is shown: --limit {2 * most} shows more of it.", err=True)
+        typer.echo(f"The tree has more jobs: --limit {2 * most} shows more of them.", err=True)
 
 
 def sheet_of(view: TreeView) -> output.Sheet:
@@ -318,41 +290,41 @@ def sheet_of(view: TreeView) -> output.Sheet:
     return output.Sheet("node", "", columns, rows)
 
 
-def twigs_of(nodes: Sequence[TreeNode]) -> Twig:
-    """The nodes as the tree that they are: each comes after its parent, and before its parent's siblings."""
-    root = Twig(nodes[0], [])
+def tree_of(nodes: Sequence[TreeNode]) -> TreeBranch:
+    """Return the tree of nodes that stand in depth-first order."""
+    root = TreeBranch(nodes[0], [])
     path = [root]
     for node in nodes[1:]:
         del path[node.depth :]
-        twig = Twig(node, [])
-        path[-1].below.append(twig)
-        path.append(twig)
+        branch = TreeBranch(node, [])
+        path[-1].below.append(branch)
+        path.append(branch)
     return root
 
 
 def lines_of(
-    twig: Twig, most: int | None, ahead: str = "", turn: str = ""
+    branch: TreeBranch, most: int | None, ahead: str = "", turn: str = ""
 ) -> Iterator[tuple[str, TreeNode | str]]:
-    """What is drawn before each job, and the job; or, in words, those that are not shown one by one."""
-    yield ahead + turn, twig.node
+    """Yield each job with what is drawn before it, or a summary of jobs that are not shown."""
+    yield ahead + turn, branch.node
     ahead += "" if not turn else ("   " if turn.startswith("└") else "│  ")
-    shown = twig.below
+    shown = branch.below
     if most is not None and len(shown) > most:
         living = [each for each in shown if each.node.state not in job.ENDED]
         shown = living[:most]
-    rest = len(twig.below) - len(shown)
+    rest = len(branch.below) - len(shown)
     for place, child in enumerate(shown, 1):
         last = place == len(shown) and not rest
         yield from lines_of(child, most, ahead, "└─ " if last else "├─ ")
     if rest:
         names = {each.node.id for each in shown}
-        states = Counter(each.node.state for each in twig.below if each.node.id not in names)
+        states = Counter(each.node.state for each in branch.below if each.node.id not in names)
         told = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
         yield f"{ahead}└─ ", f"{rest} more: {told}"
 
 
 def says(node: TreeNode) -> str:
-    """What a job says about itself: why it failed, what stops it, what it waits for, how far it is."""
+    """Return why a job failed, what stops it, what it waits for, or its progress."""
     if node.failure is not None:
         return f"{node.failure.failure_class}: {node.failure.error}"
     if node.stop_reason is not None:
@@ -369,20 +341,14 @@ async def _follow(port: Reach, job_id: str, most: int, children: int | None) -> 
 
     from interlock.cli.tables import console_here
 
-    called = asyncio.Event()
-    stop = port.here.store.subscribe(waker(called))
-    try:
-        with Live(console=console_here(), auto_refresh=False, vertical_overflow="crop") as live:
-            while True:
-                called.clear()
-                view = await port.here.jobs.tree(job_id, most=most)
+    def is_over(view: TreeView) -> bool:
+        return all(state in job.ENDED for state in view.states)
+
+    trees = looks(port, lambda: port.here.jobs.tree(job_id, most=most), is_over)
+    with Live(console=console_here(), auto_refresh=False, vertical_overflow="crop") as live:
+        async with aclosing(trees):
+            async for view in trees:
                 live.update(_drawing(view, await port.now(), children), refresh=True)
-                if all(state in job.ENDED for state in view.states):
-                    return
-                await port.recover()
-                await wait_for_wakeup(called, POLL_S)
-    finally:
-        stop()
 
 
 def _print(view: TreeView, now: datetime, children: int | None) -> None:
@@ -394,7 +360,7 @@ def _print(view: TreeView, now: datetime, children: int | None) -> None:
 def _drawing(view: TreeView, now: datetime, children: int | None) -> Text:
     from rich.text import Text
 
-    lines = [_line(ahead, what, now) for ahead, what in lines_of(twigs_of(view.nodes), children)]
+    lines = [_line(ahead, what, now) for ahead, what in lines_of(tree_of(view.nodes), children)]
     told = ", ".join(f"{number} {state}" for state, number in sorted(view.states.items()))
     cost = view.nodes[0].tree_cost
     summary = f"{counted(len(view.nodes), 'job')}: {told}" + (f"; cost {cost:g}" if cost is not None else "")
@@ -413,8 +379,7 @@ def _line(ahead: str, what: TreeNode | str, now: datetime) -> Text:
     line.append(f"{harmless(what.task)} ", style="")
     line.append(what.state, style=style_of(what.state))
     if what.started_at is not None:
-        taken = ((what.completed_at or now) - what.started_at).total_seconds()
-        line.append(f"  {lasting(max(0.0, taken))}", style="dim")
+        line.append(f"  {span(what.started_at, what.completed_at, now)}", style="dim")
     if what.tree_cost is not None:
         line.append(f"  {what.tree_cost:g}", style="dim")
     if told := says(what):

@@ -1,6 +1,6 @@
 """Live screens on a terminal: a table of jobs, the graph of a run, the progress bar of a simulation.
 
-They need rich, so they are imported only where a terminal shows them.
+They need rich, so this is imported only for a terminal.
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ from rich.table import Table
 from rich.text import Text
 
 from interlock.cli.job_views import progress_text, said
-from interlock.cli.journal import News, StepShown, has_ended
-from interlock.cli.output import lasting
+from interlock.cli.journal import JournalStep
+from interlock.cli.output import COLOURS, span
 from interlock.cli.run_views import drawn
-from interlock.cli.simulation_views import steps_of, told_status
+from interlock.cli.simulation_views import status_text, steps_of
 from interlock.cli.tables import console_here, style_of
+from interlock.cli.watch import News, has_ended
+from interlock.systems.runs.graph import TONES
 from interlock.systems.runs.graph_text import LineSegment
 from interlock.text import harmless
 from interlock.wire.jobs import JobView
 from interlock.wire.runs import RunView
 
 if TYPE_CHECKING:
-    from interlock.cli.run_actions import Change
-    from interlock.cli.simulation_actions import Pace
+    from interlock.cli.run_submit import Change
+    from interlock.cli.simulation_start import Pace
     from interlock.wire.simulations import SimulationView
 
 
 MOST_ROWS = 20
-"""Of more jobs than that only those are shown that have not ended."""
+"""Of more jobs only those are shown that have not ended."""
 _BAR_WIDTH = 24
 
 
 class LiveTable(AbstractContextManager["LiveTable"]):
-    """The jobs in a table that stays up to date."""
+    """A table of jobs that stays up to date."""
 
     def __init__(self, clock: Callable[[], Awaitable[datetime]], console: Console | None = None) -> None:
         self._clock = clock
@@ -75,7 +77,7 @@ def _table(views: list[JobView], now: datetime) -> Table:
             Text(view.id, style="bold"),
             Text(view.state, style=style_of(view.state)),
             _bar(view),
-            Text(_age(view, now), style="dim"),
+            Text(span(view.started_at or view.created_at, view.completed_at, now), style="dim"),
             Text(_flat(said(view)), overflow="ellipsis", no_wrap=True),
         )
     if len(views) > len(shown):
@@ -84,7 +86,7 @@ def _table(views: list[JobView], now: datetime) -> Table:
 
 
 def _bar(view: JobView) -> ProgressBar | Text:
-    """How far its attempts are together, where they say so."""
+    """Return the progress of all attempts together, if they report it."""
     told = [one.progress for one in view.attempts if one.progress is not None and not one.ended_at]
     if has_ended(view) or not told:
         return Text("")
@@ -97,16 +99,11 @@ def _bar(view: JobView) -> ProgressBar | Text:
 
 
 def _flat(text: str) -> str:
-    """Return what a job or a person has written as one line that does not move the table."""
+    """Return text as one line that does not break the table."""
     return harmless(" ".join(text.split()))
 
 
-def _age(view: JobView, now: datetime) -> str:
-    since = view.started_at or view.created_at
-    return lasting(max(0.0, ((view.completed_at or now) - since).total_seconds()))
-
-
-def _step(step: StepShown, *, with_job: bool) -> Text:
+def _step(step: JournalStep, *, with_job: bool) -> Text:
     line = Text()
     line.append(f"{step.at:%H:%M:%S}  ", style="dim")
     if with_job:
@@ -122,13 +119,12 @@ def _step(step: StepShown, *, with_job: bool) -> Text:
 
 
 MOST_NAMED = 5
-_BY_MARK = {"STOPPING": "yellow", "WAITING": "dim", "PENDING": "dim"}
 
 
 class LiveGraph(AbstractContextManager["LiveGraph"]):
-    """The graph of one run, which stays up to date; failures are written above it.
+    """The graph of a run, which stays up to date; failures are printed above it.
 
-    Names and errors may come from a job's output: what moves the cursor in them would tear the graph.
+    Names and errors may come from a job's output: control characters in them would break the graph.
     """
 
     def __init__(
@@ -166,15 +162,13 @@ class LiveGraph(AbstractContextManager["LiveGraph"]):
     def _line(self, pieces: Sequence[LineSegment]) -> Text:
         line = Text(no_wrap=True, overflow="ellipsis")
         for piece in pieces:
-            state = piece.node.state if piece.node is not None else ""
-            line.append(
-                harmless(piece.text), style=_BY_MARK.get(state) or style_of(state) or ("" if state else "dim")
-            )
+            tone = TONES.get(piece.node.state, "") if piece.node is not None else ""
+            line.append(harmless(piece.text), style=COLOURS.get(tone, "dim"))
         return line
 
 
 class LiveBar:
-    """One line that changes, and stays as it was last."""
+    """The progress bar of a simulation."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -195,10 +189,10 @@ class LiveBar:
         self._progress.stop()
 
     def show(self, view: SimulationView, pace: Pace) -> None:
-        """How it is now."""
+        """Update the bar."""
         dangers = f"{view.danger_count} dangers" if view.danger_count else ""
         said = harmless(view.error or view.trouble or dangers)
-        what = harmless(f"{view.run_id} {told_status(view)}")
+        what = harmless(f"{view.run_id} {status_text(view)}")
         if self._bar is None:
             self._bar = self._progress.add_task(what, total=view.total_steps, steps="", pace="", said="")
         self._progress.update(
@@ -207,6 +201,6 @@ class LiveBar:
             total=view.total_steps,
             completed=view.current_step,
             steps=steps_of(view),
-            pace=pace.told(view),
+            pace=pace.text(view),
             said=said,
         )

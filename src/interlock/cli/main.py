@@ -1,17 +1,16 @@
-"""The program `interlock`: what is asked, and every error that can come of it.
+"""The program `interlock`: its commands, and the one place where errors end.
 
-`main` is the one place where errors end. Whatever happens, a user meets a sentence and an exit
-code that means something; a traceback only when INTERLOCK_DEBUG=1 asks for it.
+Whatever happens, the user gets a sentence and an exit code; a traceback only with INTERLOCK_DEBUG=1.
 
-    0    fine
-    1    the answer is no: a check found something
-    2    the question was wrong
-    3    a job that was waited for has failed
+    0    success
+    1    a check found something
+    2    invalid usage, or the store is unavailable
+    3    a job that was waited for failed
     4    it was canceled
     5    it has not ended in time
     70   a bug in Interlock
     130  interrupted with Ctrl-C
-    141  whoever read the output went away
+    141  the reader of the output went away
 """
 
 from __future__ import annotations
@@ -31,22 +30,21 @@ from interlock.cli import (
     db,
     dev,
     jobs,
-    machine,
+    machines,
     queues,
-    record,
+    records,
     runner_check,
     runs,
     schedules,
-    serving,
+    server,
     simulations,
-    supervisor,
     tokens,
     verify,
     webhooks,
     workers,
-    workload,
+    workloads,
 )
-from interlock.cli.errors import tell, tell_surprise
+from interlock.cli.errors import print_error, print_unexpected
 from interlock.cli.options import Ca
 from interlock.errors import InterlockError
 from interlock.processes import credentials, early_signals
@@ -70,28 +68,28 @@ jobs.register_submit(app)
 app.add_typer(runs.app, name="run")
 app.add_typer(simulations.app, name="simulation")
 app.add_typer(jobs.app, name="job")
-app.add_typer(record.app, name="record")
+app.add_typer(records.app, name="record")
 app.add_typer(queues.app, name="queue")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(workers.app, name="worker")
-app.add_typer(workload.app, name="workload")
-supervisor.register(app)
-serving.register(app)
+app.add_typer(workloads.app, name="workload")
+workers.register_supervisor(app)
+server.register(app)
 dev.register(app)
 runner_check.register(app)
 agent.register(app)
 app.add_typer(tokens.app, name="token")
 app.add_typer(webhooks.app, name="webhook")
-app.add_typer(machine.app, name="machine")
+app.add_typer(machines.app, name="machine")
 verify.register(app)
 app.add_typer(db.app, name="db")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; the answer is the exit code."""
+    """Run one command line; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
-        credentials.take()  # before anything can be started that would inherit them
+        credentials.take()  # before a child process could inherit them
     _print_in_any_encoding()
     try:
         code = _answer(given)
@@ -108,17 +106,17 @@ def _answer(given: list[str]) -> int:
     try:
         return _run(given)
     except InterlockError as error:
-        return tell(error, as_json="--json" in given)
+        return print_error(error, as_json="--json" in given)
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - no traceback reaches a user
-        return tell_surprise(error, given, as_json="--json" in given)
+        return print_unexpected(error, given, as_json="--json" in given)
 
 
 def _run(given: list[str]) -> int:
-    """Let typer read the words; it answers wrong usage itself and always ends with SystemExit."""
+    """Run the command; typer reports invalid usage itself and always ends with SystemExit."""
     try:
-        with _only_what_is_asked_for(given):
+        with _one_group_only(given):
             app(given, prog_name="interlock")
     except SystemExit as done:
         if isinstance(done.__context__, BrokenPipeError):
@@ -128,8 +126,8 @@ def _run(given: list[str]) -> int:
 
 
 @contextmanager
-def _only_what_is_asked_for(given: list[str]) -> Iterator[None]:
-    """Hide the commands of all other groups: to build them would take longer than to answer."""
+def _one_group_only(given: list[str]) -> Iterator[None]:
+    """Hide the commands of all other groups: building them takes longer than the command."""
     groups = {group.name for group in app.registered_groups}
     asked = next((word for word in given if word in groups), "")  # an option may come before it
     others = [group.typer_instance for group in app.registered_groups if group.name != asked]
@@ -151,13 +149,13 @@ def _print_in_any_encoding() -> None:
 
 
 def _discard_output() -> None:
-    """Nobody reads any more, so Python's own last flush must not complain either."""
+    """Redirect stdout, so that Python's own last flush does not fail either."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # only this answer needs it
+        from importlib.metadata import version  # needed only here
 
         typer.echo(f"interlock {version('interlock')}")
         raise typer.Exit
@@ -167,13 +165,13 @@ def _show_version(wanted: bool) -> None:
 def interlock(
     _version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
     ca: Ca = None,
 ) -> None:
     """A work orchestrator in which every lifecycle is a declared, checked state machine."""
     if ca is not None:
-        os.environ["INTERLOCK_CA"] = ca  # where every command looks that asks a server
+        os.environ["INTERLOCK_CA"] = ca  # where connections look it up
 
 
 @app.command(
@@ -183,18 +181,18 @@ def interlock(
 def demo(
     repository: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Instead: its workflow, evaluated by two runners here."),
+        typer.Option(metavar="FOLDER", help="Run the workflow of this repository on two runners instead."),
     ] = None,
 ) -> None:
-    """See a small studio at work on SQLite: two workers, of which one is killed, and 28 jobs.
+    """Watch 28 jobs on two workers, one of which is killed.
 
-    Shows them live, then tells the story of the killed worker's job from the journal. Half a minute.
+    Shows the jobs live, then the history of the killed worker's job from the journal. Takes half a minute.
     """
     if repository is not None:
         from interlock.cli.demo import run_ci
 
         raise typer.Exit(run_ci(repository))
-    from interlock.cli.demo import run_demo  # so that --help answers at once
+    from interlock.cli.demo import run_demo
 
     raise typer.Exit(run_demo())
 

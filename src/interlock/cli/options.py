@@ -1,13 +1,17 @@
-"""Arguments and options that several groups of commands share. Nothing here takes time to import."""
+"""Arguments, options and commands that several nouns share. Nothing here takes time to import."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from interlock.cli.nouns import Noun
 
 Store = Annotated[
     str | None,
@@ -15,7 +19,7 @@ Store = Annotated[
         "--store",
         envvar="INTERLOCK_URL",
         metavar="URL",
-        help="Which database; otherwise as interlock.toml says, or sqlite:///interlock.db.",
+        help="Database URL (default: `store` in interlock.toml, or sqlite:///interlock.db).",
     ),
 ]
 Place = Annotated[
@@ -25,8 +29,8 @@ Place = Annotated[
         "--server",
         envvar="INTERLOCK_URL",
         metavar="URL",
-        help="Which database or which server (http://..., with INTERLOCK_TOKEN); otherwise as "
-        "interlock.toml says, or sqlite:///interlock.db.",
+        help="URL of a database, or of a server (http://..., with INTERLOCK_TOKEN) (default: `store` in "
+        "interlock.toml, or sqlite:///interlock.db).",
     ),
 ]
 Kinds = Annotated[
@@ -34,7 +38,7 @@ Kinds = Annotated[
     typer.Option(
         "--kinds",
         metavar="MODULE",
-        help="Read kinds of record from MODULE or FILE.py (repeatable); otherwise `kinds` in interlock.toml.",
+        help="Read kinds of record from MODULE or FILE.py; repeatable (default: `kinds` in interlock.toml).",
     ),
 ]
 Ca = Annotated[
@@ -44,15 +48,15 @@ Ca = Annotated[
         envvar="INTERLOCK_CA",
         metavar="FILE",
         show_default=False,
-        help="Certificates (PEM) that vouch for an https server; otherwise those of the system.",
+        help="CA certificates (PEM) for an https server (default: those of the system).",
     ),
 ]
 Isolate = Annotated[
     str | None,
     typer.Option(
         metavar="HOW",
-        help="Isolate shell steps: user (an own user for each job; the worker must be root) or bubblewrap "
-        "(own processes and files; needs Debian's bubblewrap). Default: none.",
+        help="Isolate shell steps: user (a user of its own for each job; the worker must be root) or "
+        "bubblewrap (own processes and files; needs Debian's bubblewrap). Default: none.",
     ),
 ]
 Network = Annotated[
@@ -61,60 +65,172 @@ Network = Annotated[
 ]
 Mounts = Annotated[
     list[str] | None,
-    typer.Option("--mount", metavar="FOLDER", help="Show FOLDER to isolated steps, read-only (bubblewrap)."),
+    typer.Option("--mount", metavar="FOLDER", help="Mount FOLDER read-only in isolated steps (bubblewrap)."),
 ]
 JobLogLevel = Annotated[
     str | None,
     typer.Option(
         metavar="LEVEL",
-        help="Lowest level of a handler's `logging` in the log of its job: debug, info, warning or error "
-        "(default: info). off leaves it out, and prints with it.",
+        help="Minimum level of a handler's `logging` in the log of its job: debug, info, warning or error "
+        "(default: info). off leaves logging and prints out.",
     ),
 ]
 MemoryLimit = Annotated[
     int | None,
     typer.Option(
-        "--memory-limit-mb", metavar="MB", help="Address space of each task in a process of its own."
+        "--memory-limit-mb", metavar="MB", help="Memory limit of each task that runs in its own process."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="A job, by its id or the beginning of it.")]
-JobsOrFilter = Annotated[
-    list[str],
-    typer.Argument(metavar="ID... | FILTER...", help="Jobs by their ids, or a filter."),
+Queues = Annotated[
+    list[str] | None,
+    typer.Option("--queue", "-q", metavar="QUEUE", help="Queue to take jobs from; repeatable."),
 ]
+TaskModule = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODULE",
+        help="Module with the tasks: package.module, module:registry or file.py (default: `module` below "
+        "[worker] in interlock.toml).",
+    ),
+]
+LogLevel = Annotated[str | None, typer.Option(help="Log level: debug, info, warning or error.")]
+LogFormat = Annotated[str | None, typer.Option(help="Log format: auto, json or text.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id, or the start of it.")]
+IdsOrFilter = Annotated[list[str], typer.Argument(metavar="ID... | FILTER...", help="Ids, or a filter.")]
+Filter = Annotated[list[str] | None, typer.Argument(metavar="[FILTER]...", help="Filter (default: all).")]
+Limit = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of results.")]
+Cursor = Annotated[str, typer.Option(metavar="TEXT", help="Continue after the page that ended with it.")]
+Reason = Annotated[str, typer.Option(help="Reason, for the journal.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be changed; change nothing.")]
+RequestId = Annotated[
+    str | None,
+    typer.Option("--request-id", metavar="ID", help="Idempotency key: repeating the command is safe."),
+]
+WaitTimeout = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout", metavar="TIME", help="Stop waiting after 90s, 15m, 12h; the work itself continues."
+    ),
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until it has ended.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Print only the text of the lines.")]
 
 FILTERS = """\b
-FILTER is any of these words; all of them must hold:
+FILTER is any of these words; all of them must match:
   state:failed,canceled      -state:completed      queue:ci      task:shop.send
   label:gpu label:big        both labels; label:gpu,big is either
-  parent:j_...  id:j_...     by the id of its parent, by its own
-  since:1h until:10m         by when it was submitted; also since:2026-01-31 (UTC)"""
+  parent:j_...  id:j_...     id of the parent, id of the job
+  since:1h until:10m         time of submission; also since:2026-01-31 (UTC)"""
 OUTCOMES = """\b
 Exit codes:
-  0    all completed
-  2    the question was wrong, or the store does not answer
-  3    one has failed
-  4    one was canceled, and none has failed
-  5    not all have ended in time
-  130  Ctrl-C; the jobs go on"""
+  0    all jobs completed
+  2    invalid usage, or the store is unavailable
+  3    a job failed
+  4    a job was canceled, and none failed
+  5    not all jobs ended in time
+  130  Ctrl-C; the jobs continue"""
+FOUND_SOMETHING = 1
+
+
+def with_wait(outcomes: str) -> str:
+    """Return exit codes that hold only with --wait."""
+    return outcomes.replace("Exit codes:", "Exit codes with --wait; without it 0 or 2:")
 
 
 def epilog(*parts: str) -> str:
-    """What stands below the options."""
+    """Return the text below the options."""
     return "\n\n".join(parts)
 
 
 def examples(*commands: str) -> str:
-    """Commands that somebody could type, in the epilog."""
+    """Return example commands, for the epilog."""
     return "\n".join(("\b", "Examples:", *(f"  interlock {command}" for command in commands)))
+
+
+class HasNoun(Protocol):
+    """Returns a noun of `nouns`, which is imported when a command runs."""
+
+    def __call__(self) -> Noun[Any]:
+        """Import the noun."""
+        ...
+
+
+def add_views(
+    app: typer.Typer, name: str, noun: HasNoun, example: str, argument: Any = Id, **docs: str
+) -> None:
+    """Add `show`, `history` and `explain` for a noun, as far as `docs` has them."""
+    for verb, doc in docs.items():
+        commands = (f"{name} {verb} {example}", f"{name} {verb} {example} --json")
+        app.command(verb, help=doc, epilog=examples(*commands))(_view(noun, verb, argument))
+
+
+def _view(noun: HasNoun, verb: str, argument: Any) -> Callable[..., None]:
+    def view(record_id: Id, store: Place = None, as_json: Json = False) -> None:
+        from interlock.cli import nouns
+
+        verbs = {"show": nouns.show, "history": nouns.history, "explain": nouns.explain}
+        verbs[verb](noun(), store, record_id, as_json=as_json)
+
+    view.__annotations__["record_id"] = argument
+    return view
+
+
+def add_action(
+    app: typer.Typer,
+    noun: HasNoun,
+    verb: str,
+    doc: str,
+    filters: str,
+    *commands: str,
+    argument: Any = IdsOrFilter,
+) -> None:
+    """Add an action on many records, such as `cancel`, for a noun."""
+
+    def action(
+        words: IdsOrFilter,
+        reason: Reason = "",
+        yes: Yes = False,
+        dry_run: DryRun = False,
+        request_id: RequestId = None,
+        store: Place = None,
+        as_json: Json = False,
+    ) -> None:
+        said = {"reason": reason, "request_id": request_id}
+        act_on_all(noun, verb, said, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
+
+    action.__annotations__["words"] = argument
+    app.command(verb, cls=FilterCommand, help=doc, epilog=epilog(filters, examples(*commands)))(action)
+
+
+def act_on_all(
+    noun: HasNoun,
+    verb: str,
+    said: dict[str, Any],
+    store: str | None,
+    words: list[str],
+    *,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Carry out an action of a noun, and exit with its code."""
+    from interlock.cli import nouns
+
+    named = noun()
+    action = named.actions[verb](**said)
+    code = nouns.act_on_all(
+        named, action, store, filter_words(words), yes=yes, dry_run=dry_run, as_json=as_json
+    )
+    raise typer.Exit(code)
 
 
 class FilterCommand(TyperCommand):
     """A command that takes a filter: `-state:failed` is one of its words, not a bundle of options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Hide the dash from whoever looks for options; `filter_words` brings it back."""
+        """Hide the dash from the parser of options; `filter_words` brings it back."""
         hidden = [re.sub(r"^-(?=\w+:)", _DASH, word) for word in args]
         try:
             rest: list[str] = super().parse_args(ctx, hidden)
@@ -124,12 +240,12 @@ class FilterCommand(TyperCommand):
 
 
 def filter_words(words: list[str] | None) -> list[str]:
-    """The words as they were typed."""
+    """Return the words as they were typed."""
     return [word.replace(_DASH, "-", 1) if word.startswith(_DASH) else word for word in words or ()]
 
 
 def _as_filter(error: Exception, args: list[str], ctx: Any) -> Exception | None:
-    """Return what to say to an option that is a key of filters, such as `--state failed`."""
+    """Return the error of an option that is a key of filters, such as `--state failed`."""
     from interlock.wire.filter_language import JOBS
     from interlock.wire.filters import RUNS, WORKERS
 
@@ -146,11 +262,11 @@ def _as_filter(error: Exception, args: list[str], ctx: Any) -> Exception | None:
 
 _DASH = "\N{MINUS SIGN}"
 _Misused: Any = typer.BadParameter.__mro__[1]
-"""What typer raises for an option that there is not."""
+"""The error of typer for an unknown option."""
 
 
 def parse_duration(text: str) -> timedelta:
-    """The duration that `text` says, or an error that says how to write one."""
+    """Return the duration; raise an error that says how to write one."""
     from interlock.text import read_duration
 
     try:
@@ -160,5 +276,5 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_seconds(text: str | None) -> float | None:
-    """The same in seconds, for an option that may be left out."""
+    """Return the duration in seconds, of an option that may be left out."""
     return None if text is None else parse_duration(text).total_seconds()

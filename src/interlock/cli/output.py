@@ -7,14 +7,19 @@ shortening, so that `cut`, `grep` and `awk` can read it.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
 from interlock.text import harmless
+
+COLOURS = {"good": "green", "bad": "red", "stopped": "yellow", "active": "cyan"}
+"""Colours of states, by their tone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +37,20 @@ class Sheet:
 
 
 def on_terminal() -> bool:
-    """Whether somebody is looking."""
+    """Return whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def print_json(answer: object) -> None:
-    """An answer for a program."""
+    """Print JSON on several lines."""
     print(json.dumps(answer, ensure_ascii=False, indent=2))
 
 
 def print_sheets(sheets: Sequence[Sheet]) -> None:
-    """All the tables that have rows; in a pipe several are told apart by their first cell."""
+    """Print all tables that have rows; in a pipe, the first cell tells several tables apart."""
     filled = [sheet for sheet in sheets if sheet.rows]
     if on_terminal():
-        from interlock.cli.tables import print_table  # a pipe need not wait for rich
+        from interlock.cli.tables import print_table  # a pipe needs no rich
 
         for sheet in filled:
             print_table(sheet)
@@ -57,7 +62,7 @@ def print_sheets(sheets: Sequence[Sheet]) -> None:
 
 
 def print_row(cells: Iterable[str]) -> None:
-    """One line for a pipe; it is there at once, for whoever follows."""
+    """Print one line for a pipe, and flush it."""
     print("\t".join(harmless(" ".join(cell.split())) for cell in cells), flush=True)
 
 
@@ -65,12 +70,12 @@ _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 
 
 def iso(at: datetime | None) -> str:
-    """A time for a program; empty when there is none."""
+    """Return a time for a program; empty when there is none."""
     return "" if at is None else at.isoformat().replace("+00:00", "Z")
 
 
 def ago(at: datetime | None, now: datetime) -> str:
-    """A time for people, as seen from now: `3 min ago`, `in 20 s`."""
+    """Return a time relative to now: `3 min ago`, `in 20 s`."""
     if at is None:
         return ""
     seconds = (now - at).total_seconds()
@@ -80,7 +85,7 @@ def ago(at: datetime | None, now: datetime) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """How long something took, as precisely as people care."""
+    """Return a duration for people."""
     if seconds < 1:
         return f"{seconds * 1_000:.0f} ms"
     if seconds < 10:
@@ -93,20 +98,47 @@ def lasting(seconds: float) -> str:
 
 
 def shown(at: datetime | None, now: datetime, *, terminal: bool) -> str:
-    """A time as the reader wants it."""
+    """Return a time: relative on a terminal, ISO 8601 in a pipe."""
     return ago(at, now) if terminal else iso(at)
 
 
+def full_time(at: datetime | None, now: datetime, *, terminal: bool) -> str:
+    """Return a time: relative and ISO 8601 on a terminal, ISO 8601 in a pipe."""
+    return f"{ago(at, now)} ({iso(at)})" if terminal and at else iso(at)
+
+
+def span(start: datetime | None, end: datetime | None, now: datetime) -> str:
+    """Return how long something took, or takes so far; empty before its start."""
+    return "" if start is None else lasting(max(0.0, ((end or now) - start).total_seconds()))
+
+
 def print_struct(answer: object) -> None:
-    """An answer on several lines, for eyes as well."""
+    """Print a struct as JSON on several lines."""
     _write(msgspec.json.format(msgspec.json.encode(answer), indent=2))
 
 
 def print_line(answer: object) -> None:
-    """An answer on one line, as one of many; it is there at once, also in a pipe."""
+    """Print a struct as JSON on one line, and flush it."""
     _write(msgspec.json.encode(answer))
     sys.stdout.flush()
 
 
 def _write(text: bytes) -> None:
     print(text.decode())
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a temporary file beside `path` and move it into place.
+
+    A link keeps pointing where it does, and a pipe or a device is simply written to.
+    """
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        target.write_text(text, encoding="utf-8")
+        return
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)

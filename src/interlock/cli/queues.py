@@ -1,45 +1,99 @@
-"""`interlock queue …`: see what waits, and pause a queue."""
+"""`interlock queue …`: list queues, pause and resume them.
+
+Each command imports what it needs when it runs, so that `--help` is quick.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interlock.cli.options import Json, Place, examples
+from interlock.cli.options import Json, Place, Reason, examples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from interlock.cli.output import Sheet
+    from interlock.wire.jobs import QueueView
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
-Reason = Annotated[str, typer.Option(help="Why, for the journal and for those who look.")]
 
-app = typer.Typer(
-    help="See what waits, and pause or resume a queue.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="List, pause and resume queues.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
 def queue() -> None:
-    """See what waits, and pause or resume a queue."""
+    """List, pause and resume queues."""
 
 
 @app.command("list", epilog=examples("queue list", "queue list --json", "queue list | cut -f1,2"))
 def list_queues(store: Place = None, as_json: Json = False) -> None:
-    """List the queues that have jobs which have not ended, or are paused."""
-    from interlock.cli import job_views
+    """List queues that are paused or have unfinished jobs."""
+    from interlock.cli import output
+    from interlock.cli.connection import ask
+    from interlock.remote.interfaces import Reach
 
-    job_views.list_queues(store, as_json=as_json)
+    async def work(reach: Reach) -> tuple[list[QueueView], datetime]:
+        return await reach.here.queues.list(), await reach.now()
+
+    queues, now = ask(store, work)
+    if as_json:
+        output.print_struct(queues)
+        return
+    output.print_sheets([_sheet(queues, now)])
+    if not queues:
+        typer.echo("No queue is paused or has unfinished jobs.", err=True)
 
 
 @app.command("pause", epilog=examples("queue pause mail --reason 'the mail server is away'"))
 def pause(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
-    """Give out no job of a queue until it is resumed; jobs that run go on."""
-    from interlock.cli import job_views
-
-    job_views.hold_queue(store, "pause", name, reason, as_json=as_json)
+    """Stop starting jobs of a queue; running jobs continue."""
+    _hold("pause", store, name, reason, as_json=as_json)
 
 
 @app.command("resume", epilog=examples("queue resume mail"))
 def resume(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
-    """Give out the jobs of a queue again."""
-    from interlock.cli import job_views
+    """Start jobs of a paused queue again."""
+    _hold("resume", store, name, reason, as_json=as_json)
 
-    job_views.hold_queue(store, "resume", name, reason, as_json=as_json)
+
+def _hold(verb: str, store: str | None, name: str, reason: str, *, as_json: bool) -> None:
+    from interlock.cli.connection import actor, ask
+    from interlock.cli.output import print_struct
+    from interlock.remote.interfaces import Reach
+    from interlock.systems.orchestrator.queues import QueueState
+    from interlock.text import harmless
+    from interlock.wire.jobs import QueueHold
+
+    async def work(reach: Reach) -> QueueHold:
+        hold: QueueHold = await getattr(reach.here.queues, verb)(name, reason=reason, actor=actor())
+        return hold
+
+    hold = ask(store, work)
+    if as_json:
+        print_struct(hold)
+    elif hold.state == QueueState.PAUSED:
+        typer.echo(f"The queue {harmless(name)} is paused: its jobs wait, and running jobs continue.")
+    else:
+        typer.echo(f"The queue {harmless(name)} is active: its jobs are started.")
+
+
+def _sheet(queues: Iterable[QueueView], now: datetime) -> Sheet:
+    from interlock.cli.output import Sheet, on_terminal, shown
+
+    def count(number: int, *, capped: bool) -> str:
+        return f"{number}+" if capped and number else str(number)
+
+    rows = [
+        (
+            each.name,
+            count(each.pending, capped=each.capped),
+            count(each.running, capped=each.capped),
+            shown(each.oldest_created_at, now, terminal=on_terminal()),
+            each.state,
+        )
+        for each in queues
+    ]
+    return Sheet("queue", "", ("name", "pending", "running", "oldest pending", "state"), rows)

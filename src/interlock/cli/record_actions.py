@@ -12,8 +12,8 @@ import typer
 
 from interlock.cli import output, project
 from interlock.cli.connection import actor, connected
-from interlock.cli.job_actions import typed_arguments
-from interlock.cli.loading import load_kinds
+from interlock.cli.job_submit import typed_arguments
+from interlock.cli.machine_names import load_kinds
 from interlock.cli.output import Sheet, print_line, print_struct, shown
 from interlock.client_resources import RecordsClient
 from interlock.errors import InvalidArguments, UnknownState
@@ -29,7 +29,7 @@ NOT_IN_TIME = 5
 
 
 class RecordCommands:
-    """One command about records, and how its answer is printed."""
+    """The commands about records, for one store and one form of output."""
 
     def __init__(self, store: str | None, kinds: Sequence[str] | None, *, as_json: bool) -> None:
         self._here = project.load(store, kinds=kinds)
@@ -169,7 +169,7 @@ class RecordCommands:
             typer.echo(f"There are more: --cursor {after}", err=True)
 
     def history(self, kind: str, record_id: str) -> None:
-        """Print what has happened to a record."""
+        """Print every transition of a record."""
 
         async def work(port: Reach) -> tuple[list[Entry], datetime]:
             return await port.here.records.history(kind, record_id), await port.now()
@@ -213,7 +213,7 @@ class RecordCommands:
             typer.echo(f"  send      interlock record send {kind} {told.id} {event.name}{fields}")
 
     def watch(self, kind: str, record_id: str, until: str, timeout_s: float | None) -> int:
-        """Print a record after every change; the answer is the exit code."""
+        """Print a record after every change; return the exit code."""
         states = _names(until)
 
         async def work(port: Reach) -> int:
@@ -260,7 +260,7 @@ def _data(words: Sequence[str]) -> dict[str, Any]:
         return msgspec.json.decode(said, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise InvalidArguments(
-            f"This is no JSON object: {error}.",
+            f"This is not a JSON object: {error}.",
             todo='Write customer=ada amount=40, or \'{"customer": "ada"}\'.',
             facts={"argument": words[0]},
         ) from None

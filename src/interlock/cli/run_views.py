@@ -1,46 +1,45 @@
-"""Find the runs that the user names, and show them.
+"""Runs on the command line: how they are found, their columns, and what can be done with them.
 
-`run list|show|history|explain|compare|flaky|report|graph`.
+Also `run compare|flaky|report|graph`.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
 import typer
 
-from interlock.cli import job_views, output
-from interlock.cli.bulk_actions import filter_among, too_many
-from interlock.cli.connection import ask
+from interlock.cli import output
+from interlock.cli.connection import actor, ask
 from interlock.cli.errors import colour_wanted
-from interlock.cli.journal import StepShown, steps_in
-from interlock.cli.output import Sheet, ago, iso, lasting, print_struct, shown
+from interlock.cli.nouns import (
+    Action,
+    Noun,
+    Page,
+    filter_among,
+    list_records,
+    page_answer,
+    part_of,
+    too_many,
+    whole_id,
+)
+from interlock.cli.output import COLOURS, Sheet, ago, full_time, iso, print_struct, span
 from interlock.errors import UnknownRun
+from interlock.lifecycles import run
 from interlock.lifecycles.run import RunState
-from interlock.remote.interfaces import Reach, RunsApi
-from interlock.systems.orchestrator.ids import drawn_at
+from interlock.remote.interfaces import Reach, Services, Which
 from interlock.systems.runs.failure_analysis import FlakyJob
-from interlock.systems.runs.graph import MARKS, Node, run_graph
+from interlock.systems.runs.graph import MARKS, TONES, Node, run_graph
 from interlock.systems.runs.graph_text import LineSegment, draw_text
 from interlock.systems.runs.reporting.reporter import ReportView
-from interlock.systems.runs.search import FoundRuns, found_runs
+from interlock.systems.runs.search import found_runs
 from interlock.text import harmless
-from interlock.wire.filter_language import ID_DIGITS
-from interlock.wire.filters import WantedRuns, read_run_filter, run_id_of
-from interlock.wire.runs import (
-    JobChange,
-    Plan,
-    RunComparison,
-    RunExplanation,
-    RunFilter,
-    RunJobView,
-    RunView,
-)
+from interlock.wire.filters import read_run_filter, run_id_of
+from interlock.wire.runs import JobChange, Plan, RunComparison, RunFilter, RunJobView, RunView
 
 if TYPE_CHECKING:
     from interlock.cli.runs import Format
@@ -48,74 +47,34 @@ if TYPE_CHECKING:
 
 PAGE = 500
 MOST = 1_000
-MAX_CANDIDATES = 10
-_PREFIX = "r_"
-# An id names the time at which it was drawn; so far around it the run may have been stored.
-_AROUND = timedelta(minutes=5)
 
 
-async def whole_run_id(runs: RunsApi, text: str) -> str:
-    """The id of a run from what somebody typed: the beginning is enough where it is the only one."""
-    run_id = run_id_of(text)
-    if run_id is None:
-        raise UnknownRun(
-            f"{text!r} is not the id of a run, which is {_PREFIX} and {ID_DIGITS} hex digits.",
-            todo="Take ids from `interlock run list`; the beginning is enough.",
-            facts={"run_id": text},
-        )
-    if len(run_id) == len(_PREFIX) + ID_DIGITS:
-        return run_id
-    return await _completed(runs, run_id)
+async def whole_run_id(reach: Reach, text: str) -> str:
+    """Return the id of a run from what was typed."""
+    return await whole_id(reach, text, noun="run", prefix="r", error=UnknownRun, ids=_ids)
 
 
-async def chosen_runs(port: Reach, words: Sequence[str], *, among: Sequence[str] = ()) -> list[RunView]:
-    """The runs that ids or a filter name; of a filter only those in one of the states `among`."""
-    runs = port.here.runs
-    wanted = filter_in(words)
+async def _ids(reach: Reach, since: datetime, until: datetime, cursor: str) -> tuple[list[str], str]:
+    views, following = await reach.here.runs.find(
+        RunFilter(since=since, until=until), cursor=cursor, limit=PAGE
+    )
+    return [view.id for view in views], following
+
+
+async def chosen_runs(reach: Reach, words: Sequence[str], action: Action[RunView]) -> list[RunView]:
+    """Return the runs that ids or a filter name; of a filter only those in a state of the action."""
+    runs = reach.here.runs
+    wanted = filter_among(words, run_id_of, read_run_filter)
     if wanted is None:
-        ids = [await whole_run_id(runs, word) for word in words]
+        ids = [await whole_run_id(reach, word) for word in words]
         return [await runs.outline(run_id) for run_id in dict.fromkeys(ids)]
-    narrowed = wanted.among(among) if among else wanted
+    narrowed = wanted.among(action.states)
     if not narrowed.wanted_states:
         return []
-    found = await found_runs(runs, narrowed, await port.now(), limit=MOST)
+    found = await found_runs(runs, narrowed, await reach.now(), limit=MOST)
     if found.cursor:
         raise too_many("run", wanted, MOST, keys="since:, until:, workflow: or outcome:")
     return found.views
-
-
-def filter_in(words: Sequence[str]) -> WantedRuns | None:
-    """The filter that words make together; None when they are ids."""
-    return filter_among(words, run_id_of, read_run_filter)
-
-
-async def _completed(runs: RunsApi, beginning: str) -> str:
-    """The only run whose id begins like this."""
-    digits = beginning.removeprefix(_PREFIX)
-    first, last = (drawn_at(int(digits.ljust(ID_DIGITS, fill), 16)) for fill in "0f")
-    asked = RunFilter(since=first - _AROUND, until=last + _AROUND)
-    candidates: list[str] = []
-    cursor = ""
-    while True:
-        views, cursor = await runs.find(asked, cursor=cursor, limit=PAGE)
-        candidates += [view.id for view in views if view.id.startswith(beginning)]
-        if not cursor or len(candidates) > MAX_CANDIDATES:
-            break
-    if len(candidates) == 1:
-        return candidates[0]
-    facts: dict[str, object] = {"run_id": beginning, "candidates": candidates[:MAX_CANDIDATES]}
-    if not candidates:
-        raise UnknownRun(
-            f"There is no run whose id begins with {beginning}.",
-            todo="Look for it with `interlock run list`; runs are pruned after a while.",
-            facts=facts,
-        )
-    raise UnknownRun(
-        f"Several runs begin with {beginning}.",
-        allowed=candidates[:MAX_CANDIDATES],
-        todo="Type some more of it.",
-        facts=facts,
-    )
 
 
 def list_sheet(views: Iterable[RunView], now: datetime, *, terminal: bool) -> Sheet:
@@ -160,16 +119,6 @@ def plan_sheets(plan: Plan) -> list[Sheet]:
     ]
 
 
-def explanation_sheet(told: RunExplanation, now: datetime, *, terminal: bool) -> Sheet:
-    """What it waits for, one line for each thing that has not ended."""
-    rows = [
-        (line.entity, line.state, line.sentence, line.turn, shown(line.deadline_at, now, terminal=terminal))
-        for line in told.lines
-    ]
-    rows += [("finding", "", finding, "", "") for finding in told.findings]
-    return Sheet("waiting", "", ("what", "state", "why", "turn", "deadline"), rows)
-
-
 def change_of(view: RunView) -> str:
     """What it evaluates, in short: `main 5f1c0d0`."""
     source = view.source
@@ -180,7 +129,7 @@ def change_of(view: RunView) -> str:
 
 
 def said(view: RunView) -> str:
-    """What a run says about itself: how far it is, or why it ended so."""
+    """Return the progress of a run, or why it ended."""
     if view.error:
         return view.error.splitlines()[0]
     culprit = f" {view.culprit}" if view.culprit else ""
@@ -194,7 +143,7 @@ def said(view: RunView) -> str:
 
 
 def awaited(view: RunView) -> str:
-    """What an operator has to approve, and of whom: `a fork (mallory)`."""
+    """Return what has to be approved, and by whom it was requested: `a change from a fork (mallory)`."""
     if view.awaiting is None:
         return ""
     named = ", ".join(view.awaiting.environments)
@@ -209,15 +158,11 @@ def tally_text(view: RunView) -> str:
 
 def span_of(node: Node, now: datetime) -> str:
     """How long a job has taken so far."""
-    if node.started_at is None:
-        return ""
-    return lasting(max(0.0, ((node.completed_at or now) - node.started_at).total_seconds()))
+    return span(node.started_at, node.completed_at, now)
 
 
 def _about(view: RunView, now: datetime, *, terminal: bool) -> Iterator[tuple[str, str]]:
-    def when(at: datetime | None) -> str:
-        return f"{ago(at, now)} ({iso(at)})" if terminal and at else iso(at)
-
+    when = partial(full_time, now=now, terminal=terminal)
     source = view.source
     yield "id", view.id
     yield "state", view.state
@@ -235,7 +180,7 @@ def _about(view: RunView, now: datetime, *, terminal: bool) -> Iterator[tuple[st
     for made in view.approvals:
         what = ", ".join(made.environments) or made.reason
         comment = f": {made.comment}" if made.comment else ""
-        yield "approved", f"{what} by {made.by or 'somebody'} for {made.sha[:12] or 'this run'}{comment}"
+        yield "approved", f"{what} by {made.by or 'an operator'} for {made.sha[:12] or 'this run'}{comment}"
     yield "title", source.title
     yield "group", view.concurrency_group
     yield "labels", ", ".join(view.labels)
@@ -249,17 +194,11 @@ def _about(view: RunView, now: datetime, *, terminal: bool) -> Iterator[tuple[st
     yield "reported", when(view.reported_at)
     yield "next deadline", when(view.deadline_at)
     if view.confirmed_dead is not None:
-        yield "all gone", "yes" if view.confirmed_dead else "NOT CONFIRMED: something of it may still run"
+        yield "all gone", "yes" if view.confirmed_dead else "NOT CONFIRMED: a process of it may still run"
 
 
 def _job_row(job: RunJobView, now: datetime, *, terminal: bool) -> tuple[str, ...]:
-    took = iso(job.completed_at)
-    if terminal:
-        took = (
-            lasting(max(0.0, ((job.completed_at or now) - job.started_at).total_seconds()))
-            if job.started_at
-            else ""
-        )
+    took = span(job.started_at, job.completed_at, now) if terminal else iso(job.completed_at)
     failure = f"{job.failure.failure_class}: {job.failure.error}" if job.failure else ""
     optional = "" if job.required else "optional; "
     told = failure or job.reason or job.why
@@ -269,87 +208,58 @@ def _job_row(job: RunJobView, now: datetime, *, terminal: bool) -> tuple[str, ..
 def _times(view: RunView, now: datetime, *, terminal: bool) -> tuple[str, ...]:
     if not terminal:
         return iso(view.created_at), iso(view.started_at), iso(view.completed_at)
-    began = view.started_at
-    took = "" if began is None else lasting(max(0.0, ((view.completed_at or now) - began).total_seconds()))
-    return ago(view.created_at, now), took
-
-
-class RunList(msgspec.Struct, frozen=True, kw_only=True):
-    """A list of runs for a program."""
-
-    runs: list[RunView]
-    cursor: str
-    """Where it goes on; empty at the end."""
-    stopped_early: bool
-    """There was too much to look through; go on at the cursor."""
+    return ago(view.created_at, now), span(view.started_at, view.completed_at, now)
 
 
 def list_runs(store: str | None, words: Sequence[str], *, limit: int, cursor: str, as_json: bool) -> None:
     """Print the runs that match."""
     wanted = read_run_filter(" ".join(words))
 
-    async def work(port: Reach) -> tuple[FoundRuns, datetime]:
-        now = await port.now()
-        return await found_runs(port.here.runs, wanted, now, limit=limit, cursor=cursor), now
+    async def search(reach: Reach) -> Page[RunView]:
+        found = await found_runs(reach.here.runs, wanted, await reach.now(), limit=limit, cursor=cursor)
+        return Page(found.views, found.cursor, found.stopped_early)
 
-    found, now = ask(store, work)
-    if as_json:
-        print_struct(RunList(runs=found.views, cursor=found.cursor, stopped_early=found.stopped_early))
-        return
-    output.print_sheets([list_sheet(found.views, now, terminal=output.on_terminal())])
-    if found.stopped_early:
-        typer.echo(f"Stopped before all runs were looked at: --cursor {found.cursor}", err=True)
-    elif found.cursor:
-        typer.echo(f"There are more: --cursor {found.cursor}", err=True)
-    elif not found.views:
-        typer.echo("No run matches.", err=True)
+    list_records(NOUN, store, search, partial(page_answer, "run"), as_json=as_json)
 
 
-def show(store: str | None, text: str, *, as_json: bool) -> None:
-    """Print one run."""
-
-    async def work(port: Reach) -> tuple[RunView, datetime]:
-        return await port.here.runs.view(await whole_run_id(port.here.runs, text)), await port.now()
-
-    view, now = ask(store, work)
-    if as_json:
-        print_struct(view)
-    else:
-        output.print_sheets(run_sheets(view, now, terminal=output.on_terminal()))
+def outcome_line(view: RunView) -> str:
+    """Return a run with its state, for a pipe."""
+    return "\t".join((view.id, view.state, said(view)))
 
 
-def history(store: str | None, text: str, *, as_json: bool) -> None:
-    """Print every step of a run."""
+def cancel(*, reason: str = "", request_id: str | None = None) -> Action[RunView]:
+    """Ask runs to stop."""
 
-    async def work(port: Reach) -> list[StepShown]:
-        run_id = await whole_run_id(port.here.runs, text)
-        return list(steps_in(await port.here.runs.history(run_id)))
+    async def act(place: Services, run_id: str) -> RunView:
+        key = part_of(request_id, run_id)
+        return await place.runs.cancel(run_id, reason=reason, request_id=key, actor=actor())
 
-    steps = ask(store, work)
-    if as_json:
-        print_struct(steps)
-    else:
-        output.print_sheets([job_views.history_sheet(steps, terminal=output.on_terminal())])
+    states = tuple(str(state) for state in run.RunState if state not in run.SETTLED)
+    return Action(verb="cancel", act=act, line=outcome_line, states=states, concurrent=1)
 
 
-def explain(store: str | None, text: str, *, as_json: bool) -> None:
-    """Print what a run waits for."""
+def rerun(*, which: Which = "all", job: str = "", request_id: str | None = None) -> Action[RunView]:
+    """Submit finished runs again; the new id alone is printed, so that it can be used."""
 
-    async def work(port: Reach) -> tuple[RunExplanation, datetime]:
-        run_id = await whole_run_id(port.here.runs, text)
-        return await port.here.runs.explain(run_id), await port.now()
+    async def act(place: Services, run_id: str) -> RunView:
+        key = part_of(request_id, run_id)
+        return await place.runs.rerun(run_id, which, job=job, request_id=key, actor=actor())
 
-    told, now = ask(store, work)
-    if as_json:
-        print_struct(told)
-        return
-    terminal = output.on_terminal()
-    typer.echo(harmless(f"{told.run_id} is {told.state}. {told.sentence}"))
-    output.print_sheets([explanation_sheet(told, now, terminal=terminal)])
-    if told.more:
-        typer.echo(f"… and {told.more} more jobs that have not ended", err=True)
-    if told.todo:
-        typer.echo(f"→ {told.todo}")
+    states = tuple(map(str, run.SETTLED))
+    return Action(verb="rerun", act=act, line=lambda view: view.id, states=states, concurrent=1)
+
+
+NOUN: Noun[RunView] = Noun(
+    name="run",
+    find=whole_run_id,
+    get=lambda reach, run_id: reach.here.runs.view(run_id),
+    chosen=chosen_runs,
+    list_sheet=list_sheet,
+    sheets=run_sheets,
+    history=lambda reach, run_id: reach.here.runs.history(run_id),
+    explain=lambda reach, run_id: reach.here.runs.explain(run_id),
+    actions={"cancel": cancel, "rerun": rerun},
+)
 
 
 FLAKY_PAGE = 1_000
@@ -362,9 +272,9 @@ def compare(store: str | None, text: str, other: str, *, as_json: bool) -> None:
     """Print how the jobs of a run differ from those of the last green run, or of another one."""
 
     async def work(reach: Reach) -> RunComparison:
-        runs = reach.here.runs
-        run_id = await whole_run_id(runs, text)
-        return await runs.compare(run_id, other=await whole_run_id(runs, other) if other else "")
+        run_id = await whole_run_id(reach, text)
+        beside = await whole_run_id(reach, other) if other else ""
+        return await reach.here.runs.compare(run_id, other=beside)
 
     found = ask(store, work)
     if as_json:
@@ -379,7 +289,7 @@ def compare(store: str | None, text: str, other: str, *, as_json: bool) -> None:
 def _compared_with(found: RunComparison) -> str:
     beside = found.other or found.green
     if beside is None:
-        return f"None of the {found.looked_at} earlier runs that were looked at is green."
+        return f"None of the {found.looked_at} earlier runs that were searched is green."
     which = ", the last green run" if found.other is None else ""
     told = "" if found.changes else ": no job has failed, become slower, been added or removed"
     return f"Compared with {beside.id}{which}{told}."
@@ -416,11 +326,11 @@ def flaky(store: str | None, repository: str, workflow: str, *, as_json: bool) -
 
 
 def report(store: str | None, text: str, *, again: bool, as_json: bool) -> None:
-    """Print who is told about a run."""
+    """Print the notifications about a run."""
 
     async def work(reach: Reach) -> list[ReportView]:
         runs = reach.here.runs
-        run_id = await whole_run_id(runs, text)
+        run_id = await whole_run_id(reach, text)
         return await runs.report_again(run_id) if again else await runs.reports(run_id)
 
     found = ask(store, work)
@@ -429,7 +339,7 @@ def report(store: str | None, text: str, *, again: bool, as_json: bool) -> None:
         return
     output.print_sheets([output.Sheet("report", "", _REPORT, [_report_row(view) for view in found])])
     if not found:
-        typer.echo("Nobody but the log is told about it.", err=True)
+        typer.echo("No reporter is notified about it, except for the log.", err=True)
 
 
 def _flaky_row(job: FlakyJob) -> tuple[str, ...]:
@@ -450,7 +360,7 @@ def show_graph(store: str | None, text: str, form: Format) -> None:
     """Print the graph of a run."""
 
     async def work(port: Reach) -> tuple[RunView, datetime]:
-        return await port.here.runs.view(await whole_run_id(port.here.runs, text)), await port.now()
+        return await port.here.runs.view(await whole_run_id(port, text)), await port.now()
 
     view, now = ask(store, work)
     match str(form):
@@ -498,14 +408,6 @@ def coloured(line: Sequence[LineSegment]) -> str:
     """A line with the colours of the states."""
     shown = [(piece.node, harmless(piece.text)) for piece in line]
     return "".join(
-        text if node is None else typer.style(text, fg=_COLOURS.get(node.state)) for node, text in shown
+        text if node is None else typer.style(text, fg=COLOURS.get(TONES.get(node.state, "")))
+        for node, text in shown
     )
-
-
-_COLOURS = {
-    "COMPLETED": "green",
-    "FAILED": "red",
-    "CANCELED": "yellow",
-    "STOPPING": "yellow",
-    "RUNNING": "cyan",
-}

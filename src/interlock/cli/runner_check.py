@@ -6,26 +6,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from interlock.cli.options import FOUND_SOMETHING
+
 if TYPE_CHECKING:
     from interlock.testing.runner_kit import Check, Verdict, Work
 
 
-FOUND_SOMETHING = 1
 _EPILOG = """\b
-The kit plays the server of docs/reference/runner-protocol.md. With a command it starts the runner,
-once for each scenario, with {url} replaced by an address of its own and the token in INTERLOCK_TOKEN.
-With a URL it listens there; without a command it waits there for a runner that somebody has started.
+The kit acts as the server of docs/reference/runner-protocol.md. With a command it starts the runner
+once for each scenario, with {url} replaced by its address and the token in INTERLOCK_TOKEN. With a URL
+it listens there; without a command it waits there for a runner that you start yourself.
 
 \b
-The work is a shell command (the task interlock.shell). For a runner that does something else: --task,
-and --quick and --slow with the input of a job that ends at once and of one that does not. In both,
-{ran} is a file to which the work adds a line when it begins, {pid} one for the number of its process.
+The work is a shell command (the task interlock.shell). For another task give --task, and --quick and
+--slow with the input of a job that ends at once and of one that does not. In both, {ran} is a file to
+which the work appends a line when it starts, {pid} one for its process id.
 
 \b
 Exit codes:
-  0  the runner is as it should be
-  1  it is not; the report says where
-  2  the question was wrong
+  0  the runner follows the protocol
+  1  it does not; the report says where
+  2  invalid usage
 
 \b
 Examples:
@@ -35,36 +36,40 @@ Examples:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command into the program."""
+    """Add the command to the program."""
     app.command("runner-check", epilog=_EPILOG)(runner_check)
 
 
 def runner_check(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[URL] [-- COMMAND…]", help="Where to listen, and how the runner is started."),
+        typer.Argument(
+            metavar="[URL] [-- COMMAND…]", help="Address to listen on, and command that starts the runner."
+        ),
     ] = None,
-    token: Annotated[str | None, typer.Option(help="What the runner has to show; any by default.")] = None,
+    token: Annotated[str | None, typer.Option(help="Token that the runner must send (default: any).")] = None,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="SCENARIO", help="Only this one, or these.")
+        list[str] | None, typer.Option("--only", metavar="SCENARIO", help="Only this scenario; repeatable.")
     ] = None,
-    task: Annotated[str, typer.Option(help="What the runner is given to do.")] = "interlock.shell",
-    quick: Annotated[str, typer.Option(metavar="JSON", help="The input of work that ends at once.")] = "",
-    slow: Annotated[str, typer.Option(metavar="JSON", help="And of work that does not.")] = "",
-    ttl: Annotated[float, typer.Option(min=1.0, help="How long a lease lives, in seconds.")] = 60.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, a line for each.")] = False,
+    task: Annotated[str, typer.Option(help="Task of the jobs.")] = "interlock.shell",
+    quick: Annotated[str, typer.Option(metavar="JSON", help="Input of a job that ends at once.")] = "",
+    slow: Annotated[
+        str, typer.Option(metavar="JSON", help="Input of a job that does not end by itself.")
+    ] = "",
+    ttl: Annotated[float, typer.Option(min=1.0, help="Lifetime of a lease, in seconds.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each scenario.")] = False,
 ) -> None:
-    """Hold a runner, in whatever language it is written, against the protocol."""
+    """Test a runner, in any language, against the protocol."""
     import asyncio
 
     from interlock.testing.runner_kit import check
 
     asked = _asked(words or [], token, only or [], _work(task, quick, slow), ttl)
-    verdicts = asyncio.run(check(asked, _tell_program if as_json else _tell))
+    verdicts = asyncio.run(check(asked, _print_json_verdict if as_json else _print_verdict))
     broken = sum(bool(verdict.faults) for verdict in verdicts)
     if not as_json:
         played = sum(not verdict.skipped for verdict in verdicts)
-        typer.echo(f"{played - broken} of {played} scenarios are as they should be.")
+        typer.echo(f"{played - broken} of {played} scenarios passed.")
     raise typer.Exit(FOUND_SOMETHING if broken else 0)
 
 
@@ -83,7 +88,7 @@ def _asked(words: list[str], token: str | None, only: list[str], work: Work, ttl
         scenarios = named(only)
     except KeyError as unknown:
         known = ", ".join(scenario.name for scenario in named(()))
-        raise typer.BadParameter(f"there is no scenario {unknown}; there are {known}") from None
+        raise typer.BadParameter(f"there is no scenario {unknown}; choose from {known}") from None
     return Check(
         command=tuple(words),
         host=(address.hostname if address else None) or "127.0.0.1",
@@ -111,12 +116,12 @@ def _work(task: str, quick: str, slow: str) -> Work:
             try:
                 arguments = msgspec.json.decode(given, type=dict[str, Any])
             except msgspec.DecodeError as error:
-                raise typer.BadParameter(f"--{name} is not an object of JSON: {error}") from None
+                raise typer.BadParameter(f"--{name} is not a JSON object: {error}") from None
             work = msgspec.structs.replace(work, **{name: arguments})
     return work
 
 
-def _tell(verdict: Verdict) -> None:
+def _print_verdict(verdict: Verdict) -> None:
     from interlock.cli.errors import colour_wanted
     from interlock.text import harmless, harmless_lines
 
@@ -126,12 +131,12 @@ def _tell(verdict: Verdict) -> None:
     for line in filter(None, (*verdict.faults, *verdict.remarks, verdict.skipped)):
         typer.echo(f"    → {harmless(line)}")
     if verdict.last_words:
-        typer.echo("    The runner wrote last:")
+        typer.echo("    The last lines of the runner:")
         for line in harmless_lines(verdict.last_words).splitlines()[-8:]:
             typer.echo(f"      {line}")
 
 
-def _tell_program(verdict: Verdict) -> None:
+def _print_json_verdict(verdict: Verdict) -> None:
     from interlock.cli.output import print_line
 
     print_line(verdict)

@@ -7,67 +7,77 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from interlock.cli.options import (
+    Cursor,
+    DryRun,
+    Filter,
     FilterCommand,
+    Follow,
+    Id,
+    IdsOrFilter,
     Json,
+    Limit,
     Place,
+    Plain,
+    Reason,
+    RequestId,
+    WaitTimeout,
+    Yes,
+    act_on_all,
+    add_action,
+    add_views,
     epilog,
     examples,
     filter_words,
     parse_seconds,
+    with_wait,
 )
 
-RunId = Annotated[str, typer.Argument(metavar="ID", help="A run, by its id or the beginning of it.")]
-RunsOrFilter = Annotated[
-    list[str], typer.Argument(metavar="ID... | FILTER...", help="Runs by their ids, or a filter.")
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which runs are meant.")]
-RequestId = Annotated[
-    str | None,
-    typer.Option(metavar="ID", help="Do it once, however often this is sent with the same request id."),
-]
-Patience = Annotated[
-    str | None,
-    typer.Option("--timeout", metavar="TIME", help="Give up after 90s, 15m, 12h; the run goes on."),
-]
+if TYPE_CHECKING:
+    from interlock.cli.nouns import Noun
+    from interlock.remote.interfaces import Which
 
 FILTERS = """\b
-FILTER is any of these words; all of them must hold:
+FILTER is any of these words; all of them must match:
   outcome:failed,timeout     -state:reported       workflow:ci
   repository:shop/web        branch:main           tag:v1         sha:5f1c0d0...
   label:nightly              origin:r_...          id:r_...       group:release
-  since:1d until:10m         by when it was asked for; also since:2026-01-31 (UTC)"""
+  since:1d until:10m         time of submission; also since:2026-01-31 (UTC)"""
 OUTCOMES = """\b
 Exit codes:
-  0    it succeeded
-  2    the question was wrong, or the store does not answer
-  3    it has failed, or ran out of time
-  4    it was canceled
-  5    its outcome was not decided in time
-  130  Ctrl-C; the run goes on"""
-
+  0    the run succeeded
+  2    invalid usage, or the store is unavailable
+  3    the run failed or timed out
+  4    the run was canceled
+  5    the outcome was not decided in time
+  130  Ctrl-C; the run continues"""
 
 app = typer.Typer(
-    help="Ask for runs, look at them, follow them, stop them, do them again.",
+    help="Submit, list, follow, cancel and rerun workflow runs.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=epilog(
-        "\b\nA run is one evaluation: a plan of jobs that need each other, from a workflow file, a Python\n"
-        "flow or a plan in JSON.",
-        "\b\nID is r_ and twelve hex digits; the beginning is enough where only one run has it, and r_ may\n"
+        "\b\nA run evaluates a plan of jobs that need each other, from a workflow file, a Python flow or\n"
+        "a plan in JSON.",
+        "\b\nID is r_ and twelve hex digits. The start is enough where only one run has it, and r_ may\n"
         "be left out.",
         FILTERS,
     ),
 )
 
 
+def _noun() -> Noun[Any]:
+    from interlock.cli.run_views import NOUN
+
+    return NOUN
+
+
 class Format(StrEnum):
-    """How a graph is written."""
+    """Format of a graph."""
 
     TEXT = "text"
     SVG = "svg"
@@ -79,12 +89,12 @@ class Format(StrEnum):
 @app.command(
     "submit",
     epilog=epilog(
-        "\b\nWhat is evaluated is one of:\n"
-        "  --workflow FILE      a workflow file; without any other, .interlock/*.yml if there is only one\n"
+        "\b\nThe source is one of:\n"
+        "  --workflow FILE      a workflow file (default: .interlock/*.yml if there is only one)\n"
         "  --plan FILE          a plan in JSON; - is standard input\n"
         "  shop.flows:release   a Python function with @flow\n"
-        "Faults are told at once, with line and column, and nothing is stored.",
-        OUTCOMES.replace("Exit codes:", "Exit codes with --wait; without it 0 or 2:"),
+        "Errors are reported with line and column, and nothing is stored.",
+        with_wait(OUTCOMES),
         examples(
             "run submit",
             "run submit --workflow .interlock/ci.yml --input target=staging --wait",
@@ -94,46 +104,50 @@ class Format(StrEnum):
     ),
 )
 def submit(
-    flow: Annotated[str | None, typer.Argument(metavar="[MODULE:FLOW]", help="A Python flow.")] = None,
+    flow: Annotated[str | None, typer.Argument(metavar="[MODULE:FLOW]", help="Python flow to run.")] = None,
     workflow: Annotated[
-        Path | None, typer.Option("--workflow", "-w", metavar="FILE", help="A workflow file.")
+        Path | None, typer.Option("--workflow", "-w", metavar="FILE", help="Workflow file to run.")
     ] = None,
-    plan: Annotated[str | None, typer.Option(metavar="FILE", help="A plan in JSON.")] = None,
+    plan: Annotated[str | None, typer.Option(metavar="FILE", help="Plan in JSON to run.")] = None,
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", "-i", metavar="NAME=VALUE", help="What it is given.")
+        list[str] | None,
+        typer.Option("--input", "-i", metavar="NAME=VALUE", help="Input of the workflow; repeatable."),
     ] = None,
     repository: Annotated[
-        str | None, typer.Option(help="What is evaluated; otherwise the git repository here, if it is one.")
+        str | None, typer.Option(help="Repository to run on (default: the git repository here).")
     ] = None,
-    ref: Annotated[str | None, typer.Option(help="refs/heads/main; otherwise what is checked out.")] = None,
-    sha: Annotated[str | None, typer.Option(help="The commit; otherwise what is checked out.")] = None,
+    ref: Annotated[
+        str | None, typer.Option(help="Git ref, such as refs/heads/main (default: what is checked out).")
+    ] = None,
+    sha: Annotated[str | None, typer.Option(help="Commit (default: what is checked out).")] = None,
     base: Annotated[
-        str | None, typer.Option(help="A commit; what has changed since then decides about paths.")
+        str | None, typer.Option(help="Base commit: `paths` filters match the changes since it.")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What the run is called; otherwise as the file says.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run (default: from the file).")] = None,
     group: Annotated[
-        str | None, typer.Option(help="Runs of one group supersede older ones; '' never does.")
+        str | None,
+        typer.Option(help="Concurrency group: a run cancels older ones of its group; '' is none."),
     ] = None,
     labels: Annotated[
-        list[str] | None, typer.Option("--label", metavar="LABEL", help="To find it again by.")
+        list[str] | None, typer.Option("--label", metavar="LABEL", help="Label to filter by; repeatable.")
     ] = None,
-    priority: Annotated[int, typer.Option(help="Higher goes first.")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    priority: Annotated[int, typer.Option(help="Priority; higher runs first.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; submit nothing.")] = False,
     request_id: RequestId = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its outcome.")] = False,
-    timeout: Patience = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow the run until its outcome is decided.")
+    ] = False,
+    timeout: WaitTimeout = None,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Ask for a run; answers with its id, and nothing else.
+    """Submit a run and print its id.
 
     With --wait it is followed as `run watch` does, and the exit code is that of its outcome.
     """
-    from interlock.cli import run_actions
+    from interlock.cli import run_submit
 
-    asked = run_actions.RunOptions(
+    asked = run_submit.RunOptions(
         flow=flow,
         workflow=workflow,
         plan=plan,
@@ -147,10 +161,11 @@ def submit(
         labels=tuple(labels or ()),
         priority=priority,
     )
-    ordered = run_actions.Ordered(
-        asked=asked, request_id=request_id, wait=wait, dry_run=dry_run, patience_s=parse_seconds(timeout)
+    timeout_s = parse_seconds(timeout)
+    code = run_submit.submit(
+        store, asked, request_id, wait=wait, dry_run=dry_run, timeout_s=timeout_s, as_json=as_json
     )
-    raise typer.Exit(run_actions.submit(store, ordered, as_json=as_json))
+    raise typer.Exit(code)
 
 
 @app.command(
@@ -162,40 +177,23 @@ def submit(
     ),
 )
 def list_runs(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[FILTER]...", help="Which runs.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 50,
-    cursor: Annotated[str, typer.Option(metavar="TEXT", help="Go on where a list has ended.")] = "",
-    store: Place = None,
-    as_json: Json = False,
+    words: Filter = None, limit: Limit = 50, cursor: Cursor = "", store: Place = None, as_json: Json = False
 ) -> None:
-    """List runs, the newest first."""
+    """List runs, newest first."""
     from interlock.cli import run_views
 
     run_views.list_runs(store, filter_words(words), limit=limit, cursor=cursor, as_json=as_json)
 
 
-@app.command("show", epilog=examples("run show r_0a4e98fa6cab", "run show 0a4e --json"))
-def show(run_id: RunId, store: Place = None, as_json: Json = False) -> None:
-    """Show one run with its jobs, why each is there, and what was left out."""
-    from interlock.cli import run_views
-
-    run_views.show(store, run_id, as_json=as_json)
-
-
-@app.command("history", epilog=examples("run history r_0a4e98fa6cab"))
-def history(run_id: RunId, store: Place = None, as_json: Json = False) -> None:
-    """Tell everything that has happened to a run: each step, who took it, and what was refused."""
-    from interlock.cli import run_views
-
-    run_views.history(store, run_id, as_json=as_json)
-
-
-@app.command("explain", epilog=examples("run explain r_0a4e98fa6cab", "run explain 0a4e --json"))
-def explain(run_id: RunId, store: Place = None, as_json: Json = False) -> None:
-    """Say what a run waits for, whose turn it is and when the next deadline is."""
-    from interlock.cli import run_views
-
-    run_views.explain(store, run_id, as_json=as_json)
+add_views(
+    app,
+    "run",
+    _noun,
+    "r_0a4e98fa6cab",
+    show="Show a run with its jobs, and why each was planned or skipped.",
+    history="Show every transition of a run, and every refused request.",
+    explain="Explain what a run waits for, and show its next deadline.",
+)
 
 
 @app.command(
@@ -203,12 +201,12 @@ def explain(run_id: RunId, store: Place = None, as_json: Json = False) -> None:
     epilog=examples("run graph r_0a4e98fa6cab", "run graph 0a4e --format svg > run.svg"),
 )
 def graph(
-    run_id: RunId,
-    form: Annotated[Format, typer.Option("--format", "-f", help="How it is written.")] = Format.TEXT,
+    run_id: Id,
+    form: Annotated[Format, typer.Option("--format", "-f", help="Format of the graph.")] = Format.TEXT,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Draw the jobs of a run and what each needs."""
+    """Draw the dependency graph of a run."""
     from interlock.cli import run_views
 
     run_views.show_graph(store, run_id, Format.JSON if as_json else form)
@@ -218,15 +216,15 @@ def graph(
     "watch",
     epilog=epilog(OUTCOMES, examples("run watch r_0a4e98fa6cab", "run watch 0a4e | cut -f2,4")),
 )
-def watch(run_id: RunId, timeout: Patience = None, store: Place = None, as_json: Json = False) -> None:
-    """Follow a run live, to its outcome.
+def watch(run_id: Id, timeout: WaitTimeout = None, store: Place = None, as_json: Json = False) -> None:
+    """Follow a run until its outcome is decided.
 
     A terminal shows the graph; a pipe gets a line for each change of the run or of one of its jobs. JSON
     is a line for each as well, then the run.
     """
-    from interlock.cli import run_actions
+    from interlock.cli import run_submit
 
-    raise typer.Exit(run_actions.watch(store, run_id, parse_seconds(timeout), as_json=as_json))
+    raise typer.Exit(run_submit.watch_run(store, run_id, parse_seconds(timeout), as_json=as_json))
 
 
 @app.command(
@@ -234,79 +232,66 @@ def watch(run_id: RunId, timeout: Patience = None, store: Place = None, as_json:
     epilog=examples("run logs r_0a4e98fa6cab", "run logs 0a4e 'test (3.12)' --follow"),
 )
 def logs(
-    run_id: RunId,
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only of this job, by its name.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it has ended.")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Only what was written.")] = False,
+    run_id: Id,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job, by its name.")] = None,
+    follow: Follow = False,
+    plain: Plain = False,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Show what the jobs of a run have written."""
-    from interlock.cli import job_logs
+    """Print the logs of the jobs of a run."""
+    from interlock.cli.logs import show_run_logs
 
-    job_logs.show_run_logs(store, run_id, job, follow=follow, plain=plain, as_json=as_json)
+    show_run_logs(store, run_id, job, follow=follow, plain=plain, as_json=as_json)
 
 
-@app.command(
+add_action(
+    app,
+    _noun,
     "cancel",
-    cls=FilterCommand,
-    epilog=epilog(
-        FILTERS,
-        examples("run cancel r_0a4e98fa6cab", "run cancel workflow:ci branch:topic --dry-run"),
-    ),
+    """Cancel runs, with all of their active jobs.
+
+    A filter is previewed and confirmed first. Prints one line for each run.
+    """,
+    FILTERS,
+    "run cancel r_0a4e98fa6cab",
+    "run cancel workflow:ci branch:topic --dry-run",
 )
-def cancel(
-    words: RunsOrFilter,
-    reason: Annotated[str, typer.Option(help="What the journal says about it.")] = "",
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    request_id: RequestId = None,
-    store: Place = None,
-    as_json: Json = False,
-) -> None:
-    """Ask runs to stop, with everything of them that is active.
-
-    With a filter the runs are shown first, and you are asked. Answers with a line for each run.
-    """
-    from interlock.cli import run_actions
-
-    order = run_actions.Cancel(reason=reason, request_id=request_id)
-    raise typer.Exit(run_actions.carry_out(store, order, filter_words(words), yes, dry_run, as_json))
 
 
 @app.command(
     "approve",
     epilog=epilog(
-        "\b\nThe approval is for the commit that the run is about: a later push is another run and waits\n"
-        "again. See what waits: interlock run list state:awaiting_approval",
+        "\b\nThe approval holds for the commit of the run: a later push is another run, which waits again.\n"
+        "List the runs that wait: interlock run list state:awaiting_approval",
         examples("run approve r_0a4e98fa6cab", "run approve 0a4e --comment 'looked at the whole diff'"),
     ),
 )
 def approve(
-    run_id: RunId,
-    comment: Annotated[str, typer.Option(help="Text for the journal.")] = "",
+    run_id: Id,
+    comment: Annotated[str, typer.Option(help="Comment, for the journal.")] = "",
     request_id: RequestId = None,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Approve a run that waits for it: a change from a fork, or one that deploys."""
-    from interlock.cli import run_actions
+    """Approve a run: a change from a fork, or a deployment."""
+    from interlock.cli import run_submit
 
-    run_actions.approve(store, run_id, comment, request_id, as_json=as_json)
+    run_submit.decide(store, "approve", run_id, request_id, as_json=as_json, comment=comment)
 
 
 @app.command("decline", epilog=examples("run decline r_0a4e98fa6cab --reason 'it reads the environment'"))
 def decline(
-    run_id: RunId,
-    reason: Annotated[str, typer.Option(help="Text for the journal.")] = "",
+    run_id: Id,
+    reason: Reason = "",
     request_id: RequestId = None,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Decline a run that waits for an approval; it is canceled."""
-    from interlock.cli import run_actions
+    """Decline a run that waits for approval; it is canceled."""
+    from interlock.cli import run_submit
 
-    run_actions.decline(store, run_id, reason, request_id, as_json=as_json)
+    run_submit.decide(store, "decline", run_id, request_id, as_json=as_json, reason=reason)
 
 
 @app.command(
@@ -323,11 +308,11 @@ def decline(
     ),
 )
 def rerun(
-    words: RunsOrFilter,
-    failed: Annotated[bool, typer.Option("--failed", help="Only what has not succeeded.")] = False,
-    job: Annotated[str, typer.Option("--from", metavar="JOB", help="Only from this job on.")] = "",
+    words: IdsOrFilter,
+    failed: Annotated[bool, typer.Option("--failed", help="Only jobs that did not succeed.")] = False,
+    job: Annotated[str, typer.Option("--from", metavar="JOB", help="Only this job and its dependents.")] = "",
     preview: Annotated[
-        bool, typer.Option("--preview", help="Show which jobs of one run would run again; change nothing.")
+        bool, typer.Option("--preview", help="List the jobs of one run that would run again; change nothing.")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -335,35 +320,35 @@ def rerun(
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Do runs that have ended again, as new ones; answers with their ids.
+    """Submit finished runs again as new runs, and print their ids.
 
-    With a filter the runs are shown first, and you are asked.
+    A filter is previewed and confirmed first.
     """
-    from interlock.cli import run_actions
-
     if failed and job:
         raise typer.BadParameter("either --failed or --from", param_hint="--from")
-    order = run_actions.Rerun(
-        which="failed" if failed else "from" if job else "all", job=job, request_id=request_id
-    )
+    which: Which = "failed" if failed else "from" if job else "all"
     if preview:
-        run_actions.preview(store, order, filter_words(words), as_json=as_json)
+        from interlock.cli import run_submit
+
+        run_submit.preview(store, which, job, filter_words(words), as_json=as_json)
         return
-    raise typer.Exit(run_actions.carry_out(store, order, filter_words(words), yes, dry_run, as_json))
+    said = {"which": which, "job": job, "request_id": request_id}
+    act_on_all(_noun, "rerun", said, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(
     "compare", epilog=examples("run compare r_0a4e98fa6cab", "run compare 0a4e --with r_0a4d113c9f20 --json")
 )
 def compare(
-    run_id: RunId,
+    run_id: Id,
     other: Annotated[str, typer.Option("--with", metavar="ID", help="Compare with this run instead.")] = "",
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a run with the last green run of its workflow, repository and ref.
+    """Compare a run with the last green run of its workflow.
 
-    Lists jobs that have failed, become slower, been added or been removed.
+    That is the last one of its repository and ref. Lists jobs that have failed, become slower, been added or
+    been removed.
     """
     from interlock.cli import run_views
 
@@ -372,12 +357,12 @@ def compare(
 
 @app.command("flaky", epilog=examples("run flaky", "run flaky --repository shop/web --json"))
 def flaky(
-    repository: Annotated[str, typer.Option(help="Only of this repository.")] = "",
-    workflow: Annotated[str, typer.Option(help="Only of this workflow.")] = "",
+    repository: Annotated[str, typer.Option(help="Only jobs of this repository.")] = "",
+    workflow: Annotated[str, typer.Option(help="Only jobs of this workflow.")] = "",
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """List jobs that have passed and failed on one commit lately."""
+    """List jobs that passed and failed on the same commit lately."""
     from interlock.cli import run_views
 
     run_views.flaky(store, repository, workflow, as_json=as_json)
@@ -385,14 +370,12 @@ def flaky(
 
 @app.command("report", epilog=examples("run report r_0a4e98fa6cab", "run report r_0a4e98fa6cab --again"))
 def report(
-    run: RunId,
-    again: Annotated[
-        bool, typer.Option("--again", help="Tell those once more who were given up on.")
-    ] = False,
+    run: Id,
+    again: Annotated[bool, typer.Option("--again", help="Retry failed deliveries.")] = False,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Show who is told about a run, and how far that is."""
+    """Show notification status for a run."""
     from interlock.cli import run_views
 
     run_views.report(store, run, again=again, as_json=as_json)
@@ -406,14 +389,17 @@ def report(
     ),
 )
 def artifacts(
-    run: RunId,
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only of this job.")] = None,
-    get: Annotated[str | None, typer.Option(metavar="NAME", help="Fetch this one, of JOB.")] = None,
-    to: Annotated[str, typer.Option(metavar="FOLDER", help="Where to.")] = ".",
+    run: Id,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job, by its name.")] = None,
+    get: Annotated[str | None, typer.Option(metavar="NAME", help="Fetch this artifact of JOB.")] = None,
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="Folder to write it to.")] = ".",
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """List what the jobs of a run have left behind, and fetch it."""
-    from interlock.cli import job_artifacts
+    """List the artifacts of a run, or fetch one."""
+    from interlock.cli.artifacts import fetch_run_artifact, list_run_artifacts
 
-    job_artifacts.show_or_fetch_of_run(store, run, job, get, to, as_json=as_json)
+    if get is None:
+        list_run_artifacts(store, run, job, as_json=as_json)
+    else:
+        fetch_run_artifact(store, run, job, get, to, as_json=as_json)

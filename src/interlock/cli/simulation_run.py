@@ -1,4 +1,4 @@
-"""Command `simulation run`: start a simulation and a worker process here that executes only that."""
+"""Command `simulation run`: start a simulation, and a worker process here that executes only it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import typer
 from interlock.cli import project
 from interlock.cli.connection import Embedded, actor, connected, store_url
 from interlock.cli.output import print_struct
-from interlock.cli.simulation_actions import (
-    Found,
+from interlock.cli.simulation_start import (
     SimulationOptions,
+    SimulationToStart,
     follow,
-    found,
     load,
+    simulation_for,
     simulation_in,
 )
 from interlock.cli.simulation_views import whole_id
@@ -36,7 +36,7 @@ from interlock.worker.pool import POOL, URL
 GOING_S = 35.0
 """A little longer than a worker takes at most to give back what it has."""
 SOON_S = 2.0
-"""After so long without an end it is said what is waited for."""
+"""After so long the user is told what is waited for."""
 DEAD_EVERY_S = 0.5
 TAIL_BYTES = 4_096
 ERROR = "Error: "
@@ -44,22 +44,22 @@ STOPPED = "`interlock simulation run` was stopped"
 
 
 def run(store: str | None, asked: SimulationOptions, *, resume: str = "", as_json: bool) -> int:
-    """Run a simulation here to its end, or go on with one; return the exit code."""
+    """Run a simulation here to its end, or resume one; return the exit code."""
     here = project.load(store)
     url = store_url(here)
-    begins = Running(asked, resume, f"here-{secrets.token_hex(4)}")
+    local = LocalRun(asked, resume, f"here-{secrets.token_hex(4)}")
 
     async def work() -> int:
         async with connected(here) as port:
             assert isinstance(port, Embedded)  # a URL of a store leads to no server
-            begins.view = await begins.begun(port)
+            local.view = await local.begun(port)
             if not as_json:
-                typer.echo(begins.view.run_id, err=True)
+                typer.echo(local.view.run_id, err=True)
             try:
-                with _worker(begins.module, url, begins.queue) as worker:
-                    code = await _followed(port, begins.view.run_id, worker, as_json=as_json)
+                with _worker(local.module, url, local.queue) as worker:
+                    code = await _followed(port, local.view.run_id, worker, as_json=as_json)
             finally:
-                view = await _left(port, begins.view.run_id)
+                view = await _left(port, local.view.run_id)
             if not as_json and view.status == simulation.COMPLETED and isinstance(view.result, msgspec.Raw):
                 print_struct(view.result)
             return code
@@ -67,26 +67,26 @@ def run(store: str | None, asked: SimulationOptions, *, resume: str = "", as_jso
     try:
         return asyncio.run(work())
     except KeyboardInterrupt:
-        if begins.view is not None:
-            typer.echo(_how_to_go_on(begins.view.run_id, asked.what), err=True)
+        if local.view is not None:
+            typer.echo(_how_to_go_on(local.view.run_id, asked.what), err=True)
         raise
 
 
-class Running:
-    """What is executed here: something new, or what an earlier execution has left."""
+class LocalRun:
+    """The simulation that is executed here: a new one, or an earlier one that is resumed."""
 
     def __init__(self, asked: SimulationOptions, resume: str, queue: str) -> None:
         self._asked = asked
         self._resume = resume
         self.queue = queue
-        """Of this execution alone: no other worker is given it."""
+        """Of this execution alone: no other worker takes jobs from it."""
         self.view: SimulationView | None = None
-        self._new: Found | None = None
+        self._new: SimulationToStart | None = None
         if resume:
             self.module, known = load(simulation_in(asked.what))
             self._task = known.name
         else:
-            self._new = found(asked)
+            self._new = simulation_for(asked)
             self.module = self._new.module
 
     async def begun(self, port: Embedded) -> SimulationView:
@@ -95,8 +95,8 @@ class Running:
         if self._new is not None:
             return await simulations.create_run(self._new.spec, actor=actor(), queue=self.queue)
         self._check_nothing_else()
-        run_id = await whole_id(simulations, self._resume)
-        await port.recover()  # word that its worker is gone may not have been delivered
+        run_id = await whole_id(port, self._resume)
+        await port.recover()  # the death of its worker may not have been noticed yet
         task = (await simulations.get(run_id)).task
         if task != self._task:
             what = self._asked.what
@@ -120,13 +120,13 @@ class Running:
 
 def _how_to_go_on(run_id: str, what: str) -> str:
     return (
-        f"Stopped. Go on with `interlock simulation resume {run_id}` on any worker that knows it, or here "
-        f"with `interlock simulation run {what} --resume {run_id}`."
+        f"Stopped. Resume it with `interlock simulation resume {run_id}` on any worker that knows it, or "
+        f"here with `interlock simulation run {what} --resume {run_id}`."
     )
 
 
 async def _left(port: Embedded, run_id: str) -> SimulationView:
-    """Take back the job of a simulation that has not ended: no other worker looks into its queue."""
+    """Release the job of a simulation that has not ended: no other worker serves its queue."""
     simulations = port.here.simulations
     view = await simulations.get(run_id)
     if view.resuming or view.status in (simulation.PENDING, simulation.RUNNING):
@@ -137,7 +137,7 @@ async def _left(port: Embedded, run_id: str) -> SimulationView:
 
 
 async def _followed(port: Embedded, run_id: str, worker: Worker, *, as_json: bool) -> int:
-    """Until it stands, or its worker has ended without it."""
+    """Follow it until it stands, or its worker has ended by itself."""
     following = asyncio.ensure_future(follow(port, run_id, None, as_json=as_json))
     try:
         while not following.done():
@@ -155,14 +155,14 @@ async def _followed(port: Embedded, run_id: str, worker: Worker, *, as_json: boo
 
 
 class Worker:
-    """The worker of one simulation, and what it has written."""
+    """The worker of one simulation, and its log."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: int) -> None:
         self.process = process
         self._log = log
 
     def ended_how(self) -> str:
-        """Return how it ended, with the last line that it has written where it ended by its own decision."""
+        """Return how it ended: the signal, or the exit code with the last line of its log."""
         code = self.process.returncode
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
@@ -170,15 +170,15 @@ class Worker:
         tail = os.pread(self._log, TAIL_BYTES, max(0, size - TAIL_BYTES)).decode("utf-8", "replace")
         lines = [line for each in reversed(tail.splitlines()) if (line := each.strip())]
         error = next((line for line in lines if line.startswith(ERROR)), "")
-        last = error.removeprefix(ERROR) or (lines or ["it says nothing"])[0]
+        last = error.removeprefix(ERROR) or (lines or ["its log is empty"])[0]
         return f"with exit code {code}: {last.removesuffix('.')}"
 
 
 @contextlib.contextmanager
 def _worker(module: str, url: str, queue: str) -> Iterator[Worker]:
-    """A worker for one queue; it is gone when this is over, and gives back what it has.
+    """Start a worker for one queue, and stop it at the end; it releases unfinished work.
 
-    It knows whose it is and does not outlive this process. Its log is a file without a name.
+    It does not outlive this process. Its log is a file without a name.
     """
     command = [sys.executable, "-m", "interlock", "worker", "start", module]
     command += ["--queue", queue, "--name", queue, "--slots", "1", "--log-format", "text"]
@@ -201,7 +201,7 @@ def _worker(module: str, url: str, queue: str) -> Iterator[Worker]:
 
 
 def _wait_for(process: subprocess.Popen[bytes]) -> None:
-    """Let a worker give back what it has; not for ever, and no longer than the user wants to wait."""
+    """Let a worker release its work, within a deadline, or until the user presses Ctrl-C again."""
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(SOON_S)

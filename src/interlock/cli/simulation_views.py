@@ -1,25 +1,26 @@
-"""Show simulations and clean up after them: `simulation list|show|metrics|import|prune`."""
+"""Simulations on the command line: how they are found, their columns, and what can be done with them."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import typer
 
-from interlock.cli import output
+from interlock.cli import nouns, output
 from interlock.cli.connection import actor, ask, ask_store
+from interlock.cli.nouns import Noun, Page, list_records
 from interlock.cli.options import parse_duration
 from interlock.cli.output import Sheet, iso, print_struct, shown
 from interlock.errors import InvalidSimulation, UnknownSimulation
-from interlock.remote.interfaces import Reach, SimulationsApi
-from interlock.store.records import Entry
+from interlock.remote.interfaces import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.simulations.state_files import Imported
 from interlock.systems.simulations.views import news_of
 from interlock.text import counted
-from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationView
+from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationNews, SimulationView
 
 COLUMNS = ("id", "state", "steps", "scenario", "priority", "dangers", "worker", "created")
 MOST_SOUGHT = 1_000
@@ -35,53 +36,24 @@ def show_list(
     cursor: str,
     as_json: bool,
 ) -> None:
-    """A page of simulations."""
+    """Print a page of simulations."""
     wanted = SimulationFilter(statuses=statuses, priority=priority, text=text)
 
-    async def work(port: Reach) -> tuple[list[SimulationView], str, datetime]:
-        views, following = await port.here.simulations.list_runs(wanted, cursor=cursor, limit=limit)
-        return views, following, await port.now()
+    async def search(reach: Reach) -> Page[SimulationStory]:
+        views, following = await reach.here.simulations.list_runs(wanted, cursor=cursor, limit=limit)
+        return Page([SimulationStory(view) for view in views], following)
 
-    views, following, now = ask(store, work)
-    if as_json:
-        print_struct({"simulations": views, "cursor": following})
-        return
-    rows = [_row(view, now) for view in views]
-    spare = ("worker", "priority", "dangers", "created")
-    output.print_sheets([Sheet("simulation", "", COLUMNS, rows, one_line=True, spare=spare)])
-    if following:
-        typer.echo(f"There are more: --cursor {following}", err=True)
+    def answer(page: Page[SimulationStory]) -> object:
+        return {"simulations": [each.simulation for each in page.views], "cursor": page.cursor}
 
-
-def show(store: str | None, text: str, *, as_json: bool) -> None:
-    """One simulation, with what has happened to it."""
-
-    async def work(port: Reach) -> tuple[SimulationView, list[Entry], datetime]:
-        run_id = await whole_id(port.here.simulations, text)
-        entries = await port.here.simulations.history(run_id)
-        return await port.here.simulations.get(run_id), entries, await port.now()
-
-    view, entries, now = ask(store, work)
-    happened = [news for entry in entries for news in news_of(entry)]
-    if as_json:
-        print_struct({"simulation": view, "history": happened})
-        return
-    terminal = output.on_terminal()
-    facts = [(name, value) for name, value in _facts(view, now, terminal=terminal) if value]
-    rows = [(shown(each.at, now, terminal=terminal), each.event, each.text, each.actor) for each in happened]
-    output.print_sheets(
-        [
-            Sheet("fact", f"simulation {view.run_id}", ("name", "value"), facts),
-            Sheet("event", "what has happened", ("when", "to", "says", "by"), rows),
-        ]
-    )
+    list_records(NOUN, store, search, answer, as_json=as_json)
 
 
 def metrics(store: str | None, text: str, names: tuple[str, ...], last: int | None, *, as_json: bool) -> None:
     """Print the metrics of a simulation: a line for each sample, a column for each metric."""
 
     async def work(port: Reach) -> SimulationMetrics:
-        return await port.here.simulations.metrics(await whole_id(port.here.simulations, text))
+        return await port.here.simulations.metrics(await whole_id(port, text))
 
     found = ask(store, work)
     for name in names:
@@ -106,11 +78,11 @@ def metrics(store: str | None, text: str, names: tuple[str, ...], last: int | No
     if not found.steps:
         typer.echo(f"The simulation {found.run_id} has recorded no metrics.", err=True)
     elif found.stride > 1:
-        typer.echo(f"Each line stands for {found.stride} steps: the latest of them.", err=True)
+        typer.echo(f"Each line is the last of {found.stride} steps.", err=True)
 
 
 def import_runs(store: str | None, folder: Path, task: str, *, as_json: bool) -> int:
-    """Bring in runs from before; 1 when some of them could not be read."""
+    """Import runs from state files; return 1 if some of them could not be read."""
 
     async def work(port: EmbeddedOrchestrator) -> Imported:
         return await port.here.simulations.import_directory(folder, actor=actor(), task=task)
@@ -119,7 +91,7 @@ def import_runs(store: str | None, folder: Path, task: str, *, as_json: bool) ->
     if as_json:
         print_struct(imported)
     else:
-        again = dict.fromkeys(imported.without_state, "it has no state: a resume begins with step 1")
+        again = dict.fromkeys(imported.without_state, "it has no state: a resume starts with step 1")
         rows = [(run_id, "imported", again.get(run_id, "")) for run_id in imported.made]
         rows += [(run_id, "was there", "") for run_id in imported.known]
         rows += [(path, "refused", why) for path, why in imported.refused.items()]
@@ -128,7 +100,7 @@ def import_runs(store: str | None, folder: Path, task: str, *, as_json: bool) ->
 
 
 def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
-    """Remove what ended long ago, batch by batch."""
+    """Remove old simulations, batch by batch."""
     age: timedelta = parse_duration(older_than)
 
     async def work(port: EmbeddedOrchestrator) -> tuple[int, int]:
@@ -145,8 +117,9 @@ def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
         print(f"Removed {counted(removed, 'simulation')} and {counted(requests, 'expired request id')}.")
 
 
-async def whole_id(simulations: SimulationsApi, text: str) -> str:
-    """The id that somebody means by its beginning."""
+async def whole_id(reach: Reach, text: str) -> str:
+    """Return the id of a simulation from what was typed: the start is enough where only one has it."""
+    simulations = reach.here.simulations
     try:
         return (await simulations.get(text)).run_id
     except UnknownSimulation:
@@ -158,21 +131,85 @@ async def whole_id(simulations: SimulationsApi, text: str) -> str:
         return fitting[0]
 
 
-def _row(view: SimulationView, now: datetime) -> tuple[str, ...]:
+class SimulationStory(msgspec.Struct, frozen=True):
+    """A simulation, with what has happened to it where one is shown."""
+
+    simulation: SimulationView
+    history: tuple[SimulationNews, ...] = ()
+
+
+async def _story(reach: Reach, run_id: str) -> SimulationStory:
+    entries = await reach.here.simulations.history(run_id)
+    view = await reach.here.simulations.get(run_id)
+    return SimulationStory(view, tuple(news for entry in entries for news in news_of(entry)))
+
+
+def list_sheet(views: Sequence[SimulationStory], now: datetime, *, terminal: bool) -> Sheet:
+    """Return one row for each simulation."""
+    rows = [_row(each.simulation, now, terminal=terminal) for each in views]
+    spare = ("worker", "priority", "dangers", "created")
+    return Sheet("simulation", "", COLUMNS, rows, one_line=True, spare=spare)
+
+
+def story_sheets(view: SimulationStory, now: datetime, *, terminal: bool) -> list[Sheet]:
+    """Return everything about one simulation."""
+    found = view.simulation
+    facts = [(name, value) for name, value in _facts(found, now, terminal=terminal) if value]
+    rows = [
+        (shown(each.at, now, terminal=terminal), each.event, each.text, each.actor) for each in view.history
+    ]
+    return [
+        Sheet("fact", f"simulation {found.run_id}", ("name", "value"), facts),
+        Sheet("event", "what has happened", ("when", "to", "says", "by"), rows),
+    ]
+
+
+NOUN: Noun[SimulationStory] = Noun(
+    name="simulation",
+    id_of=lambda story: story.simulation.run_id,
+    find=whole_id,
+    get=_story,
+    list_sheet=list_sheet,
+    sheets=story_sheets,
+)
+
+
+def act(
+    store: str | None,
+    verb: str,
+    text: str,
+    reason: str,
+    request_id: str | None,
+    *,
+    as_json: bool,
+    **more: str,
+) -> None:
+    """Pause, resume or cancel a simulation, and print its status."""
+
+    async def work(reach: Reach) -> SimulationView:
+        run_id = await whole_id(reach, text)
+        await reach.recover()  # the death of its worker may not have been noticed yet
+        change: Callable[..., Awaitable[SimulationView]] = getattr(reach.here.simulations, verb)
+        return await change(run_id, reason=reason, actor=actor(), request_id=request_id, **more)
+
+    nouns.act(store, work, lambda view: f"{view.run_id}\t{status_text(view)}", as_json=as_json)
+
+
+def _row(view: SimulationView, now: datetime, *, terminal: bool) -> tuple[str, ...]:
     return (
         view.run_id,
-        told_status(view),
+        status_text(view),
         steps_of(view),
         view.scenario_name or view.task,
         view.priority,
         str(view.danger_count or ""),
         view.worker_id or "",
-        shown(view.created_at, now, terminal=output.on_terminal()),
+        shown(view.created_at, now, terminal=terminal),
     )
 
 
-def told_status(view: SimulationView) -> str:
-    """The status, with what is about to become of it."""
+def status_text(view: SimulationView) -> str:
+    """Return the status, with the change that was requested."""
     if view.stale:
         return f"{view.status} (stale)"
     if view.resuming:
@@ -182,14 +219,14 @@ def told_status(view: SimulationView) -> str:
 
 
 def steps_of(view: SimulationView) -> str:
-    """How far it is."""
+    """Return the progress in steps."""
     return f"{view.current_step}/{view.total_steps}" if view.total_steps else str(view.current_step)
 
 
 def _facts(view: SimulationView, now: datetime, *, terminal: bool) -> list[tuple[str, str]]:
     result = bytes(view.result).decode() if isinstance(view.result, msgspec.Raw) else ""
     return [
-        ("status", told_status(view)),
+        ("status", status_text(view)),
         ("steps", steps_of(view)),
         ("saved", f"after step {view.saved_step}" if view.saved_step else ""),
         ("scenario", " ".join(filter(None, (view.scenario_name, view.scenario_path)))),

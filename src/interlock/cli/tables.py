@@ -1,6 +1,8 @@
-"""Tables on a terminal. Only this file and `live` need rich."""
+"""Tables on a terminal. They need rich, so this is imported only for a terminal."""
 
 from __future__ import annotations
+
+from functools import cache
 
 from rich import box
 from rich.cells import cell_len
@@ -9,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interlock.cli.errors import colour_wanted
-from interlock.cli.output import Sheet
+from interlock.cli.output import COLOURS, Sheet
 from interlock.text import harmless
 
 _IN_ONE_PIECE = frozenset(
@@ -35,23 +37,24 @@ _IN_ONE_PIECE = frozenset(
 """Columns that are never broken: each is as wide as its longest cell."""
 _GAP, _EDGES = 3, 2
 _LEAST = 12
-"""A column that can be cut short keeps at least so many characters."""
+"""Minimum width of a column that can be shortened."""
 _COLUMNS_OF_STATES = frozenset({"state", "to", "outcome"})
-_STYLES = {
-    **dict.fromkeys(("COMPLETED", "SUCCEEDED", "SUCCESS"), "green"),
-    **dict.fromkeys(("FAILED", "STALE", "EXPIRED", "TIMED_OUT", "TIMEOUT", "REVOKED"), "red"),
-    **dict.fromkeys(("CANCELED", "CANCEL_REQUESTED", "RELEASED"), "yellow"),
-    **dict.fromkeys(("RUNNING", "STARTING", "ACTIVE", "UPLOADING"), "cyan"),
-}
 
 
 def style_of(state: str) -> str:
-    """How a state looks: good, bad, stopped or at work."""
-    return _STYLES.get(state, "")
+    """Return the colour of a state, by its tone in the table of its machine."""
+    return COLOURS.get(_tones().get(state, ""), "")
+
+
+@cache
+def _tones() -> dict[str, str]:
+    from interlock.lifecycles import MACHINES  # `machine check` reports faults in them
+
+    return {str(state): tone for machine in MACHINES.values() for state, tone in machine.tones.items()}
 
 
 def console_here() -> Console:
-    """The terminal; without colours when NO_COLOR asks for it."""
+    """Return the terminal; without colours if NO_COLOR is set."""
     plain = colour_wanted() is False
     return Console(color_system=None if plain else "auto", highlight=False)
 
@@ -80,7 +83,7 @@ def print_table(sheet: Sheet, console: Console | None = None) -> None:
 
 
 def _fitting(sheet: Sheet, width: int) -> list[int]:
-    """Return the places of the columns that fit; without room the spare ones are left out in order."""
+    """Return the places of the columns that fit; spare ones are left out first."""
     shown = list(range(len(sheet.columns)))
     for column in sheet.spare:
         if _needed(sheet, shown) <= width:
@@ -90,7 +93,7 @@ def _fitting(sheet: Sheet, width: int) -> list[int]:
 
 
 def _needed(sheet: Sheet, places: list[int]) -> int:
-    """Return how wide a table of these columns is when all that can be cut short is."""
+    """Return the minimum width of a table of these columns."""
     widths = [_width(sheet, place) for place in places]
     least = [
         width if _is_whole(sheet, sheet.columns[place]) else min(width, _LEAST)
@@ -105,7 +108,7 @@ def _width(sheet: Sheet, place: int) -> int:
 
 
 def _is_whole(sheet: Sheet, column: str) -> bool:
-    """Whether its cells are shown in one piece. A name has no limit, so a list may cut it short."""
+    """Return whether cells are never broken. A name has no limit, so a list may shorten it."""
     return column in _IN_ONE_PIECE and not (sheet.one_line and column == "name")
 
 

@@ -1,6 +1,6 @@
-"""`interlock token …`: manage access tokens, in a store or over a server.
+"""Commands `interlock token …`: manage access tokens, in a store or through a server.
 
-Only the words are here; what they need is imported where they run, so that `--help` answers at once.
+Each command imports what it needs when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from interlock.cli.options import Json, Place, epilog, examples
+from interlock.cli.options import Json, Place, Reason, epilog, examples
 
 if TYPE_CHECKING:
     from interlock.remote.interfaces import TokensApi
@@ -22,15 +22,15 @@ T = TypeVar("T")
 
 ROLES = """\b
 ROLE is one of:
-  viewer     looks at everything
-  submitter  also submits jobs and does ended ones again
-  operator   also stops jobs
-  admin      everything that people can do
-  runner     asks for work and reports on it, nothing else"""
+  viewer     reads everything
+  submitter  also submits and retries jobs
+  operator   also cancels jobs
+  admin      everything except for the protocol of runners
+  runner     only the protocol of runners: claims jobs and reports on them"""
 
 
 class RoleName(StrEnum):
-    """The roles, as they are typed."""
+    """The roles."""
 
     VIEWER = "viewer"
     SUBMITTER = "submitter"
@@ -53,16 +53,17 @@ app = typer.Typer(help="Manage access tokens.", no_args_is_help=True, rich_marku
     ),
 )
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whom it is for; the journal calls them so.")],
-    role: Annotated[RoleName, typer.Option(help="What they may do.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token; the actor in the journal.")],
+    role: Annotated[RoleName, typer.Option(help="Role of the token.")],
     queues: Annotated[
-        list[str] | None, typer.Option("--queue", metavar="QUEUE", help="Confine it to this queue.")
+        list[str] | None,
+        typer.Option("--queue", metavar="QUEUE", help="Restrict the token to this queue; repeatable."),
     ] = None,
-    expires: Annotated[str, typer.Option(metavar="AGE", help="30d, 12h, ...; or never.")] = "90d",
+    expires: Annotated[str, typer.Option(metavar="AGE", help="Lifetime: 30d, 12h, ..., or never.")] = "90d",
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token and print it, this once."""
+    """Create a token and print its secret once."""
     from interlock.cli.connection import actor
     from interlock.cli.options import parse_duration
     from interlock.systems.access.principals import Role
@@ -84,11 +85,11 @@ def create(
 
 @app.command("list", epilog=examples("token list", "token list --all --json"))
 def list_tokens(
-    everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also expired and revoked tokens.")] = False,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """List tokens with their scope, expiry and last use, without their secrets."""
+    """List tokens with their scope, expiry and last use."""
     from interlock.cli import output
     from interlock.cli.output import print_struct
 
@@ -115,11 +116,11 @@ def list_tokens(
 
 @app.command("show", epilog=examples("token show ci", "token show ci --json"))
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A token, by its name or its id.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the token.")],
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Show a token: role, queues, expiry, rotation and last use, without its secret."""
+    """Show a token: role, queues, expiry, rotation and last use."""
     from interlock.cli import output
     from interlock.cli.output import print_struct
 
@@ -149,18 +150,18 @@ def show(
     epilog=examples("token rotate ci", "token rotate ci --overlap 1h", "token rotate ci --overlap 0"),
 )
 def rotate(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A token, by its name or its id.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the token.")],
     overlap: Annotated[
         str,
         typer.Option(
-            metavar="AGE", help="How long the old secret works as well: 10m, 1h, ...; 0 ends it at once."
+            metavar="AGE", help="How long the old secret stays valid: 10m, 1h, ...; 0 revokes it at once."
         ),
     ] = "10m",
-    reason: Annotated[str, typer.Option(help="Why; the journal keeps it.")] = "",
+    reason: Reason = "",
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Give a token a new secret and print it, this once. Name, role and queues stay."""
+    """Replace the secret of a token and print the new one once."""
     from interlock.cli.connection import actor
     from interlock.cli.options import parse_duration
 
@@ -171,12 +172,15 @@ def rotate(
 
 @app.command("revoke", epilog=examples("token revoke ci", "token revoke ci --reason 'it was in a log'"))
 def revoke(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A token, by its name or its id.")],
-    reason: Annotated[str, typer.Option(help="Why; the journal keeps it.")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the token.")],
+    reason: Reason = "",
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Take a token back. Servers that have just seen it let it in for a few seconds more."""
+    """Revoke a token.
+
+    Servers that cache it accept it for a few more seconds.
+    """
     from interlock.cli.connection import actor
     from interlock.cli.output import print_struct
 
@@ -196,8 +200,8 @@ def _print_issued(issued: Issued, *, as_json: bool) -> None:
         return
     view = issued.view
     typer.echo(issued.token)
-    until = f"until {_moment(view.expires_at, '')}" if view.expires_at else "for ever"
-    typer.echo(f"{view.name} is {view.role} {until}. Keep it now: it is not shown again.", err=True)
+    until = f"until {_moment(view.expires_at, '')}" if view.expires_at else "without expiry"
+    typer.echo(f"{view.name} is {view.role} {until}. Store the secret now: it is not shown again.", err=True)
     if view.old_until is not None:
         typer.echo(f"The old secret works until {_moment(view.old_until, '')}.", err=True)
 

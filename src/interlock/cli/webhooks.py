@@ -1,6 +1,6 @@
-"""`interlock webhook …`: secrets for webhooks, and a try whether a receiver takes one.
+"""Commands `interlock webhook …`: create secrets, and test receivers.
 
-Only the words are here; what they need is imported where they run, so that `--help` answers at once.
+Each command imports what it needs when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 REFUSED = 1
 
 app = typer.Typer(
-    help="Make secrets for webhooks, and try receivers.", no_args_is_help=True, rich_markup_mode=None
+    help="Create webhook secrets, and test receivers.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
 @app.command("secret", epilog=epilog(examples("webhook secret", "webhook secret > /run/secrets/team-hook")))
 def secret() -> None:
-    """Make a new secret, for both sides of a webhook."""
+    """Create a secret for both sides of a webhook."""
     import secrets
 
     from interlock.systems.runs.webhook_security import new_signing_key
@@ -37,7 +37,7 @@ def secret() -> None:
 @app.command(
     "test",
     epilog=epilog(
-        "\b\nExit codes:\n  0  the receiver has taken it\n  1  it has not\n  2  the question was wrong",
+        "\b\nExit codes:\n  0  the receiver accepted it\n  1  the receiver refused it\n  2  invalid usage",
         examples(
             "webhook test https://hooks.example.org/ci --secret-env TEAM_HOOK_SECRET",
             "webhook test http://127.0.0.1:9000 --secret-file key --allow 127.0.0.1 --word failed",
@@ -45,19 +45,21 @@ def secret() -> None:
     ),
 )
 def try_out(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where the receiver is.")],
-    secret_env: Annotated[str, typer.Option(metavar="NAME", help="The variable that holds the secret.")] = "",
-    secret_file: Annotated[str, typer.Option(metavar="FILE", help="The file that holds the secret.")] = "",
+    url: Annotated[str, typer.Argument(metavar="URL", help="URL of the receiver.")],
+    secret_env: Annotated[
+        str, typer.Option(metavar="NAME", help="Environment variable with the secret.")
+    ] = "",
+    secret_file: Annotated[str, typer.Option(metavar="FILE", help="File with the secret.")] = "",
     word: Annotated[
-        str, typer.Option(help="pending, running, success, failed, canceled or timeout.")
+        str, typer.Option(help="State to report: pending, running, success, failed, canceled or timeout.")
     ] = "success",
     allow: Annotated[
         list[str] | None,
-        typer.Option(metavar="NETWORK", help="An address that is not public and may be told."),
+        typer.Option(metavar="NETWORK", help="Allow a receiver in this private network; repeatable."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Send a receiver a signed sample of what it will be told about runs."""
+    """Send a signed sample report to a receiver."""
     import asyncio
 
     from interlock.cli.output import print_json
@@ -73,31 +75,31 @@ def try_out(
             todo="Name the variable (--secret-env) or the file (--secret-file) that holds it.",
         )
     if word not in list(RunStatus):
-        raise typer.BadParameter(f"{word!r} is none of {', '.join(RunStatus)}", param_hint="--word")
+        raise typer.BadParameter(f"{word!r} is not one of {', '.join(RunStatus)}", param_hint="--word")
     try:
         networks(allow or ())
     except ValueError as fault:
         raise typer.BadParameter(str(fault), param_hint="--allow") from None
     report = _sample(RunStatus(word))
     said = WebhookReporting(name="test", url=url, keys=keys, words=(word,), allow=tuple(allow or ()))
-    refused = asyncio.run(_told(said, report))
+    refused = asyncio.run(_sent(said, report))
     if as_json:
         print_json({"url": url, "webhook_id": report.id, "taken": not refused, "error": refused})
     else:
-        typer.echo(f"{url} has not taken it: {refused}." if refused else f"{url} has taken {report.id}.")
+        typer.echo(f"{url} refused it: {refused}." if refused else f"{url} accepted {report.id}.")
     if refused:
         raise typer.Exit(REFUSED)
 
 
 async def _now() -> datetime:
-    """Without a store, this machine's clock is the only one there is."""
+    """Return the time of this machine: there is no store."""
     from datetime import UTC, datetime
 
     return datetime.now(UTC)
 
 
-async def _told(settings: WebhookReporting, report: RunReport) -> str:
-    """Why the receiver has not taken it; empty when it has."""
+async def _sent(settings: WebhookReporting, report: RunReport) -> str:
+    """Return why the receiver refused it; empty if it accepted it."""
     from interlock.systems.runs.reporting.report import DeliveryFailed
     from interlock.systems.runs.reporting.webhook import WebhookReporter
 
@@ -117,17 +119,17 @@ def _sample(word: object) -> RunReport:
     from interlock.systems.runs.reporting.report import RunReport, RunStatus
     from interlock.wire.runs import RunView, Source
 
-    told = RunStatus(str(word))
+    state = RunStatus(str(word))
     now = datetime.now(UTC)
     run = RunView(
         id="r_000000000000",
-        state=told.upper(),
+        state=state.upper(),
         version=1,
         workflow="sample",
         created_at=now,
         updated_at=now,
-        outcome=told.upper() if told.final else None,
+        outcome=state.upper() if state.final else None,
         source=Source(repository="example/sample", ref="refs/heads/main", sha="0" * 40, event="manual"),
         tally={"COMPLETED": 1},
     )
-    return RunReport(run=run, word=told, at=now)
+    return RunReport(run=run, word=state, at=now)

@@ -22,10 +22,10 @@ class BurstOnStore(EmbeddedOrchestrator):
     """The port of a burst worker on a store."""
 
     go: Callable[[], None]
-    """Asks the worker to go."""
+    """Stops the worker."""
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Return work for this runner, or ask it to go."""
+        """Return jobs for this runner, or stop it."""
 
         async def under_way() -> bool:
             return await self.here.jobs.under_way(request.queues)
@@ -37,10 +37,10 @@ class BurstThroughServer(HttpOrchestrator):
     """The port of a burst worker behind a server."""
 
     go: Callable[[], None]
-    """Asks the worker to go."""
+    """Stops the worker."""
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Return work for this runner, or ask it to go."""
+        """Return jobs for this runner, or stop it."""
 
         async def under_way() -> bool:
             return self.under_way
@@ -58,7 +58,7 @@ async def _claimed(
     grants = await claim(request)
     if grants or await under_way():
         return grants
-    await recover()  # what has ended may make room for more: jobs of a run
+    await recover()  # jobs that have ended may make room for others of their run
     grants = await claim(request)
     if not grants and not await under_way():
         go()

@@ -17,7 +17,7 @@ import msgspec
 
 from interlock.cli import connection, project
 from interlock.cli.connection import connected, token
-from interlock.cli.loading import load_kinds
+from interlock.cli.machine_names import load_kinds
 from interlock.errors import InterlockError, InvalidSettings, StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
@@ -42,7 +42,7 @@ MEGABYTE = 1024 * 1024
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said on the command line; what was not, the project file may say."""
+    """The command line; the project file may say what it leaves out."""
 
     module: str | None = None
     shell: bool = False
@@ -65,14 +65,14 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     network: bool | None = None
     mounts: tuple[str, ...] = ()
     token: str | None = None
-    """What a server lets it in with."""
+    """Access token of the server."""
     token_file: str | None = None
     ca: str | None = None
-    """The file of certificates that vouch for the server."""
+    """CA certificates for the server."""
 
 
 def start_worker(store: str | None, asked: WorkerOptions) -> int:
-    """Run a worker of this project; the answer is the exit code."""
+    """Run a worker of this project; return the exit code."""
     here = project.load(store)
     module = asked.module or here.worker.module
     if module is None and not asked.shell:
@@ -95,7 +95,7 @@ def start_worker(store: str | None, asked: WorkerOptions) -> int:
 
 
 def port_for(here: project.Project, asked: WorkerOptions, token: str | None) -> OrchestratorPort:
-    """Where work comes from: a server, or a store."""
+    """Return the port to a server or to a store."""
     return _server_port(here.url, token, asked) if is_server(here.url) else _store_port(here, asked)
 
 
@@ -104,8 +104,8 @@ def _store_port(here: project.Project, asked: WorkerOptions) -> OrchestratorPort
         return EmbeddedOrchestrator(here.url, settings=here.settings, kinds=load_kinds(here.kinds))
     from interlock.cli.worker_burst import BurstOnStore
 
-    port = BurstOnStore(here.url, settings=here.settings)
-    port.go = _ask_to_go
+    port = BurstOnStore(here.url, settings=here.settings, kinds=load_kinds(here.kinds))
+    port.go = _stop_this_process
     return port
 
 
@@ -122,12 +122,12 @@ def _server_port(url: str, token: str | None, asked: WorkerOptions) -> Orchestra
     from interlock.cli.worker_burst import BurstThroughServer
 
     port = BurstThroughServer(url, wait_s=0.0, tell_under_way=True, **how)
-    port.go = _ask_to_go
+    port.go = _stop_this_process
     return port
 
 
 def _token(asked: WorkerOptions) -> str | None:
-    """Return what a server lets the worker in with; a file goes before the environment."""
+    """Return the access token; a file goes before the environment."""
     if asked.token_file is None:
         return asked.token or connection.token()
     try:
@@ -142,7 +142,7 @@ def _token(asked: WorkerOptions) -> str | None:
 
 
 def settings_for(here: project.Project, asked: WorkerOptions) -> WorkerSettings:
-    """The command line goes before the project file, and that before the defaults."""
+    """Return the settings: the command line goes before the project file, and that before the defaults."""
     said = msgspec.structs.asdict(here.worker)
     said |= {name: value for name, value in msgspec.structs.asdict(asked).items() if value not in (None, ())}
     options = {
@@ -167,7 +167,7 @@ def settings_for(here: project.Project, asked: WorkerOptions) -> WorkerSettings:
 
 
 def _sandbox(said: Mapping[str, Any], asked: WorkerOptions) -> SandboxSettings:
-    """Files with credentials are hidden from steps, whatever else they are shown."""
+    """Return the sandbox; files with credentials are always hidden from steps."""
     hidden = (asked.token_file, os.environ.get(SECRETS_FILE))
     return SandboxSettings(
         kind=said["isolate"] or "none",
@@ -177,7 +177,7 @@ def _sandbox(said: Mapping[str, Any], asked: WorkerOptions) -> SandboxSettings:
     )
 
 
-def _ask_to_go() -> None:
+def _stop_this_process() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -185,17 +185,18 @@ MAX_COUNT = 10_000
 UNFINISHED = tuple(str(state) for state in job.JobState if state not in job.ENDED)
 RUNNING = (str(job.RUNNING),)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-"""Between two tries to report a death."""
+"""Backoff between two attempts to report a death."""
 
 
 def supervise(store: str | None, asked: WorkerOptions, *, least: int, most: int) -> int:
-    """Keep workers alive until somebody asks this process to go; the answer is the exit code."""
+    """Keep workers running until this process is asked to stop; return the exit code."""
     here = project.load(store)
     module = asked.module or here.worker.module
     if module is None:
         raise InvalidSettings(
-            "Nobody says where the tasks are.",
-            todo=f'Name a module, or write module = "shop.tasks" below [worker] in {project.FILE}.',
+            "No task module given.",
+            todo='Name one: interlock supervisor shop.tasks, or write module = "shop.tasks" below [worker] '
+            f"in {project.FILE}.",
         )
     settings = settings_for(here, asked)
     end_s = settings.durations.shutdown_deadline_s + 5.0
@@ -235,7 +236,7 @@ async def _supervise(
 
 
 def _about(pool: PoolSettings) -> dict[str, str]:
-    """Return what the workers say of their pool."""
+    """Return what the workers report about their pool."""
     return {
         POOL: pool.name,
         POOL_PID: str(os.getpid()),
@@ -254,7 +255,7 @@ class Deaths:
         self._log = log
 
     async def report(self, name: str, incarnation: str, reason: str) -> None:
-        """Say it until it is heard, or is of no use any more."""
+        """Report it until the store has accepted it, or the leases have expired."""
         until, pause_s = time.monotonic() + self._for_s, FIRST_PAUSE_S
         while time.monotonic() < until:
             try:
@@ -281,7 +282,7 @@ class Deaths:
 
 
 class Depth:
-    """How much there is to do in some queues, asked over one connection for as long as it holds."""
+    """The number of unfinished jobs in some queues, read over one connection."""
 
     def __init__(self, here: project.Project, queues: tuple[str, ...]) -> None:
         self._here = here
@@ -313,14 +314,14 @@ class Depth:
         return sum(count.number for count in counts)
 
     async def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
         port, self._port = self._port, None
         if port is not None:
             await self._connection.__aexit__(None, None, None)
 
 
 def _words(asked: WorkerOptions) -> Iterator[str]:
-    """How a worker is told the same on its command line."""
+    """Yield the command line of a worker with the same options."""
     for queue in asked.queues:
         yield from ("--queue", queue)
     for label in asked.labels:

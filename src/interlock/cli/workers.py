@@ -5,219 +5,76 @@ Only the declarations are here: each command imports what it needs when it runs,
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from interlock.cli.options import (
     Ca,
+    DryRun,
+    Filter,
     FilterCommand,
     Isolate,
     JobLogLevel,
     Json,
+    LogFormat,
+    LogLevel,
     MemoryLimit,
     Mounts,
     Network,
     Place,
+    Queues,
+    Reason,
+    RequestId,
+    TaskModule,
+    Yes,
+    act_on_all,
+    add_action,
+    add_views,
     epilog,
     examples,
     filter_words,
 )
 
+if TYPE_CHECKING:
+    from interlock.cli.nouns import Noun
+
 FILTERS = """\b
-FILTER is any of these words; all of them must hold:
+FILTER is any of these words; all of them must match:
   state:running,paused       -state:terminated      name:web-1      workspace:ci
   label:gpu label:big        both labels; label:gpu,big is either
-  id:w_...                   by its id
-  since:1d until:10m         by when it registered"""
+  id:w_...                   id of the worker
+  since:1d until:10m         time of registration"""
 
-Worker = Annotated[
-    str, typer.Argument(metavar="WORKER", help="By its id, or by its name: then its newest life.")
-]
+Worker = Annotated[str, typer.Argument(metavar="WORKER", help="Id, or name: the newest worker of that name.")]
 Workers = Annotated[
-    list[str], typer.Argument(metavar="WORKER... | FILTER...", help="By ids, by names, or by a filter.")
-]
-Reason = Annotated[str, typer.Option(help="What the journal says about it.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which workers are meant.")]
-RequestId = Annotated[
-    str | None,
-    typer.Option(metavar="ID", help="Do it once, however often this is sent with the same request id."),
+    list[str], typer.Argument(metavar="WORKER... | FILTER...", help="Ids, names, or a filter.")
 ]
 
-
-def _register_commands(app: typer.Typer) -> None:
-    """Add the commands to the group."""
-    app.command(
-        "list",
-        cls=FilterCommand,
-        epilog=epilog(
-            FILTERS,
-            examples("worker list", "worker list state:running label:gpu", "worker list --all --json"),
-        ),
-    )(list_workers)
-    app.command("show", epilog=examples("worker show web-1", "worker show w_0a4e98fa6cab --json"))(show)
-    app.command("history", epilog=examples("worker history web-1"))(history)
-    app.command(
-        "pause",
-        cls=FilterCommand,
-        epilog=epilog(
-            FILTERS,
-            examples(
-                "worker pause web-1 --reason 'disk is full'",
-                "worker pause label:gpu --give-back --yes",
-                "worker pause state:running --dry-run",
-            ),
-        ),
-    )(pause)
-    app.command("quarantined", epilog=examples("worker quarantined", "worker quarantined --json"))(
-        quarantined
-    )
-    app.command("lift", epilog=examples("worker lift build-7 --reason 'the disk was full'"))(lift)
-    for verb, act, example in (
-        ("resume", resume, "worker resume web-1"),
-        ("terminate", terminate, "worker terminate w_0a4e98fa6cab --reason 'it is stuck'"),
-        ("drain", drain, "worker drain workspace:ci --yes"),
-    ):
-        app.command(verb, cls=FilterCommand, epilog=epilog(FILTERS, examples(example)))(act)
-
-
-def list_workers(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[FILTER]...", help="Which workers.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Those as well that have ended.")] = False,
-    store: Place = None,
-    as_json: Json = False,
-) -> None:
-    """List workers, the newest first; without a filter those that live."""
-    from interlock.cli import worker_actions
-
-    worker_actions.list_workers(store, filter_words(words), everything=everything, as_json=as_json)
-
-
-def show(worker: Worker, store: Place = None, as_json: Json = False) -> None:
-    """Show one worker: where it runs, what it does, what it was told."""
-    from interlock.cli import worker_actions
-
-    worker_actions.show(store, worker, as_json=as_json)
-
-
-def history(worker: Worker, store: Place = None, as_json: Json = False) -> None:
-    """Tell everything that has happened to a worker."""
-    from interlock.cli import worker_actions
-
-    worker_actions.history(store, worker, as_json=as_json)
-
-
-def pause(
-    words: Workers,
-    give_back: Annotated[
-        bool, typer.Option("--give-back", help="Give back what it has, instead of finishing it.")
-    ] = False,
-    reason: Reason = "",
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    request_id: RequestId = None,
-    store: Place = None,
-    as_json: Json = False,
-) -> None:
-    """Have workers take nothing new; what they have they finish."""
-    _hold("pause", store, words, reason, yes, dry_run, request_id, as_json, give_back=give_back)
-
-
-def resume(
-    words: Workers,
-    reason: Reason = "",
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    request_id: RequestId = None,
-    store: Place = None,
-    as_json: Json = False,
-) -> None:
-    """Let paused workers take work again."""
-    _hold("resume", store, words, reason, yes, dry_run, request_id, as_json)
-
-
-def terminate(
-    words: Workers,
-    reason: Reason = "",
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    request_id: RequestId = None,
-    store: Place = None,
-    as_json: Json = False,
-) -> None:
-    """Stop workers for certain, wherever they run; their work returns to the queue at no cost."""
-    _hold("terminate", store, words, reason, yes, dry_run, request_id, as_json)
-
-
-def drain(
-    words: Workers,
-    reason: Reason = "",
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    request_id: RequestId = None,
-    store: Place = None,
-    as_json: Json = False,
-) -> None:
-    """Ask workers to finish what they have, and to go."""
-    _hold("drain", store, words, reason, yes, dry_run, request_id, as_json)
-
-
-def quarantined(store: Place = None, as_json: Json = False) -> None:
-    """List runners that have lost work lately, and those that are given none because of it."""
-    from interlock.cli import worker_actions
-
-    worker_actions.show_quarantined(store, as_json=as_json)
-
-
-def lift(
-    runner: Annotated[str, typer.Argument(metavar="RUNNER", help="By its name, as the list has it.")],
-    reason: Reason = "",
-    store: Place = None,
-    as_json: Json = False,
-) -> None:
-    """Give a runner work again that was quarantined."""
-    from interlock.cli import worker_actions
-
-    worker_actions.lift_quarantine(store, runner, reason, as_json=as_json)
-
-
-def _hold(
-    verb: str,
-    store: str | None,
-    words: list[str],
-    reason: str,
-    yes: bool,
-    dry_run: bool,
-    request_id: str | None,
-    as_json: bool,
-    **more: bool,
-) -> None:
-    from interlock.cli import worker_actions
-
-    order = worker_actions.Order(verb=verb, reason=reason, request_id=request_id, more=more)
-    raise typer.Exit(worker_actions.carry_out(store, order, filter_words(words), yes, dry_run, as_json))
-
-
-app = typer.Typer(
-    help="Do the work, and look after those who do it.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Start, list, pause and stop workers.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
 def worker() -> None:
-    """Do the work, and look after those who do it."""
+    """Start, list, pause and stop workers."""
+
+
+def _noun() -> Noun[Any]:
+    from interlock.cli.worker_views import NOUN
+
+    return NOUN
 
 
 @app.command(
     "start",
     epilog=epilog(
-        "\b\nSIGTERM or Ctrl-C: no new work is taken; what runs may finish, is asked to stop after a while,\n"
-        "and is given back if it does not. A second signal changes nothing.",
+        "\b\nSIGTERM or Ctrl-C starts a graceful shutdown: no new jobs are taken, and running jobs may\n"
+        "finish. After a while they are asked to stop, and return to the queue if they do not. A second\n"
+        "signal changes nothing.",
         "\b\nExit codes:\n"
-        "  0  every task ended or was given back\n"
-        "  1  the end had to be forced\n"
-        "  2  it could not begin: the module, a setting, the store or the server",
+        "  0  every job ended or was returned to the queue\n"
+        "  1  the shutdown had to be forced\n"
+        "  2  it could not start: the module, a setting, the store or the server",
         examples(
             "worker start shop.tasks",
             "worker start shop/tasks.py --queue mail --queue default --slots 20",
@@ -230,40 +87,31 @@ def worker() -> None:
     ),
 )
 def start(
-    module: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODULE",
-            help="Where the tasks are: package.module, module:registry or file.py; else as the project says.",
-        ),
-    ] = None,
+    module: TaskModule = None,
     shell: Annotated[bool, typer.Option("--shell", help="Run steps of workflows, and no tasks.")] = False,
-    queues: Annotated[
-        list[str] | None,
-        typer.Option("--queue", "-q", metavar="QUEUE", help="Take work from it."),
-    ] = None,
+    queues: Queues = None,
     labels: Annotated[
-        list[str] | None, typer.Option("--label", metavar="LABEL", help="What this worker has.")
+        list[str] | None, typer.Option("--label", metavar="LABEL", help="Label of this worker; repeatable.")
     ] = None,
-    slots: Annotated[int | None, typer.Option(help="How many tasks run at once; 10 by default.")] = None,
-    threads: Annotated[int | None, typer.Option(help="How many of them in threads.")] = None,
-    processes: Annotated[int | None, typer.Option(help="How many of them in processes.")] = None,
+    slots: Annotated[int | None, typer.Option(help="Number of concurrent tasks (default 10).")] = None,
+    threads: Annotated[int | None, typer.Option(help="Maximum number of them in threads.")] = None,
+    processes: Annotated[int | None, typer.Option(help="Maximum number of them in processes.")] = None,
     executor: Annotated[
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="Where tasks run that do not say: async, thread or process. By default async functions run "
-            "in the event loop and others in threads.",
+            help="Executor of tasks that name none: async, thread or process (default: async functions run "
+            "in the event loop, others in threads).",
         ),
     ] = None,
-    prefetch: Annotated[int | None, typer.Option(help="How much work waits here for a free slot.")] = None,
-    name: Annotated[str | None, typer.Option(help="What it is called; otherwise as the host.")] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics there.")] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
-    log_format: Annotated[str | None, typer.Option(help="auto, json or text.")] = None,
+    prefetch: Annotated[int | None, typer.Option(help="Number of jobs to fetch ahead of free slots.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the worker (default: the host name).")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     job_log_level: JobLogLevel = None,
     memory_limit_mb: MemoryLimit = None,
-    burst: Annotated[bool, typer.Option("--burst", help="End when there is nothing to do.")] = False,
+    burst: Annotated[bool, typer.Option("--burst", help="Exit when no jobs are left.")] = False,
     isolate: Isolate = None,
     network: Network = None,
     mounts: Mounts = None,
@@ -273,7 +121,7 @@ def start(
         typer.Option(
             metavar="TOKEN",
             show_default=False,
-            help="Access token of a server (role runner). Every process on this machine can read a command "
+            help="Access token of the server (role runner). Every process on this machine can read a command "
             "line: better set INTERLOCK_TOKEN, or use --token-file.",
         ),
     ] = None,
@@ -283,7 +131,7 @@ def start(
     ] = None,
     ca: Ca = None,
 ) -> None:
-    """Start a worker in this process; it works until somebody asks it to go."""
+    """Start a worker and run until stopped."""
     from interlock.cli import worker_processes
 
     asked = worker_processes.WorkerOptions(
@@ -313,4 +161,167 @@ def start(
     raise typer.Exit(worker_processes.start_worker(store, asked))
 
 
-_register_commands(app)
+@app.command(
+    "list",
+    cls=FilterCommand,
+    epilog=epilog(
+        FILTERS, examples("worker list", "worker list state:running label:gpu", "worker list --all --json")
+    ),
+)
+def list_workers(
+    words: Filter = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also workers that have ended.")] = False,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """List live workers, newest first.
+
+    A filter with a state, or --all, also lists workers that have ended.
+    """
+    from interlock.cli import worker_views
+
+    worker_views.list_workers(store, filter_words(words), everything=everything, as_json=as_json)
+
+
+add_views(
+    app,
+    "worker",
+    _noun,
+    "web-1",
+    Worker,
+    show="Show a worker: host, queues, tasks and load.",
+    history="Show every transition of a worker.",
+)
+
+
+@app.command(
+    "pause",
+    cls=FilterCommand,
+    epilog=epilog(
+        FILTERS,
+        examples(
+            "worker pause web-1 --reason 'disk is full'",
+            "worker pause label:gpu --give-back --yes",
+            "worker pause state:running --dry-run",
+        ),
+    ),
+)
+def pause(
+    words: Workers,
+    give_back: Annotated[
+        bool, typer.Option("--give-back", help="Return running jobs to the queue instead of finishing them.")
+    ] = False,
+    reason: Reason = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    request_id: RequestId = None,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Pause workers: they finish their jobs, and take no new ones."""
+    said = {"reason": reason, "request_id": request_id, "give_back": give_back}
+    act_on_all(_noun, "pause", said, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
+
+
+for _verb, _doc, _example in (
+    ("resume", "Resume paused workers.", "worker resume web-1"),
+    (
+        "terminate",
+        "Terminate workers; their jobs return to the queue.",
+        "worker terminate w_0a4e98fa6cab --reason 'it is stuck'",
+    ),
+    (
+        "drain",
+        "Drain workers: they finish their jobs and exit.",
+        "worker drain workspace:ci --yes",
+    ),
+):
+    add_action(app, _noun, _verb, _doc, FILTERS, _example, argument=Workers)
+
+
+@app.command("quarantined", epilog=examples("worker quarantined", "worker quarantined --json"))
+def quarantined(store: Place = None, as_json: Json = False) -> None:
+    """List runners that have lost work lately, or are quarantined."""
+    from interlock.cli import worker_views
+
+    worker_views.show_quarantined(store, as_json=as_json)
+
+
+@app.command("lift", epilog=examples("worker lift build-7 --reason 'the disk was full'"))
+def lift(
+    runner: Annotated[str, typer.Argument(metavar="RUNNER", help="Name of the runner.")],
+    reason: Reason = "",
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Lift the quarantine of a runner."""
+    from interlock.cli import worker_views
+
+    worker_views.lift_quarantine(store, runner, reason, as_json=as_json)
+
+
+def register_supervisor(app: typer.Typer) -> None:
+    """Add `supervisor` to the program."""
+    app.command(
+        "supervisor",
+        epilog=epilog(
+            "\b\nA worker that dies is restarted, with backoff if it keeps dying. SIGTERM or Ctrl-C stops\n"
+            "all workers gracefully. SIGHUP replaces them one after the other, for new code; new code\n"
+            "that cannot start changes nothing. Works as PID 1.",
+            "\b\nExit codes:\n"
+            "  0  every worker ended well\n"
+            "  1  a worker had to be killed, or failed\n"
+            "  2  no worker could start: the module, a setting, the store or the server",
+            examples(
+                "supervisor shop.tasks --workers 4",
+                "supervisor shop.tasks --workers 2 --max 16 --queue mail --slots 20",
+                "supervisor shop.tasks --server https://jobs.example.org:8088",
+            ),
+        ),
+    )(supervise)
+
+
+def supervise(
+    module: TaskModule = None,
+    workers: Annotated[int, typer.Option("--workers", "-w", help="Minimum number of workers.")] = 1,
+    most: Annotated[
+        int | None, typer.Option("--max", help="Maximum number of workers under load (default: --workers).")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the workers, followed by a number (default: the host name).")
+    ] = None,
+    queues: Queues = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="LABEL", help="Label of these workers; repeatable."),
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(help="Number of concurrent tasks in each worker (default 10).")
+    ] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    job_log_level: JobLogLevel = None,
+    memory_limit_mb: MemoryLimit = None,
+    isolate: Isolate = None,
+    network: Network = None,
+    mounts: Mounts = None,
+    store: Place = None,
+) -> None:
+    """Keep several workers running on this host, more under load."""
+    from interlock.cli import worker_processes
+
+    asked = worker_processes.WorkerOptions(
+        module=module,
+        name=name,
+        queues=tuple(queues or ()),
+        labels=tuple(labels or ()),
+        slots=slots,
+        log_level=log_level,
+        log_format=log_format,
+        job_log_level=job_log_level,
+        memory_limit_mb=memory_limit_mb,
+        isolate=isolate,
+        network=network,
+        mounts=tuple(mounts or ()),
+    )
+    raise typer.Exit(worker_processes.supervise(store, asked, least=workers, most=most or workers))

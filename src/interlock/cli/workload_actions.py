@@ -21,8 +21,8 @@ import typer
 from interlock.cli import connection, project
 from interlock.cli.connection import actor, ask
 from interlock.cli.job_views import whole_id
-from interlock.cli.journal import CANCELED, COMPLETED, FAILED, POLL_S, JobFollower, has_ended
 from interlock.cli.output import Sheet, ago, on_terminal, print_sheets, print_struct, shown
+from interlock.cli.watch import CANCELED, COMPLETED, FAILED, POLL_S, JobFollower, has_ended
 from interlock.cli.workload_screen import Lines, Screen, Silent, heard_sheet, result_sheets
 from interlock.errors import CannotLoad, CannotWrite, InterlockError, JobFailed, UnknownJob
 from interlock.lifecycles import job
@@ -63,18 +63,18 @@ class Tls(msgspec.Struct, frozen=True):
 def run(
     store: str | None, file: Path, agents: str | None, out: Path | None, tls: Tls, *, as_json: bool
 ) -> int:
-    """Run a workload; the answer is the exit code."""
+    """Run a workload; return the exit code."""
     given = tuple(each.strip() for each in agents.split(",") if each.strip()) if agents else ()
     spec = read_workload(_text(file), str(file), given)
     files = {name: str(path) for name, path in msgspec.structs.asdict(tls).items() if path is not None}
     access = msgspec.structs.replace(access_here(), **files).check()
     here = project.load(store)
-    onlooker = Onlooker(spec, out, access, as_json=as_json)
-    return asyncio.run(_run(here, spec, onlooker))
+    display = WorkloadDisplay(spec, out, access, as_json=as_json)
+    return asyncio.run(_run(here, spec, display))
 
 
-class Onlooker(Watcher):
-    """Shows how it goes, and keeps what has come of it."""
+class WorkloadDisplay(Watcher):
+    """Shows the progress of a workload, and keeps its result."""
 
     def __init__(self, spec: WorkloadSpec, out: Path | None, access: Access, *, as_json: bool) -> None:
         self.access = access
@@ -86,19 +86,19 @@ class Onlooker(Watcher):
         self.screen = Silent() if as_json else Screen(title) if on_terminal() else Lines()
 
     def show(self, live: WorkloadProgress) -> None:
-        """How it goes now."""
+        """Show the progress."""
         self.screen.show(live)
 
     def save(self, result: WorkloadResult, files: Mapping[str, bytes]) -> None:
-        """Keep the result, and write the files where somebody wants them."""
+        """Keep the result, and write the files to the folder of --out."""
         self.result = result
         if self._out is not None:
             write_files(self._out, files)
 
-    def told(self, view: JobView) -> int:
-        """Say what has come of it; the answer is the exit code."""
+    def finish(self, view: JobView) -> int:
+        """Print the result; return the exit code."""
         if self.result is None:
-            raise _nothing_came(view)
+            raise _no_result(view)
         if self._as_json:
             print_struct({"job_id": view.id, "state": view.state, "result": self.result})
         else:
@@ -107,7 +107,7 @@ class Onlooker(Watcher):
 
 
 def exit_code(view: JobView, result: WorkloadResult | None) -> int:
-    """What a job that drove a fleet is worth."""
+    """Return the exit code of a job that drove a fleet."""
     if view.state == job.COMPLETED:
         less = (Verdict.PARTIAL, Verdict.DEGRADED)
         lacks = result is not None and (result.verdict in less or bool(result.missed))
@@ -116,7 +116,7 @@ def exit_code(view: JobView, result: WorkloadResult | None) -> int:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Every form of a result, into a folder."""
+    """Write every form of a result into a folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
@@ -129,26 +129,26 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         ) from None
 
 
-async def _run(here: project.Project, spec: WorkloadSpec, onlooker: Onlooker) -> int:
+async def _run(here: project.Project, spec: WorkloadSpec, display: WorkloadDisplay) -> int:
     queue = f"workload-{secrets.token_hex(6)}"
     async with connection.connected(here) as reach:
         submitted = drive_workload.options(queue=queue, description=spec.name).spec(spec)
         job_id = await reach.here.jobs.submit(submitted, actor=connection.actor())
-        worker = _worker(here, queue, onlooker)
+        worker = _worker(here, queue, display)
         working = asyncio.create_task(worker.run(), name="driver")
-        onlooker.screen.begin()
+        display.screen.begin()
         try:
-            with _heeding(lambda: _interrupt(reach, job_id, onlooker, worker)):
+            with _stopped_by_signals(lambda: _interrupt(reach, job_id, display, worker)):
                 view = await _ended(reach, job_id, working)
         finally:
-            onlooker.screen.end()
+            display.screen.end()
             worker.shutdown.request()
             await asyncio.wait([working])
-        return onlooker.told(view)
+        return display.finish(view)
 
 
 async def _ended(reach: Reach, job_id: str, working: asyncio.Task[int]) -> JobView:
-    """The job once it has ended, or as it is when nobody is left to drive it."""
+    """Return the job once it has ended, or as it is when its driver has ended."""
     following = JobFollower(reach, [job_id], tell_steps=False).news()
     try:
         while not working.done():
@@ -160,20 +160,20 @@ async def _ended(reach: Reach, job_id: str, working: asyncio.Task[int]) -> JobVi
     return await reach.here.jobs.get(job_id)
 
 
-async def _interrupt(reach: Reach, job_id: str, onlooker: Onlooker, worker: WorkerProcess) -> None:
-    """Cancel the job for real; where the store does not answer, the driver goes, and its agents stop."""
-    onlooker.interrupted = True
+async def _interrupt(reach: Reach, job_id: str, display: WorkloadDisplay, worker: WorkerProcess) -> None:
+    """Cancel the job; if the store is unavailable, stop the driver, which stops its agents."""
+    display.interrupted = True
     try:
         await reach.here.jobs.cancel(job_id, reason="Ctrl-C", actor=connection.actor())
     except InterlockError:
         worker.shutdown.request()
 
 
-def _worker(here: project.Project, queue: str, onlooker: Onlooker) -> WorkerProcess:
+def _worker(here: project.Project, queue: str, display: WorkloadDisplay) -> WorkerProcess:
     registry = Registry()
 
     async def drive_here(workload: WorkloadSpec, *, ctx: Context) -> WorkloadResult:
-        return await drive(workload, ctx, onlooker, onlooker.access)
+        return await drive(workload, ctx, display, display.access)
 
     registry.task(name=TASK, executor="async")(drive_here)
     durations = here.settings.durations
@@ -208,8 +208,8 @@ def _port(here: project.Project) -> OrchestratorPort:
 
 
 @contextmanager
-def _heeding(interrupt: Callable[[], Awaitable[None]]) -> Iterator[None]:
-    """The first signal stops the workload; whoever sends another does not want to wait for that."""
+def _stopped_by_signals(interrupt: Callable[[], Awaitable[None]]) -> Iterator[None]:
+    """Stop the workload on the first signal, and exit without waiting on the second."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
     asked: list[asyncio.Future[None]] = []
@@ -233,9 +233,9 @@ def _heeding(interrupt: Callable[[], Awaitable[None]]) -> Iterator[None]:
                 loop.remove_signal_handler(each)
 
 
-def _nothing_came(view: JobView) -> InterlockError:
+def _no_result(view: JobView) -> InterlockError:
     failure = view.failure
-    stopped = f"Nothing came of it: it was stopped ({view.stop_reason})."
+    stopped = f"There is no result: the workload was stopped ({view.stop_reason})."
     return JobFailed(
         failure.error.partition(": ")[2] if failure else stopped,
         todo=f"See more with: interlock job logs {view.id}",
@@ -247,7 +247,7 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise CannotLoad(
             f"{file} cannot be read: {why}.", todo="Name a workload file.", facts={"file": str(file)}
         ) from None
@@ -259,19 +259,19 @@ MEMBER_COLUMNS = ("agent", "state", "outcome", "operations", "error")
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload with everything that is known of it."""
+    """A workload with its agents and its result."""
 
     job: JobView
     agents: tuple[WorkloadView, ...] = ()
     result: WorkloadResult | None = None
     driven: bool = True
-    """Whether a controller has a live lease of the job; without a server nobody notices that one is gone."""
+    """Whether a controller holds a live lease of the job; without a server its loss is not noticed."""
     heard: WorkloadProgress | None = None
-    """The last second that its log tells of, when it has ended and nobody was left to save a result."""
+    """The last second in its log, when it has ended without saving a result."""
 
 
 def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
-    """Print the newest ones."""
+    """Print the newest workloads."""
 
     async def work(reach: Reach) -> tuple[list[JobView], datetime]:
         wanted = read_filter(f"task:{TASK}")
@@ -291,7 +291,7 @@ def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
 
 
 def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> None:
-    """Print what has come of one, or how far it is."""
+    """Print the result of a workload, or its progress."""
 
     async def work(reach: Reach) -> tuple[Workload, dict[str, bytes], datetime]:
         found = await _workload(reach, text)
@@ -323,7 +323,7 @@ def abort(store: str | None, text: str, reason: str, *, as_json: bool) -> None:
 
 
 def watch(store: str | None, text: str, *, as_json: bool) -> int:
-    """Follow one that somebody else drives; the answer is the exit code."""
+    """Follow a workload that another process drives; return the exit code."""
 
     async def work(reach: Reach) -> int:
         found = await _driver(reach, text)
@@ -346,9 +346,9 @@ def watch(store: str | None, text: str, *, as_json: bool) -> int:
 
 
 async def _lives(reach: Reach, found: JobView) -> AsyncIterator[WorkloadProgress]:
-    """Every second that the log tells of, and the agents as they are known, until the job has ended.
+    """Yield every second of the log with the agents, until the job has ended.
 
-    Without a server nobody else may be there to notice that its controller is gone.
+    Without a server, this process looks after the lease of the controller.
     """
     chunks, loop, swept_at = reach.new_chunks(found.id), asyncio.get_running_loop(), float("-inf")
     while True:
@@ -374,11 +374,11 @@ def _with_members(live: WorkloadProgress, members: tuple[WorkloadView, ...]) -> 
 
 
 async def _driver(reach: Reach, text: str) -> JobView:
-    view = await reach.here.jobs.get(await whole_id(reach.here.jobs, text))
+    view = await reach.here.jobs.get(await whole_id(reach, text))
     if view.task == TASK:
         return view
     raise UnknownJob(
-        f"{view.id} is a job of the task {view.task}, and drives no agents.",
+        f"{view.id} is a job of the task {view.task}, not a workload.",
         todo="See `interlock workload list`.",
         facts={"job_id": view.id, "task": view.task},
     )
@@ -399,7 +399,7 @@ async def _agents(reach: Reach, job_id: str) -> tuple[WorkloadView, ...]:
 
 
 async def _result(reach: Reach, view: JobView) -> WorkloadResult | None:
-    """From the files, which are there also when it failed or was stopped; else from the job."""
+    """Return the result from the files, which exist also after a failure; else from the job."""
     if not has_ended(view):
         return None
     with suppress(InterlockError):
@@ -410,7 +410,7 @@ async def _result(reach: Reach, view: JobView) -> WorkloadResult | None:
 
 
 async def _heard(reach: Reach, view: JobView) -> WorkloadProgress | None:
-    """What there is of a workload whose controller was killed: it told its log every second."""
+    """Return the last second in the log of a workload whose controller was killed."""
     if not has_ended(view):
         return None
     last: WorkloadProgress | None = None
@@ -444,14 +444,14 @@ def _members(agents: tuple[WorkloadView, ...], now: datetime) -> Sheet:
 
 
 def _silence(view: WorkloadView, now: datetime) -> str:
-    """Since when nothing was heard of an agent, if it should have been by the store's clock."""
+    """Return since when an agent is silent, if its deadline has passed by the store's clock."""
     if view.deadline_at is None or view.deadline_at > now:
         return ""
     return f"not heard of since {view.updated_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _undriven_since(view: JobView, now: datetime) -> datetime | None:
-    """When the lease of its controller ended, if it has by the store's clock and nobody has noticed."""
+    """Return when the lease of the controller expired, if that has not been swept yet."""
     lease = view.attempts[-1].lease if view.attempts and not has_ended(view) else None
     return lease.expires_at if lease is not None and lease.expires_at <= now else None
 
@@ -461,6 +461,6 @@ def _said(view: JobView, now: datetime) -> str:
         return view.failure.error
     if (since := _undriven_since(view, now)) is not None:
         end = f"interlock workload watch {view.id}"
-        return f"nobody drives it: its lease ended {ago(since, now)}. A server ends it, or: {end}"
+        return f"no controller drives it: its lease expired {ago(since, now)}. A server ends it, or: {end}"
     progress = next((one.progress for one in reversed(view.attempts) if one.progress), None)
     return view.stop_reason or (progress.message if progress else "")

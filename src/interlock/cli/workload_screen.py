@@ -22,7 +22,7 @@ AGENT_COLUMNS = ("agent", "outcome", "done", "errors", "p99 ms", "clock ms", "be
 
 
 def result_sheets(result: WorkloadResult) -> list[Sheet]:
-    """All together, and each of them."""
+    """Return the result of all agents together, and of each."""
     return [
         Sheet("workload", "", ("what", "is"), list(_about(result))),
         Sheet("agent", "", AGENT_COLUMNS, [_row(agent) for agent in result.agents]),
@@ -31,12 +31,12 @@ def result_sheets(result: WorkloadResult) -> list[Sheet]:
 
 
 def heard_sheet(live: WorkloadProgress) -> Sheet:
-    """What is known of a workload that nobody was left to make a result of: never more than a part."""
+    """Return what the log knows of a workload without a result: never more than a part."""
     found = live.latencies
     slow = f"p50 {took(found.p50_ms)}, p99 {took(found.p99_ms)}, max {took(found.max_ms)}"
     rows = [
         ("outcome", str(Verdict.PARTIAL)),
-        ("why", "No result was saved, because its controller was lost: this is what was logged before."),
+        ("why", "No result was saved, because its controller was lost: this is the last second in its log."),
         ("until", f"{live.elapsed_s:.1f} s of {live.duration_s:g} s"),
         ("agents", f"{live.running} of {live.agents} were running"),
         ("operations", f"{live.operations:,} ({live.errors:,} failed)"),
@@ -92,7 +92,7 @@ def _errors(result: WorkloadResult) -> Iterator[tuple[str, str]]:
 SPARKS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
 MOST_AGENTS = 16
-"""Of more agents than that only those are shown that need a look: the slowest, and whoever is not running."""
+"""Of more agents only those are shown that need attention: the slowest, and those not running."""
 
 
 class Screen:
@@ -104,11 +104,11 @@ class Screen:
         self._live = RichLive(console=console or console_here(), auto_refresh=False)
 
     def begin(self) -> None:
-        """Take the place on the terminal."""
+        """Start the display."""
         self._live.start()
 
     def end(self) -> None:
-        """Leave what is there."""
+        """Stop the display."""
         self._live.stop()
 
     def show(self, live: WorkloadProgress) -> None:
@@ -126,16 +126,16 @@ class Screen:
 
 
 class Lines:
-    """The same for a pipe: seconds, op/s, p50 and p99 in ms, errors, agents that are running.
+    """Lines for a pipe: seconds, op/s, p50 and p99 in ms, errors, running agents.
 
-    Behind them how many operations wait to begin, and which agents are silent (`-`: none).
+    Then the operations that wait to begin, and the silent agents (`-`: none).
     """
 
     def begin(self) -> None:
-        """Nothing has to be begun."""
+        """Print nothing."""
 
     def end(self) -> None:
-        """Nor ended."""
+        """Print nothing."""
 
     def show(self, live: WorkloadProgress) -> None:
         """How it goes now."""
@@ -149,14 +149,14 @@ class Lines:
 
 
 class Silent(Lines):
-    """For a program, which wants the result alone."""
+    """No display: a program wants the result alone."""
 
     def show(self, live: WorkloadProgress) -> None:
-        """Nothing is said meanwhile."""
+        """Print nothing."""
 
 
 def sparkline(values: Iterable[float]) -> str:
-    """The values as a row of little bars, from 0 to the highest."""
+    """Return the values as a row of little bars, from 0 to the highest."""
     known = list(values)
     top = max(known, default=0.0)
     if top <= 0:
@@ -180,7 +180,7 @@ def _table(members: Sequence[AgentProgress], silent: Mapping[str, float]) -> Tab
             Text(f"{each.operations:,}", justify="right"),
             Text(counted(each.errors, "error") if each.errors else "", style="red"),
             Text(f"silent for {silent[each.agent]:.0f} s" if each.agent in silent else "", style="red"),
-            Text("its numbers cannot be true" if each.corrupt else "", style="red"),
+            Text("impossible numbers" if each.corrupt else "", style="red"),
         )
     if len(shown) < len(members):
         table.add_row(Text(f"and {len(members) - len(shown)} more", style="dim"))

@@ -1,4 +1,7 @@
-"""`interlock record …`: records of kinds that you have declared yourself."""
+"""Commands `interlock record …`: records of your own kinds.
+
+Only the declarations are here: each command imports what it needs when it runs, so that `--help` is quick.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,12 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import Json, Kinds, Place, epilog, examples
+from interlock.cli.options import Cursor, Json, Kinds, Place, Reason, RequestId, epilog, examples
 
 Name = Annotated[str, typer.Argument(metavar="KIND", help="Name of the kind, such as order.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the record.")]
 Data = Annotated[
     list[str] | None, typer.Argument(metavar="FIELD=VALUE...", help="Fields, or one JSON object.")
-]
-RequestId = Annotated[
-    str | None,
-    typer.Option("--request-id", metavar="ID", help="Idempotency key: the same one is done once."),
 ]
 
 _CODES = (
@@ -37,7 +36,7 @@ def record() -> None:
 
 @app.command("kinds", epilog=examples("record kinds", "record kinds --kinds shop/orders.py --json"))
 def list_kinds(kinds: Kinds = None, store: Place = None, as_json: Json = False) -> None:
-    """List the kinds that you have declared, with their events."""
+    """List your kinds of record, with their events."""
     from interlock.cli import record_actions
 
     record_actions.RecordCommands(store, kinds, as_json=as_json).kinds()
@@ -65,7 +64,7 @@ def create(
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Create a record in the initial state of its kind, and print its id."""
+    """Create a record in its initial state, and print its id."""
     from interlock.cli import record_actions
 
     record_actions.RecordCommands(store, kinds, as_json=as_json).create(
@@ -93,7 +92,7 @@ def send(
         int | None,
         typer.Option(metavar="VERSION", min=1, help="Refuse if the record is in another version."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Reason for the journal.")] = "",
+    reason: Reason = "",
     request_id: RequestId = None,
     kinds: Kinds = None,
     store: Place = None,
@@ -125,11 +124,13 @@ def list_records(
     where: Annotated[
         list[str] | None, typer.Argument(metavar="LABEL=VALUE...", help="Values of fields that are labels.")
     ] = None,
-    state: Annotated[str, typer.Option(metavar="STATES", help="Only in these states, with commas.")] = "",
-    queue: Annotated[str, typer.Option(help="Only of this queue.")] = "",
+    state: Annotated[
+        str, typer.Option(metavar="STATES", help="Only in these states, separated by commas.")
+    ] = "",
+    queue: Annotated[str, typer.Option(help="Only in this queue.")] = "",
     parent: Annotated[str, typer.Option(help="Only with this parent.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of records.")] = 50,
-    cursor: Annotated[str, typer.Option(help="Continue after a page: its cursor in --json.")] = "",
+    cursor: Cursor = "",
     kinds: Kinds = None,
     store: Place = None,
     as_json: Json = False,
@@ -145,7 +146,7 @@ def list_records(
 def history(
     kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_json: Json = False
 ) -> None:
-    """Show everything that has happened to a record."""
+    """Show every transition of a record."""
     from interlock.cli import record_actions
 
     record_actions.RecordCommands(store, kinds, as_json=as_json).history(kind, record_id)
@@ -155,7 +156,7 @@ def history(
 def explain(
     kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_json: Json = False
 ) -> None:
-    """Show what a record waits for, whose turn it is, and what may be sent to it."""
+    """Explain what a record waits for, and list the events it accepts."""
     from interlock.cli import record_actions
 
     record_actions.RecordCommands(store, kinds, as_json=as_json).explain(kind, record_id)
@@ -172,9 +173,11 @@ def explain(
 def watch(
     kind: Name,
     record_id: Id,
-    until: Annotated[str, typer.Option(metavar="STATES", help="Stop in one of these states.")] = "",
+    until: Annotated[
+        str, typer.Option(metavar="STATES", help="Stop in one of these states, separated by commas.")
+    ] = "",
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", help="Stop after so many seconds.")
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="Stop waiting after this time.")
     ] = None,
     kinds: Kinds = None,
     store: Place = None,

@@ -1,12 +1,12 @@
-"""Submit, watch, cancel, rerun, approve and decline runs."""
+"""Submit, watch, approve and decline runs."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,36 +15,33 @@ from typing import Protocol
 import msgspec
 import typer
 
-from interlock.cli import output, project, run_views
-from interlock.cli.bulk_actions import BulkAction, part_of
+from interlock.cli import nouns, output, project, run_views, watch
 from interlock.cli.connection import actor, ask, connected
-from interlock.cli.job_watch import Trouble
-from interlock.cli.journal import CANCELED, COMPLETED, FAILED, NOT_IN_TIME, POLL_S, wait_for_wakeup
+from interlock.cli.nouns import has_filter
 from interlock.cli.output import iso, print_line, print_struct
-from interlock.cli.run_views import chosen_runs, filter_in, whole_run_id
-from interlock.errors import CannotLoad, InvalidArguments, StoreUnavailable
-from interlock.lifecycles import run
+from interlock.cli.run_views import whole_run_id
+from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
+from interlock.errors import CannotLoad, InvalidArguments
 from interlock.lifecycles.run import RunState
 from interlock.remote import is_server
-from interlock.remote.interfaces import Reach, RunsApi, Services, Which
-from interlock.systems.orchestrator.waiters import waker
+from interlock.remote.interfaces import Reach, Which
 from interlock.systems.runs.plan_validation import check_plan
 from interlock.systems.runs.planning.flow import FlowFunction
 from interlock.systems.runs.planning.git import FOLDER, run_git
 from interlock.systems.runs.planning.workflow import plan_of_text, spec_of_file
-from interlock.text import harmless, nearest
+from interlock.text import nearest
 from interlock.wire.runs import Plan, RerunPreview, RunSpec, RunView, Source
 from interlock.worker.imports import import_named, prints_to_stderr
 
 STDIN = "-"
 GIT_S = 10.0
 MOST_PATHS = 100_000
-"""So many characters of changed paths go along; of more, all count as changed."""
+"""Maximum characters of changed paths; beyond that, all paths count as changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What was typed."""
+    """The command line."""
 
     flow: str | None = None
     workflow: Path | None = None
@@ -61,11 +58,11 @@ class RunOptions:
 
 
 def spec_for(asked: RunOptions, url: str) -> RunSpec:
-    """The run that was asked for; what is wrong with it is raised."""
+    """Return the run to submit; raise what is wrong with it."""
     given = [name for name in (asked.flow, asked.workflow, asked.plan) if name is not None]
     if len(given) > 1:
         raise InvalidArguments(
-            "A run is of one thing: a flow, a workflow file or a plan.", todo="Give one of them."
+            "Several sources given: a run has one flow, workflow file or plan.", todo="Give one of them."
         )
     source, inputs = asyncio.run(source_here(asked, url)), inputs_in(asked.inputs)
     spec = _evaluated(asked, source, inputs)
@@ -109,7 +106,7 @@ def flow_named(text: str) -> FlowFunction:
     module_name, colon, name = text.partition(":")
     if not colon or not name:
         raise CannotLoad(
-            f"{text!r} is no flow, which is written MODULE:FUNCTION.",
+            f"{text!r} is not a flow, which is written MODULE:FUNCTION.",
             todo="Name one, or a workflow file with --workflow.",
             facts={"flow": text},
         )
@@ -128,7 +125,7 @@ def flow_named(text: str) -> FlowFunction:
 
 
 async def source_here(asked: RunOptions, url: str) -> Source:
-    """What is evaluated: as was said, and otherwise the git repository that somebody is in."""
+    """Return the source: from the options, or from the git repository of the current folder."""
     if asked.repository is not None or asked.sha is not None:
         return Source(
             repository=asked.repository or "",
@@ -141,7 +138,7 @@ async def source_here(asked: RunOptions, url: str) -> Source:
     if not sha:
         return Source(ref=asked.ref or "")
     if await _git("status", "--porcelain", "--untracked-files=no"):
-        typer.echo("What is not committed is not part of the run.", err=True)
+        typer.echo("Uncommitted changes are not part of the run.", err=True)
     # Workers of a store may share this machine; those of a server need an address that they can reach.
     origin = await _git("remote", "get-url", "origin") if is_server(url) else ""
     base = await _git("rev-parse", "--verify", f"{asked.base}^{{commit}}") if asked.base else ""
@@ -161,7 +158,7 @@ async def _changed(base: str) -> tuple[str, ...] | None:
 
 
 async def _git(*words: str) -> str:
-    """What git says here; empty when it says no, or is not there."""
+    """Return the output of git; empty when it fails, or is not installed."""
     try:
         code, output, _ = await run_git(words, Path.cwd(), GIT_S)
     except OSError:
@@ -176,13 +173,13 @@ def _only_workflow() -> Path:
         return found[0]
     if not found:
         raise InvalidArguments(
-            f"There is no workflow file in {FOLDER}, and nobody says what else to evaluate.",
+            f"There is no workflow file in {FOLDER}, and no other source was given.",
             todo="Name a file with --workflow, a plan with --plan, or a flow as MODULE:FUNCTION.",
         )
     raise InvalidArguments(
         f"There are several workflow files in {FOLDER}.",
         allowed=[str(path) for path in found],
-        todo=f"Say which one: --workflow {found[0]}",
+        todo=f"Name one of them: --workflow {found[0]}",
     )
 
 
@@ -208,8 +205,6 @@ def _plan_in(name: str) -> Plan:
         ) from None
 
 
-LEAST_PAUSE_S = 0.1
-"""However much news there is, so long is it gathered."""
 _CODES = {
     RunState.SUCCESS: COMPLETED,
     RunState.FAILED: FAILED,
@@ -220,7 +215,7 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something of the run is in another state than before."""
+    """A change of state of the run or of one of its jobs."""
 
     at: datetime
     what: str
@@ -238,73 +233,42 @@ class Screen(Protocol):
         ...
 
 
-def watch(store: str | None, text: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Follow a run to its outcome; the answer is the exit code."""
+def watch_run(store: str | None, text: str, timeout_s: float | None, *, as_json: bool) -> int:
+    """Follow a run to its outcome; return the exit code."""
 
     async def work(port: Reach) -> int:
-        run_id = await whole_run_id(port.here.runs, text)
-        return await follow(port, run_id, timeout_s, as_json=as_json)
+        return await follow(port, await whole_run_id(port, text), timeout_s, as_json=as_json)
 
-    try:
-        return ask(store, work)
-    except KeyboardInterrupt:
-        typer.echo("Stopped watching; whatever runs goes on.", err=True)
-        raise
+    return watch.until_interrupted(store, work, "Stopped watching; the run continues.")
 
 
 async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Show what happens to a run until its outcome is decided; the answer is the exit code."""
+    """Show what happens to a run until its outcome is decided; return the exit code."""
     last: RunView | None = None
+    late = f"Not ended in time: {run_id}. See `interlock run explain {run_id}`."
     with _screen(port, as_json=as_json) as screen:
-        try:
-            async with asyncio.timeout(timeout_s), aclosing(news_of(port, run_id)) as news:
-                async for view in news:
-                    await screen.show(view, list(changes_between(last, view)))
-                    last = view
-        except TimeoutError:
-            typer.echo(f"Not ended in time: {run_id}. See `interlock run explain {run_id}`.", err=True)
-            return NOT_IN_TIME
-    return exit_code(last)
+
+        async def show(view: RunView) -> None:
+            nonlocal last
+            await screen.show(view, list(changes_between(last, view)))
+            last = view
+
+        views = watch.looks(port, lambda: port.here.runs.view(run_id), _is_over)
+        return await watch.follow_one(views, show, exit_code, timeout_s, late)
 
 
-def exit_code(view: RunView | None) -> int:
-    """What the outcome of a run means to a shell."""
-    if view is None or view.outcome is None:
-        return NOT_IN_TIME
-    return _CODES.get(RunState(view.outcome), FAILED)
+def exit_code(view: RunView) -> int:
+    """Return the exit code for the outcome of a run."""
+    return NOT_IN_TIME if view.outcome is None else _CODES.get(RunState(view.outcome), FAILED)
 
 
-async def news_of(port: Reach, run_id: str) -> AsyncGenerator[RunView, None]:
-    """The run whenever something may have happened to it, until its outcome is decided."""
-    called, trouble = asyncio.Event(), Trouble()
-    stop = port.here.store.subscribe(waker(called))
-    loop, swept_at = asyncio.get_running_loop(), float("-inf")
-    try:
-        while True:
-            called.clear()
-            try:
-                view = await port.here.runs.view(run_id)
-                yield view
-                if view.outcome is not None and not _still_stopping(view):
-                    return
-                if loop.time() - swept_at >= POLL_S:
-                    await port.recover()
-                    swept_at = loop.time()
-            except StoreUnavailable as error:
-                trouble(error)  # it may come back; whoever cannot wait has a timeout
-            await wait_for_wakeup(called, POLL_S)
-            await asyncio.sleep(LEAST_PAUSE_S)
-    finally:
-        stop()
-
-
-def _still_stopping(view: RunView) -> bool:
-    """What is stopped because the outcome is decided is shown until it is."""
-    return any(view.tally.get(state) for state in ("RUNNING", "STOPPING"))
+def _is_over(view: RunView) -> bool:
+    """Return whether the outcome is decided, and the jobs that it stops have stopped."""
+    return view.outcome is not None and not any(view.tally.get(s) for s in ("RUNNING", "STOPPING"))
 
 
 def changes_between(before: RunView | None, after: RunView) -> Iterator[Change]:
-    """What is in another state; at first, everything that has begun."""
+    """Yield the changes of state; at first, of everything that has begun."""
     known = {job.name: job.state for job in before.jobs} if before is not None else {}
     for job in after.jobs:
         was = known.get(job.name, "" if before is None else "WAITING")
@@ -318,13 +282,12 @@ def changes_between(before: RunView | None, after: RunView) -> Iterator[Change]:
 
 
 def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[Screen]:
-    if as_json:
-        return nullcontext(JsonLines())
-    if not output.on_terminal():
-        return nullcontext(Transitions())
-    from interlock.cli.live import LiveGraph  # a pipe need not wait for rich
+    def live() -> AbstractContextManager[Screen]:
+        from interlock.cli.live import LiveGraph  # a pipe needs no rich
 
-    return LiveGraph(port.now, shutil.get_terminal_size().columns)
+        return LiveGraph(port.now, shutil.get_terminal_size().columns)
+
+    return watch.screen(as_json=as_json, json_lines=JsonLines, lines=Transitions, live=live)
 
 
 class Transitions:
@@ -345,48 +308,46 @@ class JsonLines:
         for change in changes:
             told = {"at": change.at, "job": change.what, "from": change.before, "to": change.after}
             print_line({"change": {**told, "says": change.says}})
-        if view.outcome is not None and not _still_stopping(view):
+        if _is_over(view):
             print_line({"run": view})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ordered:
-    """What to evaluate, and what to do then."""
-
-    asked: RunOptions
-    request_id: str | None
-    wait: bool
-    dry_run: bool
-    patience_s: float | None
-
-
-def submit(store: str | None, ordered: Ordered, *, as_json: bool) -> int:
-    """Ask for the run; the answer is the exit code."""
+def submit(
+    store: str | None,
+    asked: RunOptions,
+    request_id: str | None,
+    *,
+    wait: bool,
+    dry_run: bool,
+    timeout_s: float | None,
+    as_json: bool,
+) -> int:
+    """Submit a run and print its id; return the exit code."""
     here = project.load(store)
-    spec = spec_for(ordered.asked, here.url)
-    if ordered.dry_run:
+    spec = spec_for(asked, here.url)
+    if dry_run:
         plan = spec.plan if spec.plan is not None else plan_of_text(spec)
         check_plan(plan, here.settings)
         _show_plan(plan, as_json=as_json)
         return 0
+
+    async def work() -> int:
+        async with connected(here) as port:
+            view: RunView = await port.here.runs.submit(spec, request_id=request_id, actor=actor())
+            if not as_json:
+                print(view.id, flush=True)
+            if wait:
+                return await follow(port, view.id, timeout_s, as_json=as_json)
+            if as_json:
+                print_struct(view)
+            return 0
+
     try:
-        return asyncio.run(_submitted(here, spec, ordered, as_json=as_json))
+        return asyncio.run(work())
     except KeyboardInterrupt:
-        if ordered.wait:
-            typer.echo("Stopped watching; whatever was submitted goes on.", err=True)
+        if wait:
+            typer.echo("Stopped watching; the submitted run continues.", err=True)
         raise
-
-
-async def _submitted(here: project.Project, spec: RunSpec, ordered: Ordered, *, as_json: bool) -> int:
-    async with connected(here) as port:
-        view: RunView = await port.here.runs.submit(spec, request_id=ordered.request_id, actor=actor())
-        if not as_json:
-            print(view.id, flush=True)
-        if ordered.wait:
-            return await follow(port, view.id, ordered.patience_s, as_json=as_json)
-        if as_json:
-            print_struct(view)
-        return 0
 
 
 def _show_plan(plan: Plan, *, as_json: bool) -> None:
@@ -396,91 +357,13 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
         output.print_sheets(run_views.plan_sheets(plan))
 
 
-class Order(Protocol):
-    """What shall be done with each run."""
-
-    @property
-    def verb(self) -> str:
-        """What it is called."""
-        ...
-
-    @property
-    def states(self) -> Sequence[str]:
-        """In which states it can be done; a filter is held to them."""
-        ...
-
-    async def carry_out(self, runs: RunsApi, run_id: str) -> RunView:
-        """Do it."""
-        ...
-
-    def line(self, view: RunView) -> str:
-        """What is said about it in a pipe."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Ask it to stop."""
-
-    reason: str
-    request_id: str | None
-    verb: str = "cancel"
-    states: Sequence[str] = tuple(str(state) for state in run.RunState if state not in run.SETTLED)
-
-    async def carry_out(self, runs: RunsApi, run_id: str) -> RunView:
-        """Ask it to stop."""
-        name = part_of(self.request_id, run_id)
-        return await runs.cancel(run_id, reason=self.reason, request_id=name, actor=actor())
-
-    def line(self, view: RunView) -> str:
-        """Its state: it may still be at it."""
-        return "\t".join((view.id, view.state, run_views.said(view)))
-
-
-@dataclass(frozen=True, slots=True)
-class Rerun:
-    """Do it again."""
-
-    which: Which
-    job: str
-    request_id: str | None
-    verb: str = "rerun"
-    states: Sequence[str] = tuple(str(state) for state in run.SETTLED)
-
-    async def carry_out(self, runs: RunsApi, run_id: str) -> RunView:
-        """Make the new run."""
-        name = part_of(self.request_id, run_id)
-        return await runs.rerun(run_id, self.which, job=self.job, request_id=name, actor=actor())
-
-    def line(self, view: RunView) -> str:
-        """The new id, and nothing else, so that it can be used."""
-        return view.id
-
-
-def carry_out(
-    store: str | None, order: Order, words: Sequence[str], yes: bool, dry_run: bool, as_json: bool
-) -> int:
-    """Do it with all runs that are meant, one after the other; the answer is the exit code."""
-    by_filter = filter_in(words) is not None
-
-    async def choose(port: Reach) -> list[RunView]:
-        return await chosen_runs(port, words, among=order.states if by_filter else ())
-
-    async def act(place: Services, run_id: str) -> RunView:
-        return await order.carry_out(place.runs, run_id)
-
-    many = BulkAction("run", order.verb, by_filter, choose, act, order.line, run_views.list_sheet, at_once=1)
-    return many.carry_out(store, yes=yes, dry_run=dry_run, as_json=as_json)
-
-
-def preview(store: str | None, order: Rerun, words: Sequence[str], *, as_json: bool) -> None:
+def preview(store: str | None, which: Which, job: str, words: Sequence[str], *, as_json: bool) -> None:
     """Print which jobs of one run a rerun would execute, and which would be kept."""
-    if filter_in(words) is not None or len(words) != 1:
-        raise typer.BadParameter("names the jobs of one run: give its id", param_hint="--preview")
+    if has_filter(words) or len(words) != 1:
+        raise typer.BadParameter("lists the jobs of one run: give its id", param_hint="--preview")
 
     async def work(port: Reach) -> RerunPreview:
-        run_id = await whole_run_id(port.here.runs, words[0])
-        return await port.here.runs.preview(run_id, order.which, job=order.job)
+        return await port.here.runs.preview(await whole_run_id(port, words[0]), which, job=job)
 
     found = ask(store, work)
     if as_json:
@@ -489,33 +372,16 @@ def preview(store: str | None, order: Rerun, words: Sequence[str], *, as_json: b
     rows = [(name, "again") for name in found.again] + [(name, "kept") for name in found.kept]
     output.print_sheets([output.Sheet("job", "", ("job", "would be"), rows)])
     if found.planned_anew:
-        typer.echo("The run has no plan: the planner makes one, and then the jobs are known.", err=True)
+        typer.echo("The run has no plan: its jobs are known once the planner has made one.", err=True)
 
 
-def approve(store: str | None, text: str, comment: str, request_id: str | None, *, as_json: bool) -> None:
-    """Approve a run, and print how it stands."""
-
-    async def work(port: Reach) -> RunView:
-        runs = port.here.runs
-        run_id = await whole_run_id(runs, text)
-        return await runs.approve(run_id, comment=comment, request_id=request_id, actor=actor())
-
-    _print(ask(store, work), as_json=as_json)
-
-
-def decline(store: str | None, text: str, reason: str, request_id: str | None, *, as_json: bool) -> None:
-    """Decline a run, and print how it stands."""
+def decide(
+    store: str | None, verb: str, text: str, request_id: str | None, *, as_json: bool, **said: str
+) -> None:
+    """Approve or decline a run, and print its state."""
 
     async def work(port: Reach) -> RunView:
-        runs = port.here.runs
-        run_id = await whole_run_id(runs, text)
-        return await runs.decline(run_id, reason=reason, request_id=request_id, actor=actor())
+        change: Callable[..., Awaitable[RunView]] = getattr(port.here.runs, verb)
+        return await change(await whole_run_id(port, text), request_id=request_id, actor=actor(), **said)
 
-    _print(ask(store, work), as_json=as_json)
-
-
-def _print(view: RunView, *, as_json: bool) -> None:
-    if as_json:
-        print_struct(view)
-    else:
-        typer.echo(harmless("\t".join((view.id, view.state, run_views.said(view)))))
+    nouns.act(store, work, run_views.outcome_line, as_json=as_json)

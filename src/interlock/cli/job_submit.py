@@ -1,7 +1,4 @@
-"""Submit, cancel and retry jobs.
-
-Arguments are turned into job specs and checked before anything is stored.
-"""
+"""Command `interlock submit`: arguments become job specs, which are checked before anything is stored."""
 
 from __future__ import annotations
 
@@ -15,20 +12,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import typer
 
-from interlock.cli import job_views, job_watch, project
-from interlock.cli.bulk_actions import BulkAction, part_of
+from interlock.cli import job_watch, project
 from interlock.cli.connection import actor, connected
-from interlock.cli.job_views import chosen, filter_in, whole_id
+from interlock.cli.job_views import whole_id
 from interlock.cli.output import print_line, print_struct
 from interlock.cli.project import Project
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments, UnknownTask
-from interlock.lifecycles import job
-from interlock.remote.interfaces import JobsApi, Reach, Services
+from interlock.remote.interfaces import JobsApi, Reach
 from interlock.systems.orchestrator.jobs import BULK
 from interlock.systems.orchestrator.submission import check_size, check_spec
 from interlock.wire.jobs import JobSpec, JobView
@@ -42,7 +37,7 @@ SHELL_NAME = "interlock.shell"
 
 
 class TaskNames:
-    """Tasks by the names that people type, each looked up once."""
+    """Tasks by the names that users type, each looked up once."""
 
     def __init__(self, module: str | None) -> None:
         self._module = module
@@ -50,7 +45,7 @@ class TaskNames:
         self._known: dict[str, Task[..., Any]] = {}
 
     def find(self, name: str) -> Task[..., Any]:
-        """The task that a name means."""
+        """Return the task of this name."""
         if name not in self._known:
             self._known[name] = self._found(name)
         return self._known[name]
@@ -72,13 +67,13 @@ class TaskNames:
 
 
 def _shell() -> Task[..., Any]:
-    from interlock.worker.shell import SHELL  # it needs what only workers need
+    from interlock.worker.shell import SHELL  # its imports are those of a worker
 
     return SHELL
 
 
 def _in_module(name: str) -> Task[..., Any] | None:
-    """The task `module:function` or `module.function`; None when it cannot be that."""
+    """Return the task `module:function` or `module.function`; None when the name has no such form."""
     module_name, separator, path = name.partition(":") if ":" in name else name.rpartition(".")
     if not (separator and module_name and path):
         return None
@@ -107,7 +102,7 @@ def _not_in(module: ModuleType, path: str) -> UnknownTask:
 def _unknown(name: str, registry: Registry | None) -> UnknownTask:
     names = registry.names() if registry is not None else ()
     error = UnknownTask(name, names)
-    rest = "it as module:function, or say --unchecked if only the workers know it."
+    rest = "it as module:function, or pass --unchecked if only the workers know it."
     error.todo = f"Use one of: {', '.join(names)}; or name {rest}" if names else f"Name {rest}"
     if here := _functions_here(name):
         error.todo = f"Did you mean {' or '.join(here)}? Otherwise name {rest}"
@@ -133,7 +128,7 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
-    """What was typed."""
+    """The command line."""
 
     task: str | None = None
     arguments: tuple[str, ...] = ()
@@ -147,17 +142,17 @@ class SubmitOptions:
 
 
 def command_of(shell: str | None, words: Sequence[str]) -> str | None:
-    """The command for a shell: as it was given, or the words behind `--` as they were."""
+    """Return the shell command: as it was given, or the words after `--`."""
     if shell is not None and words:
-        raise InvalidArguments("A command was given twice, with --shell and behind --.", todo="Give one.")
+        raise InvalidArguments("A command was given twice, with --shell and after --.", todo="Give one.")
     if shell is not None or not words:
         return shell
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
 def specs_for(asked: SubmitOptions, here: Project, lines: Iterable[bytes]) -> list[JobSpec]:
-    """The jobs that were asked for; `lines` is what standard input has."""
-    maker = Maker(asked, here)
+    """Return the jobs to submit; `lines` are those of standard input."""
+    maker = SpecBuilder(asked, here)
     if asked.command is not None:
         return [_shell_spec(asked, asked.command)] * asked.count
     if asked.task is None:
@@ -181,7 +176,7 @@ def specs_for(asked: SubmitOptions, here: Project, lines: Iterable[bytes]) -> li
 def _shell_spec(asked: SubmitOptions, command: str) -> JobSpec:
     if asked.task is not None:
         raise InvalidArguments(
-            f"Both a task ({asked.task}) and a command for a shell are there.",
+            f"Both a task ({asked.task}) and a shell command were given.",
             todo="Give one of them.",
             facts={"task": asked.task, "command": command},
         )
@@ -190,8 +185,8 @@ def _shell_spec(asked: SubmitOptions, command: str) -> JobSpec:
     )
 
 
-class Maker:
-    """Makes jobs as they were asked for."""
+class SpecBuilder:
+    """Builds job specs from a command line."""
 
     def __init__(self, asked: SubmitOptions, here: Project) -> None:
         self._asked = asked
@@ -199,7 +194,7 @@ class Maker:
         self._tasks = TaskNames(asked.module or here.worker.module)
 
     def spec(self, name: str, arguments: bytes | dict[str, Any]) -> JobSpec:
-        """One job; the arguments are JSON, or by name."""
+        """Return one job; the arguments are JSON, or by name."""
         options = self._asked.options
         if isinstance(arguments, bytes):
             check_size(name, arguments, self._settings)
@@ -210,14 +205,14 @@ class Maker:
         return _spec_of(self._tasks.find(name).options(**options), arguments)
 
     def with_signature(self, error: InvalidArguments, name: str) -> InvalidArguments:
-        """Return the error with what the task takes, as far as that is known here."""
+        """Return the error with the parameters of the task, if the task is known here."""
         if not self._asked.unchecked:
             with suppress(InterlockError):
                 error.todo += f" {name} takes {self._tasks.find(name).takes}."
         return error
 
     def whole_spec(self, line: bytes) -> JobSpec:
-        """One job from a line that says everything about it; what was typed goes before it."""
+        """Return a job from a line that describes all of it; options of the command line override it."""
         check_size(STDIN, line, self._settings)
         given = _decoded(line)
         if not isinstance(given, dict) or not isinstance(given.get("task"), str):
@@ -249,7 +244,7 @@ def _spec_of(task: Task[..., Any], arguments: bytes | dict[str, Any]) -> JobSpec
 
 
 def _with_advice(error: InvalidArguments, arguments: dict[str, Any]) -> InvalidArguments:
-    """Somebody who means text may have typed what reads as a number."""
+    """Text that looks like a number is read as a number: say how to quote it."""
     odd = [name for name, value in arguments.items() if not isinstance(value, (str, dict, list))]
     if odd and "expected str" in error.sentence:
         error.todo += f" To give text that looks like JSON, quote it twice: {odd[0]}='\"...\"'."
@@ -257,7 +252,7 @@ def _with_advice(error: InvalidArguments, arguments: dict[str, Any]) -> InvalidA
 
 
 def typed_arguments(words: Sequence[str]) -> bytes | dict[str, Any]:
-    """What was typed as `key=value`, or as JSON."""
+    """Return the arguments from `key=value` words, or from JSON."""
     if len(words) == 1 and words[0].lstrip()[:1] in ("{", "["):
         return words[0].encode(errors="surrogateescape")
     given: dict[str, Any] = {}
@@ -315,88 +310,13 @@ def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _in_line(number: int, make: Callable[[bytes], JobSpec], line: bytes) -> JobSpec:
-    """A job from a line of standard input; what is wrong is told with its number."""
+    """Return a job from a line of standard input; errors name the number of the line."""
     try:
         return make(line)
     except InterlockError as error:
         error.sentence = f"Line {number}: {error.sentence}"
         error.facts["line"] = number
         raise
-
-
-class Order(Protocol):
-    """What shall be done with each job."""
-
-    @property
-    def verb(self) -> str:
-        """What it is called."""
-        ...
-
-    @property
-    def states(self) -> Sequence[str]:
-        """In which states it can be done; a filter is held to them."""
-        ...
-
-    async def carry_out(self, jobs: JobsApi, job_id: str) -> JobView:
-        """Do it."""
-        ...
-
-    def line(self, view: JobView) -> str:
-        """What is said about it in a pipe."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Ask it to stop."""
-
-    reason: str
-    request_id: str | None
-    verb: str = "cancel"
-    states: Sequence[str] = tuple(str(state) for state in job.JobState if state not in job.ENDED)
-
-    async def carry_out(self, jobs: JobsApi, job_id: str) -> JobView:
-        """Ask it to stop."""
-        request_id = part_of(self.request_id, job_id)
-        return await jobs.cancel(job_id, reason=self.reason, actor=actor(), request_id=request_id)
-
-    def line(self, view: JobView) -> str:
-        """Its state: it may still be at it."""
-        return "\t".join((view.id, view.state, job_views.said(view)))
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Do it again."""
-
-    request_id: str | None
-    verb: str = "retry"
-    states: Sequence[str] = tuple(str(state) for state in job.ENDED)
-
-    async def carry_out(self, jobs: JobsApi, job_id: str) -> JobView:
-        """Make the new job."""
-        request_id = part_of(self.request_id, job_id)
-        return await jobs.get(await jobs.retry(job_id, actor=actor(), request_id=request_id))
-
-    def line(self, view: JobView) -> str:
-        """The new id, and nothing else, so that it can be used."""
-        return view.id
-
-
-def carry_out(
-    store: str | None, order: Order, words: Sequence[str], yes: bool, dry_run: bool, as_json: bool
-) -> int:
-    """Do it with all jobs that are meant; the answer is the exit code."""
-    by_filter = filter_in(words) is not None
-
-    async def choose(port: Reach) -> list[JobView]:
-        return await chosen(port.here.jobs, words, among=order.states if by_filter else ())
-
-    async def act(place: Services, job_id: str) -> JobView:
-        return await order.carry_out(place.jobs, job_id)
-
-    many = BulkAction("job", order.verb, by_filter, choose, act, order.line, job_views.list_sheet)
-    return many.carry_out(store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def submit(
@@ -409,7 +329,7 @@ def submit(
     verbose: bool = False,
     as_json: bool,
 ) -> int:
-    """Submit what was asked for; the answer is the exit code."""
+    """Submit the jobs; return the exit code."""
     here = project.load(store)
     made = specs_for(asked, here, sys.stdin.buffer if sys.stdin else ())
     for spec in made:
@@ -417,7 +337,7 @@ def submit(
 
     async def work() -> int:
         async with connected(here) as port:
-            ids = await _stored(port.here.jobs, made, request_id, quiet=as_json)
+            ids = await _stored(port, made, request_id, quiet=as_json)
             if wait:
                 return await _waited(port, ids, patience_s, verbose=verbose, as_json=as_json)
             if as_json:
@@ -428,15 +348,13 @@ def submit(
         return asyncio.run(work())
     except KeyboardInterrupt:
         if wait:
-            typer.echo("Stopped watching; whatever was submitted goes on.", err=True)
+            typer.echo("Stopped watching; the submitted jobs continue.", err=True)
         raise
 
 
-async def _stored(
-    jobs: JobsApi, made: Sequence[JobSpec], request_id: str | None, *, quiet: bool
-) -> list[str]:
-    """Store them, and say which as soon as they are: what is stored must not be lost to its owner."""
-    made = await _with_whole_parents(jobs, made)
+async def _stored(reach: Reach, made: Sequence[JobSpec], request_id: str | None, *, quiet: bool) -> list[str]:
+    """Store the jobs, and print the ids of each batch as soon as it is stored."""
+    jobs, made = reach.here.jobs, await _with_whole_parents(reach, made)
     ids: list[str] = []
     size = len(made) if request_id is not None else BULK
     for start in range(0, len(made), max(size, 1)):
@@ -447,11 +365,11 @@ async def _stored(
     return ids
 
 
-async def _with_whole_parents(jobs: JobsApi, made: Sequence[JobSpec]) -> Sequence[JobSpec]:
+async def _with_whole_parents(reach: Reach, made: Sequence[JobSpec]) -> Sequence[JobSpec]:
     named = {spec.parent_job_id for spec in made if spec.parent_job_id}
     if not named:
         return made
-    whole = {text: await whole_id(jobs, text) for text in named}
+    whole = {text: await whole_id(reach, text) for text in named}
     return [msgspec.structs.replace(s, parent_job_id=whole.get(s.parent_job_id or "")) for s in made]
 
 

@@ -1,6 +1,6 @@
-"""`interlock machine …`: look at, draw, check and compare lifecycles.
+"""Commands `interlock machine …`: show, draw, check and compare lifecycles.
 
-Only the words are here. What they need is imported where they run, so that `--help` answers at once.
+Only the declarations are here: each command imports what it needs when it runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from interlock.cli.options import FOUND_SOMETHING, Json, examples
 from interlock.errors import CannotWrite
 
 if TYPE_CHECKING:
     from interlock.machine import Blueprint
 
-FOUND_SOMETHING = 1
-
 app = typer.Typer(
-    help="Look at, draw, check and compare lifecycles.",
+    help="Show, draw, check and compare lifecycles.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="""\b
@@ -32,18 +31,19 @@ NAME is one of:
 
 \b
 Exit codes:
-  0  fine
-  1  the check found something
-  2  the question was wrong""",
+  0  no faults
+  1  the check found a fault
+  2  invalid usage""",
 )
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="job, module:object, file.py:object, or a .json blueprint.")
+    str,
+    typer.Argument(metavar="NAME", help="Machine: job, module:object, file.py:object, or a .json blueprint."),
 ]
 Output = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="FILE", help="Otherwise standard output.")
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="File to write (default: standard output)."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 
 
 class Format(StrEnum):
@@ -68,135 +68,146 @@ _FORMAT_OF_SUFFIX = {
 }
 
 
-def _examples(*commands: str) -> str:
-    return "\n".join(("\b", "Examples:", *(f"  interlock machine {command}" for command in commands)))
-
-
-@app.command("list", epilog=_examples("list", "list --json", "list | cut -f1"))
+@app.command("list", epilog=examples("machine list", "machine list --json", "machine list | cut -f1"))
 def list_machines(as_json: Json = False) -> None:
     """List the built-in machines."""
-    from interlock.cli import machine_views, render
+    from interlock.cli import machine_views, output
     from interlock.lifecycles import MACHINES
     from interlock.machine import blueprint_of
 
     blueprints = [blueprint_of(machine) for machine in MACHINES.values()]
     if as_json:
-        render.print_json([machine_views.list_entry(blueprint) for blueprint in blueprints])
+        output.print_json([machine_views.list_entry(blueprint) for blueprint in blueprints])
     else:
-        render.print_sheets([machine_views.list_sheet(blueprints)])
+        output.print_sheets([machine_views.list_sheet(blueprints)])
 
 
-@app.command("show", epilog=_examples("show job", "show shop.orders:ORDER", "show lease --json"))
+@app.command(
+    "show", epilog=examples("machine show job", "machine show shop.orders:ORDER", "machine show lease --json")
+)
 def show(name: Name, as_json: Json = False) -> None:
     """Show the states and transitions of a machine.
 
-    For each state whose turn it is and how long it may last; for each transition its owner, its
-    guards and why.
+    Of each state: the component whose turn it is, and the deadline. Of each transition: owner, guards and
+    reason.
     """
-    from interlock.cli import loading, render
+    from interlock.cli import machine_names, machine_views
 
-    blueprint = loading.load_blueprint(name)
+    blueprint = machine_names.load_blueprint(name)
     if as_json:
         typer.echo(blueprint.to_json(), nl=False)
     else:
-        render.print_machine(blueprint)
+        machine_views.print_machine(blueprint)
 
 
 @app.command(
     "draw",
-    epilog=_examples(
-        "draw job -o job.svg",
-        "draw job --state running --path submitted,pending,running",
-        "draw lease --format mermaid",
+    epilog=examples(
+        "machine draw job -o job.svg",
+        "machine draw job --state running --path submitted,pending,running",
+        "machine draw lease --format mermaid",
     ),
 )
 def draw(
     name: Name,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="Otherwise by the suffix of FILE; svg without one."),
+        typer.Option("--format", help="Format (default: by the suffix of FILE, or svg)."),
     ] = None,
     output: Output = None,
-    state: Annotated[str | None, typer.Option(metavar="S", help="The state to light (svg).")] = None,
-    path: Annotated[str, typer.Option(metavar="A,B,C", help="The states passed so far (svg).")] = "",
+    state: Annotated[str | None, typer.Option(metavar="S", help="State to highlight (svg).")] = None,
+    path: Annotated[
+        str, typer.Option(metavar="A,B,C", help="States passed so far, to highlight (svg).")
+    ] = "",
 ) -> None:
-    """Draw a machine as a picture, a page or data."""
-    from interlock.cli import loading
+    """Draw a machine as a diagram, a page or data."""
+    from interlock.cli import machine_names
 
     chosen = form or _format_of(output)
     passed = [part.strip() for part in path.split(",") if part.strip()]
     if chosen is not Format.SVG and (state or passed):
-        raise typer.BadParameter(f"only an svg can light states, not {chosen}", param_hint="--state, --path")
-    text = _drawn(loading.load_blueprint(name), chosen, state, passed)
+        raise typer.BadParameter(f"only svg can highlight states, not {chosen}", param_hint="--state, --path")
+    text = _drawn(machine_names.load_blueprint(name), chosen, state, passed)
     if output is None or str(output) == "-":
         typer.echo(text, nl=False)
     else:
         _write(output, text)
 
 
-@app.command("check", epilog=_examples("check", "check job lease", "check shop.orders:ORDER --json"))
+@app.command(
+    "check",
+    epilog=examples("machine check", "machine check job lease", "machine check shop.orders:ORDER --json"),
+)
 def check(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="job or module:object; otherwise all built-in ones."),
+        typer.Argument(metavar="NAME", help="Machine: job or module:object (default: all built-in ones)."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Check machines, and list every fault with its code.
 
-    Without a name: the ten built-in machines and their couplings. JSON is one object for one name,
-    otherwise a list of them.
+    Without a name it checks the built-in machines and their couplings. JSON is one object for one name,
+    otherwise a list.
     """
-    from interlock.cli import machine_views, render
+    from interlock.cli import machine_views, output
 
     verdicts = machine_views.check_machines(names or ())
     if as_json:
         answers = [machine_views.verdict_entry(verdict) for verdict in verdicts]
-        render.print_json(answers[0] if len(names or ()) == 1 else answers)
+        output.print_json(answers[0] if len(names or ()) == 1 else answers)
     else:
-        render.print_verdicts(verdicts)
+        machine_views.print_verdicts(verdicts)
     if not all(verdict.ok for verdict in verdicts):
         raise typer.Exit(FOUND_SOMETHING)
 
 
-@app.command("diff", epilog=_examples("diff old-job.json job", "diff job shop.jobs:JOB --json"))
+@app.command(
+    "diff", epilog=examples("machine diff old-job.json job", "machine diff job shop.jobs:JOB --json")
+)
 def diff(
-    old: Annotated[str, typer.Argument(metavar="A", help="The table in use.")],
-    new: Annotated[str, typer.Argument(metavar="B", help="The table that would replace it.")],
+    old: Annotated[str, typer.Argument(metavar="A", help="Table in use.")],
+    new: Annotated[str, typer.Argument(metavar="B", help="Table to replace it with.")],
     as_json: Json = False,
 ) -> None:
     """Compare two tables.
 
-    Says what changes from A to B, and which states in flight would be stranded; the exit code is 1
-    when there are any.
+    Lists the changes from A to B, and the states in use that would be stranded; if there are any, the exit
+    code is 1.
     """
-    from interlock.cli import loading, render
+    from interlock.cli import machine_names, machine_views, output
     from interlock.machine import compare
 
-    difference = compare(loading.load_blueprint(old), loading.load_blueprint(new))
+    difference = compare(machine_names.load_blueprint(old), machine_names.load_blueprint(new))
     if as_json:
-        render.print_json(render.difference_entry(difference))
+        output.print_json(machine_views.difference_entry(difference))
     else:
-        render.print_difference(difference)
+        machine_views.print_difference(difference)
     if difference.stranded:
         raise typer.Exit(FOUND_SOMETHING)
 
 
 @app.command(
     "couplings",
-    epilog=_examples("couplings", "couplings --json", "couplings -o map.svg", "couplings | grep lease"),
+    epilog=examples(
+        "machine couplings",
+        "machine couplings --json",
+        "machine couplings -o map.svg",
+        "machine couplings | grep lease",
+    ),
 )
 def couplings(as_json: Json = False, output: Output = None) -> None:
-    """List or draw what moves of one machine cause in another."""
-    from interlock.cli import machine_views, render
+    """List or draw the couplings between machines."""
+    from interlock.cli import machine_views
+    from interlock.cli.output import print_json, print_sheets
     from interlock.lifecycles import COUPLINGS, interlocking
 
     if output is not None:
         _write(output, _drawn(interlocking(), _format_of(output), None, ()))
     elif as_json:
-        render.print_json([machine_views.coupling_entry(coupling) for coupling in COUPLINGS])
+        print_json([machine_views.coupling_entry(coupling) for coupling in COUPLINGS])
     else:
-        render.print_sheets([machine_views.couplings_sheet(COUPLINGS)])
+        print_sheets([machine_views.couplings_sheet(COUPLINGS)])
 
 
 def _format_of(output: Path | None) -> Format:
@@ -208,7 +219,7 @@ def _format_of(output: Path | None) -> Format:
 
 
 def _drawn(blueprint: Blueprint, form: Format, state: str | None, path: Sequence[str]) -> str:
-    from interlock.cli import loading
+    from interlock.cli import machine_names
     from interlock.machine import draw as pen
     from interlock.machine.draw.markdown import draw_markdown
 
@@ -222,13 +233,13 @@ def _drawn(blueprint: Blueprint, form: Format, state: str | None, path: Sequence
         case Format.DOT:
             return pen.draw_dot(blueprint)
         case Format.MD:
-            return draw_markdown(blueprint, consequences=loading.consequences_of(blueprint))
+            return draw_markdown(blueprint, consequences=machine_names.consequences_of(blueprint))
         case Format.JSON:
             return blueprint.to_json()
 
 
 def _write(output: Path, text: str) -> None:
-    from interlock.cli.writing import write_whole
+    from interlock.cli.output import write_whole
 
     try:
         write_whole(output, text)

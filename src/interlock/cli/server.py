@@ -1,7 +1,6 @@
-"""`interlock server`: the HTTP API for people, programs and runners.
+"""Command `interlock server`: the HTTP API for people, programs and runners.
 
-What it needs is imported where it runs, so that `--help` answers at once. `run_server` and
-`announcement` are for whoever starts a server together with something else.
+It imports what it needs when it runs, so that `--help` is quick. `interlock dev` uses `announcement` too.
 """
 
 from __future__ import annotations
@@ -31,9 +30,10 @@ def register(app: typer.Typer) -> None:
             "\b\nOn 127.0.0.1 no token is required until one is created; then it is within\n"
             "seconds, and until the server is started again. Any other address, and every request that\n"
             "a proxy forwards, requires a token: interlock token create NAME --role ROLE",
-            "\b\nSIGTERM or Ctrl-C: requests are finished, then it ends. Several servers may share a store.",
-            "\b\nExit codes:\n  0  it was asked to end\n"
-            "  2  it could not begin: an address, a setting or the store",
+            "\b\nSIGTERM or Ctrl-C: open requests are finished, then the server exits. Several servers may\n"
+            "share a store.",
+            "\b\nExit codes:\n  0  stopped by a signal\n"
+            "  2  it could not start: an address, a setting or the store",
             examples(
                 "server",
                 "server --kinds shop.orders",
@@ -45,47 +45,52 @@ def register(app: typer.Typer) -> None:
 
 
 def server(
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8088,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free one.")] = 8088,
     store: Store = None,
     kinds: Kinds = None,
     token_required: Annotated[
         bool | None,
-        typer.Option("--token-required/--no-token-required", help="Otherwise where others can reach it."),
+        typer.Option(
+            "--token-required/--no-token-required", help="Require a token (default: on public addresses)."
+        ),
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve without authentication, also through a proxy.")
     ] = False,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS key (PEM).")] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Answer to this name as well; requires a token in the store."),
+        typer.Option(metavar="NAME", help="Answer to this host name too; requires a token in the store."),
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(metavar="ORIGIN", help="A page elsewhere that may change something.")
+        list[str] | None, typer.Option(metavar="ORIGIN", help="Origin whose pages may send changes (CORS).")
     ] = None,
     repository: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=ADDRESS", help="Whose workflow files to plan: shop/web=https://…/web.git"),
+        typer.Option(
+            metavar="NAME=ADDRESS", help="Repository to plan runs of, such as shop/web=https://…/web.git."
+        ),
     ] = None,
     repository_secret: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=SECRET", help="Which secret a private one is fetched with."),
+        typer.Option(metavar="NAME=SECRET", help="Secret to fetch a private repository with."),
     ] = None,
     mirrors: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where to keep copies of them; otherwise nowhere.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder for copies of the repositories (default: none)."),
     ] = None,
     polls_each: Annotated[
-        int, typer.Option(metavar="N", help="Long polls that one token may have open.")
+        int, typer.Option(metavar="N", help="Maximum number of open long polls per token.")
     ] = 1_000,
     connections_each: Annotated[
-        int, typer.Option(metavar="N", help="Connections of one address that have shown no token.")
+        int, typer.Option(metavar="N", help="Maximum number of unauthenticated connections per address.")
     ] = 100,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
-    log_format: Annotated[str, typer.Option(help="auto, json or text.")] = "auto",
+    log_level: Annotated[str, typer.Option(help="Log level: debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, typer.Option(help="Log format: auto, json or text.")] = "auto",
 ) -> None:
-    """Serve the API over HTTP, and look after the deadlines in the store."""
+    """Serve the HTTP API and the dashboard, and enforce deadlines."""
     from interlock.cli import project
     from interlock.server.logs import LEVELS, Log
     from interlock.server.settings import ServerSettings
@@ -116,12 +121,12 @@ def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
     """Serve the store of a project until a signal."""
     import asyncio
 
-    from interlock.cli.loading import load_kinds
+    from interlock.cli.machine_names import load_kinds
     from interlock.processes.credentials import hide_password, make_private
     from interlock.server.sockets import collect_seldom, serve
     from interlock.systems.kinds import lifecycles_with
 
-    make_private()  # a step of a worker beside it could read its secrets
+    make_private()  # steps of a worker on this host must not read its secrets
     hide_password(here.url)
 
     def started(listener: Listener, parts: Parts) -> None:
@@ -154,7 +159,7 @@ async def _declare(here: Project, parts: Parts) -> None:
 
 
 def announcement(url: str, parts: Parts) -> Iterator[str]:
-    """Where it is, where the data is, who is let in, and what to type first."""
+    """Yield the addresses, the place of the data, who has access, and the first commands to type."""
     yield f"Interlock listens at {url}"
     yield f"  data    {shown(parts.url)} ({parts.store.capabilities.durability})"
     if parts.tokens_required:
@@ -174,7 +179,7 @@ def _dashboard(url: str) -> str:
 
 
 def _let_in(parts: Parts) -> str:
-    """Return who needs no token, and until when."""
+    """Return who has access without a token, and until when."""
     settings = parts.settings
     if settings.insecure and settings.allowed_hosts:
         return "EVERYBODY who can reach it or a proxy in front of it, without a token"
@@ -189,7 +194,7 @@ def _let_in(parts: Parts) -> str:
 
 
 def shown(store_url: str) -> str:
-    """The URL of a store without its password; of a file, the whole path."""
+    """Return the URL of a store without its password; of a file, the whole path."""
     parts = urlsplit(store_url)
     if parts.scheme == "sqlite":
         return str(Path(parts.path.removeprefix("/")).resolve())
@@ -206,4 +211,4 @@ def _named(text: str, option: str, what: str) -> tuple[str, str]:
 def _one_of(option: str, given: str, known: Iterable[str]) -> None:
     names = list(known)
     if given not in names:
-        raise typer.BadParameter(f"{given!r} is none of {', '.join(names)}", param_hint=option)
+        raise typer.BadParameter(f"{given!r} is not one of {', '.join(names)}", param_hint=option)

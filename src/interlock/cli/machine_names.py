@@ -1,4 +1,4 @@
-"""From what somebody typed to a machine or its blueprint.
+"""Names of machines on the command line.
 
 job                   one of the ten built-in machines
 shop.orders:ORDER     an object in a module; the current directory is importable
@@ -26,7 +26,7 @@ AnyMachine = Machine[Any, Any]
 
 
 def load_machine(name: str) -> AnyMachine:
-    """The built-in machine called `name`, or the machine that `module:object` names."""
+    """Return the built-in machine called `name`, or the machine `module:object`."""
     if ":" in name:
         return _machine_in_module(name)
     return machine_named(name)
@@ -50,14 +50,14 @@ def load_kinds(names: Sequence[str]) -> tuple[DeclaredKind[Any], ...]:
 
 
 def load_blueprint(name: str) -> Blueprint:
-    """The blueprint of a machine, or one that was exported to a JSON file."""
+    """Return the blueprint of a machine, or one that was exported to a JSON file."""
     if Path(name).suffix == ".json" and ":" not in name:
         return _blueprint_in_file(Path(name))
     return blueprint_of(load_machine(name))
 
 
 def consequences_of(blueprint: Blueprint) -> tuple[str, ...]:
-    """What the steps of a built-in machine cause elsewhere, one sentence and its reason each."""
+    """Return the couplings of a built-in machine, one sentence and its reason each."""
     built_in = MACHINES.get(blueprint.machine)
     if built_in is None or blueprint_of(built_in) != blueprint:
         return ()

@@ -1,21 +1,19 @@
-"""Show workers, pause, resume, drain and terminate them, and lift a quarantine."""
+"""Workers on the command line: how they are found, their columns, and what can be done with them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 
 import typer
 
-from interlock.cli import job_views, output
-from interlock.cli.bulk_actions import BulkAction, part_of, too_many
+from interlock.cli import output
 from interlock.cli.connection import actor, ask
-from interlock.cli.journal import StepShown, steps_in
-from interlock.cli.output import Sheet, ago, iso, print_struct, shown
+from interlock.cli.nouns import Action, Noun, Page, has_filter, list_records, part_of, too_many
+from interlock.cli.output import Sheet, full_time, iso, print_struct, shown
 from interlock.lifecycles.worker import WORKER
 from interlock.remote.interfaces import Reach, Services
-from interlock.remote.workers import WorkersApi
 from interlock.store.records import Query
 from interlock.systems.supervisor.workers import (
     LIVING,
@@ -50,19 +48,19 @@ def list_sheet(views: Iterable[WorkerView], now: datetime, *, terminal: bool) ->
     return Sheet("worker", "", columns, rows, one_line=True, spare=("pid", "labels", "host", "heard"))
 
 
-def worker_sheet(view: WorkerView, now: datetime, *, terminal: bool) -> Sheet:
-    """Everything about one worker."""
+def worker_sheets(view: WorkerView, now: datetime, *, terminal: bool) -> list[Sheet]:
+    """Return everything about one worker."""
     about = [(what, value) for what, value in _about(view, now, terminal=terminal) if value]
-    return Sheet("about", "Worker", ("what", "value"), about)
+    return [Sheet("about", "Worker", ("what", "value"), about)]
 
 
 def line(view: WorkerView) -> str:
-    """What is said about one in a pipe."""
+    """Return a worker with its state, for a pipe."""
     return "\t".join((view.id, view.name, view.state, view.reason))
 
 
 def said(view: WorkerView) -> str:
-    """What is going on with it, in a few words."""
+    """Return what was ordered and why, in a few words."""
     parts = []
     if view.draining and view.completed_at is None:
         parts.append("draining")
@@ -79,9 +77,7 @@ def _tasks(names: Sequence[str]) -> str:
 
 
 def _about(view: WorkerView, now: datetime, *, terminal: bool) -> Iterator[tuple[str, str]]:
-    def when(at: datetime | None) -> str:
-        return f"{ago(at, now)} ({iso(at)})" if terminal and at else iso(at)
-
+    when = partial(full_time, now=now, terminal=terminal)
     yield "id", view.id
     yield "name", view.name
     yield "state", view.state
@@ -104,93 +100,22 @@ def _about(view: WorkerView, now: datetime, *, terminal: bool) -> Iterator[tuple
     yield from view.metadata.items()
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What shall be done with each worker."""
-
-    verb: str
-    reason: str
-    request_id: str | None
-    more: dict[str, bool] = field(default_factory=dict)
-
-    async def carry_out(self, workers: WorkersApi, worker_id: str) -> WorkerView:
-        """Do it with one."""
-        request_id = part_of(self.request_id, worker_id)
-        done: WorkerView = await getattr(workers, self.verb)(
-            worker_id, reason=self.reason, actor=actor(), request_id=request_id, **self.more
-        )
-        return done
-
-
 def list_workers(store: str | None, words: Sequence[str], *, everything: bool, as_json: bool) -> None:
     """Print the workers that match."""
     wanted = read_worker_filter(" ".join(words))
     if not wanted.states and not wanted.ids and not everything:
         wanted = wanted.among(LIVING)
 
-    async def work(port: Reach) -> tuple[list[WorkerView], datetime]:
-        return await _found(port, wanted), await port.now()
+    async def search(reach: Reach) -> Page[WorkerView]:
+        return Page(await _found(reach, wanted))
 
-    views, now = ask(store, work)
-    if as_json:
-        print_struct(views)
-        return
-    output.print_sheets([list_sheet(views, now, terminal=output.on_terminal())])
-    if not views:
-        typer.echo(
-            "No worker matches." if everything else "No worker that lives matches; see --all.", err=True
-        )
+    none = "" if everything else "No live worker matches; see --all."
+    list_records(NOUN, store, search, lambda page: page.views, as_json=as_json, none=none)
 
 
-def show(store: str | None, text: str, *, as_json: bool) -> None:
-    """Print one worker."""
-
-    async def work(port: Reach) -> tuple[WorkerView, datetime]:
-        view = await _named(port.here.workers, text)
-        return await port.here.workers.get(view.id), await port.now()  # a list leaves tasks out
-
-    view, now = ask(store, work)
-    if as_json:
-        print_struct(view)
-    else:
-        output.print_sheets([worker_sheet(view, now, terminal=output.on_terminal())])
-
-
-def history(store: str | None, text: str, *, as_json: bool) -> None:
-    """Print every step of a worker."""
-
-    async def work(port: Reach) -> list[StepShown]:
-        view = await _named(port.here.workers, text)
-        return list(steps_in(await port.here.workers.history(view.id)))
-
-    steps = ask(store, work)
-    if as_json:
-        print_struct(steps)
-    else:
-        output.print_sheets([job_views.history_sheet(steps, terminal=output.on_terminal())])
-
-
-def carry_out(
-    store: str | None, order: Order, words: Sequence[str], yes: bool, dry_run: bool, as_json: bool
-) -> int:
-    """Do it with all workers that are meant; the answer is the exit code."""
-    by_filter = any(":" in word for word in words)
-
-    async def choose(port: Reach) -> list[WorkerView]:
-        if by_filter:
-            return await _found(port, matching_workers(read_worker_filter(" ".join(words)), order.verb))
-        named = [await _named(port.here.workers, word) for word in words]
-        return list({view.id: view for view in named}.values())
-
-    async def act(place: Services, worker_id: str) -> WorkerView:
-        return await order.carry_out(place.workers, worker_id)
-
-    many = BulkAction("worker", order.verb, by_filter, choose, act, line, list_sheet)
-    return many.carry_out(store, yes=yes, dry_run=dry_run, as_json=as_json)
-
-
-async def _named(workers: WorkersApi, text: str) -> WorkerView:
-    """The worker with that id, or the newest life under that name, one that lives if there is one."""
+async def find_worker(reach: Reach, text: str) -> WorkerView:
+    """Return the worker with that id, or the newest with that name, a live one if there is one."""
+    workers = reach.here.workers
     if text.startswith("w_"):
         return await workers.get(text)
     for states in (LIVING, ()):
@@ -207,12 +132,44 @@ async def _found(port: Reach, wanted: WorkerFilter) -> list[WorkerView]:
     return found.views
 
 
+async def _chosen(reach: Reach, words: Sequence[str], action: Action[WorkerView]) -> list[WorkerView]:
+    if has_filter(words):
+        return await _found(reach, matching_workers(read_worker_filter(" ".join(words)), action.verb))
+    named = [await find_worker(reach, word) for word in words]
+    return list({view.id: view for view in named}.values())
+
+
+async def _id(reach: Reach, text: str) -> str:
+    return (await find_worker(reach, text)).id
+
+
+def _order(verb: str, *, reason: str = "", request_id: str | None = None, **more: bool) -> Action[WorkerView]:
+    async def act(place: Services, worker_id: str) -> WorkerView:
+        change: Callable[..., Awaitable[WorkerView]] = getattr(place.workers, verb)
+        key = part_of(request_id, worker_id)
+        return await change(worker_id, reason=reason, actor=actor(), request_id=key, **more)
+
+    return Action(verb=verb, act=act, line=line)
+
+
+NOUN: Noun[WorkerView] = Noun(
+    name="worker",
+    find=_id,
+    get=lambda reach, worker_id: reach.here.workers.get(worker_id),  # a list leaves tasks out
+    chosen=_chosen,
+    list_sheet=list_sheet,
+    sheets=worker_sheets,
+    history=lambda reach, worker_id: reach.here.workers.history(worker_id),
+    actions={verb: partial(_order, verb) for verb in ("pause", "resume", "terminate", "drain")},
+)
+
+
 QUARANTINE_COLUMNS = ("runner", "state", "occasions", "until", "lost")
 SHOWN = 3
 
 
 def show_quarantined(store: str | None, *, as_json: bool) -> None:
-    """Print who has lost work lately."""
+    """Print the runners that have lost work lately."""
 
     async def work(reach: Reach) -> list[StandingView]:
         return await reach.here.quarantine.list()
@@ -232,7 +189,7 @@ def show_quarantined(store: str | None, *, as_json: bool) -> None:
 
 
 def lift_quarantine(store: str | None, runner: str, reason: str, *, as_json: bool) -> None:
-    """Give it work again."""
+    """Give a quarantined runner work again."""
 
     async def work(reach: Reach) -> StandingView:
         return await reach.here.quarantine.lift(runner, actor=actor(), reason=reason)
@@ -241,7 +198,7 @@ def lift_quarantine(store: str | None, runner: str, reason: str, *, as_json: boo
     if as_json:
         print_struct(view)
     else:
-        typer.echo(f"{view.runner} is given work again.")
+        typer.echo(f"{view.runner} receives work again.")
 
 
 def _quarantined_row(view: StandingView) -> tuple[str, ...]:

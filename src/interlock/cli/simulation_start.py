@@ -1,11 +1,11 @@
-"""Start, watch, pause, resume and cancel simulations."""
+"""Start simulations from code or scenario files, and watch them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,29 +14,28 @@ import msgspec
 import typer
 import yaml
 
-from interlock.cli import output
+from interlock.cli import output, watch
 from interlock.cli.connection import actor, ask
-from interlock.cli.job_actions import typed_arguments
-from interlock.cli.job_watch import Trouble
-from interlock.cli.journal import CANCELED, COMPLETED, FAILED, NOT_IN_TIME, wait_for_wakeup
+from interlock.cli.job_submit import typed_arguments
 from interlock.cli.output import lasting, print_line, print_struct
-from interlock.cli.simulation_views import steps_of, told_status, whole_id
+from interlock.cli.simulation_views import status_text, steps_of, whole_id
+from interlock.cli.watch import CANCELED, COMPLETED, FAILED, NOT_IN_TIME
 from interlock.client_resources import stands
-from interlock.errors import CannotLoad, InvalidArguments, StoreUnavailable
+from interlock.errors import CannotLoad, InvalidArguments
 from interlock.lifecycles.simulation import SimulationState
 from interlock.remote.interfaces import Reach
-from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock.worker.codec import encode
 from interlock.worker.simulations import Simulation, simulation_named
 from interlock.worker.tasks import Registry, load_tasks
 
+CONTINUES = "Stopped watching; the simulation continues."
 SCENARIOS = (".yml", ".yaml", ".json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationOptions:
-    """What somebody wants to start."""
+    """The command line."""
 
     what: str
     words: Sequence[str] = ()
@@ -52,22 +51,22 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A scenario file."""
 
     simulation: str
-    """A file or a module, as on the command line; files are looked up from here."""
+    """A file or a module, as on the command line; files are relative to the current folder."""
     name: str = ""
     steps: int | None = None
     priority: str = ""
     arguments: dict[str, Any] = {}
 
 
-class Found(msgspec.Struct, frozen=True):
+class SimulationToStart(msgspec.Struct, frozen=True):
     """A simulation to start, and the module in which a worker finds it."""
 
     spec: SimulationSpec
     module: str = ""
 
 
-def found(asked: SimulationOptions) -> Found:
-    """The simulation, with its arguments checked as far as it is known here."""
+def simulation_for(asked: SimulationOptions) -> SimulationToStart:
+    """Return the simulation to start; its arguments are checked if its code is here."""
     arguments = _arguments(asked.words)
     scenario, path = Scenario(simulation=asked.what), ""
     if Path(asked.what).suffix in SCENARIOS:
@@ -75,10 +74,10 @@ def found(asked: SimulationOptions) -> Found:
         scenario = read_scenario(Path(path))
     given = {**scenario.arguments, **arguments}
     if asked.unchecked:
-        base = Found(SimulationSpec(task=scenario.simulation, input=encode(given, "arguments")))
+        base = SimulationToStart(SimulationSpec(task=scenario.simulation, input=encode(given, "arguments")))
     else:
         module, simulation = load(scenario.simulation)
-        base = Found(simulation.run(**given), module)
+        base = SimulationToStart(simulation.run(**given), module)
     told: dict[str, Any] = {
         "run_id": asked.run_id,
         "scenario_path": path,
@@ -97,7 +96,7 @@ def simulation_in(what: str) -> str:
 
 
 def read_scenario(path: Path) -> Scenario:
-    """What a scenario file says; it is data, and names code only where that is loaded from here."""
+    """Read a scenario file; it is data, and the code it names is loaded from here."""
     try:
         return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Scenario)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
@@ -122,7 +121,7 @@ def load(what: str) -> tuple[str, Simulation[..., Any]]:
     raise CannotLoad(
         f"There are {len(inside) or 'no'} simulations in {module}.",
         allowed=inside,
-        todo=f"Say which: {module}:{_short(inside)}." if inside else "Decorate a generator with @simulation.",
+        todo=f"Name one: {module}:{_short(inside)}." if inside else "Decorate a generator with @simulation.",
         facts={"module": module, "known": list(inside)},
     )
 
@@ -145,11 +144,9 @@ def _arguments(words: Sequence[str]) -> dict[str, Any]:
 
 
 LOOK_EVERY_S = 0.5
-"""Steps are no news of the journal, so nobody calls for them."""
-LEAST_PAUSE_S = 0.1
-SWEEP_EVERY_S = 1.0
+"""Steps are not in the journal, so there is no notification of them."""
 MEASURED = 20
-"""Over how many looks the rate is measured."""
+"""Over how many readings the rate is measured."""
 _CODES = {
     SimulationState.COMPLETED: COMPLETED,
     SimulationState.FAILED: FAILED,
@@ -158,33 +155,33 @@ _CODES = {
 
 
 class Pace:
-    """How fast a simulation goes, and when it will be done if it goes on like this."""
+    """The rate of a simulation, and the time that is left at this rate."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque(maxlen=MEASURED)
 
     def note(self, at_s: float, step: int) -> None:
-        """It has come to this step."""
+        """Note that it has reached this step."""
         if self._seen and step < self._seen[-1][1]:
             self._seen.clear()
         self._seen.append((at_s, step))
 
     @property
     def rate(self) -> float | None:
-        """Steps in a second; None where that is not known."""
+        """Steps per second; None if unknown."""
         if len(self._seen) < 2:
             return None
         (began, first), (last, step) = self._seen[0], self._seen[-1]
         return (step - first) / (last - began) if last > began and step > first else None
 
     def left_s(self, view: SimulationView) -> float | None:
-        """How many seconds are left; None where that is not known."""
+        """Return how many seconds are left; None if unknown."""
         if self.rate is None or not view.total_steps or view.status != SimulationState.RUNNING:
             return None
         return max(view.total_steps - view.current_step, 0) / self.rate
 
-    def told(self, view: SimulationView) -> str:
-        """Both, for people."""
+    def text(self, view: SimulationView) -> str:
+        """Return both as text."""
         rate = f"{self.rate:.1f}/s" if self.rate is not None else ""
         left = self.left_s(view)
         return " ".join(filter(None, (rate, f"{lasting(left)} left" if left is not None else "")))
@@ -198,74 +195,45 @@ class Screen(Protocol):
         ...
 
 
-def watch(store: str | None, text: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Follow a simulation; the answer is the exit code."""
+def watch_simulation(store: str | None, text: str, timeout_s: float | None, *, as_json: bool) -> int:
+    """Follow a simulation; return the exit code."""
 
     async def work(port: Reach) -> int:
-        run_id = await whole_id(port.here.simulations, text)
-        return await follow(port, run_id, timeout_s, as_json=as_json)
+        return await follow(port, await whole_id(port, text), timeout_s, as_json=as_json)
 
-    try:
-        return ask(store, work)
-    except KeyboardInterrupt:
-        typer.echo("Stopped watching; the simulation goes on.", err=True)
-        raise
+    return watch.until_interrupted(store, work, CONTINUES)
 
 
 async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Show what happens to a simulation until it stands; the answer is the exit code."""
-    last: SimulationView | None = None
+    """Show what happens to a simulation until it stands; return the exit code."""
     pace, loop = Pace(), asyncio.get_running_loop()
     with _screen(as_json=as_json) as screen:
-        try:
-            async with asyncio.timeout(timeout_s), aclosing(looks_at(port, run_id)) as looks:
-                async for view in looks:
-                    pace.note(loop.time(), view.current_step)
-                    screen.show(view, pace)
-                    last = view
-        except TimeoutError:
-            typer.echo(f"Not ended in time: {run_id}.", err=True)
-            return NOT_IN_TIME
-    return exit_code(last)
+
+        async def show(view: SimulationView) -> None:
+            pace.note(loop.time(), view.current_step)
+            screen.show(view, pace)
+
+        late = f"Not ended in time: {run_id}."
+        return await watch.follow_one(looks_at(port, run_id), show, exit_code, timeout_s, late)
 
 
-def exit_code(view: SimulationView | None) -> int:
-    """What the end of a simulation means to a shell."""
-    return NOT_IN_TIME if view is None else _CODES.get(SimulationState(view.status), NOT_IN_TIME)
+def looks_at(port: Reach, run_id: str) -> AsyncGenerator[SimulationView, None]:
+    """Yield the simulation whenever it may have changed, until it stands."""
+    return watch.looks(port, lambda: port.here.simulations.get(run_id), stands, every_s=LOOK_EVERY_S)
 
 
-async def looks_at(port: Reach, run_id: str) -> AsyncGenerator[SimulationView, None]:
-    """The simulation whenever it may have changed, until it stands; who is away is waited for."""
-    called, trouble = asyncio.Event(), Trouble()
-    stop = port.here.store.subscribe(waker(called))
-    loop, swept_at = asyncio.get_running_loop(), float("-inf")
-    try:
-        while True:
-            called.clear()
-            try:
-                view = await port.here.simulations.get(run_id)
-                yield view
-                if stands(view):
-                    return
-                if loop.time() - swept_at >= SWEEP_EVERY_S:
-                    await port.recover()
-                    swept_at = loop.time()
-            except StoreUnavailable as error:
-                trouble(error)
-            await wait_for_wakeup(called, LOOK_EVERY_S)
-            await asyncio.sleep(LEAST_PAUSE_S)
-    finally:
-        stop()
+def exit_code(view: SimulationView) -> int:
+    """Return the exit code for the state of a simulation."""
+    return _CODES.get(SimulationState(view.status), NOT_IN_TIME)
 
 
 def _screen(*, as_json: bool) -> AbstractContextManager[Screen]:
-    if as_json:
-        return nullcontext(JsonLines())
-    if not output.on_terminal():
-        return nullcontext(Lines())
-    from interlock.cli.live import LiveBar  # a pipe need not wait for rich
+    def live() -> AbstractContextManager[Screen]:
+        from interlock.cli.live import LiveBar  # a pipe needs no rich
 
-    return LiveBar()
+        return LiveBar()
+
+    return watch.screen(as_json=as_json, json_lines=JsonLines, lines=Lines, live=live)
 
 
 class Lines:
@@ -276,10 +244,10 @@ class Lines:
 
     def show(self, view: SimulationView, pace: Pace) -> None:
         """One line, there at once."""
-        now = (view.run_id, told_status(view), steps_of(view), str(view.danger_count))
+        now = (view.run_id, status_text(view), steps_of(view), str(view.danger_count))
         if now != self._before:
             self._before = now
-            output.print_row((*now, pace.told(view), view.error or view.trouble))
+            output.print_row((*now, pace.text(view), view.error or view.trouble))
 
 
 class JsonLines:
@@ -301,18 +269,18 @@ def start(
     request_id: str | None,
     *,
     wait: bool,
-    patience_s: float | None,
+    timeout_s: float | None,
     as_json: bool,
 ) -> int:
-    """Start it, say which, and follow it if somebody wants that; the answer is the exit code."""
-    spec = found(asked).spec
+    """Start a simulation, print its id, and follow it with `wait`; return the exit code."""
+    spec = simulation_for(asked).spec
 
     async def work(port: Reach) -> int:
         view = await port.here.simulations.create_run(spec, actor=actor(), request_id=request_id)
         if not as_json:
             print(view.run_id, flush=True)
         if wait:
-            return await follow(port, view.run_id, patience_s, as_json=as_json)
+            return await follow(port, view.run_id, timeout_s, as_json=as_json)
         if as_json:
             print_struct(view)
         return 0
@@ -321,31 +289,5 @@ def start(
         return ask(store, work)
     except KeyboardInterrupt:
         if wait:
-            typer.echo("Stopped watching; the simulation goes on.", err=True)
+            typer.echo(CONTINUES, err=True)
         raise
-
-
-def act(
-    store: str | None,
-    verb: str,
-    text: str,
-    reason: str,
-    request_id: str | None,
-    *,
-    as_json: bool,
-    **more: str,
-) -> None:
-    """Do it, and show how the simulation stands then."""
-
-    async def work(port: Reach) -> SimulationView:
-        simulations = port.here.simulations
-        run_id = await whole_id(simulations, text)
-        await port.recover()  # word that its worker is gone may not have been delivered
-        does: Callable[..., Awaitable[SimulationView]] = getattr(simulations, verb)
-        return await does(run_id, reason=reason, actor=actor(), request_id=request_id, **more)
-
-    view = ask(store, work)
-    if as_json:
-        print_struct(view)
-    else:
-        print(f"{view.run_id}\t{told_status(view)}")
