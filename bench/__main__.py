@@ -54,7 +54,9 @@ def main() -> int:
 
 def _pace(asked: argparse.Namespace) -> Pace:
     pace = QUICK if asked.quick else LONG if asked.long else FULL
-    return msgspec.structs.replace(pace, stores=tuple(asked.store), peers=tuple(asked.peer))
+    return msgspec.structs.replace(
+        pace, stores=tuple(asked.store), peers=tuple(asked.peer), job_at_once=asked.at_once
+    )
 
 
 def _arguments() -> argparse.Namespace:
@@ -72,6 +74,9 @@ def _arguments() -> argparse.Namespace:
         "--store", choices=stores, action="append", default=[], help="jobs, workers: only there"
     )
     parser.add_argument("--peer", choices=names(), action="append", default=[], help="jobs: only beside it")
+    parser.add_argument(
+        "--at-once", type=int, metavar="N", help="jobs: no worker has more than N at once, such as 10"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     return parser.parse_args()
 

@@ -48,6 +48,8 @@ class Pace(msgspec.Struct, frozen=True):
     job_submissions: int
     job_crowd: int | None = None
     """The long queue, where there is time for it."""
+    job_at_once: int | None = None
+    """No worker has more jobs than this at once; as many as suits each contender when left out."""
     stores: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
     """What the job queues are compared on and with; nothing means everything."""

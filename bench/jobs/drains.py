@@ -60,6 +60,7 @@ class Duel(msgspec.Struct, frozen=True):
         """Draining, what the processors did for it, and, once, submitting and what the store keeps."""
         yield self.drain
         yield self.line("  on the processors", "µs", "used_us")
+        yield self.line("  of that in the kernel", "µs", "system_us")
         if self.workers == 1:
             yield self.submit
             yield self.line("  100,000 queued", "MB", "queued_mb")
@@ -97,8 +98,9 @@ def run(pace: Pace) -> Section:
         with ground_of(store) as ground:
             for workers in WORKERS:
                 duels += _duels(ground, there, workers, pace)
+    few = f", at most {pace.job_at_once} at once" if pace.job_at_once else ""
     return Section(
-        f"Jobs: {pace.jobs:,} no-op jobs, submitted and drained",
+        f"Jobs: {pace.jobs:,} no-op jobs, submitted and drained{few}",
         US,
         lines=tuple(line for duel in duels for line in duel.lines()),
         notes=(_versions(duels), *(note for duel in duels for note in duel.notes())),
@@ -130,10 +132,11 @@ def rate(line: Line, contender: str) -> float:
 def _duels(ground: Ground, peers: list[Peer], workers: int, pace: Pace) -> list[Duel]:
     theirs: dict[str, list[Drained]] = {peer.name: [] for peer in peers}
     ours: dict[str, list[Drained]] = {peer.name: [] for peer in peers}
+    at_once = pace.job_at_once
     for _ in range(pace.job_rounds):
         for peer in peers:
-            theirs[peer.name].append(drained(ground, peer.name, peer.jobs(pace.jobs), workers))
-            ours[peer.name].append(drained(ground, US, pace.jobs, workers))
+            theirs[peer.name].append(drained(ground, peer.name, peer.jobs(pace.jobs), workers, at_once))
+            ours[peer.name].append(drained(ground, US, pace.jobs, workers, at_once))
     return [
         Duel(ground.name, peer, workers, tuple(theirs[peer.name]), tuple(ours[peer.name])) for peer in peers
     ]

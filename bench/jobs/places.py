@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from bench.stores.databases import POSTGRES_SETTINGS, REDIS_SETTINGS
+from bench.stores.databases import POSTGRES_SETTINGS, REDIS_SETTINGS, WAL_SEGMENT_MB
 from interlock.testing.servers import PostgresServer, RedisServer, postgres_server, redis_server
 
 
@@ -164,7 +164,9 @@ def ground_of(store: str) -> Iterator[Ground]:
     """A database of this kind, gone at the end."""
     match store:
         case "PostgreSQL":
-            with postgres_server(tcp=True, settings=POSTGRES_SETTINGS) as server:
+            with postgres_server(
+                tcp=True, settings=POSTGRES_SETTINGS, wal_segment_mb=WAL_SEGMENT_MB
+            ) as server:
                 yield PostgresGround(server)
         case "SQLite":
             yield SqliteGround()

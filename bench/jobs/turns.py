@@ -28,6 +28,8 @@ class Drained(msgspec.Struct, frozen=True):
     drain_s: float
     used_s: float
     """Of the processors, by the workers and the server, while the jobs were drained."""
+    system_s: float
+    """Of that, in the kernel."""
     queued: Sized
     held_mb: tuple[float, ...]
     """The workers' memory when a fifth was done, and at the end."""
@@ -48,6 +50,11 @@ class Drained(msgspec.Struct, frozen=True):
         return self.used_s * 1e6 / self.jobs
 
     @property
+    def system_us(self) -> float:
+        """For one job."""
+        return self.system_s * 1e6 / self.jobs
+
+    @property
     def queued_mb(self) -> float:
         """For 100,000 jobs."""
         return self.queued.mb_per_100k
@@ -65,8 +72,8 @@ class Idled(msgspec.Struct, frozen=True):
         return percentile(self.micros, part) / 1e3
 
 
-def drained(ground: Ground, contender: str, jobs: int, workers: int) -> Drained:
-    """Submit the jobs, start the workers, and drain."""
+def drained(ground: Ground, contender: str, jobs: int, workers: int, at_once: int | None = None) -> Drained:
+    """Submit the jobs, start the workers, and drain; no worker has more than so many jobs at once."""
     with turn_folder() as folder:
         place = ground.place(folder)
         with talking(contender, place.url, folder) as conversation:
@@ -75,10 +82,12 @@ def drained(ground: Ground, contender: str, jobs: int, workers: int) -> Drained:
             submitted = conversation.ask("submit", limit_s=patience_s, jobs=jobs, bulk=True)
             place.settle()
             queued = Sized(before, place.size_bytes(), jobs)
-            conversation.ask("start", workers=workers)
-            used_s = _used_s(conversation, ground)
+            conversation.ask("start", workers=workers, at_once=at_once)
+            before_s = _used_s(conversation, ground)
             answer = conversation.ask("go", limit_s=2 * patience_s, within_s=patience_s)
-            used_s = _used_s(conversation, ground) - used_s
+            used_s, system_s = (
+                now - then for now, then in zip(_used_s(conversation, ground), before_s, strict=True)
+            )
     check_done(contender, jobs, answer)
     return Drained(
         jobs=jobs,
@@ -86,6 +95,7 @@ def drained(ground: Ground, contender: str, jobs: int, workers: int) -> Drained:
         submit_s=submitted["seconds"],
         drain_s=answer["seconds"],
         used_s=used_s,
+        system_s=system_s,
         queued=queued,
         held_mb=tuple(answer["held_mb"]),
     )
@@ -121,16 +131,22 @@ def check_done(contender: str, jobs: int, answer: dict[str, Any]) -> None:
         raise Unexpected(f"{contender} should have ended with {wanted}, and has {found}.")
 
 
-def _used_s(conversation: Conversation, ground: Ground) -> float:
-    """The processors' time of the workers and the server so far, with that of those who have ended."""
-    workers = sum(_process_s(pid) for pid in tree_of(conversation.pid) if pid != conversation.pid)
-    return workers + (sum(_process_s(pid) for pid in tree_of(ground.pid)) if ground.pid else 0.0)
+def _used_s(conversation: Conversation, ground: Ground) -> tuple[float, float]:
+    """The processors' time of the workers and the server so far, and how much of it was the kernel's.
+
+    That of those who have ended is in it.
+    """
+    pids = [pid for pid in tree_of(conversation.pid) if pid != conversation.pid]
+    pids += tree_of(ground.pid) if ground.pid else ()
+    used = [_process_s(pid) for pid in pids]
+    return sum(all_ for all_, _ in used), sum(system for _, system in used)
 
 
-def _process_s(pid: int) -> float:
-    """Its own, and that of its children who were waited for."""
+def _process_s(pid: int) -> tuple[float, float]:
+    """Its own, and that of its children who were waited for; all of it, and in the kernel."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0.0  # it has just ended, and is now among its parent's
-    return sum(int(word) for word in words[11:15]) / _TICKS
+        return 0.0, 0.0  # it has just ended, and is now among its parent's
+    user, system, user_of_children, system_of_children = (int(word) / _TICKS for word in words[11:15])
+    return user + system + user_of_children + system_of_children, system + system_of_children

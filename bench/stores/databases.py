@@ -36,6 +36,8 @@ POSTGRES_SETTINGS = {
     "checkpoint_timeout": "1h",
     "autovacuum": "off",  # it is done by hand before each turn: see `settle`
 }
+WAL_SEGMENT_MB = 16
+"""As production has it. Segments of 1 MB, as tests have, charge whoever writes more log for making them."""
 REDIS_SETTINGS = {"auto-aof-rewrite-percentage": "0"}  # a rewrite would fall into somebody's turn
 
 
@@ -152,7 +154,11 @@ def databases() -> Iterator[tuple[Database, Database, Database]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="interlock-bench-")))
         yield (
-            Postgres(stack.enter_context(postgres_server(settings=POSTGRES_SETTINGS))),
+            Postgres(
+                stack.enter_context(
+                    postgres_server(settings=POSTGRES_SETTINGS, wal_segment_mb=WAL_SEGMENT_MB)
+                )
+            ),
             Sqlite(folder),
             Redis(stack.enter_context(redis_server(append_only="always", settings=REDIS_SETTINGS))),
         )

@@ -28,6 +28,7 @@ def drained(
         submit_s=submit_s,
         drain_s=drain_s,
         used_s=drain_s / 2,
+        system_s=drain_s / 8,
         queued=Sized(before=0, after=2_000_000, jobs=jobs),
         held_mb=held_mb,
     )

@@ -201,3 +201,95 @@ async def test_who_waits_outside_when_the_flusher_is_cancelled_is_told(
     group._flusher.cancel()
     told = await asyncio.gather(*callers, return_exceptions=True)
     assert all(isinstance(answer, asyncio.CancelledError | StoreUnavailable) for answer in told)
+
+
+class Noting(SlowStore):
+    """Knows which task has come to it."""
+
+    def __init__(self, like: MemoryStore) -> None:
+        super().__init__(like)
+        self.tasks: list[asyncio.Task[object] | None] = []
+
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
+        self.tasks.append(asyncio.current_task())
+        return await super().commit(commits)
+
+
+async def quiet_group(store: Noting, make_commit: MakeCommit) -> GroupCommit:
+    """Return a group commit whose last batch was of one caller."""
+    group = GroupCommit(store)
+    store.go.set()
+    await group.commit(make_commit("first", 0, "packed"))
+    store.go.clear()
+    store.tasks.clear()
+    store.batches.clear()
+    return group
+
+
+async def test_who_finds_nothing_under_way_goes_to_the_store_itself(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    noting = Noting(store)
+    group = await quiet_group(noting, make_commit)
+    noting.go.set()
+    assert isinstance(await group.commit(make_commit("p", 0, "packed")), Committed)
+    [outcome] = await group.commit_all([make_commit("q", 0, "packed")])
+    assert isinstance(outcome, Committed)
+    assert noting.tasks == [asyncio.current_task()] * 2
+    [error] = await group.commit_all([make_commit("r", 0, "lost at sea")])
+    assert isinstance(error, UnknownState)
+    assert await group.commit_all([]) == []
+    assert group.tally.commits == 4
+
+
+async def test_who_comes_while_another_is_at_the_store_itself_goes_with_the_next_batch(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    noting = Noting(store)
+    group = await quiet_group(noting, make_commit)
+    for turn in range(2):
+        noting.go.clear()
+        callers = [
+            asyncio.create_task(group.commit(make_commit(f"p{turn}{n}", 0, "packed"))) for n in range(8)
+        ]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        noting.go.set()
+        assert kinds(await asyncio.gather(*callers)) == [Committed] * 8
+    assert noting.batches == [1, 7, 8], "Callers that come together are gathered from then on."
+
+
+async def test_who_gives_up_at_the_store_itself_does_not_hold_up_the_others(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    noting = Noting(store)
+    group = await quiet_group(noting, make_commit)
+    first, second = (asyncio.create_task(group.commit(make_commit(name, 0, "packed"))) for name in "ab")
+    await asyncio.sleep(0)
+    first.cancel()
+    noting.go.set()
+    assert isinstance(await second, Committed)
+    assert first.cancelled()
+    assert isinstance(await group.commit(make_commit("c", 0, "packed")), Committed)
+
+
+async def test_closing_waits_for_who_is_at_the_store_itself(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    noting = Noting(store)
+    group = await quiet_group(noting, make_commit)
+    callers = [asyncio.create_task(group.commit(make_commit(name, 0, "packed"))) for name in "ab"]
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(group.close())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    noting.go.set()
+    await closing
+    assert kinds([caller.result() for caller in callers]) == [Committed] * 2
+    with pytest.raises(StoreUnavailable):
+        await group.commit(make_commit("c", 0, "packed"))
+
+
+def kinds(outcomes: Sequence[Outcome]) -> list[type[Outcome]]:
+    return [type(outcome) for outcome in outcomes]

@@ -24,7 +24,7 @@ from interlock.testing.store_contract.builders import creation, look, made
 INCOMPATIBLE = "-- incompatible\n"
 WRITERS = "".join(
     f"ALTER FUNCTION interlock.{name} RENAME TO later_{name};\n"
-    for name in ("write_wave", "judge_commits", "write_batch")
+    for name in ("write_wave", "judge_commits", "write_batch", "write_one")
 )
 
 

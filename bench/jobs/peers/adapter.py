@@ -117,12 +117,13 @@ class _Turn:
                 await self._adapter.submit_one(number)
         return {"seconds": perf_counter() - start, "bulk": bulk}
 
-    async def start(self, workers: int) -> dict[str, Any]:
+    async def start(self, workers: int, at_once: int | None = None) -> dict[str, Any]:
         """Start workers; none is given so much at once that the others would find nothing to begin with."""
         (self._folder / "seen").write_bytes(bytes(self._jobs))
         os.environ[SEEN] = str(self._folder / "seen")
         os.environ[GATE] = str(self._folder / "gate")
-        os.environ[CONCURRENCY] = str(max(1, min(self._adapter.concurrency, self._jobs // (4 * workers))))
+        most = min(self._adapter.concurrency, at_once or self._adapter.concurrency)
+        os.environ[CONCURRENCY] = str(max(1, min(most, self._jobs // (4 * workers))))
         self._workers.open_for_waiting(self._folder / "gate")
         self._workers.start([self._adapter.worker(f"worker-{place}") for place in range(workers)])
         self._workers.wait_at_the_gate()

@@ -2,8 +2,12 @@
 
 A database can do a hundred commits in little more time than one, because the wait for the disk is
 shared. So while one batch is on its way, whatever arrives is gathered into the next; nobody waits
-for a timer, and a lone commit is not delayed. When more callers wait than `max_waiting`, the next
-ones wait to be let in: that is the back-pressure.
+for a timer. When more callers wait than `max_waiting`, the next ones wait to be let in: that is the
+back-pressure.
+
+A caller that finds nothing under way, after a batch that had no company either, goes straight to the store:
+without a task, and without the turns of the loop that it takes to start and to hear from one. Where callers
+come together the first of them would go without the others each time, so there a task gathers them.
 """
 
 from __future__ import annotations
@@ -83,14 +87,23 @@ class GroupCommit:
         self._outside: deque[asyncio.Future[None]] = deque()
         self._inside = 0
         self._flusher: asyncio.Task[None] | None = None
+        self._is_quiet = False
+        """Nothing is under way, and the last batch was of one caller."""
+        self._direct = False
+        """A caller is at the store itself."""
+        self._direct_ended: asyncio.Future[None] | None = None
+        """Made by who closes, to wait for that."""
         self._closed = False
         self.tally = Tally()
 
     async def commit(self, commit: Commit) -> Outcome:
         """Wait for room, then for the outcome."""
-        if self._inside >= self._max_waiting:
-            await self._let_in()
-        [outcome] = await self._enter((commit,)).answer
+        if self._is_quiet:
+            [outcome] = await self._commit_directly((commit,), 1)
+        else:
+            if self._inside >= self._max_waiting:
+                await self._let_in()
+            [outcome] = await self._enter((commit,)).answer
         if isinstance(outcome, InterlockError):
             raise outcome
         return outcome
@@ -100,6 +113,8 @@ class GroupCommit:
 
         Cheaper than as many callers of `commit`: none of them has to be woken by itself.
         """
+        if self._is_quiet and (size := number_of(work)) <= self._max_batch:
+            return await self._commit_directly(work, size) if size else []
         bundles: list[_Bundle] = []
         for some in _parts(work, self._max_batch):
             while self._inside >= self._max_waiting:
@@ -109,6 +124,22 @@ class GroupCommit:
         for bundle in bundles:
             outcomes += await bundle.answer
         return outcomes
+
+    async def _commit_directly(self, work: Sequence[Work], size: int) -> list[Outcome | InterlockError]:
+        """Commit in the task of the caller; what arrives meanwhile is gathered for the next batch."""
+        self._is_quiet, self._direct = False, True
+        self._inside += size
+        self._count(size)
+        try:
+            return await self._outcomes_of(work)
+        finally:
+            self._direct = False
+            self._is_quiet = not self._waiting and not self._closed
+            if self._waiting:
+                self._begin_flush()
+            if self._direct_ended is not None:
+                self._direct_ended.set_result(None)
+            self._make_room(size)
 
     async def _let_in(self) -> None:
         """Wait outside, first come first served, until a batch has made room."""
@@ -124,13 +155,21 @@ class GroupCommit:
             return bundle
         self._waiting.append(bundle)
         self._inside += bundle.size
-        if self._flusher is None or self._flusher.done():
-            self._flusher = asyncio.create_task(self._flush(), name="group commit")
+        self._is_quiet = False
+        if not self._direct and (self._flusher is None or self._flusher.done()):
+            self._begin_flush()
         return bundle
+
+    def _begin_flush(self) -> None:
+        self._flusher = asyncio.create_task(self._flush(), name="group commit")
 
     async def close(self) -> None:
         """Take nothing more, and finish what is waiting."""
-        self._closed = True
+        self._closed, self._is_quiet = True, False
+        if self._direct and self._direct_ended is None:
+            self._direct_ended = asyncio.get_running_loop().create_future()
+        if self._direct_ended is not None:
+            await asyncio.shield(self._direct_ended)
         while self._flusher is not None and not self._flusher.done():
             await asyncio.wait([self._flusher])
 
@@ -142,6 +181,7 @@ class GroupCommit:
             if wanted:
                 await self._flush_batch(wanted)
             self._make_room(sum(bundle.size for bundle in batch))
+            self._is_quiet = len(batch) == 1 and not self._waiting and not self._closed
 
     def _next_batch(self) -> list[_Bundle]:
         """The next ones, as many as the store takes at once."""
@@ -174,7 +214,7 @@ class GroupCommit:
                     bundle.answer.set_result(outcomes[start:end])
                 start = end
 
-    async def _outcomes_of(self, work: list[Work]) -> list[Outcome | InterlockError]:
+    async def _outcomes_of(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
         """What becomes of each; one that the store does not even take is told so alone."""
         try:
             return [*await self._store.commit(work)]

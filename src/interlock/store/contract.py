@@ -174,6 +174,8 @@ class Store(Protocol):
         step of priority being worth a head start of `PRIORITY_STEP`, so that nothing starves.
         What `decide` returns no commit for stays as it is. If the claimer dies in between, the
         records are free again after a few seconds at most.
+        The guard of a claim is read no earlier than what is ready: whoever is given a record that became
+        ready after a change of the guard was given it under the guard as changed.
         """
         ...
 

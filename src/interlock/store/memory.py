@@ -44,6 +44,7 @@ from interlock.store.records import (
     record_after,
 )
 from interlock.store.validation import (
+    check_claim,
     check_commits,
     check_limit,
     check_prune,
@@ -157,9 +158,12 @@ class MemoryStore:
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Nobody else can come between taking and committing: there is only one thread."""
         self._check_open()
-        check_limit(claim.limit)
-        known_kind(self._catalogue, claim.kind)
+        check_claim(self._catalogue, claim)
         now = self._now()
+        if claim.guard is not None:
+            guard = self._records.get(claim.guard.key)
+            if guard is None or guard.state not in claim.guard.states:
+                return []
         ready = [
             (lane_of(record.queue or "", record.labels, self._handlers.get(key, "")), record)
             for key, record in self._ready.items()

@@ -273,6 +273,13 @@ Work: TypeAlias = Commit | Batch
 Outcome: TypeAlias = Committed | Conflict | TooLate | Repeated | RequestReused | Illegal
 
 
+class Guard(msgspec.Struct, frozen=True):
+    """A record that has to be in one of these states, such as that of the claimer itself."""
+
+    key: Key
+    states: tuple[str, ...]
+
+
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """What a claimer can take: records of one kind, of these queues, that need no other labels."""
 
@@ -282,6 +289,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     handlers: tuple[str, ...] | None = ()
     """What it can execute, beside records that need no handler; None for everything."""
     limit: int = 1
+    guard: Guard | None = None
+    """Nothing is given out unless this holds."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import msgspec
 from interlock.errors import InvalidRecord, PruneRefused, TooLarge, UnknownKind, UnknownState
 from interlock.store.catalogue import Catalogue, Kind
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
-from interlock.store.records import Batch, Change, Commit, Key, Note, Query, Request, Work
+from interlock.store.records import Batch, Change, Claim, Commit, Key, Note, Query, Request, Work
 
 TIMEOUT_S = 20.0
 """How long a store may take to answer, unless told otherwise. A host may stand still for ten seconds,
@@ -148,6 +148,17 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
     if change.note is not None:
         _check_note(change.note)
     _check_placing(change)
+
+
+def check_claim(catalogue: Catalogue, claim: Claim) -> None:
+    """Raise for a claim of an unknown kind, for nothing, or under a guard that can never hold."""
+    check_limit(claim.limit)
+    known_kind(catalogue, claim.kind)
+    if claim.guard is not None:
+        kind = known_kind(catalogue, claim.guard.key.kind)
+        for state in claim.guard.states:
+            if state not in kind.states:
+                raise UnknownState(state, kind.states, where=kind.name)
 
 
 def check_limit(limit: int) -> None:

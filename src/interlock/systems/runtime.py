@@ -1,17 +1,15 @@
 """`Runtime`: everything on one connection to a store: the engine, the systems on it, and their upkeep.
 
-`WorkerClaims` gives work only to workers whose record allows it. The record is read before anything is
-claimed, and once more after work was seen: what a terminated worker had is ready again as soon as its end
-is stored, and its own claim may be the first to find it. The second read runs while the claim is written; a
-worker that was paused or ended in between gives back what it got, which costs no retry.
+`WorkerClaims` gives work only to workers whose record allows it: it guards the claim. What a terminated
+worker had is ready again as soon as its end is stored, and its own claim may be the first to find it; the
+store reads the guard no earlier than what is ready, so that such a claim finds the end as well.
 """
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -23,8 +21,9 @@ from interlock.engine.debounce import Debouncer
 from interlock.engine.outbox import DeliveryPolicy, Handler, deliver, recover
 from interlock.engine.retention import Retention, sweep_ended
 from interlock.engine.unit_of_work import Engine, Ids, random_id
+from interlock.lifecycles.worker import TAKING, WORKER
 from interlock.store.contract import Store
-from interlock.store.records import Pruned
+from interlock.store.records import Guard, Key, Pruned
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.blobs import Blobs
 from interlock.systems.catalogue import CATALOGUE
@@ -55,57 +54,19 @@ from interlock.systems.supervisor.leases import StopNotices
 from interlock.systems.supervisor.workers import Workers
 from interlock.wire.runner import ClaimRequest, Grant
 
-Takes = Callable[[str], Awaitable[bool]]
-"""Whether a worker may be given work."""
-
 
 class WorkerClaims:
     """Gives work to workers that may have it."""
 
-    def __init__(self, orchestrator: Orchestrator, takes: Takes) -> None:
+    def __init__(self, orchestrator: Orchestrator) -> None:
         self._orchestrator = orchestrator
-        self._takes = takes
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for a worker, or for a runner that is in no books."""
         if not request.worker_id:
             return await self._orchestrator.claim(request)
-        if not await self._takes(request.worker_id):
-            return []
-        look = _Look(lambda: self._takes(request.worker_id))
-        try:
-            grants = await self._orchestrator.claim(request, seen=look.begin)
-        finally:
-            may_take = await look.last()
-        if may_take is not False:
-            return grants
-        await self._orchestrator.take_back(request.runner_id, grants)
-        return []
-
-
-class _Look:
-    """Asks something whenever it is told to, from whichever thread; what was asked last counts."""
-
-    def __init__(self, ask: Callable[[], Awaitable[bool]]) -> None:
-        self._ask = ask
-        self._loop = asyncio.get_running_loop()
-        self._wanted = 0
-        self._under_way: list[asyncio.Future[bool]] = []
-
-    def begin(self) -> None:
-        """Ask now, beside whatever is going on."""
-        self._wanted += 1
-        self._loop.call_soon_threadsafe(self._begin)
-
-    async def last(self) -> bool | None:
-        """The last answer; None when nobody has asked."""
-        while len(self._under_way) < self._wanted:  # the claim may not have let the loop have a turn
-            await asyncio.sleep(0)
-        answers = await asyncio.gather(*self._under_way)
-        return answers[-1] if answers else None
-
-    def _begin(self) -> None:
-        self._under_way.append(asyncio.ensure_future(self._ask()))
+        guard = Guard(Key(WORKER.name, request.worker_id), TAKING)
+        return await self._orchestrator.claim(request, guard=guard)
 
 
 SWEEP = 500
@@ -164,7 +125,7 @@ class Runtime:
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.stops.tell = self.workers.tell
         self.engine.bus.subscribe(JobsSwept, lambda swept: self.stops.notice(swept.commits, swept.outcomes))
-        self.claims = WorkerClaims(self.orchestrator, self.workers.takes)
+        self.claims = WorkerClaims(self.orchestrator)
         self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
         self.tokens = Tokens(self.engine)
         self.figures = Figures(self.engine)

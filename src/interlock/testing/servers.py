@@ -303,10 +303,16 @@ class PostgresServer(Server):
     stop_signal = signal.SIGINT
 
     def __init__(
-        self, *, durable: bool, tcp: bool, settings: Mapping[str, str], around: Around | None = None
+        self,
+        *,
+        durable: bool,
+        tcp: bool,
+        settings: Mapping[str, str],
+        around: Around | None = None,
+        wal_segment_mb: int = 1,
     ) -> None:
         self._programs = postgres_programs()
-        template = _template()
+        template = _template(wal_segment_mb)
         super().__init__(tcp=tcp, around=around)
         self._settings = {**_postgres_settings(durable), **settings}
         self.data = self.folder / "data"
@@ -430,9 +436,16 @@ def postgres_server(
     tcp: bool = False,
     settings: Mapping[str, str] | None = None,
     around: Around | None = None,
+    wal_segment_mb: int = 1,
 ) -> Iterator[PostgresServer]:
-    """A PostgreSQL for as long as the context lasts. `durable=False` turns fsync off, for speed."""
-    with running(PostgresServer(durable=durable, tcp=tcp, settings=settings or {}, around=around)) as server:
+    """A PostgreSQL for as long as the context lasts. `durable=False` turns fsync off, for speed.
+
+    Its log is in small segments, which are quick to make and dear to fill: who measures takes 16 MB.
+    """
+    made = PostgresServer(
+        durable=durable, tcp=tcp, settings=settings or {}, around=around, wal_segment_mb=wal_segment_mb
+    )
+    with running(made) as server:
         yield server
 
 
@@ -461,7 +474,7 @@ def _redis_settings(append_only: AppendOnly) -> dict[str, str]:
 
 
 @functools.cache
-def _template() -> Path:
+def _template(wal_segment_mb: int) -> Path:
     """An empty cluster, made once per process and copied for each server.
 
     It sorts text as people do where the programs can, and not by bytes: whoever relies on the order
@@ -470,19 +483,19 @@ def _template() -> Path:
     guard = Guard()
     atexit.register(guard.close)
     for locale in (("--locale-provider=icu", "--icu-locale=en-US", "--locale=C"), ("--locale=C",)):
-        made = _make_cluster(guard.folder / "template", locale)
+        made = _make_cluster(guard.folder / "template", (*locale, f"--wal-segsize={wal_segment_mb}"))
         if made.returncode == 0:
             return guard.folder / "template"
         shutil.rmtree(guard.folder / "template", ignore_errors=True)
     raise ServerFailed(f"initdb fails:\n{made.stdout}{made.stderr}")
 
 
-def _make_cluster(data: Path, locale: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+def _make_cluster(data: Path, options: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     programs, owner = postgres_programs(), unprivileged()
     return subprocess.run(
         [
             *(programs.path("initdb"), "-D", str(data), "--username=postgres", "--auth=trust"),
-            *("--encoding=UTF8", "--wal-segsize=1", "--no-sync", "--no-instructions", *locale),
+            *("--encoding=UTF8", "--no-sync", "--no-instructions", *options),
         ],
         cwd="/tmp",
         env=environment(programs.environment),

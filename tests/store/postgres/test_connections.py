@@ -18,7 +18,7 @@ from interlock.errors import StoreUnavailable
 from interlock.lifecycles.process import BACKING_OFF, RUNNING
 from interlock.store.contract import Store
 from interlock.store.postgres import PostgresStore, connections, failures
-from interlock.store.postgres.connections import Connection
+from interlock.store.postgres.connections import Connection, Link
 from interlock.store.postgres.target import POOL, target_of
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.testing.servers import PostgresServer, postgres_server
@@ -119,9 +119,10 @@ def say_goodbye(store: PostgresStore) -> int:
     """Have the driver read the last word of a server that has not closed its end yet; how often."""
     fields = b"SFATAL\0C57P05\0Mterminating connection due to idle-session timeout\0\0"
     idle = store._connections._idle
-    for connection, _ in idle:
-        connection._protocol.data_received(b"E" + struct.pack("!i", len(fields) + 4) + fields)  # type: ignore[attr-defined]
-        assert not connection.is_closed()
+    word = b"E" + struct.pack("!i", len(fields) + 4) + fields
+    for link in idle:
+        link.connection._protocol.data_received(word)  # type: ignore[attr-defined]
+        assert not link.connection.is_closed()
     return len(idle)
 
 
@@ -147,7 +148,7 @@ async def test_a_server_that_says_goodbye_to_every_connection_is_named_and_nothi
 
     async def connect_in_vain(timeout_s: float) -> Connection:
         connection = await connect(timeout_s)
-        store._connections._idle.append((connection, 0.0))
+        store._connections._idle.append(Link(connection))
         say_goodbye(store)
         store._connections._idle.clear()
         return connection

@@ -20,9 +20,10 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from interlock.store.contract import Decide
-from interlock.store.postgres.commits import CommitWriter
+from interlock.store.postgres.commits import CommitWriter, guard_of
 from interlock.store.postgres.connections import Connections, Session
 from interlock.store.postgres.failures import Again
+from interlock.store.postgres.notifier import Notifier
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import ready_records_of, record_of
 from interlock.store.ranking import HANDLER_MARK, had_by, lane_of
@@ -144,9 +145,10 @@ class _Beginning:
 class Claims:
     """How one store claims and sweeps."""
 
-    def __init__(self, connections: Connections, writing: CommitWriter) -> None:
+    def __init__(self, connections: Connections, writing: CommitWriter, waking: Notifier) -> None:
         self._connections = connections
         self._writing = writing
+        self._waking = waking
         self._schema = connections.target.schema
         self._company = Company()
         self._beginnings = Beginnings()
@@ -166,7 +168,7 @@ class Claims:
                 outcomes = await self._claim_alone(session, claim, noted)
                 if outcomes is not None:
                     return outcomes
-            return await self._claim_in_company(session, claim, noted)
+            return self._waking.tell(await self._claim_in_company(session, claim, noted))
 
         with self._company.claim() as alone:
             outcomes = await self._connections.run("Claiming", work)
@@ -191,10 +193,14 @@ class Claims:
         sql = statement("peek_ready", self._schema)
         while True:
             after = self._beginnings.of(claim)
-            rows = await session.fetch(sql, writing.seen, claim.kind, *_asked(claim), claim.limit, *after)
+            rows = await session.fetch(
+                sql, writing.seen, claim.kind, *_asked(claim), claim.limit, *after, *guard_of(claim)
+            )
             last = rows.pop()
             if self._beginnings.is_enough(claim, rows):
                 break
+        if not last["allowed"]:
+            return []
         if last["delayed"]:
             return None
         now = writing.saw(last["moment"])
@@ -206,13 +212,14 @@ class Claims:
         parts = writing.parts(commits, records)
         if not parts:
             return []
+        speaker = self._waking.speaker(parts)
         try:
-            outcomes = await writing.write_all(session, parts)
+            outcomes = await writing.write_all(session, parts, claim.guard)
         except Again:
             self._company.met()
             raise
         self._company.met_nobody()
-        return outcomes
+        return self._waking.tell(outcomes, speaker)
 
     async def _claim_in_company(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome]:
         """Lock the heads of the lanes that this claimer may take from, skipping what others hold."""
@@ -227,13 +234,14 @@ class Claims:
             if promoted < _PROMOTED_AT_ONCE:
                 break
         *rows, last = rows
-        records = ready_records_of(rows, claim.kind)
+        records = ready_records_of(rows if last["allowed"] else (), claim.kind)
         return await self._decided(session, records, last["moment"], decide)
 
     async def _take_ready(self, session: Session, claim: Claim) -> list[asyncpg.Record]:
         while True:
             after = self._beginnings.of(claim)
-            rows = await self._take(session, "take_ready", (claim.kind, *_asked(claim)), claim.limit, *after)
+            asked = claim.kind, *_asked(claim)
+            rows = await self._take(session, "take_ready", asked, claim.limit, *after, *guard_of(claim))
             if self._beginnings.is_enough(claim, rows[:-1]):
                 return rows
 

@@ -1,8 +1,9 @@
 """Commits as calls of the functions in the database, and their answers as outcomes.
 
 Commits are checked, then cut into waves (commits that touch different records) and batches (one change of
-many records). Each becomes the arguments of one call (see `sql/0014_batch.sql` and `sql/0015_commit.sql`). It
-is first tried as if nothing stood in its way, and judged closely when something did.
+many records), or are one change of one record. Each becomes the arguments of one call (see
+`sql/0014_batch.sql`, `sql/0015_commit.sql` and `sql/0017_single.sql`). It is first tried as if nothing stood
+in its way, and judged closely when something did.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ from interlock.store.postgres.failures import Undone, translate
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import recorded_of
 from interlock.store.postgres.target import Target
-from interlock.store.ranking import microseconds, rank_of
+from interlock.store.ranking import lane_of, microseconds, rank_of
 from interlock.store.records import (
     Batch,
     Change,
+    Claim,
     Commit,
     Committed,
     Conflict,
+    Guard,
     Illegal,
     Outcome,
     Record,
@@ -238,7 +241,7 @@ class BatchPart:
 
     def trial(self, not_before: datetime) -> Statement:
         """Write all of it, or nothing, in which case there is no answer."""
-        return "try_batch" if self.number > 1 else "try_one", self._arguments(not_before)
+        return "try_batch", self._arguments(not_before)
 
     def judged(self, not_before: datetime) -> Statement:
         """Write what can be written, and tell what stood in the way of the rest."""
@@ -286,21 +289,88 @@ def _in(order: Sequence[int], column: tuple[T, ...]) -> tuple[T, ...]:
     return tuple([column[place] for place in order]) if column else ()
 
 
-def batch_of(commit: Commit) -> Batch | None:
-    """Return a commit that changes one record, and nothing else, as a batch."""
-    if len(commit.changes) != 1 or commit.refusals or commit.request is not None:
+class SinglePart:
+    """One change of one record, as most callers commit it. Where it conflicts it is judged as a wave."""
+
+    number = 1
+
+    def __init__(self, ends: Ends, change: Change, not_after: datetime | None) -> None:
+        self._ends = ends
+        self._change = change
+        self._not_after = not_after
+        self.channel: str | None = None
+        """Where the commit itself tells others of it; None if it does not."""
+
+    def trial(self, not_before: datetime) -> Statement:
+        """Write it, or nothing, in which case the answer has no time."""
+        return "write_one", self._arguments(not_before)
+
+    def judged(self, not_before: datetime) -> Statement:
+        """Write it, or tell what stood in its way."""
+        self.channel = None
+        return self._wave().judged(not_before)
+
+    def within(self, judging: bool, not_before: datetime) -> Statement:
+        """The same in a transaction that goes on."""
+        return self._wave().within(judging, not_before) if judging else self.trial(not_before)
+
+    def outcomes(self, rows: Sequence[asyncpg.Record]) -> list[Outcome]:
+        """What became of it."""
+        return [Committed(rows[0]["at"])] if len(rows) == 1 else self._wave().outcomes(rows)
+
+    def _wave(self) -> Wave:
+        return Wave(self._ends, [Commit(changes=(self._change,), not_after=self._not_after)])
+
+    def _arguments(self, not_before: datetime) -> list[object]:
+        """See `sql/0017_single.sql`."""
+        change = self._change
+        ready_at, labels, result = change.ready_at, change.labels, change.result
+        return [
+            not_before,
+            self._not_after,
+            change.kind,
+            change.id,
+            change.expected,
+            change.expected_at,
+            change.state,
+            is_end(change, self._ends),
+            change.body.decode(),
+            change.given.decode() if change.given else None,
+            None if result is None else result.decode(),
+            change.parent,
+            change.queue,
+            labels or None,
+            None if ready_at is None else lane_of(change.queue or "", labels, change.handler),
+            change.priority,
+            ready_at,
+            None if ready_at is None else rank_of(ready_at, change.priority),
+            change.deadline_at,
+            None if change.note is None else _encoder.encode(change.note).decode(),
+            self.channel,
+        ]
+
+
+def single_of(work: Work, ends: Ends) -> SinglePart | None:
+    """Return work that changes one record, and nothing else; None for other work."""
+    if type(work) is Batch:
+        return _single_in(work, ends) if len(work.ids) == 1 else None
+    assert isinstance(work, Commit)
+    if len(work.changes) != 1 or work.refusals or work.request is not None:
         return None
-    change = commit.changes[0]
-    if change.result == b"":
-        return None  # which removes a result: a batch cannot say so
-    return Batch(
-        change=msgspec.structs.replace(change, id="", expected_at=None, given=None, result=None),
-        ids=(change.id,),
-        expected_at=(change.expected_at,),
-        given=(change.given,) if change.given else (),
-        result=(change.result,) if change.result is not None else (),
-        not_after=commit.not_after,
+    change = work.changes[0]
+    # A result that is removed is for a wave: NULL leaves what is there.
+    return None if change.result == b"" else SinglePart(ends, change, work.not_after)
+
+
+def _single_in(batch: Batch, ends: Ends) -> SinglePart:
+    change = msgspec.structs.replace(
+        batch.change,
+        id=batch.ids[0],
+        expected_at=batch.expected_at[0] if batch.expected_at else None,
+        given=batch.given[0] if batch.given else None,
+        result=batch.result[0] if batch.result else None,
     )
+    return SinglePart(ends, change, batch.not_after)
 
 
 def _said(change: Change, ends: Ends) -> list[str | None]:
@@ -324,11 +394,22 @@ def _said(change: Change, ends: Ends) -> list[str | None]:
     ]
 
 
-Part: TypeAlias = Wave | BatchPart
+Part: TypeAlias = Wave | BatchPart | SinglePart
 """What is written by one statement."""
 
+GUARDED = frozenset(("write_one", "try_batch"))
+"""Statements that there are for a claim as well: its guard is read once more when it is written."""
 _FEW = 16
 """A batch of fewer records that comes with other commits is written with them."""
+
+
+def guard_of(claim: Claim) -> tuple[str | None, str | None, list[str]]:
+    """Return kind, id and states of the guard of a claim; nothing where it has none."""
+    return (None, None, []) if claim.guard is None else _standing(claim.guard)
+
+
+def _standing(guard: Guard) -> tuple[str, str, list[str]]:
+    return guard.key.kind, guard.key.id, list(guard.states)
 
 
 class CommitWriter:
@@ -358,6 +439,8 @@ class CommitWriter:
 
     def parts(self, work: Sequence[Work], held: Sequence[Record] = ()) -> list[Part]:
         """Cut only where a record or a request comes twice, at batches, or where there are too many."""
+        if len(work) == 1 and (single := single_of(work[0], self._ends)) is not None:
+            return [single]
         parts: list[Part] = []
         commits: list[Commit] = []
         for item in work:
@@ -390,8 +473,8 @@ class CommitWriter:
         ]
 
     def _waves(self, commits: Sequence[Commit], held: Sequence[Record]) -> list[Part]:
-        if len(commits) == 1 and (alone := batch_of(commits[0])) is not None:
-            return [BatchPart(self._ends, alone)]
+        if len(commits) == 1 and (single := single_of(commits[0], self._ends)) is not None:
+            return [single]
         most = self._max_batch
         return [
             Wave(self._ends, wave[start : start + most], held)
@@ -404,26 +487,28 @@ class CommitWriter:
         with self._text_is_text():
             return part.within(judging, self.seen)
 
-    async def write(self, session: Session, part: Part) -> list[Outcome]:
+    async def write(self, session: Session, part: Part, guard: Guard | None = None) -> list[Outcome]:
         """Write a part as if nothing stood in its way; when something did, again with a closer look."""
         with self._text_is_text():
             name, arguments = part.trial(self.seen) if session.attempt == 1 else part.judged(self.seen)
+        if guard is not None and name in GUARDED:
+            name, arguments = f"{name}_guarded", [*arguments, *_standing(guard)]
         rows = await session.fetch(statement(name, self._target.schema), *arguments, writes=True)
-        if not rows:
+        if not rows or rows[0]["at"] is None:
             raise Undone
         return self._outcomes(part, rows)
 
-    async def write_all(self, session: Session, parts: Sequence[Part]) -> list[Outcome]:
+    async def write_all(self, session: Session, parts: Sequence[Part], guard: Guard | None) -> list[Outcome]:
         """Write all parts or none, as if nothing stood in their way."""
         if len(parts) == 1:
-            return await self.write(session, parts[0])
+            return await self.write(session, parts[0], guard)
         with self._text_is_text():
             calls = [(part, part.trial(self.seen)) for part in parts]
         outcomes: list[Outcome] = []
         await session.begin()
         for part, (name, arguments) in calls:
             rows = await session.within(statement(name, self._target.schema), *arguments)
-            if not rows:
+            if not rows or rows[0]["at"] is None:
                 await session.rollback()
                 raise Undone
             outcomes += self._outcomes(part, rows)

@@ -16,8 +16,7 @@ import logging
 import math
 import select
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -154,13 +153,65 @@ BEGIN = (
 )
 
 
+class Link:
+    """A connection with the deadline of the call that has it.
+
+    A timer for each call would be made and cancelled thousands of times for one that rings. So there is one,
+    which looks when it rings whether a call is late, and is set again for the call that is under way then.
+    """
+
+    __slots__ = ("_deadline", "_timer", "connection", "idle_since")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.idle_since = 0.0
+        self._deadline: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def lend(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+        """Cut the connection off at the deadline, unless it is given back before."""
+        self._deadline = deadline
+        if self._timer is None or self._timer.when() > deadline:
+            self._set(loop, deadline)
+
+    def give_back(self, now: float) -> None:
+        """No call has it."""
+        self._deadline = None
+        self.idle_since = now
+
+    def terminate(self) -> None:
+        """Cut the connection off."""
+        self.let_go()
+        self.connection.terminate()
+
+    def let_go(self) -> None:
+        """Watch it no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(deadline, self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._deadline is not None and not self.connection.is_closed():
+            if loop.time() >= self._deadline:
+                self.connection.terminate()
+            else:
+                self._set(loop, self._deadline)
+
+
 class Session:
     """A connection for the length of one call."""
 
-    def __init__(
-        self, connection: Connection, wrapped: bool, failed: Callable[[Exception, bool], Exception]
-    ) -> None:
-        self._connection = connection
+    __slots__ = ("_connection", "_failed", "_wrapped", "attempt", "hung_up", "link")
+
+    def __init__(self, link: Link, wrapped: bool, failed: Callable[[Exception, bool], Exception]) -> None:
+        self.link = link
+        self._connection = link.connection
         self._wrapped = wrapped
         self._failed = failed
         self.attempt = 1
@@ -229,8 +280,8 @@ class Connections:
         self.target = target
         self.timeout_s = timeout_s
         self._room = PoolLimit(target.pool, self._fewer)
-        self._idle: list[tuple[Connection, float]] = []
-        self._lent: set[Connection] = set()
+        self._idle: list[Link] = []
+        self._lent: set[Link] = set()
         self._closed = False
         self._pause_s = 0.0
         self._next_attempt = 0.0
@@ -251,22 +302,38 @@ class Connections:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         for attempt in range(1, _ATTEMPTS + 1):
+            session = await self._lend(doing, loop, deadline)
+            session.attempt = attempt
             try:
-                async with self._session(doing, deadline) as session:
-                    session.attempt = attempt
-                    try:
-                        return await work(session)
-                    except StoreUnavailable:
-                        if not session.hung_up or attempt == _ATTEMPTS or loop.time() >= deadline:
-                            raise
+                return await work(session)
             except Again:
                 continue
+            except StoreUnavailable:
+                if not session.hung_up or attempt == _ATTEMPTS or loop.time() >= deadline:
+                    raise
             except ForeignSchema:
-                if self.when_foreign is not None:
-                    async with self._session(doing, deadline) as session:
-                        await self.when_foreign(session)
+                self._take_back(session)
+                await self._look_for_newer(doing, loop, deadline)
                 raise
+            except asyncio.CancelledError:
+                session.link.terminate()  # a question is open, to which an answer may still come
+                raise
+            finally:
+                self._take_back(session)
         raise unavailable(f"others were in the way {_ATTEMPTS} times in a row", doing, self.target)
+
+    async def _look_for_newer(self, doing: str, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+        """A statement no longer fits the schema: raise what is true of it, if that is known."""
+        if self.when_foreign is None:
+            return
+        session = await self._lend(doing, loop, deadline)
+        try:
+            await self.when_foreign(session)
+        except asyncio.CancelledError:
+            session.link.terminate()
+            raise
+        finally:
+            self._take_back(session)
 
     async def fetch(
         self, doing: str, sql: str, *arguments: object, writes: bool = False
@@ -321,11 +388,12 @@ class Connections:
         """Let go of everything, of what is in use by cutting it off; safe to call twice."""
         self._closed = True
         self._room.close()
-        for connection in self._lent:
-            connection.terminate()
+        for link in self._lent:
+            link.terminate()
         idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            await farewell(connection)
+        for link in idle:
+            link.let_go()
+            await farewell(link.connection)
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=_LEAVE_S)
 
@@ -340,21 +408,19 @@ class Connections:
     def drop_idle(self) -> None:
         """Let go of connections that cannot be trusted any more."""
         idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            connection.terminate()
+        for link in idle:
+            link.terminate()
 
-    @asynccontextmanager
-    async def _session(self, doing: str, deadline: float) -> AsyncIterator[Session]:
+    async def _lend(self, doing: str, loop: asyncio.AbstractEventLoop, deadline: float) -> Session:
         """Lend a connection until the deadline, at which it is cut off whatever it is doing."""
-        loop = asyncio.get_running_loop()
-        connection: Connection | None = None
+        link: Link | None = None
 
         def failed(error: Exception, at_risk: bool) -> Exception:
             late = loop.time() >= deadline
             if late or spoils_the_pool(error):
                 self.drop_idle()
-                if connection is not None:
-                    connection.terminate()
+                if link is not None:
+                    link.terminate()
             unknown = at_risk and (late or not isinstance(error, NotSent))
             return translate(TimeoutError() if late else error, doing, self.target, unknown=unknown)
 
@@ -363,43 +429,54 @@ class Connections:
         except TimeoutError:
             raise unavailable(f"all {self.target.pool} connections are busy", doing, self.target) from None
         try:
-            connection = await self._connection(deadline)
+            link = await self._link(loop, deadline)
         except BaseException as error:
             self._room.leave()
             if isinstance(error, Trouble):
                 raise failed(error, False) from None
             raise
-        self._lent.add(connection)
-        alarm = loop.call_at(deadline, connection.terminate)
-        try:
-            yield Session(connection, not self.target.prepared, failed)
-        except asyncio.CancelledError:
-            connection.terminate()  # a question is open, to which an answer may still come
-            raise
-        finally:
-            alarm.cancel()
-            self._room.leave()
-            self._give_back(connection)
+        self._lent.add(link)
+        link.lend(loop, deadline)
+        return Session(link, not self.target.prepared, failed)
 
-    async def _connection(self, deadline: float) -> Connection:
+    def _take_back(self, session: Session) -> None:
+        """Have a connection that was lent; safe to call twice."""
+        link = session.link
+        if link not in self._lent:
+            return
+        self._room.leave()
+        self._lent.discard(link)
+        link.give_back(asyncio.get_running_loop().time())
+        if link.connection.is_closed():
+            link.let_go()
+        elif self._closed or link.connection.is_in_transaction():
+            link.terminate()
+        else:
+            self._idle.append(link)
+            self._fewer(self._room.allowed)
+
+    async def _link(self, loop: asyncio.AbstractEventLoop, deadline: float) -> Link:
         if self._closed:
             raise asyncpg.InterfaceError("the store has been closed")
-        long_ago = asyncio.get_running_loop().time() - _LONG_IDLE_S
-        if any(since < long_ago and _has_said_something(idle) for idle, since in self._idle):
-            # The server may have hung up meanwhile, and the loop not have come to reading it. Now that
-            # costs little; after a commit was sent, its outcome would be unknown.
-            for _ in range(_LOOPS):
-                await asyncio.sleep(0)
-        return self._spare() or await self._new_connection(deadline)
+        long_ago = loop.time() - _LONG_IDLE_S
+        for idle in self._idle:
+            if idle.idle_since < long_ago and _has_said_something(idle.connection):
+                # The server may have hung up meanwhile, and the loop not have come to reading it. Now that
+                # costs little; after a commit was sent, its outcome would be unknown.
+                for _ in range(_LOOPS):
+                    await asyncio.sleep(0)
+                break
+        return self._spare() or await self._new_link(deadline)
 
-    def _spare(self) -> Connection | None:
+    def _spare(self) -> Link | None:
         while self._idle:
-            connection = self._idle.pop()[0]
-            if not connection.is_closed():
-                return connection
+            link = self._idle.pop()
+            if not link.connection.is_closed():
+                return link
+            link.let_go()
         return None
 
-    async def _new_connection(self, deadline: float) -> Connection:
+    async def _new_link(self, deadline: float) -> Link:
         """Connect, not more often than a server in trouble can bear; wait for one that is starting or full.
 
         While a full server is waited for, another call may give its connection back.
@@ -424,7 +501,7 @@ class Connections:
                     return spare
             else:
                 self._pause_s = self._next_attempt = 0.0
-                return connection
+                return Link(connection)
 
     def _say_full(self, error: BaseException) -> None:
         now = asyncio.get_running_loop().time()
@@ -432,20 +509,12 @@ class Connections:
             self._said_at = now
             log.warning("waiting for a connection to %s: %s", self.target.shown, error)
 
-    def _give_back(self, connection: Connection) -> None:
-        self._lent.discard(connection)
-        if connection.is_closed():
-            return
-        if self._closed or connection.is_in_transaction():
-            connection.terminate()
-        else:
-            self._idle.append((connection, asyncio.get_running_loop().time()))
-            self._fewer(self._room.allowed)
-
     def _fewer(self, allowed: int) -> None:
         """Close what there is no room for; the latest are used first, so the oldest stand in front."""
         while self._idle and len(self._idle) + len(self._lent) > allowed:
-            leaving = asyncio.ensure_future(farewell(self._idle.pop(0)[0]))
+            link = self._idle.pop(0)
+            link.let_go()
+            leaving = asyncio.ensure_future(farewell(link.connection))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 

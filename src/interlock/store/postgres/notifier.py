@@ -16,21 +16,25 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 from interlock.errors import StoreError
 from interlock.store.contract import Wake
+from interlock.store.postgres.commits import BatchPart, Part, SinglePart, Wave
 from interlock.store.postgres.connections import Connection, Connections, Session
 from interlock.store.postgres.failures import Trouble
 from interlock.store.postgres.target import Target
+from interlock.store.records import Committed, Outcome
 
 PROBE_EVERY_S = 15.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _END_S = 5.0
 
 Connect: TypeAlias = Callable[[], Awaitable[Connection]]
+Speaker: TypeAlias = BatchPart | SinglePart
+"""A part of a commit that can tell others itself."""
 _Place: TypeAlias = tuple[int, str, str]
 
 _lock = threading.Lock()
@@ -186,13 +190,22 @@ class Notifier:
 
         return stop
 
-    def word(self, records: int) -> str | None:
-        """Return the channel on which a commit of so many records shall tell others; None for none."""
+    def speaker(self, parts: Sequence[Part]) -> Speaker | None:
+        """Have a small commit that is one statement tell others itself; return the part that does."""
+        if len(parts) != 1 or isinstance(part := parts[0], Wave) or part.number > SMALL:
+            return None
         now = asyncio.get_running_loop().time()
-        if records > SMALL or now < self._told_at + NOTIFY_EVERY_S:
+        if now < self._told_at + NOTIFY_EVERY_S:
             return None
         self._told_at = now
-        return self._target.channel
+        part.channel = self._target.channel
+        return part
+
+    def tell(self, outcomes: list[Outcome], speaker: Speaker | None = None) -> list[Outcome]:
+        """Wake subscribers if something was committed, and tell others, unless the speaker has."""
+        if any(isinstance(outcome, Committed) for outcome in outcomes):
+            self.committed(speaker is not None and speaker.channel is not None)
+        return outcomes
 
     def committed(self, told: bool = False) -> None:
         """Something was: wake everybody here, and have the others told, unless they are."""

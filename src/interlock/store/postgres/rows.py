@@ -128,6 +128,7 @@ def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Recor
         _,
         _,
         _,
+        _,
     ) in rows:
         if created_s != last_created_s:
             last_created_s, created_at = created_s, moment_in_seconds(created_s)

@@ -13,7 +13,7 @@ from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import write_cursor
 from interlock.store.postgres.claims import Claims
-from interlock.store.postgres.commits import BatchPart, CommitWriter
+from interlock.store.postgres.commits import CommitWriter
 from interlock.store.postgres.connections import APPLICATION, Connections
 from interlock.store.postgres.failures import unavailable
 from interlock.store.postgres.notifier import Notifier
@@ -33,7 +33,6 @@ from interlock.store.postgres.target import target_of
 from interlock.store.ranking import microseconds
 from interlock.store.records import (
     Claim,
-    Committed,
     Count,
     Feed,
     Key,
@@ -45,7 +44,14 @@ from interlock.store.records import (
     Recorded,
     Work,
 )
-from interlock.store.validation import TIMEOUT_S, check_limit, check_prune, check_query, known_kind
+from interlock.store.validation import (
+    TIMEOUT_S,
+    check_claim,
+    check_limit,
+    check_prune,
+    check_query,
+    known_kind,
+)
 
 CAP = 10_000
 """How far status counts."""
@@ -71,7 +77,7 @@ class PostgresStore:
         self._waking = Notifier(self._connections, self.latest)
         self._server: Server | None = None
         self._writing = CommitWriter(self._target, catalogue, self.capabilities)
-        self._claiming = Claims(self._connections, self._writing)
+        self._claiming = Claims(self._connections, self._writing, self._waking)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -183,25 +189,22 @@ class PostgresStore:
         writing.check(commits)
         outcomes: list[Outcome] = []
         parts = writing.parts(commits)
-        alone = parts[0] if len(parts) == 1 and isinstance(parts[0], BatchPart) else None
-        if alone is not None:
-            alone.channel = self._waking.word(alone.number)
+        speaker = self._waking.speaker(parts)
         for part in parts:
             outcomes += await self._connections.run("Committing", partial(writing.write, part=part))
-        return self._tell(outcomes, told=alone is not None and alone.channel is not None)
+        return self._waking.tell(outcomes, speaker)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """See `claiming`."""
-        check_limit(claim.limit)
-        known_kind(self._catalogue, claim.kind)
-        return self._tell(await self._claiming.claim(claim, decide))
+        check_claim(self._catalogue, claim)
+        return await self._claiming.claim(claim, decide)
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
         """Likewise, by deadline."""
         check_limit(limit)
         for kind in kinds:
             known_kind(self._catalogue, kind)
-        return self._tell(await self._claiming.due(kinds, limit, decide))
+        return self._waking.tell(await self._claiming.due(kinds, limit, decide))
 
     async def recall(self, request_id: str) -> Recorded | None:
         """What is remembered, unless it has expired."""
@@ -281,8 +284,3 @@ class PostgresStore:
         named = f"{name}_labelled" if conditions.labelled else name
         sql = conditions.fill(statement(named, self._target.schema))
         return await self._connections.fetch("Finding records", sql, *conditions.arguments)
-
-    def _tell(self, outcomes: list[Outcome], *, told: bool = False) -> list[Outcome]:
-        if any(isinstance(outcome, Committed) for outcome in outcomes):
-            self._waking.committed(told)
-        return outcomes

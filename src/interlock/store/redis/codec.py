@@ -173,9 +173,10 @@ def pack_work(work: Sequence[Work], showing: Showing) -> list[tuple[Sequence[Wor
 
 
 def pack_claim(claim: Claim) -> bytes:
-    """Who claims, for claim.lua: queues, the parts of lanes that it has, whether it takes all handlers."""
-    has = had_by(claim.labels, claim.handlers)
-    return pack((list(dict.fromkeys(claim.queues)), sorted(has), claim.handlers is None))
+    """Who claims, for claim.lua: queues, the parts of lanes, whether it takes all handlers, the guard."""
+    has, guard = had_by(claim.labels, claim.handlers), claim.guard
+    held = () if guard is None else (guard.key.kind, guard.key.id, list(guard.states))
+    return pack((list(dict.fromkeys(claim.queues)), sorted(has), claim.handlers is None, held))
 
 
 def pack_query(query: Query, after: tuple[str, str]) -> bytes:

@@ -65,6 +65,7 @@ from interlock.store.redis.handshake import Handshake, check_names
 from interlock.store.redis.notifier import Notifier
 from interlock.store.validation import (
     TIMEOUT_S,
+    check_claim,
     check_commits,
     check_limit,
     check_prune,
@@ -204,8 +205,7 @@ class RedisStore:
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Take, decide, commit. Before that, records whose time has come are moved into their lanes."""
-        known_kind(self._catalogue, claim.kind)
-        check_limit(claim.limit)
+        check_claim(self._catalogue, claim)
         asked = pack_claim(claim)
         limit, until = min(claim.limit, _MAX_TAKEN), self._links.deadline()
         answer = None

@@ -45,6 +45,7 @@ from interlock.store.sqlite.threads import Reader, Subscribers, Writer
 from interlock.store.sqlite.transaction import Transaction, compact, prune
 from interlock.store.validation import (
     TIMEOUT_S,
+    check_claim,
     check_commits,
     check_limit,
     check_prune,
@@ -149,11 +150,15 @@ class SqliteStore:
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Look, decide and write under the one write lock of the database."""
-        known_kind(self._catalogue, claim.kind)
-        check_limit(claim.limit)
-        return await self._decided(
-            lambda ledger: queries.ready(ledger.connection, claim, ledger.now_us), decide, claim.limit
-        )
+        check_claim(self._catalogue, claim)
+
+        def ready(ledger: Transaction) -> list[queries.Keyed]:
+            guard = claim.guard
+            if guard is not None and ledger.state_of(guard.key) not in guard.states:
+                return []
+            return queries.ready(ledger.connection, claim, ledger.now_us)
+
+        return await self._decided(ready, decide, claim.limit)
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
         """Likewise, by deadline."""

@@ -25,6 +25,7 @@ from interlock.store.records import (
     Committed,
     Conflict,
     Illegal,
+    Key,
     Outcome,
     Pruned,
     Record,
@@ -152,6 +153,13 @@ class Transaction:
                 stand = found
             self._known[record.kind][record.id] = (key, stand)
 
+    def state_of(self, key: Key) -> str:
+        """Return the state of a record; empty where there is none."""
+        known = self._known[key.kind]
+        if key.id not in known:
+            self._read_standings(key.kind, [key.id])
+        return known[key.id][1].state
+
     def flush(self) -> None:
         """Write what was judged."""
         pending = self._pending
@@ -259,16 +267,19 @@ class Transaction:
                 if name not in self._known[kind]:
                     wanted.setdefault(kind, {})[name] = None
         for kind, names in wanted.items():
-            known = self._known[kind]
-            known.update(dict.fromkeys(names, ABSENT))
-            stand = ABSENT[1]
-            for row in self.connection.execute(_STANDING, (kind, list_text(list(names)))):
-                name, key, version, since_us, state, queue, parent, labels, priority = row
-                placing = (queue, parent, labels_of(labels), priority)
-                found = Stand(version, state, placing, moment(since_us))
-                if found != stand:
-                    stand = found
-                known[name] = (key, stand)
+            self._read_standings(kind, list(names))
+
+    def _read_standings(self, kind: str, names: list[str]) -> None:
+        known = self._known[kind]
+        known.update(dict.fromkeys(names, ABSENT))
+        stand = ABSENT[1]
+        for row in self.connection.execute(_STANDING, (kind, list_text(names))):
+            name, key, version, since_us, state, queue, parent, labels, priority = row
+            placing = (queue, parent, labels_of(labels), priority)
+            found = Stand(version, state, placing, moment(since_us))
+            if found != stand:
+                stand = found
+            known[name] = (key, stand)
 
     def _learn_numbers(self, renumbered: Iterable[tuple[str, str, int]]) -> None:
         """Records that were created have got other numbers than they are known by."""

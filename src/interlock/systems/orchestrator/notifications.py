@@ -66,10 +66,6 @@ class JobsSwept(msgspec.Struct, frozen=True):
     outcomes: Sequence[Outcome]
 
 
-def noop() -> None:
-    """Who is told of a word where nobody looks after runs; the sweeps find it."""
-
-
 def notifications_for(draft: JobAggregate) -> tuple[Change, ...]:
     """The newest step of the job that its run has to know of, if it has taken one."""
     part = draft.body.run

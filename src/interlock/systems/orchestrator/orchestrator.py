@@ -28,6 +28,7 @@ from interlock.store.records import (
     Claim,
     Commit,
     Committed,
+    Guard,
     Key,
     Outcome,
     Record,
@@ -59,7 +60,6 @@ from interlock.systems.orchestrator.notifications import (
     JobsSwept,
     RunsNotified,
     TreesNotified,
-    noop,
 )
 from interlock.systems.orchestrator.runner_messages import (
     Report,
@@ -132,21 +132,18 @@ class Orchestrator:
 
     # Giving out work
 
-    async def claim(self, request: ClaimRequest, *, seen: Callable[[], None] = noop) -> list[Grant]:
-        """Work for a runner; each attempt is given to one runner only.
-
-        `seen` is called when work was found, before it is given out; also twice, and from any thread.
-        """
-        (claimed,) = await self.claim_all([request], seen=seen)
+    async def claim(self, request: ClaimRequest, *, guard: Guard | None = None) -> list[Grant]:
+        """Work for a runner, while the guard holds; each attempt is given to one runner only."""
+        (claimed,) = await self.claim_all([request], guard=guard)
         if isinstance(claimed, InterlockError):
             raise claimed
         return claimed
 
     async def claim_all(
-        self, requests: Sequence[ClaimRequest], *, seen: Callable[[], None] = noop
+        self, requests: Sequence[ClaimRequest], *, guard: Guard | None = None
     ) -> list[Claimed]:
         """Return work for runners that have the same queues, labels and tasks, in their order."""
-        claimed = await self._claim_all(requests, seen)
+        claimed = await self._claim_all(requests, guard)
         return [
             await self._with_secrets(request, mine)
             if isinstance(mine, list) and any(grant.secrets for grant in mine)
@@ -165,7 +162,7 @@ class Orchestrator:
                 await self.hear([message])
         return ready.grants
 
-    async def _claim_all(self, requests: Sequence[ClaimRequest], seen: Callable[[], None]) -> list[Claimed]:
+    async def _claim_all(self, requests: Sequence[ClaimRequest], guard: Guard | None) -> list[Claimed]:
         first, epoch = requests[0], await self._known_epoch()
         chance, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
         claimings = []
@@ -179,13 +176,12 @@ class Orchestrator:
             labels=first.labels,
             handlers=first.tasks,
             limit=limit,
+            guard=guard,
         )
         bundles: list[ClaimCommit] = []
         ranks: dict[str, int] = {}
 
         def decide(records: Sequence[Record], now: datetime) -> list[Work]:
-            if records:
-                seen()
             ranks.update({record.id: rank for rank, record in enumerate(records)})
             shares = self._shares(claimings, records, now)
             bundles[:] = commits_for(claimings, shares, chance)

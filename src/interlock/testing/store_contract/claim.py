@@ -9,10 +9,21 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from interlock.errors import UnknownState
+from interlock.errors import UnknownKind, UnknownState
 from interlock.store.contract import Store
-from interlock.store.records import Claim, Commit, Committed, Conflict, Record, Repeated, TooLate
+from interlock.store.records import (
+    Claim,
+    Commit,
+    Committed,
+    Conflict,
+    Guard,
+    Key,
+    Record,
+    Repeated,
+    TooLate,
+)
 from interlock.testing.store_contract.builders import (
+    DELIVERED,
     LONG_AGO,
     LOST,
     MANY_HANDLERS,
@@ -71,6 +82,41 @@ async def test_what_was_claimed_is_not_given_out_again(store: Store) -> None:
     assert await claimed(store, take(1)) == ["a"]
     assert await claimed(store, take(5)) == ["b"]
     assert await claimed(store, take(5)) == []
+
+
+async def test_under_a_guard_something_is_given_out_only_while_it_holds(store: Store) -> None:
+    await waiting(store, "a", "b", "c")
+    [guard] = await made(store, creation("guard"))
+
+    async def given(*states: str, of: str = "guard") -> list[str]:
+        claim = msgspec.structs.replace(take(1), guard=Guard(Key("parcel", of), states))
+        return await claimed(store, claim)
+
+    assert await given(SENT) == []
+    assert await given(PACKED, of="nobody") == [], "A record that is not there is in no state."
+    assert await given(SENT, PACKED) == ["a"]
+    [guard] = await made(store, move(guard, SENT))
+    assert await given(PACKED) == []
+    assert await given(SENT) == ["b"]
+    await made(store, move(guard, DELIVERED))
+    assert await given(SENT) == []
+    assert await given(DELIVERED) == ["c"], "It has ended, and is in that state."
+
+
+async def test_a_claim_whose_guard_does_not_hold_asks_nobody_and_holds_nothing(store: Store) -> None:
+    [record] = await waiting(store, "a")
+    sender = Sender()
+    guard = Guard(Key("parcel", "a"), (SENT, LOST))
+    assert await store.claim(msgspec.structs.replace(take(5), guard=guard), sender) == []
+    assert sender.calls == []
+    assert await see(store, "a") == record
+    assert await claimed(store, take(5)) == ["a"]
+
+
+async def test_a_guard_that_can_never_hold_is_refused(store: Store) -> None:
+    for guard in (Guard(Key("parcel", "a"), ("lost at sea",)), Guard(Key("ship", "a"), (SENT,))):
+        with pytest.raises((UnknownState, UnknownKind)):
+            await store.claim(msgspec.structs.replace(take(5), guard=guard), Sender())
 
 
 async def test_no_more_than_the_limit_is_given_out_in_one_call(store: Store) -> None:

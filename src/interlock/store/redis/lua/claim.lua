@@ -1,7 +1,7 @@
 -- Takes ready records of one kind for a claimer, which then decides and commits.
 -- ARGV: kind, limit, floor, hold in microseconds, how many delayed ones to promote at most,
 --       whether to ask for another round if there are more of them, packed as {queues, the parts of lanes
---       that the claimer has, whether it takes all handlers}.
+--       that the claimer has, whether it takes all handlers, the guard: {} or {kind, id, states}}.
 local kind, limit, bound = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 local asked = cmsgpack.unpack(ARGV[7])
 local known = call('MGET', P .. 'clock', P .. 'floor')
@@ -68,6 +68,17 @@ local function take(where, seen)
   for set, number in pairs(taken) do call('ZREMRANGEBYRANK', set, 0, number - 1) end
 end
 
+-- Whether the record that guards the claim, if there is one, is in a state in which it may take.
+local function is_allowed(guard)
+  if #guard == 0 then return true end
+  local line = call('GET', key('line', guard[1], guard[2]))
+  local state = line and line_of[line].state
+  for _, wanted in ipairs(guard[3]) do
+    if state == wanted then return true end
+  end
+  return false
+end
+
 local some_have_deadlines = false
 local function is_ready(r)
   some_have_deadlines = some_have_deadlines or r.deadline_at ~= ''
@@ -78,7 +89,8 @@ release_forgotten(now)
 local promoted = promote()
 carry_out()
 if promoted == bound and ARGV[6] == '1' then return false end
-local ids, where = heads(lanes())
+local ids, where = {}, {}
+if is_allowed(asked[4]) then ids, where = heads(lanes()) end
 local answer = new_answer()
 local seen = read_records(answer, kind, ids, is_ready)
 if seen > 0 then take(where, seen) end
