@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import io
@@ -24,6 +25,8 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any, NoReturn
+
+import typer.main
 
 # What `worker start`, `server`, `supervisor` and the commands about jobs import. Nothing that declares tasks
 # (a worker executes whatever is declared), and nothing with gRPC, whose threads do not survive a fork.
@@ -145,6 +148,22 @@ class ForkServer:
         return any(name.startswith(READ_AT_START) for name in changed if name != "PYTHONPATH")
 
 
+def remember_commands() -> None:
+    """Have typer make a command of a function once per process: it takes longer than most commands do."""
+    made: dict[int, Any] = {}
+    make = typer.main.get_command_from_info
+
+    @functools.wraps(make)
+    def remembered(command_info: Any, **how: Any) -> Any:
+        if id(command_info) not in made:
+            # Kept with what it was made of, so that nothing else can have its id.
+            made[id(command_info)] = command_info, make(command_info, **how)
+        return made[id(command_info)][1]
+
+    if not hasattr(make, "__wrapped__"):
+        typer.main.get_command_from_info = remembered
+
+
 def _die_with(parent: int) -> None:
     """Have the kernel kill this process when the fork server ends."""
     _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -204,6 +223,8 @@ def main() -> int:
     environment = dict(os.environ)
     for module in PRELOADED:
         importlib.import_module(module)
+    remember_commands()
+    typer.main.get_command(importlib.import_module("interlock.cli.main").app)
     if not _only_thread():
         sys.exit("A module that is imported here starts a thread, which no forked process would have.")
     gc.collect()

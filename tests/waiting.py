@@ -16,6 +16,8 @@ PATIENCE_S = 60.0
 PROGRAM_S = 300.0
 """How long a test waits for a whole program that it has started, such as the demo."""
 LOOK_EVERY_S = 0.01
+LOOK_AT_LEAST_EVERY_S = 0.1
+"""Between two looks lies ever more time, up to this: a look may cost as much as what it waits for."""
 
 
 def _nothing() -> str:
@@ -37,8 +39,10 @@ async def until(
     """Wait until `true` answers yes; fail with `what` and the `story` when it does not."""
     try:
         async with asyncio.timeout(within_s):
+            every_s = LOOK_EVERY_S
             while not await _answer(true):
-                await pause()
+                await asyncio.sleep(every_s)
+                every_s = _longer(every_s)
     except TimeoutError:
         raise AssertionError(f"It was not so within {within_s:g} s that {what}.\n{story()}") from None
 
@@ -46,10 +50,16 @@ async def until(
 def until_so(true: Callable[[], bool], what: str, *, story: Callable[[], str] = _nothing) -> None:
     """The same where there is no event loop."""
     deadline = time.monotonic() + PATIENCE_S
+    every_s = LOOK_EVERY_S
     while not true():
         if time.monotonic() > deadline:
             raise AssertionError(f"It was not so within {PATIENCE_S:g} s that {what}.\n{story()}")
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(every_s)
+        every_s = _longer(every_s)
+
+
+def _longer(every_s: float) -> float:
+    return min(1.3 * every_s, LOOK_AT_LEAST_EVERY_S)
 
 
 async def _answer(true: Callable[[], bool | Awaitable[bool]]) -> bool:

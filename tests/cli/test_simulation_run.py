@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,6 +13,9 @@ from typing import Any
 import pytest
 from tests import programs
 from tests.waiting import until_so
+
+from interlock import Interlock
+from interlock.errors import InterlockError
 
 MODEL = """
 import asyncio
@@ -70,13 +74,17 @@ class Desk:
         return view
 
     def is_at(self, step: int, execution: int) -> bool:
-        words = ("simulation", "show", "flu", "--json")
-        done = programs.run(*words, folder=self.folder, environment=self.environment)
-        if done.returncode:
+        """Look into the store itself: to ask a program again and again would cost more than all the rest."""
+
+        async def look() -> tuple[str, int, int]:
+            async with Interlock(self.environment["INTERLOCK_URL"]) as il:
+                view = await il.simulations.get("flu")
+                return view.status, view.current_step or 0, view.execution
+
+        try:
+            return asyncio.run(look()) == ("running", step, execution)
+        except InterlockError:
             return False  # it is not there yet
-        view = json.loads(done.stdout)["simulation"]
-        now = (view["status"], view.get("current_step", 0), view["execution"])
-        return now == ("running", step, execution)
 
     def workers(self) -> list[int]:
         """The processes that execute the model."""

@@ -10,7 +10,7 @@ from interlock.engine.outbox import SENDING, WAITING
 from interlock.store.records import Query
 from interlock.testing.servers import PostgresServer
 
-HELD = pick(60, 1_000)
+HELD = pick(25, 1_000)
 A_FEW = 5
 """Conflicts for each loss. There were 68 when each of them changed the record of the dead worker."""
 

@@ -18,7 +18,7 @@ HOLDS = 5
 """How often a process may be met in the middle of a write."""
 
 
-@stores("sqlite", "postgres", "redis")
+@stores("postgres")  # test_cancel_and_timeouts.py plays on the others as well
 async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(crew: Crew) -> None:
     anna = await crew.ready("anna")
     made = await crew.il.submit(errands.stepwise, steps=4, stuck_after=2)

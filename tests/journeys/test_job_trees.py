@@ -14,9 +14,9 @@ UNHURRIED = msgspec.structs.replace(
 )
 """A thousand leases are renewed meanwhile, and a thousand handlers are told to stop."""
 
-JOBS = pick(100, 1_000)
-WIDTHS = pick([9, 10], [9, 110])
-"""The root, nine below it, and ten or 110 below each of those: a hundred or a thousand in all."""
+JOBS = pick(33, 1_000)
+WIDTHS = pick([4, 7], [9, 110])
+"""The root, four or nine below it, and seven or 110 below each of those."""
 
 
 @stores("postgres")

@@ -105,7 +105,7 @@ async def stolen(served: Served, token_file: str = "") -> str:
     return found
 
 
-@pytest.mark.parametrize("user", USERS, indirect=True)
+@pytest.mark.parametrize("user", QUICK_USERS, indirect=True)
 @pytest.mark.parametrize(
     "how",
     ["variable", *(pytest.param(how, marks=pytest.mark.long) for how in ("argument", "standard input"))],

@@ -99,10 +99,13 @@ async def crowd(server: Running, number: int) -> None:
                 await orchestrator.hear([done])
 
 
-async def taken(server: Running, work: Work) -> dict[str, int]:
-    """Return how many steps each request takes that a page may make."""
-    client = server.client()
-    found = await client.get("/api/jobs", params={"limit": 1, "q": "state:failed"})
+Asked = dict[str, tuple[str, dict[str, str]]]
+"""Requests by a name that is the same for every store: their path and their query."""
+
+
+async def asked_by_pages(server: Running) -> Asked:
+    """Return every request that a page may make."""
+    found = await server.client().get("/api/jobs", params={"limit": 1, "q": "state:failed"})
     names = {"job_id": found.json()["jobs"][0]["id"], "name": "job"}
     paths = [
         route.path.format(**names)
@@ -113,14 +116,24 @@ async def taken(server: Running, work: Work) -> dict[str, int]:
     ]
     asked: list[tuple[str, dict[str, str]]] = [(path, {}) for path in paths]
     asked += [("/api/jobs", {"limit": "100", "q": each}) for each in FILTERS]
-    steps: dict[str, int] = {}
-    for path, query in asked:
-        name = f"{path} {query.get('q', '')}".replace(names["job_id"], "ID").strip()
-        for _ in range(3):  # meanwhile the server looks after the store: the smaller number counts
+    return {
+        f"{path} {query.get('q', '')}".replace(names["job_id"], "ID").strip(): (path, query)
+        for path, query in asked
+    }
+
+
+async def taken(server: Running, work: Work, asked: Asked, tries: int = 3) -> dict[str, int]:
+    """Return how many steps each request takes.
+
+    Meanwhile the server looks after the store, which adds to some of the tries: the smallest number counts.
+    """
+    client, steps = server.client(), dict.fromkeys(asked, sys.maxsize)
+    for name, (path, query) in asked.items():
+        for _ in range(tries):
             before = work.steps
             answer = await client.get(path, params=query)
             assert answer.status_code in (200, 404, 422), answer.text
-            steps[name] = min(steps.get(name, sys.maxsize), work.steps - before)
+            steps[name] = min(steps[name], work.steps - before)
     return steps
 
 
@@ -131,12 +144,15 @@ async def test_no_page_takes_more_work_because_there_are_more_jobs(
         monkeypatch.setattr(module, name, BATCH)
     async with running(f"sqlite:///{tmp_path}/jobs.db", any_port(tokens_required=False)) as server:
         await crowd(server, FEW)
-        few = await taken(server, work)
+        few = await taken(server, work, await asked_by_pages(server))
         await crowd(server, MORE)
-        more = await taken(server, work)
+        asked = await asked_by_pages(server)
+        more = await taken(server, work, asked)
+        grown = [name for name in few if more[name] > 2 * few[name] + NEARLY]
+        # On a busy machine the server may have looked after the store during every try.
+        more |= await taken(server, work, {name: asked[name] for name in grown}, tries=20)
     assert len(few) > len(FILTERS) + 20
-    grown = {name: (few[name], more[name]) for name in few if more[name] > 2 * few[name] + NEARLY}
-    assert grown == {}
+    assert {name: (few[name], more[name]) for name in grown if more[name] > 2 * few[name] + NEARLY} == {}
 
 
 async def test_a_page_of_what_is_rare_ends_early_and_goes_on_by_its_cursor(
@@ -161,5 +177,5 @@ async def test_no_page_takes_fifty_milliseconds_of_work_with_a_million_jobs(
 ) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db", any_port(tokens_required=False)) as server:
         await crowd(server, VERY_MANY)
-        steps = await taken(server, work)
+        steps = await taken(server, work, await asked_by_pages(server))
     assert {name: number for name, number in steps.items() if number > STEPS} == {}

@@ -39,7 +39,7 @@ async def nothing(*_: Any, **__: Any) -> None:
 
 def test_an_agent_that_goes_on_when_its_stream_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Desk, "disconnected", lambda *_: None)
-    assert is_noticed(judge_fleet.STOPS, "network", first=3)
+    assert is_noticed(judge_fleet.STOPS, "network", first=6)
 
 
 def test_a_drive_that_stops_nobody_in_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

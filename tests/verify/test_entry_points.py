@@ -83,12 +83,12 @@ def explored(*plans: Plan) -> set[tuple[str, int]]:
         if event == "call":
             seen.add(frame.f_code)
 
-    sys.setprofile(note)
+    sys.settrace(note)  # and not `setprofile`, which is called for every return and every builtin as well
     try:
         for plan in plans:
             check(model_of(plan), most=2_000)
     finally:
-        sys.setprofile(None)
+        sys.settrace(None)
     return {(code.co_filename, code.co_firstlineno) for code in seen}
 
 

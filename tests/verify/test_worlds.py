@@ -88,10 +88,12 @@ def test_every_world_and_every_mix_of_faults_hold_for_some_hours() -> None:
     mixes = [mix.name for mix in MIXES if mix.name != "none"]
     wanted = {(world.name, mixes[place % len(mixes)]) for place, world in enumerate(WORLDS)}
     assert {mix for _, mix in wanted} == {*mixes}
-    season = season_of([one for one in chapters_that_hold() if (one.world, one.faults) in wanted])
+    chapters = [one for one in chapters_that_hold() if (one.world, one.faults) in wanted]
+    share = pick(0.4, 1.0)
+    season = season_of([msgspec.structs.replace(one, hours=share * one.hours) for one in chapters])
     assert season.chapters >= len(WORLDS)
-    assert season.faults.total() > 1_000
-    assert season.submitted > 100
+    assert season.faults.total() > share * 1_000
+    assert season.submitted > share * 100
 
 
 @pytest.mark.long

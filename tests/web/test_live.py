@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 expect.set_options(timeout=PATIENCE_S * 1_000)
 
 RENDERS_A_SECOND = 5
-SOME = pick(quick=("/", "/jobs", "/jobs/:id", "/workers"), thorough=tuple(PATTERNS))
+SOME = pick(quick=("/", "/jobs/:id"), thorough=tuple(PATTERNS))
 
 COUNT_RENDERS = """() => {
   window.renders = 0;

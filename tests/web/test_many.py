@@ -15,9 +15,9 @@ from interlock.wire.jobs import JobSpec
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ROWS = pick(quick=1_000, thorough=10_000)
+ROWS = pick(quick=500, thorough=10_000)
 BATCH = 500
-ROW_PX, STEPS = 40, 40
+ROW_PX, STEPS = 40, pick(quick=10, thorough=40)
 IN_THE_PAGE = 80
 """A window of 800 pixels has room for 20 rows; some more are drawn above and below."""
 

@@ -38,7 +38,7 @@ async def test_a_queue_is_paused_in_the_list_and_resumed_on_its_page(
     await page.get_by_role("button", name="Resume").click()
     await expect(page.locator("h1 .chip")).to_have_text("open")
     assert len(await runner.grants(queues=["mail/out"])) == 1
-    assert await visitor.complaints() == []
+    assert await visitor.complaints_midway() == []
 
 
 @ON_EVERY_STORE
@@ -58,7 +58,7 @@ async def test_a_worker_shows_its_slots_is_held_and_leaves_its_last_words(
     await visitor.open("/workers")
     await expect(page.get_by_role("heading", name="Supervisor web on h1")).to_be_visible()
     await expect(page.get_by_text("too few")).to_be_visible()
-    assert await visitor.complaints() == []
+    assert await visitor.complaints_midway() == []
     await page.get_by_role("row", name="web-1").get_by_role("link").click()
     slots = page.get_by_role("list", name="Slots that are taken")
     await expect(slots.get_by_role("link", name=job)).to_be_visible()
@@ -72,7 +72,7 @@ async def test_a_worker_shows_its_slots_is_held_and_leaves_its_last_words(
     await expect(page.get_by_text("terminated").first).to_be_visible()
     await expect(page.get_by_role("button", name="Resume")).to_have_count(0)
     await expect(page.get_by_role("row", name="terminate")).to_be_visible()  # its history
-    assert await visitor.complaints() == []
+    assert await visitor.complaints_midway() == []
 
 
 async def test_admin_shows_the_server_and_its_store_and_signs_another_browser_out(
@@ -102,6 +102,6 @@ async def test_admin_shows_the_server_and_its_store_and_signs_another_browser_ou
         await browsers.get_by_role("row", name="bob").get_by_role("button", name="Sign out").click()
         await expect(browsers.get_by_role("row", name="bob")).to_have_count(0)
         assert (await other.client.get("/api/session")).status_code == 401
-        assert await visitor.complaints() == []
+        assert await visitor.complaints_midway() == []
         assert await visitor.sideways() == []
         await context.close()

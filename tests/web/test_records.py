@@ -60,7 +60,7 @@ async def test_a_lifecycle_that_is_declared_in_python_has_a_list_pages_and_butto
             await expect(rows).to_have_count(3)
             await pack(server, "p-4")
             await expect(page.get_by_role("link", name="p-4")).to_be_visible()  # live
-            assert [*await visitor.complaints(), *await visitor.sideways()] == []
+            assert [*await visitor.complaints_midway(), *await visitor.sideways()] == []
             await visitor.open("/records/parcel/p-1")
             await visitor.live()
             state = page.locator("h1 .chip")
@@ -75,7 +75,7 @@ async def test_a_lifecycle_that_is_declared_in_python_has_a_list_pages_and_butto
             changed = page.locator("table.differences tbody tr")
             await expect(changed).to_have_text(["weight_g700720", 'notes[1]"signed"'])
             await expect(page.get_by_alt_text("It is sent, after packed, sent.")).to_be_visible()
-            assert [*await visitor.complaints(), *await visitor.sideways()] == []
+            assert [*await visitor.complaints_midway(), *await visitor.sideways()] == []
             await page.get_by_role("button", name="Recall").click()
             await expect(state).to_have_text("returned")
             await expect(page.get_by_role("button", name="Recall")).to_have_count(0)

@@ -96,7 +96,7 @@ async def test_a_matrix_is_folded_and_the_graph_is_zoomed_with_keys_and_on_a_tel
     await page.keyboard.press("Enter")
     await expect(graph.get_by_role("button")).to_have_count(15)
     await expect(fold).to_be_focused()
-    assert await visitor.complaints() == []
+    assert await visitor.complaints_midway() == []
     before = await zoom_of(page)
     await page.keyboard.press("-")
     await expect(page.get_by_label("Zoom", exact=True)).to_have_text(f"{round(before / 1.25)} %")
@@ -182,7 +182,7 @@ async def test_the_steps_of_a_job_are_followed_live_to_the_first_error(
     await panel.get_by_role("button", name="First error").click()
     await expect(page.get_by_text("E assert 1 == 2")).to_be_in_viewport()
     await expect(panel.get_by_text("It ended with exit code 2.")).to_be_in_viewport()
-    assert await visitor.complaints() == []
+    assert await visitor.complaints_midway() == []
     assert await visitor.sideways() == []
 
 
@@ -202,14 +202,14 @@ async def test_a_run_is_compared_with_the_last_green_one_and_done_again_from_a_j
     await expect(since.get_by_role("row", name=re.compile(r"test \(3\) new"))).to_be_visible()
     flaky = page.locator("section", has=page.get_by_role("heading", name="Flaky jobs of this run"))
     await expect(flaky.get_by_role("row", name=re.compile(r"test \(1\) 1 of 1 commits"))).to_be_visible()
-    assert await visitor.complaints() == []
+    assert await visitor.complaints_midway() == []
 
     await page.get_by_role("button", name=re.compile("^deploy")).click()
     await page.get_by_role("button", name="Rerun from here").click()
     dialog = page.get_by_role("dialog", name="Rerun from deploy")
     await expect(dialog.get_by_role("list").first).to_have_text("test (1)deploy")
     await expect(dialog.get_by_role("list").nth(1)).to_have_text("buildtest (2)test (3)")
-    assert await visitor.complaints() == []
+    assert await visitor.complaints_midway() == []
     await page.keyboard.press("Escape")
     await expect(dialog).to_be_hidden()
     await page.get_by_role("button", name="Rerun from here").click()
@@ -251,7 +251,7 @@ async def test_a_fork_is_approved_after_a_look_at_what_it_is_and_its_artifacts_a
         "none: the change comes from a fork",
     ):
         await expect(dialog).to_contain_text(fact)
-    assert await visitor.complaints() == []
+    assert await visitor.complaints_midway() == []
     await dialog.get_by_label("Comment for the journal").fill("looked at the diff")
     await dialog.get_by_role("button", name="Approve").click()
     await expect(page.locator("h1 .chip").first).to_have_text("QUEUED")

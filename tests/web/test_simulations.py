@@ -103,5 +103,5 @@ async def test_curves_grow_with_the_steps_a_pause_holds_them_and_runs_are_compar
     await expect(page.get_by_text("1 parameter is the same in all of them.")).to_be_visible()
     await page.get_by_label("Metric").select_option("healthy")
     await expect(page.get_by_role("img", name="healthy along step. Latest: mild ")).to_be_visible()
-    assert await visitor.complaints() == []
+    assert await visitor.complaints_midway() == []
     assert await visitor.sideways() == []

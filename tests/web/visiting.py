@@ -116,6 +116,13 @@ class Visitor:
         found: list[str] = await self.page.evaluate(_COMPLAINTS, rules)
         return found
 
+    async def complaints_midway(self) -> list[str]:
+        """Return the same in the middle of a journey, which costs as much as a page; `make test-all` alone.
+
+        `make test` has axe look at every page as it is opened (test_pages.py), and at two dialogs.
+        """
+        return await self.complaints() if ALL else []
+
     async def sideways(self, size: Mapping[str, int] = NARROW) -> list[str]:
         """Return what reaches out of the page in a window of this size."""
         await self.page.set_viewport_size(size)  # type: ignore[arg-type]

@@ -99,26 +99,24 @@ async def test_no_first_operation_happens_before_the_instant_by_a_clock_that_nob
     assert min(instants) >= at_ns - start.bound_ns - drift_ns
 
 
-async def test_numbers_of_all_agents_are_shown_and_saved_as_one(
-    wrong_clocks: list[AgentProcess], gate: Path
-) -> None:
-    driven = Driven(gated(wrong_clocks, gate))
-    await driven.until(lambda live: live.operations and live.running == 4)
+async def test_numbers_of_all_agents_are_shown_and_saved_as_one(two: list[AgentProcess], gate: Path) -> None:
+    driven = Driven(gated(two, gate))
+    await driven.until(lambda live: live.operations and live.running == 2)
     gate.touch()
     result = await driven.result()
-    assert result.operations == sum(each.operations for each in result.agents) == 400
-    assert result.latencies.count == 400
+    assert result.operations == sum(each.operations for each in result.agents) == 200
+    assert result.latencies.count == 200
     assert max(each.latencies.max_ms or 0.0 for each in result.agents) == result.latencies.max_ms
-    assert sum(second.operations for second in result.seconds) == 400
+    assert sum(second.operations for second in result.seconds) == 200
     assert all(said[-1] is Happened.COMPLETED for said in driven.facts.values())
-    assert len(driven.facts) == 4
+    assert len(driven.facts) == 2
 
 
 @pytest.mark.parametrize("moment", pick(["running"], ["at once", "ready", "running"]))
 async def test_a_stop_at_any_moment_leaves_every_agent_idle_and_a_result(
-    wrong_clocks: list[AgentProcess], moment: str, gate: Path
+    two: list[AgentProcess], moment: str, gate: Path
 ) -> None:
-    driven = Driven(gated(wrong_clocks, gate, lead_s=50.0 if moment == "ready" else 0.5))
+    driven = Driven(gated(two, gate, lead_s=50.0 if moment == "ready" else 0.5))
     if moment == "ready":
         await driven.until(lambda live: {each.state for each in live.members} == {"ready"})
     elif moment == "running":
@@ -129,20 +127,18 @@ async def test_a_stop_at_any_moment_leaves_every_agent_idle_and_a_result(
     assert "enough" in result.sentence
     assert bool(result.operations) is (moment == "running")
     assert result.latencies.count == result.operations
-    assert await states(wrong_clocks) == ["IDLE"] * 4
+    assert await states(two) == ["IDLE"] * 2
     finals = {each.status for each in result.agents}
     assert finals == ({"LOST"} if moment == "at once" else {"ABORTED"})
 
 
-async def test_a_stopped_fleet_takes_the_next_workload_at_once(
-    wrong_clocks: list[AgentProcess], gate: Path
-) -> None:
-    first = Driven(gated(wrong_clocks, gate))
-    await first.until(lambda live: live.running == 4)
+async def test_a_stopped_fleet_takes_the_next_workload_at_once(two: list[AgentProcess], gate: Path) -> None:
+    first = Driven(gated(two, gate))
+    await first.until(lambda live: live.running == 2)
     first.drive.stop("the next one")
     await first.result()
-    result = await Driven(asked(wrong_clocks, operations=50)).result()
-    assert (result.verdict, result.operations) == (Verdict.COMPLETE, 200)
+    result = await Driven(asked(two, operations=50)).result()
+    assert (result.verdict, result.operations) == (Verdict.COMPLETE, 100)
 
 
 @pytest.mark.parametrize(
@@ -267,25 +263,25 @@ async def test_whoever_cannot_be_started_is_named_and_nobody_else_is_left_ready(
     ],
 )
 async def test_what_an_agent_refuses_is_told_in_its_own_words(
-    wrong_clocks: list[AgentProcess], more: dict[str, Any], words: str
+    two: list[AgentProcess], more: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(WorkloadFailed) as refused:
-        await Driven(asked(wrong_clocks, **more)).result()
+        await Driven(asked(two, **more)).result()
     assert words in refused.value.sentence
-    assert await states(wrong_clocks) == ["IDLE"] * 4
+    assert await states(two) == ["IDLE"] * 2
 
 
-async def test_an_agent_that_is_busy_is_left_alone(wrong_clocks: list[AgentProcess], gate: Path) -> None:
-    first = Driven(gated(wrong_clocks[:1], gate))
+async def test_an_agent_that_is_busy_is_left_alone(two: list[AgentProcess], gate: Path) -> None:
+    first = Driven(gated(two[:1], gate))
     await first.until(lambda live: live.operations)
     with pytest.raises(WorkloadFailed, match=r"is RUNNING with the workload j_0123456789ab_.* for a test"):
-        await Driven(asked(wrong_clocks)).result()
+        await Driven(asked(two)).result()
     first.drive.stop("done")
     assert (await first.result()).operations
 
 
-async def test_clocks_that_are_not_known_well_enough_start_nothing(wrong_clocks: list[AgentProcess]) -> None:
-    driven = Driven(asked(wrong_clocks, skew_limit_s=1e-6))
+async def test_clocks_that_are_not_known_well_enough_start_nothing(two: list[AgentProcess]) -> None:
+    driven = Driven(asked(two, skew_limit_s=1e-6))
     with pytest.raises(SkewTooLarge, match="is the limit"):
         await driven.result()
     assert driven.facts == {}
@@ -331,14 +327,14 @@ def _second(sequence: int, histogram: bytes) -> wire.WorkloadStats:
 
 
 async def test_a_corrupt_histogram_flags_its_agent_and_the_rest_stands(
-    wrong_clocks: list[AgentProcess],
+    two: list[AgentProcess],
 ) -> None:
     server = aio.server()
     add_AgentServicer_to_server(Liar(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        spec = asked(wrong_clocks[:1])
+        spec = asked(two[:1])
         driven = Driven(msgspec.structs.replace(spec, agents=(*spec.agents, f"127.0.0.1:{port}")))
         result = await driven.result()
     finally:
@@ -368,8 +364,8 @@ async def test_an_agent_that_prepares_for_too_long_is_late_and_the_result_says_s
     assert result.rate < 10.0
 
 
-async def test_a_store_that_is_away_does_not_hold_up_the_workload(wrong_clocks: list[AgentProcess]) -> None:
-    driven = Driven(asked(wrong_clocks))
+async def test_a_store_that_is_away_does_not_hold_up_the_workload(two: list[AgentProcess]) -> None:
+    driven = Driven(asked(two))
     heard: list[int] = []
 
     async def away(facts: Any) -> None:
