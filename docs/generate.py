@@ -18,6 +18,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from docs.references import reference_pages
+
 from interlock.cli.loading import consequences_of
 from interlock.cli.writing import write_whole
 from interlock.errors import InterlockError
@@ -92,6 +96,7 @@ def _docs() -> dict[str, str]:
         "grafana/interlock.json": _json(dashboard()),
         "reference/workflow.md": _workflow_page(),
         "reference/workflow.schema.json": _json(workflow_schema()),
+        **reference_pages(),
     }
     for blueprint in blueprints:
         name = blueprint.machine
