@@ -266,7 +266,7 @@ def _context(command: Any, words: tuple[str, ...]) -> click.Context:
 def configuration_page() -> str:
     """Return the page about `interlock.toml` and the environment."""
     lines = [GENERATED, "", "# Configuration", "", TEXTS["chapters"]["opening"].strip()]
-    for section, kind in _sections().items():
+    for section, kind in sections().items():
         lines += ["", f"## `{section}`" if section else "## Top level", "", TEXTS["sections"][section], ""]
         known = [field for field in msgspec.structs.fields(kind) if section or not _is_section(field)]
         if extra := set(TEXTS["settings"][section]) - {field.encode_name for field in known}:
@@ -286,7 +286,8 @@ def configuration_page() -> str:
     return _page(lines)
 
 
-def _sections() -> dict[str, type[msgspec.Struct]]:
+def sections() -> dict[str, type[msgspec.Struct]]:
+    """Return the type of each section of `interlock.toml`, by how it is written there."""
     return {
         "": project.ProjectFile,
         "[worker]": project.WorkerSection,
@@ -306,7 +307,7 @@ def _sections() -> dict[str, type[msgspec.Struct]]:
 
 
 def _is_section(field: msgspec.structs.FieldInfo) -> bool:
-    return any(name.strip("[]").partition(".")[0] == field.encode_name for name in _sections() if name)
+    return any(name.strip("[]").partition(".")[0] == field.encode_name for name in sections() if name)
 
 
 def _setting(section: str, field: msgspec.structs.FieldInfo) -> tuple[str, ...]:

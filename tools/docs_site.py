@@ -25,12 +25,13 @@ PROJECT = {
     "SECURITY.md": "project/security.md",
     "bench/README.md": "project/benchmarks.md",
     "chaos/README.md": "project/chaos.md",
+    "verification/README.md": "project/verification.md",
     "README.md": "index.md",
 }
 """Where pages of the repository are in the site."""
 
 EXAMPLES = "examples"
-LATER = frozenset({"reference/http-api.md"})
+LATER = frozenset({"reference/http-api.md", "project/chaos.md", "project/verification.md"})
 """Pages that have a place in the navigation, and appear when their file does."""
 
 _CODE = re.compile(r"^(```|~~~).*?^\1$|`[^`\n]+`", re.S | re.M)
@@ -39,7 +40,7 @@ _LINK = re.compile(r"(\]\()([^)#\s]+)([^)]*\))")
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Leave pages out of the navigation that are announced and not there yet."""
-    missing = {name for name in LATER if not (Path(config.docs_dir) / name).is_file()}
+    missing = {name for name in LATER if not (REPOSITORY / _in_repository(name)).is_file()}
     config.nav = _without(config.nav, missing)
     return config
 
@@ -47,7 +48,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages and examples of the repository."""
     for name, place in PROJECT.items():
-        if place.startswith("project/"):
+        if place.startswith("project/") and (REPOSITORY / name).is_file():
             files.append(File.generated(config, place, abs_src_path=str(REPOSITORY / name)))
     for path in sorted((REPOSITORY / EXAMPLES).iterdir()):
         if path.is_file():

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 import yaml
-from tools.docs_site import PROJECT, rewrite
+from tools.docs_site import LATER, PROJECT, rewrite
 
 ROOT = Path(__file__).parents[2]
 CLICKS = 2
@@ -96,6 +96,19 @@ def test_the_site_can_be_searched(site: Path) -> None:
     assert "fencing token" in index
 
 
+def test_an_orphaned_page_and_a_far_one_would_be_noticed(tmp_path: Path) -> None:
+    for name, link in (("index", "a"), ("a", "b"), ("b", "c"), ("c", "index"), ("orphan", "index")):
+        (tmp_path / f"{name}.html").write_text(f'<a href="{link}.html#top">on</a>', encoding="utf-8")
+    far = clicks_to(tmp_path)
+    assert {page.stem: far.get(page) for page in pages_of(tmp_path)} == {
+        "index": 0,
+        "a": 1,
+        "b": 2,
+        "c": 3,
+        "orphan": None,
+    }
+
+
 def in_navigation(nav: object) -> Iterator[str]:
     if isinstance(nav, str):
         yield nav
@@ -110,7 +123,7 @@ def test_every_page_but_the_decisions_is_in_the_navigation_once() -> None:
     there = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
     decisions = {page for page in there if page.startswith("decisions/0")}
     project = {place for place in PROJECT.values() if place.startswith("project/")}
-    assert named == sorted((there - decisions) | project | {"reference/http-api.md"})
+    assert named == sorted((there - decisions) | project | LATER)
 
 
 def test_links_to_files_of_the_repository_lead_to_pages_of_the_site() -> None:
