@@ -34,6 +34,15 @@ WIDTH = 100
 SHOWN_DECORATORS = ("classmethod", "staticmethod", "contextmanager", "asynccontextmanager")
 CONSTRUCTED = {"Interlock", "FlakyError", "FaultyStore", "JumpingClock", "Registry"}
 """Classes that users make themselves; the others are handed to them."""
+INTERNAL = {
+    "Context": "printed tell_workloads take put_back finish_lines stop speech active quiet",
+    "Flow": "made",
+    "Parent": "relay_submit relay_children",
+    "Simulation": "executor_on",
+    "SimulationContext": "completed_step latest heard must_pause paused done failed",
+    "Task": "call_arguments invoke executor_on prepare context_name wants_context",
+}
+"""Methods that the worker itself calls, by class."""
 
 TEXTS = tomllib.loads(Path(__file__).with_name("reference_texts.toml").read_text(encoding="utf-8"))
 
@@ -132,7 +141,7 @@ def _decorated(node: Function, name: str) -> bool:
 
 def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str, str, str]]:
     """Yield the annotated fields of a class, each with the string that follows it."""
-    body = [line for line in node.body if not isinstance(line, ast.If)]
+    body = [line for part in node.body for line in (part.orelse if isinstance(part, ast.If) else [part])]
     for field, after in zip(body, [*body[1:], None], strict=True):
         if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
             continue
@@ -152,6 +161,7 @@ def _methods(found: type, node: ast.ClassDef) -> Iterator[Function]:
     """Yield the methods that users call, also those of bases that have no entry of their own."""
     seen: set[str] = set()
     for one in (node, *_bases(found)):
+        seen.update(INTERNAL.get(one.name, "").split())
         for method in one.body:
             if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and _is_shown(node, method, seen):
                 seen.add(method.name)
