@@ -185,7 +185,7 @@ def _metrics_page() -> str:
 def _checks_page() -> str:
     lines = [GENERATED, "", "# Checks of a table", ""]
     lines += [
-        "A table is checked when it is declared. Faults raise `MalformedTable`, all at once, with their codes.",
+        "A table is checked when it is declared. Faults raise `MalformedTable`, all at once.",
         "",
     ]
     lines += ["`interlock machine check module:object` prints them.", ""]
@@ -234,14 +234,14 @@ def _workflow_page() -> str:
     lines += [
         "`${{ matrix.NAME }}` is replaced in every text of a job. Values of the change are replaced only in",
         "`env` and in `concurrency.group`, never in `run`: the name of a branch could contain a command.",
-        "Steps read them from variables: `INTERLOCK_EVENT`, `INTERLOCK_BRANCH` and so on for the names above,",
+        "Steps read them from variables: `INTERLOCK_EVENT`, `INTERLOCK_BRANCH`, … for the names above,",
         "`INTERLOCK_INPUT_NAME` for each input, and `INTERLOCK_JOB`.",
         "",
         "## Patterns",
         "",
         "`*` matches anything within a path component, `**` any number of components, `?` one character;",
         "`docs/` matches everything below docs. A pattern with `!` before it excludes its matches. The last",
-        "pattern that matches decides.",
+        "match decides.",
     ]
     return _page(lines)
 
