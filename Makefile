@@ -41,6 +41,7 @@ check: dashboard ## Lint, types, layers, links of the pages, and whether what is
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python tools/proto.py --check
 	$(BIN)/python tools/dashboard.py --check
+	$(BIN)/codespell docs *.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict || $(MAKE) site
 
 dashboard: $(READY) ## Build the dashboard from web/, unless it is up to date
@@ -53,8 +54,9 @@ format: $(READY) ## Rewrite the code in the house format
 docs: $(READY) ## Regenerate docs/lifecycles, docs/reference and web/openapi.json
 	$(BIN)/python docs/generate.py
 
-site: $(READY) ## Build the documentation site into .site (open .site/index.html)
+site: $(READY) ## Build the documentation site into .site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open .site/index.html; with search: $(PYTHON) -m http.server --directory .site 8000"
 
 pictures: dashboard ## Take the pictures of the dashboard in docs/pictures (minutes)
 	$(BIN)/python tools/pictures.py
