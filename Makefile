@@ -14,7 +14,7 @@ export UV_LINK_MODE := copy
 # Without bytecode each of the hundreds of processes of the tests would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-hard check format dashboard docs pictures proto bench chaos verify lock clean
+.PHONY: help demo test test-all test-hard check format dashboard docs site pictures proto bench chaos verify lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -33,7 +33,7 @@ test-all: dashboard ## Run every test, also the long ones (before an issue is cl
 test-hard: dashboard ## Run the tests on a machine that is kept busy: every core three times over, and the disk
 	$(BIN)/python tools/busy.py $(MAKE) test PROCESSES=$$(( 6 * $$(nproc) ))
 
-check: dashboard ## Lint, types, layers, and whether the generated pages and files are up to date
+check: dashboard ## Lint, types, layers, links of the pages, and whether what is generated is up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -41,6 +41,8 @@ check: dashboard ## Lint, types, layers, and whether the generated pages and fil
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python tools/proto.py --check
 	$(BIN)/python tools/dashboard.py --check
+	$(BIN)/codespell docs *.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict || $(MAKE) site
 
 dashboard: $(READY) ## Build the dashboard from web/, unless it is up to date
 	@$(BIN)/python tools/dashboard.py
@@ -51,6 +53,10 @@ format: $(READY) ## Rewrite the code in the house format
 
 docs: $(READY) ## Regenerate docs/lifecycles, docs/reference and web/openapi.json
 	$(BIN)/python docs/generate.py
+
+site: $(READY) ## Build the documentation site into .site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open .site/index.html; with search: $(PYTHON) -m http.server --directory .site 8000"
 
 pictures: dashboard ## Take the pictures of the dashboard in docs/pictures (minutes)
 	$(BIN)/python tools/pictures.py
@@ -71,11 +77,11 @@ verify: $(READY) ## Explore the real deciders exhaustively, break the tables, pl
 
 lock: $(UV) ## Resolve the dependencies anew into requirements.lock
 	$(UV) pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
-	  --all-extras --group dev --group bench --no-emit-package interlock --upgrade -o requirements.lock \
+	  --all-extras --group dev --group docs --group bench --no-emit-package interlock --upgrade -o requirements.lock \
 	  pyproject.toml verification/pyproject.toml
 
 clean: ## Remove everything the other targets made
-	rm -rf $(VENV) .tools .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	rm -rf $(VENV) .tools .bench .site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 	  web/node_modules web/src/api/schema.ts web/src/api/roles.ts src/interlock/server/dashboard
 
 .tools/bin/uv:

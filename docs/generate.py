@@ -18,6 +18,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from docs.references import reference_pages
+
 from interlock.cli.machine_names import consequences_of
 from interlock.cli.output import write_whole
 from interlock.errors import InterlockError
@@ -92,6 +96,7 @@ def _docs() -> dict[str, str]:
         "grafana/interlock.json": _json(dashboard()),
         "reference/workflow.md": _workflow_page(),
         "reference/workflow.schema.json": _json(workflow_schema()),
+        **reference_pages(),
     }
     for blueprint in blueprints:
         name = blueprint.machine
@@ -133,12 +138,15 @@ def _index(blueprints: Sequence[Blueprint]) -> str:
             code(*ends),
         )
 
-    lines = [GENERATED, "", "# The lifecycles", ""]
-    lines += ["Each is one table in `src/interlock/lifecycles/`; these pages are made from it.", ""]
-    lines += markdown_table(("machine", "what it is", "states", "ends"), map(row, blueprints))
+    lines = [GENERATED, "", "# Lifecycles", ""]
+    lines += [
+        "Each lifecycle is a table in `src/interlock/lifecycles/`; its page is generated from it.",
+        "",
+    ]
+    lines += markdown_table(("machine", "meaning", "states", "terminal states"), map(row, blueprints))
     lines += ["", "## How they are coupled", ""]
-    lines += ["![What the moves of one machine send to another](interlocking.svg)", ""]
-    lines += ["When one machine moves, this is what follows for another.", *_couplings()]
+    lines += ["![Events that transitions of one machine send to another](interlocking.svg)", ""]
+    lines += ["A transition of one machine causes events of another.", *_couplings()]
     return _page(lines)
 
 
@@ -158,30 +166,30 @@ def _metrics_page() -> str:
     def row(metric: Metric) -> tuple[str, ...]:
         return code(metric.name), metric.kind, code(*metric.labels), prose(metric.says)
 
-    lines = [GENERATED, "", "# What is counted", ""]
+    lines = [GENERATED, "", "# Metrics", ""]
     lines += [
-        "For Prometheus. `../grafana/interlock.json` is a dashboard for Grafana that asks all of it.",
+        "Prometheus metrics. [The dashboard for Grafana](../grafana/interlock.json) uses all of them.",
         "",
-        "## By a server, under `/metrics`",
+        "## Metrics of a server, at `/metrics`",
         "",
-        "Every server counts the whole journal: of several take the largest, not the sum. Requests, the ids",
-        "that came with them, and what was removed are each server's own.",
+        "Every server counts the whole journal: for several servers take the maximum, not the sum. Requests,",
+        "request ids and pruned records are counted by each server for itself.",
         "",
     ]
-    lines += markdown_table(("name", "kind", "labels", "what it says"), map(row, metrics.SERVER))
-    lines += ["", "## By a worker, with `--metrics-port`", ""]
-    lines += markdown_table(("name", "kind", "labels", "what it says"), map(row, metrics.WORKER))
+    lines += markdown_table(("name", "kind", "labels", "meaning"), map(row, metrics.SERVER))
+    lines += ["", "## Metrics of a worker, with `--metrics-port`", ""]
+    lines += markdown_table(("name", "kind", "labels", "meaning"), map(row, metrics.WORKER))
     return _page(lines)
 
 
 def _checks_page() -> str:
-    lines = [GENERATED, "", "# What is checked when a table is declared", ""]
+    lines = [GENERATED, "", "# Checks of a table", ""]
     lines += [
-        "A declaration with faults raises `MalformedTable` and lists all of them, each with its code.",
+        "A table is checked when it is declared. Faults raise `MalformedTable`, all at once.",
         "",
     ]
-    lines += ["`interlock machine check module:object` shows them too.", ""]
-    lines += markdown_table(("code", "what is wrong"), ((code(c), prose(m)) for c, m in MEANINGS.items()))
+    lines += ["`interlock machine check module:object` prints them.", ""]
+    lines += markdown_table(("code", "fault"), ((code(c), prose(m)) for c, m in MEANINGS.items()))
     return _page(lines)
 
 
@@ -190,7 +198,7 @@ def _errors_page() -> str:
         return (code(kind.__name__), code(kind.code), str(kind.status), prose(kind.__doc__ or ""))
 
     lines = [GENERATED, "", "# Errors", ""]
-    lines += ["Every error that a user can meet, and the HTTP status it is answered with.", ""]
+    lines += ["Every error of the API, with its code and its HTTP status.", ""]
     lines += markdown_table(("error", "code", "status", "meaning"), map(row, _family(InterlockError)))
     return _page(lines)
 
@@ -198,13 +206,13 @@ def _errors_page() -> str:
 def _workflow_page() -> str:
     lines = [GENERATED, "", "# Workflow files", ""]
     lines += [
-        "A workflow is a file `.interlock/NAME.yml` of a repository, or any file that is given with",
-        "`interlock run submit --workflow FILE`. Editors that know JSON Schema help to write one when its",
-        "first line is `# yaml-language-server: $schema=` and the address of",
+        "A workflow is a file `.interlock/NAME.yml` of a repository, or any file passed with",
+        "`interlock run submit --workflow FILE`. For completion in editors, begin the file with",
+        "`# yaml-language-server: $schema=` and the address of",
         "[workflow.schema.json](workflow.schema.json).",
-        "[Your own CI](../guides/your-own-ci.md) shows how they are used.",
+        "[Your own CI](../guides/your-own-ci.md) shows how to use workflows.",
         "",
-        "Text is taken as it is written, so `3.10` stays `3.10`. Only `true` and `false` are yes and no.",
+        "Text is taken literally, so `3.10` stays `3.10`. Only `true` and `false` are booleans.",
     ]
     for name, described in sections():
         lines += ["", f"## `{name}`", ""]
@@ -218,22 +226,22 @@ def _workflow_page() -> str:
         "",
         "## Conditions",
         "",
-        "What `if` may say; a value alone holds unless it is empty or `false`.",
+        "Conditions for `if`. A value alone is true unless it is empty or `false`.",
         "",
     ]
     lines += markdown_table(("word", "meaning"), ((code(word), prose(doc)) for word, doc in name_rows()))
-    lines += ["", "## Texts", ""]
+    lines += ["", "## Expressions in texts", ""]
     lines += [
-        "`${{ matrix.NAME }}` is replaced in every text of a job. What comes with the change is replaced in",
-        "`env` and in `concurrency.group` only, never in `run`: the name of a branch could hold a command.",
-        "Steps find it in variables: `INTERLOCK_EVENT`, `INTERLOCK_BRANCH` and so on for each name above,",
+        "`${{ matrix.NAME }}` is replaced in every text of a job. Values of the change are replaced only in",
+        "`env` and in `concurrency.group`, never in `run`: the name of a branch could contain a command.",
+        "Steps read them from variables: `INTERLOCK_EVENT`, `INTERLOCK_BRANCH`, … for the names above,",
         "`INTERLOCK_INPUT_NAME` for each input, and `INTERLOCK_JOB`.",
         "",
         "## Patterns",
         "",
-        "`*` stands for anything within a part of a path, `**` for any number of parts, `?` for one",
-        "character; `docs/` is everything below docs. A pattern with `!` before it takes out what it",
-        "matches; of several patterns the last one that matches decides.",
+        "`*` matches anything within a path component, `**` any number of components, `?` one character;",
+        "`docs/` matches everything below docs. A pattern with `!` before it excludes its matches. The last",
+        "match decides.",
     ]
     return _page(lines)
 

@@ -45,7 +45,7 @@ D = TypeVar("D")
 
 
 class JobHandle:
-    """One job that was submitted."""
+    """A submitted job."""
 
     __slots__ = ("_interlock", "id")
 
@@ -57,24 +57,23 @@ class JobHandle:
         return f"<job {self.id}>"
 
     async def result(self, *, timeout_s: float | None = None, as_type: Any = Any) -> Any:
-        """What the handler returned; see `Interlock.result`."""
+        """Return the result of the handler; see `Interlock.result`."""
         return await self._interlock.result(self.id, timeout_s=timeout_s, as_type=as_type)
 
     async def view(self) -> JobView:
-        """The job as it stands."""
+        """Return the current job."""
         return await self._interlock.job(self.id)
 
     async def cancel(self, *, reason: str = "") -> JobView:
-        """Ask it to stop."""
+        """Request its cancellation."""
         return await self._interlock.cancel(self.id, reason=reason)
 
 
 class Interlock:
-    """A store full of jobs, or a server before one.
+    """A client of a store or of a server.
 
-    `settings` and `actor` are for a store; a server has settings of its own, and knows who asks by the
-    `token`. `ca` is a file with the certificates that vouch for the server, where the system does not know
-    them.
+    `settings` and `actor` apply to a store; a server has its own settings and identifies the client by its
+    `token`. `ca` is a file with the certificate authority of the server, if the system does not have it.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Interlock:
         self._port = _port_to(url, settings, token, ca)
         self._actor = actor
         self.runs = RunsClient(lambda: self._port.here, self._port.recover, actor)
-        """Runs: plans of jobs that need each other."""
+        """Runs: plans of jobs with dependencies."""
         self.simulations = SimulationsClient(lambda: self._port.here, self._port.recover, actor)
         """Simulations: stepped work that can be paused and resumed."""
         self.schedules = SchedulesClient(lambda: self._port.here, actor)
@@ -106,16 +105,16 @@ class Interlock:
         await self.close()
 
     async def open(self) -> None:
-        """Connect; a database that is not there yet is made."""
+        """Connect; create the database if it does not exist."""
         await self._port.connect()
 
     async def close(self) -> None:
-        """Let go of everything. Safe to call twice."""
+        """Close all connections. Safe to call twice."""
         await self._port.disconnect()
 
     @property
     def here(self) -> Runtime:
-        """The parts of a store, for whoever needs more than this class offers."""
+        """Return the runtime of a store, for operations that this class does not offer."""
         if isinstance(self._port, EmbeddedOrchestrator):
             return self._port.here
         raise InvalidArguments(
@@ -142,8 +141,8 @@ class Interlock:
     ) -> JobHandle:
         """Submit one job.
 
-        All arguments but `request_id` are the task's. The same request id makes one job, however
-        often it is sent. For options see `task.options(...)`; a finished `JobSpec` is taken as it is.
+        All arguments but `request_id` are passed to the task. `request_id` is an idempotency key: the same id
+        creates one job. For options see `task.options(...)`; a `JobSpec` is submitted as it is.
         """
         spec = spec_of(work, args, kwargs)
         job_id = await self._jobs.submit(spec, actor=self._actor, request_id=request_id)
@@ -152,13 +151,13 @@ class Interlock:
     async def submit_many(
         self, specs: Sequence[JobSpec], *, request_id: str | None = None
     ) -> list[JobHandle]:
-        """Submit many jobs at once: `[task.spec(n) for n in range(1000)]`."""
+        """Submit many jobs in one call: `[task.spec(n) for n in range(1000)]`."""
         specs = [with_json(spec) for spec in specs]
         ids = await self._jobs.submit_many(specs, actor=self._actor, request_id=request_id)
         return [JobHandle(self, job_id) for job_id in ids]
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
-        """The job once it has ended, however it did. Raises `ResultNotReady` when that takes too long."""
+        """Wait until a job has ended and return it. Raise `ResultNotReady` on a timeout."""
         await self._jobs.get(job_id)  # whoever waits for a job that is not there should hear so at once
         try:
             async with asyncio.timeout(timeout_s):
@@ -178,9 +177,9 @@ class Interlock:
         return await self._port.here.waiting.ended(job_id)
 
     async def result(self, job_id: str, *, timeout_s: float | None = None, as_type: Any = Any) -> Any:
-        """What the handler returned, once it has; a list when the job had several shards.
+        """Wait for the result of the handler and return it; a list if the job has several shards.
 
-        Raises `JobFailed` or `JobCanceled` where there is none, and `ResultNotReady` in the end.
+        Raise `JobFailed` or `JobCanceled` if there is none, and `ResultNotReady` on a timeout.
         """
         view = await self.wait(job_id, timeout_s=timeout_s)
         if view.state == job_lifecycle.COMPLETED and isinstance(view.result, msgspec.Raw):
@@ -188,29 +187,29 @@ class Interlock:
         raise _no_result(view)
 
     async def cancel(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> JobView:
-        """Ask a job to stop; the view says how far that is."""
+        """Request the cancellation of a job and return the job."""
         return await self._jobs.cancel(job_id, reason=reason, actor=self._actor, request_id=request_id)
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobHandle:
-        """Do a job that has ended again, as a new one."""
+        """Resubmit a finished job as a new job linked to the original."""
         new_id = await self._jobs.retry(job_id, actor=self._actor, request_id=request_id)
         return JobHandle(self, new_id)
 
     async def job(self, job_id: str) -> JobView:
-        """A job as it stands."""
+        """Return a job."""
         return await self._jobs.get(job_id)
 
     async def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
-        """A job and everything below it, with progress and costs; `cut` where there is more."""
+        """Return a job and its descendants, with progress and costs; `cut` if there are more."""
         return await self._jobs.tree(job_id, most=most)
 
     async def artifacts(self, job_id: str) -> tuple[ArtifactView, ...]:
-        """What the attempts of a job have left behind, oldest first."""
+        """Return the artifacts of a job, oldest first."""
         await self._jobs.get(job_id)  # a job without any is told from no job at all
         return await self._port.here.artifacts.list(job_id)
 
     async def fetch_artifact(self, job_id: str, name: str, to: str | Path, *, attempt: str = "") -> Path:
-        """Write a file that a job has left behind into a folder or to a file; return its path."""
+        """Download an artifact of a job into a folder or to a file; return its path."""
         async with self._port.here.artifacts.opened(job_id, name, attempt) as (view, pieces):
             return await saved(view, pieces, Path(to))
 
@@ -219,8 +218,8 @@ class Interlock:
     ) -> tuple[list[JobView], str]:
         """Return a page of jobs, newest first, and the cursor of the next page.
 
-        `wanted` is a filter as on the command line, such as `"state:failed queue:ci since:1h"`. A `Query`
-        of the store is taken as it is.
+        `wanted` is a filter as on the command line, such as `"state:failed queue:ci since:1h"`, or a `Query`
+        of the store.
         """
         if isinstance(wanted, Query):
             return await self._jobs.find(wanted)

@@ -57,7 +57,7 @@ LEAST_PAUSE_S = 0.05
 
 
 class RunHandle:
-    """One run that was asked for."""
+    """A submitted run."""
 
     __slots__ = ("_runs", "id")
 
@@ -69,20 +69,20 @@ class RunHandle:
         return f"<run {self.id}>"
 
     async def wait(self, *, timeout_s: float | None = None) -> RunView:
-        """The run once its outcome is decided, whatever it is."""
+        """Wait until the outcome of the run is decided and return the run."""
         return await self._runs.wait(self.id, timeout_s=timeout_s)
 
     async def view(self) -> RunView:
-        """The run as it stands, with its jobs."""
+        """Return the run with its jobs."""
         return await self._runs.view(self.id)
 
     async def cancel(self, *, reason: str = "") -> RunView:
-        """Ask it to stop."""
+        """Request its cancellation."""
         return await self._runs.cancel(self.id, reason=reason)
 
 
 class RunsClient:
-    """The runs of a store, or of a server before one."""
+    """The runs of a store or a server."""
 
     def __init__(self, here: Callable[[], Services], recover: Callable[[], Any], actor: str) -> None:
         self._here = here
@@ -103,13 +103,13 @@ class RunsClient:
         request_id: str | None = None,
         **inputs: Any,
     ) -> RunHandle:
-        """Ask for a run. Flows and files are evaluated here, so what is wrong with them is raised here."""
+        """Submit a run. Flows and files are evaluated here, so their errors are raised here."""
         spec = run_spec(work, source, workflow, inputs)
         made = await self._runs.submit(spec, request_id=request_id, actor=self._actor)
         return RunHandle(self, made.id)
 
     async def wait(self, run_id: str, *, timeout_s: float | None = None) -> RunView:
-        """The run once its outcome is decided. Whoever waits also looks after deadlines."""
+        """Wait until the outcome of a run is decided and return the run."""
         called, swept_at = asyncio.Event(), float("-inf")
         loop = asyncio.get_running_loop()
         stop = self._here().store.subscribe(waker(called))
@@ -134,44 +134,44 @@ class RunsClient:
             stop()
 
     async def view(self, run_id: str) -> RunView:
-        """The run as it stands, with its jobs."""
+        """Return the run with its jobs."""
         return await self._runs.view(run_id)
 
     async def find(self, text: str = "", *, limit: int = 100, cursor: str = "") -> tuple[list[RunView], str]:
-        """Runs that a filter means (`outcome:failed workflow:ci`), newest first, and where more begin."""
+        """Return runs that match a filter (`outcome:failed workflow:ci`), newest first, and a cursor."""
         now = await self._here().jobs.now()
         found = await found_runs(self._runs, read_run_filter(text), now, limit=limit, cursor=cursor)
         return found.views, found.cursor
 
     async def jobs(self, run_id: str, *, first: int = 0, limit: int = 500) -> list[RunJobView]:
-        """Jobs of a run in the order of its plan."""
+        """Return the jobs of a run in the order of its plan."""
         return await self._runs.jobs(run_id, first=first, limit=limit)
 
     async def cancel(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> RunView:
-        """Ask a run to stop; the view says how far that is."""
+        """Request the cancellation of a run and return the run."""
         return await self._runs.cancel(run_id, reason=reason, request_id=request_id, actor=self._actor)
 
     async def approve(self, run_id: str, *, comment: str = "", request_id: str | None = None) -> RunView:
-        """Let a run go on that waits for an approval, for the commit that it is about."""
+        """Approve a waiting run, for its commit."""
         return await self._runs.approve(run_id, comment=comment, request_id=request_id, actor=self._actor)
 
     async def decline(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> RunView:
-        """Cancel a run that waits for an approval."""
+        """Reject and cancel a run that waits for an approval."""
         return await self._runs.decline(run_id, reason=reason, request_id=request_id, actor=self._actor)
 
     async def rerun(
         self, run_id: str, which: Which = "all", *, job: str = "", request_id: str | None = None
     ) -> RunHandle:
-        """Do a run that has ended again: `all` of it, what `failed`, or `from` a job on."""
+        """Rerun a finished run: `all` of it, what `failed`, or `from` a job on."""
         made = await self._runs.rerun(run_id, which, job=job, request_id=request_id, actor=self._actor)
         return RunHandle(self, made.id)
 
     async def explain(self, run_id: str) -> RunExplanation:
-        """What a run waits for, or how it ended."""
+        """Return what a run waits for, or how it ended."""
         return await self._runs.explain(run_id)
 
     async def history(self, run_id: str) -> list[Entry]:
-        """Everything that has happened to a run, oldest first."""
+        """Return the history of a run, oldest first."""
         return await self._runs.history(run_id)
 
 
@@ -221,7 +221,7 @@ Work: TypeAlias = "Simulation[..., Any] | SimulationSpec | str"
 
 
 class SimulationHandle:
-    """One simulation that was started."""
+    """A started simulation."""
 
     __slots__ = ("_door", "run_id")
 
@@ -233,28 +233,28 @@ class SimulationHandle:
         return f"<simulation {self.run_id}>"
 
     async def view(self) -> SimulationView:
-        """The simulation as it stands."""
+        """Return the simulation."""
         return await self._door.get(self.run_id)
 
     async def wait(self, *, timeout_s: float | None = None) -> SimulationView:
-        """The simulation once nobody executes it and nobody is awaited to."""
+        """Wait until the simulation is paused, interrupted or ended, and return it."""
         return await self._door.wait(self.run_id, timeout_s=timeout_s)
 
     async def pause(self, *, reason: str = "") -> SimulationView:
-        """Ask it to stop after the present step."""
+        """Request a pause after the current step."""
         return await self._door.pause(self.run_id, reason=reason)
 
     async def resume(self, *, reason: str = "", queue: str = "") -> SimulationView:
-        """Give it to a worker again, perhaps of another queue."""
+        """Resume it, optionally in another queue."""
         return await self._door.resume(self.run_id, reason=reason, queue=queue)
 
     async def cancel(self, *, reason: str = "") -> SimulationView:
-        """Stop it for good."""
+        """Cancel it permanently."""
         return await self._door.cancel(self.run_id, reason=reason)
 
 
 class SimulationsClient:
-    """The simulations of a store, or of a server before one."""
+    """The simulations of a store or a server."""
 
     def __init__(self, here: Callable[[], Services], recover: Callable[[], Any], actor: str) -> None:
         self._here = here
@@ -276,7 +276,7 @@ class SimulationsClient:
         request_id: str | None = None,
         **arguments: Any,
     ) -> SimulationHandle:
-        """Start a simulation. All arguments but these are its own, and are checked here."""
+        """Start a simulation. All other arguments are passed to it, and are checked here."""
         spec = spec_of(work, arguments)
         named = {"run_id": run_id, "scenario_path": scenario_path, "scenario_name": scenario_name}
         told = {name: text for name, text in named.items() if text}
@@ -286,7 +286,7 @@ class SimulationsClient:
         return SimulationHandle(self, made.run_id)
 
     async def get(self, run_id: str) -> SimulationView:
-        """The simulation as it stands."""
+        """Return the simulation."""
         return await self._simulations.get(run_id)
 
     async def find(
@@ -298,31 +298,31 @@ class SimulationsClient:
         limit: int = 100,
         cursor: str = "",
     ) -> tuple[list[SimulationView], str]:
-        """Simulations of these statuses, newest first, and where more begin."""
+        """Return a page of simulations, newest first, and the cursor of the next page."""
         wanted = SimulationFilter(statuses=statuses, priority=priority, text=text)
         return await self._simulations.list_runs(wanted, cursor=cursor, limit=limit)
 
     async def pause(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> SimulationView:
-        """Ask it to stop after the present step."""
+        """Request a pause after the current step."""
         return await self._simulations.pause(run_id, reason=reason, actor=self._actor, request_id=request_id)
 
     async def resume(
         self, run_id: str, *, reason: str = "", request_id: str | None = None, queue: str = ""
     ) -> SimulationView:
-        """Give it to a worker of its queue, or of another one, after the last step that was saved."""
+        """Resume it after the last saved step, optionally in another queue."""
         await self._recover()  # word that its worker is gone may not have been delivered
         return await self._simulations.resume(
             run_id, reason=reason, actor=self._actor, request_id=request_id, queue=queue
         )
 
     async def cancel(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> SimulationView:
-        """Stop it for good."""
+        """Cancel it permanently."""
         return await self._simulations.cancel(run_id, reason=reason, actor=self._actor, request_id=request_id)
 
     # By hand: a program that executes simulations itself, without workers of Interlock
 
     async def create_run(self, spec: SimulationSpec, *, request_id: str | None = None) -> SimulationView:
-        """Create a simulation; without a task no worker is given it, and it is moved by hand."""
+        """Create a simulation; without a task, your program executes it and reports transitions."""
         return await self._simulations.create_run(spec, actor=self._actor, request_id=request_id)
 
     async def transition(
@@ -337,7 +337,7 @@ class SimulationsClient:
         reason: str = "",
         request_id: str | None = None,
     ) -> SimulationView:
-        """Move a simulation to a status, by its table; refuse another version than the expected one."""
+        """Report a transition of a simulation; refuse any version other than the expected one."""
         return await self._simulations.transition(
             run_id,
             new_status,
@@ -351,19 +351,19 @@ class SimulationsClient:
         )
 
     async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
-        """Say that its worker is alive and has completed this step; its version stays as it is."""
+        """Report that its worker is alive and has completed this step; the version does not change."""
         return await self._simulations.heartbeat(run_id, worker_id, step)
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
-        """Return the ids of those that run and were not heard of, by default for `simulation_silence_s`."""
+        """Return ids of running simulations without a heartbeat, by default for `simulation_silence_s`."""
         return await self._simulations.check_stale_runs(timeout_s)
 
     async def history(self, run_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return its history, oldest first."""
         return await self._simulations.history(run_id)
 
     async def wait(self, run_id: str, *, timeout_s: float | None = None) -> SimulationView:
-        """The simulation once nobody executes it and nobody is awaited to: paused, interrupted or ended.
+        """Wait until the simulation is paused, interrupted or ended, and return it.
 
         Whoever waits also looks after deadlines, as everybody does who has the store.
         """
@@ -445,7 +445,7 @@ class RecordsClient(Generic[D]):
     async def create(
         self, data: D | Mapping[str, Any], *, record_id: str = "", request_id: str | None = None
     ) -> StoredRecord:
-        """Create a record in the initial state. Without an id one is drawn."""
+        """Create a record in the initial state. Without an id, one is generated."""
         records = await self._records()
         if self._declared is not None:
             self._declared.made(data)  # checked here, so that a server is not asked in vain
@@ -465,7 +465,7 @@ class RecordsClient(Generic[D]):
         request_id: str | None = None,
         **data: Any,
     ) -> StoredRecord:
-        """Send an event, with what it carries by name.
+        """Send an event, with its payload by name.
 
         With `expected` it is refused unless the record is in that version (`VersionChanged`). The same
         request id is done once, however often it is sent. The table's refusals are raised as they are.
@@ -485,7 +485,7 @@ class RecordsClient(Generic[D]):
         return self._read(sent)
 
     async def get(self, record_id: str) -> StoredRecord:
-        """Return the record as it stands."""
+        """Return the record."""
         return self._read(await (await self._records()).get(self.kind, record_id))
 
     async def list(
@@ -508,11 +508,11 @@ class RecordsClient(Generic[D]):
         return [self._read(each) for each in found], after
 
     async def history(self, record_id: str) -> Entries:
-        """Return everything that has happened to a record, oldest first."""
+        """Return the history of a record, oldest first."""
         return await (await self._records()).history(self.kind, record_id)
 
     async def explain(self, record_id: str) -> RecordExplanation:
-        """Return what a record waits for, whose turn it is and when its timer fires."""
+        """Return what a record waits for, who has to act and when its timer fires."""
         return await (await self._records()).explain(self.kind, record_id)
 
     async def watch(self, record_id: str) -> AsyncIterator[StoredRecord]:

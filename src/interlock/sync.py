@@ -53,45 +53,45 @@ class Runs:
         request_id: str | None = None,
         **inputs: Any,
     ) -> str:
-        """The id of a new run."""
+        """Submit a run and return its id."""
         asked = self._inner.submit(work, source=source, workflow=workflow, request_id=request_id, **inputs)
         run_id: str = self._run(asked).id
         return run_id
 
     def wait(self, run_id: str, *, timeout_s: float | None = None) -> RunView:
-        """The run once its outcome is decided."""
+        """Wait until the outcome of a run is decided and return the run."""
         view: RunView = self._run(self._inner.wait(run_id, timeout_s=timeout_s))
         return view
 
     def view(self, run_id: str) -> RunView:
-        """The run as it stands, with its jobs."""
+        """Return the run with its jobs."""
         view: RunView = self._run(self._inner.view(run_id))
         return view
 
     def find(self, text: str = "", *, limit: int = 100, cursor: str = "") -> tuple[list[RunView], str]:
-        """Runs that a filter means, newest first, and where more begin."""
+        """Return a page of runs that match a filter, newest first, and the cursor of the next page."""
         found: tuple[list[RunView], str] = self._run(self._inner.find(text, limit=limit, cursor=cursor))
         return found
 
     def cancel(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> RunView:
-        """Ask a run to stop."""
+        """Request the cancellation of a run."""
         view: RunView = self._run(self._inner.cancel(run_id, reason=reason, request_id=request_id))
         return view
 
     def approve(self, run_id: str, *, comment: str = "", request_id: str | None = None) -> RunView:
-        """Let a run go on that waits for an approval, for the commit that it is about."""
+        """Approve a waiting run, for its commit."""
         view: RunView = self._run(self._inner.approve(run_id, comment=comment, request_id=request_id))
         return view
 
     def decline(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> RunView:
-        """Cancel a run that waits for an approval."""
+        """Reject and cancel a run that waits for an approval."""
         view: RunView = self._run(self._inner.decline(run_id, reason=reason, request_id=request_id))
         return view
 
     def rerun(
         self, run_id: str, which: Which = "all", *, job: str = "", request_id: str | None = None
     ) -> str:
-        """The id of a new run that does one again that has ended."""
+        """Rerun a finished run and return the id of the new one."""
         asked = self._inner.rerun(run_id, which, job=job, request_id=request_id)
         new_id: str = self._run(asked).id
         return new_id
@@ -105,62 +105,62 @@ class Simulations:
         self._run = run
 
     def start(self, work: Stepped, /, **arguments: Any) -> str:
-        """The id of a new simulation; see `SimulationsDoor.start`."""
+        """Start a simulation and return its id; see `SimulationsClient.start`."""
         run_id: str = self._run(self._inner.start(work, **arguments)).run_id
         return run_id
 
     def get(self, run_id: str) -> SimulationView:
-        """The simulation as it stands."""
+        """Return the simulation."""
         view: SimulationView = self._run(self._inner.get(run_id))
         return view
 
     def find(self, **wanted: Any) -> tuple[list[SimulationView], str]:
-        """Simulations of some statuses, a priority or a text, newest first, and where more begin."""
+        """Return a page of simulations, newest first, and the cursor of the next page."""
         found: tuple[list[SimulationView], str] = self._run(self._inner.find(**wanted))
         return found
 
     def wait(self, run_id: str, *, timeout_s: float | None = None) -> SimulationView:
-        """The simulation once nobody executes it and nobody is awaited to."""
+        """Wait until the simulation is paused, interrupted or ended, and return it."""
         view: SimulationView = self._run(self._inner.wait(run_id, timeout_s=timeout_s))
         return view
 
     def pause(self, run_id: str, *, reason: str = "") -> SimulationView:
-        """Ask it to stop after the present step."""
+        """Request a pause after the current step."""
         view: SimulationView = self._run(self._inner.pause(run_id, reason=reason))
         return view
 
     def resume(self, run_id: str, *, reason: str = "", queue: str = "") -> SimulationView:
-        """Give it to a worker again."""
+        """Resume it."""
         view: SimulationView = self._run(self._inner.resume(run_id, reason=reason, queue=queue))
         return view
 
     def cancel(self, run_id: str, *, reason: str = "") -> SimulationView:
-        """Stop it for good."""
+        """Cancel it permanently."""
         view: SimulationView = self._run(self._inner.cancel(run_id, reason=reason))
         return view
 
     def create_run(self, spec: SimulationSpec, *, request_id: str | None = None) -> SimulationView:
-        """Create a simulation; without a task it is moved by hand."""
+        """Create a simulation; without a task, your program executes it."""
         view: SimulationView = self._run(self._inner.create_run(spec, request_id=request_id))
         return view
 
     def transition(self, run_id: str, new_status: str, **how: Any) -> SimulationView:
-        """Move a simulation by hand; see `SimulationsDoor.transition`."""
+        """Report a transition of a simulation; see `SimulationsClient.transition`."""
         view: SimulationView = self._run(self._inner.transition(run_id, new_status, **how))
         return view
 
     def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
-        """Say that its worker is alive and has completed this step."""
+        """Report that its worker is alive and has completed this step."""
         view: SimulationView = self._run(self._inner.heartbeat(run_id, worker_id, step))
         return view
 
     def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
-        """Return the ids of those that run and were not heard of for so long."""
+        """Return the ids of running simulations without a heartbeat for that long."""
         silent: list[str] = self._run(self._inner.check_stale_runs(timeout_s))
         return silent
 
     def history(self, run_id: str) -> list[Entry]:
-        """Return everything that has happened to it, oldest first."""
+        """Return its history, oldest first."""
         entries: list[Entry] = self._run(self._inner.history(run_id))
         return entries
 
@@ -179,22 +179,22 @@ class Records:
         return record
 
     def send(self, record_id: str, event: str | Event, /, **how: Any) -> StoredRecord:
-        """Send an event, with what it carries by name; see `RecordsDoor.send`."""
+        """Send an event, with its payload by name; see `RecordsClient.send`."""
         record: StoredRecord = self._run(self._inner.send(record_id, event, **how))
         return record
 
     def get(self, record_id: str) -> StoredRecord:
-        """Return the record as it stands."""
+        """Return the record."""
         record: StoredRecord = self._run(self._inner.get(record_id))
         return record
 
     def history(self, record_id: str) -> list[Entry]:
-        """Return everything that has happened to a record, oldest first."""
+        """Return the history of a record, oldest first."""
         entries: list[Entry] = self._run(self._inner.history(record_id))
         return entries
 
     def explain(self, record_id: str) -> RecordExplanation:
-        """Return what a record waits for, whose turn it is and when its timer fires."""
+        """Return what a record waits for, who has to act and when its timer fires."""
         told: RecordExplanation = self._run(self._inner.explain(record_id))
         return told
 
@@ -297,7 +297,7 @@ class Interlock:
         self.close()
 
     def open(self) -> None:
-        """Connect; a database that is not there yet is made."""
+        """Connect; create the database if it does not exist."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="interlock", daemon=True)
@@ -309,7 +309,7 @@ class Interlock:
             raise
 
     def close(self) -> None:
-        """Let go of everything. Safe to call twice."""
+        """Close all connections. Safe to call twice."""
         if self._loop is not None:
             self._run(self._inner.close())
             self._stop()
@@ -319,43 +319,43 @@ class Interlock:
         return Records(self._inner.records(kind), self._run)
 
     def submit(self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any) -> str:
-        """The id of a new job; see `interlock.client.Interlock.submit`."""
+        """Submit a job and return its id; see `interlock.client.Interlock.submit`."""
         return self._run(self._inner.submit(work, *args, request_id=request_id, **kwargs)).id
 
     def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
-        """The ids of many new jobs."""
+        """Submit many jobs and return their ids."""
         return [made.id for made in self._run(self._inner.submit_many(specs, request_id=request_id))]
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
-        """The job once it has ended, however it did."""
+        """Wait until a job has ended and return it."""
         return self._run(self._inner.wait(job_id, timeout_s=timeout_s))
 
     def result(self, job_id: str, *, timeout_s: float | None = None, as_type: Any = Any) -> Any:
-        """What the handler returned, once it has."""
+        """Wait for the result of the handler and return it."""
         return self._run(self._inner.result(job_id, timeout_s=timeout_s, as_type=as_type))
 
     def cancel(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> JobView:
-        """Ask a job to stop."""
+        """Request the cancellation of a job."""
         return self._run(self._inner.cancel(job_id, reason=reason, request_id=request_id))
 
     def retry(self, job_id: str, *, request_id: str | None = None) -> str:
-        """The id of a new job that does one again that has ended."""
+        """Resubmit a finished job and return the id of the new one."""
         return self._run(self._inner.retry(job_id, request_id=request_id)).id
 
     def job(self, job_id: str) -> JobView:
-        """A job as it stands."""
+        """Return a job."""
         return self._run(self._inner.job(job_id))
 
     def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
-        """A job and everything below it; see `Interlock.tree`."""
+        """Return a job and its descendants."""
         return self._run(self._inner.tree(job_id, most=most))
 
     def artifacts(self, job_id: str) -> tuple[ArtifactView, ...]:
-        """What the attempts of a job have left behind, oldest first."""
+        """Return the artifacts of a job, oldest first."""
         return self._run(self._inner.artifacts(job_id))
 
     def fetch_artifact(self, job_id: str, name: str, to: str | Path, *, attempt: str = "") -> Path:
-        """Write a file that a job has left behind into a folder; answers where."""
+        """Download an artifact of a job into a folder; return its path."""
         return self._run(self._inner.fetch_artifact(job_id, name, to, attempt=attempt))
 
     def jobs(

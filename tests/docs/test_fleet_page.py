@@ -9,10 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.systems.fleet.fleets import fleet
 from tests.waiting import PROGRAM_S
 
-from interlock.systems.fleet.workload_file import WORKLOAD_FILE
+from interlock.systems.fleet.workload_file import WORKLOAD_FILE, read_workload
 from interlock.systems.runs.planning.workflow import read_workflow
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +52,13 @@ def test_the_workload_of_the_page_runs_on_two_agents(tmp_path: Path) -> None:
 def test_the_page_has_every_key_of_a_workload_file_and_no_other() -> None:
     told = re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.M)
     assert sorted(told) == sorted(field.name for field in WORKLOAD_FILE.fields)
+
+
+@pytest.mark.parametrize("page", ["tutorials/first-load-test.md", "coming-from/locust-and-k6.md"])
+def test_the_workloads_of_other_pages_can_be_read(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (file,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.S | re.M)
+    assert read_workload(file, agents=["127.0.0.1:7167"]).kind == "http"
 
 
 def test_the_workflow_of_the_page_can_be_read() -> None:

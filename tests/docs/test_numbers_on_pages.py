@@ -18,9 +18,9 @@ SENTENCES = {
         "IDLE again after {start_wait_s} seconds",
     ),
     "running-workers.md": (
-        "not heard of for {worker_silence_s} seconds",
+        "without a heartbeat for {worker_silence_s} seconds",
         "may finish for {shutdown_soft_s} seconds",
-        "After {shutdown_deadline_s} seconds the process is gone",
+        "The process exits after {shutdown_deadline_s} seconds",
         "{lease_ttl_s} s, renewed every {heartbeat_every_s} s",
         "forced after {cancel_deadline_s} s",
         "missed after {worker_silence_s} s",

@@ -28,7 +28,7 @@ class Timed(Event):
     at: datetime
 
 
-_NESTING = (
+NESTING = (
     ("abort_warning_s", "less than", "abort_kill_s"),
     ("abort_kill_s", "less than", "cancel_deadline_s"),
     ("cancel_deadline_s", "at most", "shutdown_deadline_s"),
@@ -99,7 +99,7 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
         )
         yield from (
             f"{small} ({getattr(self, small):g}) must be {word} {large} ({getattr(self, large):g})"
-            for small, word, large in _NESTING
+            for small, word, large in NESTING
             if not _holds(getattr(self, small), word, getattr(self, large))
         )
         if self.request_ttl_s > MAX_REQUEST_TTL_S:

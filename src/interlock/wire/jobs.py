@@ -20,14 +20,14 @@ SHELL = "interlock.shell"
 
 
 class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How often failures of one class are tried again, and after which pause."""
+    """Retries of one failure class: how many, and with which backoff."""
 
     retries: int = 0
     first_pause_s: float = 1.0
     factor: float = 2.0
     longest_pause_s: float = 300.0
     jitter: float = 0.2
-    """The part of a pause by which it may be longer, so that many do not come back at one instant."""
+    """Maximum share by which a pause is longer, so that many retries do not start at once."""
 
 
 class _PlainOrRaw(Protocol):
@@ -38,39 +38,39 @@ class _PlainOrRaw(Protocol):
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One job to be done."""
+    """A job to submit."""
 
     task: str
     if TYPE_CHECKING:
         input: _PlainOrRaw = cast("_PlainOrRaw", None)
     else:
         input: msgspec.Raw = msgspec.Raw(b"{}")
-    """JSON: an object of arguments by name, or whatever the task expects."""
+    """JSON: an object with arguments by name, or any value that the task expects."""
     queue: str = "default"
     priority: int = 0
     labels: tuple[str, ...] = ()
-    """What a worker must have to be given it."""
+    """Labels that a worker must have to get the job."""
     worker_count: int = 1
     parent_job_id: str | None = None
     if_fails: IfFails = "ignore"
-    """What becomes of its parent and of its siblings when it does not succeed: nothing; the siblings are
-    cancelled; or they are, and the parent fails."""
+    """Effect on parent and siblings if it does not succeed: none; cancel the siblings; or also fail the
+    parent."""
     description: str = ""
     delay_s: float = 0.0
     timeout_s: float | None = None
-    """How long one attempt may take."""
+    """Timeout of one attempt."""
     job_timeout_s: float | None = None
-    """How long all attempts together may take, from the start of the first."""
+    """Timeout of all attempts together, from the start of the first."""
     retries: int | None = None
-    """How often failures of the classes user and timeout are tried again; a short form of `retry`."""
+    """Retries of failures of the classes user and timeout; a short form of `retry`."""
     retry: dict[str, RetryRule] = {}
-    """A rule for each class of failure that shall not have the default one."""
+    """Rules for failure classes that differ from the default."""
     losses: int | None = None
-    """How often the job may lose its worker."""
+    """How often the job may lose its worker before it fails."""
     secrets: tuple[str, ...] = ()
-    """Names of the secrets that its runner is given; their values are known to the orchestrator."""
+    """Names of the secrets that its runner receives; the orchestrator has the values."""
     secrets_withheld: bool = False
-    """They are not given to it all the same, because whoever wrote it may not see them."""
+    """The secrets are withheld, because the author of the job may not see them."""
     trace: dict[str, str] = {}
 
 

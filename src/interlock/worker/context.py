@@ -141,7 +141,7 @@ _LARGEST_WHOLE = 2**53
 
 
 class TaskCancelled(BaseException):
-    """Raised in a handler that asked whether it should stop, and should.
+    """Raised by `raise_if_cancelled` in a handler that should stop.
 
     It is a BaseException, as asyncio.CancelledError is: `except Exception` around one item of many
     is common, and must not turn "stop" into "go on with the next". It is not a CancelledError,
@@ -156,7 +156,7 @@ class TaskCancelled(BaseException):
 
 
 class Context(Parent):
-    """One attempt at a job, as its handler sees it; for its children see `Parent`."""
+    """The context of a handler: one attempt at a job."""
 
     __slots__ = (
         "_caching", "_checkpoint", "_cost", "_heartbeat", "_lines", "_lock", "_now", "_printed",
@@ -206,53 +206,53 @@ class Context(Parent):
 
     @property
     def job_id(self) -> str:
-        """The job that this is an attempt at."""
+        """Id of the job."""
         return self._grant.job_id
 
     @property
     def task(self) -> str:
-        """The name under which the handler is registered."""
+        """Name of the task."""
         return self._grant.task
 
     @property
     def shard(self) -> int:
-        """Which part of the job this is, from 1 to `shards`."""
+        """Number of this shard of the job, from 1 to `shards`."""
         return self._grant.shard
 
     @property
     def shards(self) -> int:
-        """How many parts of the job run side by side."""
+        """Number of parallel shards of the job."""
         return self._grant.shards
 
     @property
     def attempt(self) -> int:
-        """The number of this try at the shard, from 1."""
+        """Number of this attempt at the shard, from 1."""
         return self._grant.attempt
 
     @property
     def fence(self) -> int:
-        """Grows with every grant of the job: an outside system that remembers the highest it has
-        seen, and refuses lower ones, cannot be written to by an attempt that was given up."""
+        """Fencing token: grows with every lease of the job. Other systems can remember the highest one
+        and refuse lower ones, so that an outdated attempt cannot write to them."""
         return self._grant.fence
 
     @property
     def queue(self) -> str:
-        """The queue that the job waited in."""
+        """Queue of the job."""
         return self._grant.queue
 
     @property
     def parent_job_id(self) -> str | None:
-        """The job that has submitted this one as its child."""
+        """Id of the parent job, if there is one."""
         return self._grant.parent_job_id
 
     @property
     def depth(self) -> int:
-        """How many ancestors the job has."""
+        """Number of ancestors of the job."""
         return self._grant.depth
 
     @property
     def trace(self) -> Mapping[str, str]:
-        """The context of the trace that the submission belonged to."""
+        """Trace context of the submission (OpenTelemetry)."""
         return self._grant.trace
 
     @property
@@ -267,21 +267,21 @@ class Context(Parent):
 
     @property
     def secrets(self) -> Secrets:
-        """The secrets that the job names, by name."""
+        """Secrets of the job, by name."""
         return Secrets(self._grant)
 
     @property
     def untrusted(self) -> bool:
-        """Whether the job runs what somebody without write access has proposed, as from a fork."""
+        """Whether the job runs code of someone without write access, as from a fork."""
         return self._grant.untrusted
 
     @property
     def withheld(self) -> bool:
-        """Whether the job names secrets that it is not given."""
+        """Whether the job names secrets that it does not receive."""
         return self._grant.secrets_withheld
 
     def progress(self, done: float | None = None, total: float | None = None, message: str = "") -> None:
-        """Say how far it is. A number that is left out stays as it was; the message does not."""
+        """Report progress. An omitted number keeps its last value; an omitted message is cleared."""
         given_done, given_total = _number(done, "done"), _number(total, "total")
         text = cut(self.mask.text(str(message)), MAX_MESSAGE_BYTES)
         with self._lock:
@@ -294,7 +294,7 @@ class Context(Parent):
         self._has_news()
 
     def log(self, text: object, level: str = "info") -> None:
-        """Write a line to the log of the job; one that is too long becomes several."""
+        """Write a line to the log of the job; long lines are split."""
         name = cut(str(level).lower()[:MAX_LEVEL], MAX_MESSAGE_BYTES)
         now, told = self._now(), pieces(self.mask.text(str(text)).rstrip("\n"), MAX_LINE_BYTES)
         with self._lock:
@@ -321,7 +321,7 @@ class Context(Parent):
             self.log(shown[start : start + MAX_PRINTED], stream)
 
     def checkpoint(self, value: object) -> None:
-        """Save a value that a later attempt at this shard gets from `restored`, if there is one."""
+        """Save a value for later attempts at this shard; they get it from `restored`."""
         raw = self.mask.raw(encode(value, "checkpoint"))
         size = memoryview(raw).nbytes
         if size > MAX_CHECKPOINT_BYTES:
@@ -335,21 +335,21 @@ class Context(Parent):
         self._has_news()
 
     def restored(self, type: Any = Any) -> Any:  # noqa: A002 - read as a sentence: restored(type=Position)
-        """What an earlier attempt at this shard has saved last, or None."""
+        """Return the last checkpoint of this shard, or None."""
         saved = self._grant.checkpoint
         return decode(saved, type, "checkpoint") if isinstance(saved, msgspec.Raw) else None
 
     async def artifact(self, name: str, path: str | Path) -> ArtifactView:
-        """Keep a file under a name, or a folder as a tar; it is kept when this returns. Repeat it freely."""
+        """Store a file, or a folder as a tar, as an artifact of the job. Idempotent."""
         return await asyncio.wrap_future(self._upload(self._grant.token, name, Path(path)))
 
     def artifact_sync(self, name: str, path: str | Path) -> ArtifactView:
-        """The same for a handler in a thread or a process of its own."""
+        """The same for a handler in a thread or a process."""
         return self._upload(self._grant.token, name, Path(path)).result()
 
     @property
     def caches(self) -> OwnCaches:
-        """What jobs keep for later ones; for handlers in the event loop."""
+        """Caches shared with later jobs; for handlers in the event loop."""
         return OwnCaches(self._caching, self._grant.token)
 
     async def tell_workloads(self, facts: Sequence[WorkloadFact]) -> None:
@@ -358,7 +358,7 @@ class Context(Parent):
             await asyncio.wrap_future(self._upload.tell(self._grant.token, facts))
 
     def spend(self, amount: float) -> None:
-        """Add to what this attempt has cost, in whatever unit you count: money, tokens, seconds."""
+        """Add to the cost of this attempt, in a unit of your choice: money, tokens, seconds."""
         number = _number(amount, "amount", "cost", "spend(0.02)")
         if number is None or number < 0:
             raise InvalidArguments(
@@ -371,24 +371,24 @@ class Context(Parent):
 
     @property
     def cost(self) -> float | None:
-        """What was spent so far; None when nothing was said. It is reported when the handler ends."""
+        """Cost so far, or None. It is reported when the handler ends."""
         return self._cost
 
     def heartbeat(self) -> None:
-        """Ask for a sign of life to be sent now. The lease is renewed without it as well."""
+        """Send a heartbeat now. Leases are renewed automatically without it."""
         with self._lock:
             self._heartbeat = True
         self._has_news()
 
     def uploading(self) -> None:
-        """Say that the work is done and that only its artifacts are on their way."""
+        """Report that the work is done and only artifacts are being uploaded."""
         with self._lock:
             self._uploading = True
         self._has_news()
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler should stop: the job was cancelled, the lease lost, or the worker goes."""
+        """Whether the handler should stop: the job is cancelled, the lease lost, or the worker shuts down."""
         return self.stop_reason is not None
 
     def raise_if_cancelled(self) -> None:
@@ -397,7 +397,7 @@ class Context(Parent):
             raise TaskCancelled(self.stop_reason)
 
     async def wait_cancelled(self, timeout_s: float | None = None) -> bool:
-        """Wait until the handler should stop, and answer whether it should. Nothing else is held up."""
+        """Wait until the handler should stop, and return whether it should."""
         loop = asyncio.get_running_loop()
         waiter = (loop, loop.create_future())
         with self._lock:
@@ -413,7 +413,7 @@ class Context(Parent):
                 self._waiters = tuple(other for other in self._waiters if other is not waiter)
 
     def wait_cancelled_sync(self, timeout_s: float | None = None) -> bool:
-        """The same for a handler in a thread of its own."""
+        """The same for a handler in a thread."""
         with self._lock:
             if self.cancelled:
                 return True

@@ -73,7 +73,7 @@ class NotExecuted(JobError, code="not_executed", status=409):
 
 
 class SimulationContext:
-    """What a simulation is given: where it is, what was saved, and whom to warn."""
+    """The context of a simulation: its steps, saved state, metrics and warnings."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class SimulationContext:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.context = context
-        """The job that executes it: its log, its artifacts, its attempt."""
+        """Context of the job that executes it: log, artifacts, attempt."""
         self.run_id = orders.run_id
         self.step = orders.step
-        """The last step that was completed; 0 before the first."""
+        """The last completed step; 0 before the first."""
         self.total_steps = orders.total_steps if orders.total_steps is not None else total_steps
         self._saved = orders.checkpoint
         self._save_every_s = save_every_s
@@ -107,20 +107,20 @@ class SimulationContext:
 
     @property
     def resumed(self) -> bool:
-        """Whether steps of it were completed before, here or elsewhere."""
+        """Whether steps were completed in an earlier execution."""
         return self.step > 0
 
     @property
     def danger_count(self) -> int:
-        """How many dangers it has warned of so far."""
+        """Number of warnings so far."""
         return self._danger_count
 
     def restored(self, type: Any = Any) -> Any:  # noqa: A002 - read as a sentence: restored(type=Town)
-        """What was yielded after the last saved step; None at the beginning."""
+        """Return the state after the last saved step; None at the beginning."""
         return decode(self._saved, type, "state") if isinstance(self._saved, msgspec.Raw) else None
 
     def steps(self, total: int | None = None) -> Iterator[int]:
-        """The numbers of the steps that are left, from the one after the last completed."""
+        """Yield the numbers of the remaining steps, after the last completed one."""
         self.total_steps = self.total_steps if total is None else total
         number = self.step + 1
         while self.total_steps is None or number <= self.total_steps:
@@ -128,7 +128,7 @@ class SimulationContext:
             number += 1
 
     def danger(self, text: str) -> None:
-        """Warn of something: it is counted, and told to whoever listens, with the present step."""
+        """Record a warning for the current step; it is counted and shown to followers."""
         with self._lock:
             self._danger_count += 1
             if len(self._dangers) < MOST_DANGERS:
@@ -136,7 +136,7 @@ class SimulationContext:
                 self._dangers.append(Danger(self._danger_count, self.step + 1, said))
 
     def metrics(self, **values: float) -> None:
-        """Record numbers of the present step; they are shown as curves over all steps."""
+        """Record metrics of the current step; the dashboard shows them as curves."""
         measured = Sample(self.step + 1, {name: _number(name, value) for name, value in values.items()})
         with self._lock:
             self._metrics |= values.keys()
@@ -357,7 +357,7 @@ STATE = "state"
 
 
 class Simulation(Task[P, R], Generic[P, R]):
-    """Stepped work that workers know by a name."""
+    """A simulation: stepped work that workers know by its name."""
 
     def __init__(
         self,
@@ -392,7 +392,7 @@ class Simulation(Task[P, R], Generic[P, R]):
         return self.executor
 
     def run(self, *args: Any, **kwargs: Any) -> SimulationSpec:
-        """A simulation to start. The arguments are bound, checked and encoded here, not in the worker."""
+        """Return a simulation to start. Arguments are checked and encoded here, not in the worker."""
         job = self.spec(*args, **kwargs)
         return SimulationSpec(
             task=job.task,
@@ -424,7 +424,7 @@ def simulation(
 
 
 def simulation(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a simulation of a function and add it. Used bare or with options.
+    """Declare a function as a simulation. Used with or without options.
 
     `total_steps` where it is known; `save_every_s` is how often steps are saved at most, 0 for each of
     them; `priority` is low, normal or high; `name`, `queue`, `labels`, `losses` as for a task; `registry`

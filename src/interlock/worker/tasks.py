@@ -48,7 +48,7 @@ OPTIONS = tuple(name for name in JobSpec.__struct_fields__ if name not in ("task
 
 
 class Task(Generic[P, R]):
-    """A function with a name that workers know, and what its jobs are submitted with."""
+    """A function that workers can run, with the options of its jobs."""
 
     __name__: str
     __qualname__: str
@@ -94,15 +94,15 @@ class Task(Generic[P, R]):
 
     @property
     def takes(self) -> str:
-        """The arguments of a job, as people write them: `(x: int, y: str = 'a')`."""
+        """Signature of the arguments of a job: `(x: int, y: str = 'a')`."""
         return self._arguments.takes
 
     def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
-        """A job to submit. The arguments are bound, checked and encoded here, not in the worker."""
+        """Return a job to submit. Arguments are checked and encoded here, not in the worker."""
         return msgspec.structs.replace(self.template, input=self._arguments.encode(args, kwargs))
 
     def options(self, **overrides: Any) -> Task[P, R]:
-        """The same task, submitted in another way: `send.options(queue="slow", delay_s=60)`."""
+        """Return the task with other options: `send.options(queue="slow", delay_s=60)`."""
         other = copy.copy(self)
         other.template = _template(self.name, msgspec.structs.asdict(self.template), overrides)
         return other
@@ -148,18 +148,18 @@ class Registry:
         return name in self._tasks
 
     def names(self) -> tuple[str, ...]:
-        """The names of all tasks, sorted."""
+        """Return the names of all tasks, sorted."""
         return tuple(sorted(self._tasks))
 
     def get(self, name: str) -> Task[..., Any]:
-        """The task of that name."""
+        """Return the task of that name."""
         found = self._tasks.get(name)
         if found is None:
             raise UnknownTask(name, self.names())
         return found
 
     def add(self, task: Task[..., Any]) -> None:
-        """Make a task known; one that was there and comes again from a reloaded module is replaced."""
+        """Register a task; a task of a reloaded module replaces its older version."""
         known = self._tasks.get(task.name)
         if known is not None and not _is_the_same_again(known, task):
             raise CannotLoad(
@@ -197,7 +197,7 @@ class Registry:
     def task(
         self, function: Callable[..., Any] | None = None, /, *, every: str | None = None, **options: Any
     ) -> Any:
-        """Make a task of a function and add it. Used bare or with options.
+        """Declare a function as a task. Used with or without options.
 
         `name` is what workers know it by; `executor` is "async", "thread" or "process"; `memory_limit_mb`
         is how much address space a process of its own may have, in megabytes of 2**20 bytes; the rest are

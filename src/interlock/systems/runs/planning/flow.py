@@ -69,7 +69,7 @@ class FlowJob:
 
 
 class Flow:
-    """What a flow builds: add jobs to it, and look at the change that it is about."""
+    """The plan that a flow builds: add jobs to it, and inspect the change."""
 
     def __init__(self, source: Source, inputs: Mapping[str, str] = {}) -> None:
         self.source = source
@@ -90,7 +90,7 @@ class Flow:
         return tag_of(self.source)
 
     def changed(self, *patterns: str) -> bool:
-        """Whether a path that matches has changed, or nobody knows which have."""
+        """Whether a matching path has changed; True if the changed paths are unknown."""
         paths = self.source.changed_paths
         return paths is None or any(matching(path, patterns) for path in paths)
 
@@ -107,7 +107,7 @@ class Flow:
         why: str = "",
         **kwargs: Any,
     ) -> FlowJob:
-        """Add a job: a task with its arguments, or a finished spec. The options of the task go along."""
+        """Add a job: a task with its arguments and options, or a spec."""
         spec = _spec_of(work, args, kwargs)
         _refuse_what_a_plan_has_not(spec)
         name = name or spec.task.rpartition(".")[2]
@@ -127,7 +127,7 @@ class Flow:
     def shell(
         self, name: str, *commands: str, env: Mapping[str, str] = {}, workdir: str = "", **options: Any
     ) -> FlowJob:
-        """Add a job of shell commands, one step each. Options are those of `job` and of a `JobSpec`."""
+        """Add a job of shell commands, one step each. It takes the options of `job` and of a `JobSpec`."""
         steps = [{"run": command} for command in commands]
         given: dict[str, Any] = {"steps": steps, "env": dict(env)}
         if workdir:
@@ -137,12 +137,12 @@ class Flow:
         return self.job(spec, name=name, **options)
 
     def skip(self, name: str, why: str = "") -> None:
-        """Say that a job is left out, and why."""
+        """Record that a job is left out, and why."""
         self._refuse_twice(name)
         self._skipped[name] = why or "the flow says so"
 
     def why_changed(self, *patterns: str) -> str:
-        """Which path has changed that matches, as a reason."""
+        """Return the matching path that has changed, as a reason."""
         return changed_sentence(self._known, patterns)
 
     def made(self) -> Plan:
@@ -259,7 +259,7 @@ def flow(*, name: str | None = None) -> Callable[[Callable[..., None]], FlowFunc
 
 
 def flow(function: Callable[..., None] | None = None, /, *, name: str | None = None) -> Any:
-    """Make a flow of a function that adds jobs to the plan that it is given. Used bare or with a name."""
+    """Declare a function that adds jobs to a plan as a flow. Used with or without a name."""
 
     def decorate(function: Callable[..., None]) -> FlowFunction:
         made = FlowFunction(function, name)

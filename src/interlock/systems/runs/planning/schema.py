@@ -132,7 +132,7 @@ MOST_STEPS = 200
 
 _ENV = MapOf(TemplateText(Scope.EVERYTHING), "variable", VARIABLE)
 _PATTERNS = Several(Pattern())
-_PATHS = Field("paths", _PATTERNS, "Only when a path that matches has changed.", "src/**")
+_PATHS = Field("paths", _PATTERNS, "Only if a matching path has changed.", "src/**")
 _PUSH = Object(
     "push",
     Trigger,
@@ -144,8 +144,8 @@ _PUSH = Object(
     "Commits were pushed.",
 )
 _PULL_REQUEST = Object("pull_request", Trigger, (_PATHS,), "A pull request was opened or has changed.")
-_MANUAL = Object("manual", Trigger, (), "Somebody asked for it; this is always possible.")
-_WEBHOOK = Object("webhook", Trigger, (_PATHS,), "A generic webhook, whatever it calls its event.")
+_MANUAL = Object("manual", Trigger, (), "The run was submitted by hand; this is always possible.")
+_WEBHOOK = Object("webhook", Trigger, (_PATHS,), "A generic webhook, with any event.")
 EVENTS = {"push": _PUSH, "pull_request": _PULL_REQUEST, "manual": _MANUAL, "webhook": _WEBHOOK}
 
 
@@ -159,10 +159,10 @@ INPUT = Object(
     "an input",
     Input,
     (
-        Field("description", PlainText(most=1_000), "What it is for."),
-        Field("default", PlainText(most=1_000), "What it is when it is not given; otherwise empty."),
+        Field("description", PlainText(most=1_000), "Description of the input."),
+        Field("default", PlainText(most=1_000), "Default value; otherwise empty."),
         Field("required", Flag(), "A request without it is refused."),
-        Field("options", ListOf(PlainText()), "The only values it may have.", "[staging, production]"),
+        Field("options", ListOf(PlainText()), "Allowed values.", "[staging, production]"),
     ),
 )
 CONCURRENCY = Object(
@@ -170,19 +170,22 @@ CONCURRENCY = Object(
     Concurrency,
     (
         Field(
-            "group", TemplateText(Scope.EVERYTHING, 200), "Runs of one group supersede older ones.", "release"
+            "group",
+            TemplateText(Scope.EVERYTHING, 200),
+            "A newer run of the group supersedes older ones.",
+            "release",
         ),
-        Field("cancel", Flag(), "false: runs go on beside each other."),
+        Field("cancel", Flag(), "false: runs of the group run concurrently."),
     ),
 )
 RETRY = Object(
     "a retry rule",
     WorkflowRetry,
     (
-        Field("retries", WholeNumber(0, 100), "How often.", "2", required=True),
-        Field("first-pause", Duration(), "How long to wait before the first retry.", "10s"),
-        Field("factor", WholeNumber(1, 100), "Each pause is so many times as long as the one before."),
-        Field("longest-pause", Duration(), "And never longer than this.", "5m"),
+        Field("retries", WholeNumber(0, 100), "Maximum number of retries.", "2", required=True),
+        Field("first-pause", Duration(), "Pause before the first retry.", "10s"),
+        Field("factor", WholeNumber(1, 100), "Factor by which each pause is longer than the previous one."),
+        Field("longest-pause", Duration(), "Upper limit of a pause.", "5m"),
     ),
 )
 STEP = Object(
@@ -192,26 +195,26 @@ STEP = Object(
         Field(
             "run",
             TemplateText(),
-            "What the shell is given. Only `matrix.…` is replaced in it.",
+            "Shell command. Only `matrix.…` is replaced in it.",
             "make test",
             True,
         ),
-        Field("name", TemplateText(most=200), "What the log calls it; otherwise the first line of `run`."),
+        Field("name", TemplateText(most=200), "Name in the log; otherwise the first line of `run`."),
         Field("env", _ENV, "Variables of this step."),
-        Field("workdir", TemplateText(most=1_000), "Where it runs, from the job's workdir on."),
-        Field("timeout", Duration(), "It is stopped after this, and has failed.", "5m"),
-        Field("continue-on-error", Flag(), "The steps after it run although it has failed."),
+        Field("workdir", TemplateText(most=1_000), "Working directory, relative to that of the job."),
+        Field("timeout", Duration(), "Timeout; the step then fails.", "5m"),
+        Field("continue-on-error", Flag(), "Continue with the next step if it fails."),
     ),
 )
 ARTIFACT = Object(
     "an artifact",
     WorkflowArtifact,
     (
-        Field("name", TemplateText(most=57), "What it is called.", "coverage", required=True),
+        Field("name", TemplateText(most=57), "Name of the artifact.", "coverage", required=True),
         Field(
             "path",
             Several(TemplateText(most=1_000)),
-            "Which files, from the workdir on; a folder, or several of them, is kept as NAME.tar.gz.",
+            "Files, relative to workdir; a folder, or several files, are stored as NAME.tar.gz.",
             "htmlcov",
             required=True,
         ),
@@ -224,27 +227,27 @@ CACHE = Object(
         Field(
             "key",
             TemplateText(most=100),
-            "What it is saved under, for later jobs of the repository: letters, digits and `. _ : @ + / -`.",
+            "Key of the cache within the repository: letters, digits and `. _ : @ + / -`.",
             "pip-${{ matrix.python }}",
             required=True,
         ),
         Field(
             "files",
             Several(TemplateText(most=1_000)),
-            "Files whose content becomes part of the key, so that it changes when they do; patterns.",
+            "Patterns of files whose content is hashed into the key.",
             '"requirements*.txt"',
         ),
         Field(
             "path",
             Several(TemplateText(most=1_000)),
-            "Which files and folders, from the workdir on; what the repository has there is left alone.",
+            "Files and folders, relative to workdir; files of the repository are not overwritten.",
             ".cache/pip",
             required=True,
         ),
         Field(
             "restore-keys",
             Several(TemplateText(most=100), 10),
-            "Without a cache of the key: the newest whose key begins with one of these.",
+            "Fallback: the newest cache whose key begins with one of these.",
             "pip-",
         ),
     ),
@@ -252,26 +255,31 @@ CACHE = Object(
 _CLASSES = tuple(str(one) for one in FailureClass if one is not FailureClass.LOST)
 _DEFAULTS = (
     Field("runs-on", Several(TemplateText(most=100)), "Labels that a runner must have.", "[linux, gpu]"),
-    Field("queue", TemplateText(most=100), "Which queue it waits in.", "ci"),
-    Field("priority", WholeNumber(-1_000, 1_000), "Higher ones go first."),
-    Field("workdir", TemplateText(most=1_000), "Where the steps run, from the checkout on.", "backend"),
-    Field("checkout", Flag(), "false: the steps begin in an empty folder, without the repository."),
+    Field("queue", TemplateText(most=100), "Queue of the job.", "ci"),
+    Field("priority", WholeNumber(-1_000, 1_000), "Larger numbers start first."),
+    Field(
+        "workdir",
+        TemplateText(most=1_000),
+        "Working directory of the steps, relative to the checkout.",
+        "backend",
+    ),
+    Field("checkout", Flag(), "false: start in an empty folder, without the repository."),
     Field(
         "checkout-secret",
         PlainText("secret", VARIABLE),
-        "The secret to fetch a private repository with: `TOKEN` or `USER:PASSWORD`. No step sees it.",
+        "Secret for fetching a private repository: `TOKEN` or `USER:PASSWORD`. Steps do not receive it.",
         "SHOP_TOKEN",
     ),
-    Field("timeout", Duration(), "One attempt is stopped after this.", "15m"),
-    Field("job-timeout", Duration(), "All attempts together are stopped after this.", "1h"),
-    Field("retries", WholeNumber(0, 100), "How often it is tried again when it failed or took too long."),
+    Field("timeout", Duration(), "Timeout of one attempt.", "15m"),
+    Field("job-timeout", Duration(), "Timeout of all attempts together.", "1h"),
+    Field("retries", WholeNumber(0, 100), "Maximum number of retries after a failure or a timeout."),
     Field(
         "retry",
         MapOf(RETRY, "class of failure", NAME, keys=_CLASSES),
-        f"The same for each class of failure: {', '.join(_CLASSES)}.",
+        f"Retries by failure class: {', '.join(_CLASSES)}.",
         "{infra: {retries: 3}}",
     ),
-    Field("losses", WholeNumber(0, 100), "How often it may lose its runner; otherwise 3 times."),
+    Field("losses", WholeNumber(0, 100), "How often it may lose its runner (default 3)."),
 )
 DEFAULTS = Object("defaults", Defaults, _DEFAULTS)
 JOB = Object(
@@ -281,42 +289,45 @@ JOB = Object(
         Field(
             "needs",
             Several(NeededJob()),
-            "Jobs that must have ended well before. When one is left out of the plan, so is this one.",
+            "Jobs that must succeed first. If one is left out of the plan, so is this one.",
             "[build]",
         ),
-        Field("after", Several(NeededJob()), "The same, for jobs that may be left out.", "[lint]"),
-        Field("if", If(), "Left out of the plan unless this holds.", "branch == 'main'"),
+        Field(
+            "after",
+            Several(NeededJob()),
+            "The same, but jobs that are left out of the plan are ignored.",
+            "[lint]",
+        ),
+        Field("if", If(), "Condition; if it is false, the job is left out of the plan.", "branch == 'main'"),
         Field(
             "matrix",
             Axes(),
-            "One job for each combination of the values of its axes; see `include` and `exclude`.",
+            "One job for each combination of values; see `include` and `exclude`.",
             '{python: ["3.11", "3.12"]}',
         ),
-        Field("steps", ListOf(STEP, MOST_STEPS), "Commands, one after the other."),
-        Field(
-            "task", PlainText("task", most=200), "Instead of steps: a Python task, by its name.", "shop.pack"
-        ),
-        Field("input", AnyJson(), "What the task is given.", "{size: 3}"),
+        Field("steps", ListOf(STEP, MOST_STEPS), "Shell commands, in order."),
+        Field("task", PlainText("task", most=200), "Name of a Python task, instead of steps.", "shop.pack"),
+        Field("input", AnyJson(), "Input of the task.", "{size: 3}"),
         Field("env", _ENV, "Variables of its steps."),
-        Field("optional", Flag(), "It may fail: the run and what needs it go on."),
-        Field("shards", WholeNumber(1, 10), "So many of it run side by side, and all must succeed."),
+        Field("optional", Flag(), "The job may fail: the run and dependent jobs continue."),
+        Field("shards", WholeNumber(1, 10), "Number of parallel shards; all must succeed."),
         Field(
             "secrets",
             Several(PlainText("secret", VARIABLE)),
-            "Names of secrets that its steps find as variables. Never given to runs from forks.",
+            "Names of secrets, set as variables of its steps. Never given to runs from forks.",
             "[PYPI_TOKEN]",
         ),
         Field(
             "environment",
             PlainText("environment", NAME, most=100),
-            "What it deploys to: it may have secrets of its own, and need an approval. Not for forks.",
+            "Environment that it deploys to; it can have secrets and require an approval. Not for forks.",
             "production",
         ),
-        Field("artifacts", Several(ARTIFACT), "Files that are kept when it has ended, also when it failed."),
+        Field("artifacts", Several(ARTIFACT), "Files to keep when the job has ended, even if it failed."),
         Field(
             "cache",
             Several(CACHE, 10),
-            "Files that are there again in later jobs. Saved when the steps went well; forks have their own.",
+            "Files to restore in later jobs. Saved after successful steps; forks have separate caches.",
         ),
         *_DEFAULTS,
     ),
@@ -326,29 +337,25 @@ WORKFLOW = Object(
     "a workflow",
     WorkflowFile,
     (
-        Field(
-            "name", PlainText("name", most=100), "What its runs are called; otherwise the name of the file."
-        ),
+        Field("name", PlainText("name", most=100), "Name of its runs; otherwise the name of the file."),
         Field(
             "on",
             Either(ON, Several(PlainText("event", one_of=tuple(EVENTS))), _on_events),
-            "Which events start it; otherwise all of them.",
+            "Events that start it; otherwise all.",
             "[push, pull_request]",
         ),
-        Field(
-            "inputs", MapOf(INPUT, "input", NAME), "What can be given with `interlock run submit --input`."
-        ),
+        Field("inputs", MapOf(INPUT, "input", NAME), "Inputs for `interlock run submit --input`."),
         Field(
             "concurrency",
             Either(CONCURRENCY, Flag(), lambda yes: Concurrency(cancel=yes)),
-            "Which runs a newer one supersedes; otherwise those of the same workflow and ref.",
+            "Runs that a newer one supersedes; otherwise those of the same workflow and ref.",
             "false",
         ),
         Field("env", _ENV, "Variables of all steps."),
-        Field("defaults", DEFAULTS, "What a job has when it does not say otherwise."),
-        Field("timeout", Duration(), "The run is stopped after this.", "1h"),
-        Field("fail-fast", Flag(), "false: the other jobs go on when a required one has failed."),
-        Field("jobs", MapOf(JOB, "job", NAME, MOST_JOBS), "The jobs, by their names.", required=True),
+        Field("defaults", DEFAULTS, "Defaults of all jobs."),
+        Field("timeout", Duration(), "Timeout of the run.", "1h"),
+        Field("fail-fast", Flag(), "false: other jobs continue if a required one fails."),
+        Field("jobs", MapOf(JOB, "job", NAME, MOST_JOBS), "Jobs by name.", required=True),
     ),
 )
 OBJECTS: Mapping[str, Object] = {

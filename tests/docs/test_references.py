@@ -1,0 +1,67 @@
+"""The references are complete: every public name, command, setting and variable is on its page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from docs import references
+
+import interlock
+import interlock.testing
+
+ROOT = Path(__file__).parents[2]
+VARIABLE = re.compile(r"INTERLOCK_[A-Z][A-Z_]*[A-Z]\b")
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return references.reference_pages()
+
+
+def test_every_public_name_has_its_signature_on_a_page(pages: dict[str, str]) -> None:
+    for page, names in (("python-api", interlock.__all__), ("testing-api", interlock.testing.__all__)):
+        shown = re.findall(r"^### `(\w+)`$", pages[f"reference/{page}.md"], re.M)
+        assert set(names) <= set(shown)
+
+
+def test_methods_of_a_base_without_an_entry_are_shown(pages: dict[str, str]) -> None:
+    assert "#### `Context.wait_children`" in pages["reference/python-api.md"]
+
+
+def test_every_command_has_its_help_on_the_page(pages: dict[str, str]) -> None:
+    page = pages["reference/command-line.md"]
+    shown = re.findall(r"^##+ `interlock ?(.*)`$", page, re.M)
+    assert {"submit", "job list", "worker start", "db migrate"} <= set(shown)
+    assert page.count("Usage: interlock") == len(shown)
+
+
+def test_every_setting_is_on_the_page_with_its_default(pages: dict[str, str]) -> None:
+    page = pages["reference/configuration.md"]
+    names = {
+        field.encode_name for kind in references.sections().values() for field in msgspec.structs.fields(kind)
+    }
+    assert {name for name in names if not re.search(rf"\b{name}\b", page)} == set()
+    assert "| `lease_ttl_s` | `120` | s |" in page
+
+
+def test_a_setting_without_a_text_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(references.TEXTS["settings"]["[durations]"], "lease_ttl_s")
+    with pytest.raises(LookupError, match="no text about lease_ttl_s"):
+        references.configuration_page()
+
+
+def test_a_text_without_its_setting_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(references.TEXTS["settings"]["[limits]"], "max_moons", {"effect": "None."})
+    with pytest.raises(LookupError, match="max_moons"):
+        references.configuration_page()
+
+
+def test_every_variable_of_the_source_is_described_or_known_to_be_internal() -> None:
+    read = {
+        name for path in (ROOT / "src").rglob("*.py") for name in VARIABLE.findall(path.read_text("utf-8"))
+    }
+    described = set(references.TEXTS["environment"]) | set(references.TEXTS["internal"]["variables"])
+    assert read - described == set()
