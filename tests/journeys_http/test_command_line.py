@@ -129,7 +129,7 @@ async def test_what_is_refused_is_told_in_the_same_words(served: Served, person:
 
 async def test_what_only_the_database_can_do_is_not_done_through_a_server() -> None:
     told = await Person(NOWHERE, "").tells("db", "status", "--store", NOWHERE, code=2)
-    assert "is a server, and this is done with the database itself" in told
+    assert "is a server, and this command needs the database itself" in told
 
 
 async def test_tokens_are_managed_through_a_server_as_in_its_database(served: Served) -> None:
