@@ -22,13 +22,16 @@ import typer
 
 import interlock
 import interlock.testing
-from interlock.cli import project
+from interlock.cli import project, project_ci
 from interlock.cli.main import app
 from interlock.lifecycles import MACHINES, durations
 from interlock.machine import blueprint_of
 from interlock.machine.blueprint import EventSheet
 from interlock.machine.draw.markdown import GENERATED, code, markdown_table, prose
+from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.failures import DEFAULT_RETRIES
+from interlock.systems.orchestrator.vault import Environment, SecretScope
+from interlock.systems.quarantine import QuarantineSettings
 
 WIDTH = 100
 SHOWN_DECORATORS = ("classmethod", "staticmethod", "contextmanager", "asynccontextmanager")
@@ -305,14 +308,14 @@ def sections() -> dict[str, type[msgspec.Struct]]:
         "[retries.CLASS]": project.RetrySection,
         "[[failures]]": project.FailureSection,
         "[limits]": project.LimitsSection,
-        "[blobs]": project.BlobSettings,
-        "[quarantine]": project.QuarantineSettings,
-        "[github]": project.GithubSection,
-        "[[triggers]]": project.TriggerSection,
-        "[[hooks]]": project.HookSection,
-        "[[reporters]]": project.ReporterSection,
-        "[secrets.NAME]": project.SecretScope,
-        "[environments.NAME]": project.Environment,
+        "[blobs]": BlobSettings,
+        "[quarantine]": QuarantineSettings,
+        "[github]": project_ci.GithubSection,
+        "[[triggers]]": project_ci.TriggerSection,
+        "[[hooks]]": project_ci.HookSection,
+        "[[reporters]]": project_ci.ReporterSection,
+        "[secrets.NAME]": SecretScope,
+        "[environments.NAME]": Environment,
     }
 
 

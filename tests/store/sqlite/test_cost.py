@@ -33,14 +33,15 @@ async def steps_of_a_claim(store: SqliteStore) -> int:
 
 async def steps_of_a_page(store: SqliteStore, query: Query) -> int:
     """Count them three times: meanwhile the store may look for news on the same connection."""
-    found = []
-    for _ in range(3):
-        steps = Steps()
-        await store._reader.do(lambda connection, each=steps: connection.set_progress_handler(each.count, 1))
-        await store.find(query)
-        await store._reader.do(lambda connection: connection.set_progress_handler(None, 1))
-        found.append(steps.number)
-    return min(found)
+    return min([await _steps_of_a_page(store, query) for _ in range(3)])
+
+
+async def _steps_of_a_page(store: SqliteStore, query: Query) -> int:
+    steps = Steps()
+    await store._reader.do(lambda connection: connection.set_progress_handler(steps.count, 1))
+    await store.find(query)
+    await store._reader.do(lambda connection: connection.set_progress_handler(None, 1))
+    return steps.number
 
 
 async def fill(store: SqliteStore, name: str, number: int, **columns: Any) -> None:
