@@ -32,6 +32,7 @@ from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.failures import DEFAULT_RETRIES
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
+from interlock.wire.schedules import ScheduleSpec
 
 WIDTH = 100
 SHOWN_DECORATORS = ("classmethod", "staticmethod", "contextmanager", "asynccontextmanager")
@@ -316,6 +317,7 @@ def sections() -> dict[str, type[msgspec.Struct]]:
         "[[reporters]]": project_ci.ReporterSection,
         "[secrets.NAME]": SecretScope,
         "[environments.NAME]": Environment,
+        "[schedules.NAME]": ScheduleSpec,
     }
 
 
