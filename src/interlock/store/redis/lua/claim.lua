@@ -1,7 +1,7 @@
 -- Takes ready records of one kind for a claimer, which then decides and commits.
 -- ARGV: kind, limit, floor, hold in microseconds, how many delayed ones to promote at most,
 --       whether to ask for another round if there are more of them, packed as {queues, the parts of lanes
---       that the claimer has, whether it takes all handlers, the guard: {} or {kind, id, states}}.
+--       that the claimer has, whether it takes all handlers, the guard if any: {kind, id, states}}.
 local kind, limit, bound = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 local asked = cmsgpack.unpack(ARGV[7])
 local known = call('MGET', P .. 'clock', P .. 'floor')
@@ -70,7 +70,7 @@ end
 
 -- Whether the record that guards the claim, if there is one, is in a state in which it may take.
 local function is_allowed(guard)
-  if #guard == 0 then return true end
+  if not guard or #guard == 0 then return true end
   local line = call('GET', key('line', guard[1], guard[2]))
   local state = line and line_of[line].state
   for _, wanted in ipairs(guard[3]) do
