@@ -11,7 +11,7 @@ import typer
 
 from interlock.cli import output, project
 from interlock.cli.connection import actor, ask
-from interlock.cli.job_actions import SubmitOptions, specs_for
+from interlock.cli.job_submit import SubmitOptions, specs_for
 from interlock.cli.output import Sheet, ago, iso, print_struct, shown
 from interlock.errors import InvalidSchedule
 from interlock.lifecycles.schedule import ACTIVE, ENDED, PAUSED
