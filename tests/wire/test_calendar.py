@@ -127,9 +127,10 @@ def test_a_daily_schedule_fires_once_for_every_day_of_every_zone(zone: str) -> N
     """Whatever the zone does to its clock, each day has one fire: at its time, or at the end of a gap."""
     wall = ZoneInfo(zone)
     first, last = (datetime(year, 1, 1, tzinfo=UTC) for year in YEARS)
-    for time in ("00:00", "01:30", "02:30", "23:45"):
+    for time in pick(("00:00", "01:30", "02:30", "23:45"), ("00:00", "02:30", "23:45")):
         hour, minute = map(int, time.split(":"))
         seen: list[Any] = []
+        days: list[Any] = []
         made = calendar(cron=f"{minute} {hour} * * *", tz=zone)
         for at in made.from_(first):
             if at >= last:
@@ -138,11 +139,13 @@ def test_a_daily_schedule_fires_once_for_every_day_of_every_zone(zone: str) -> N
             if f"{local:%H:%M}" != time:
                 before = (at - timedelta(seconds=1)).astimezone(wall)
                 assert before.utcoffset() != local.utcoffset(), f"{local} is not the end of a gap"
+                if f"{local:%H:%M}" < time:  # the gap has ended with the day
+                    local = before
             else:
                 assert not local.fold, f"{local} is the second of two"
             seen.append(at)
-        days = {at.astimezone(wall).date() for at in seen}
-        assert len(days) == len(seen), "no day has two"
+            days.append(local.date())
+        assert len(set(days)) == len(days), "no day has two"
         assert all(DAY - 3 * HOUR <= b - a <= DAY + 3 * HOUR for a, b in pairwise(seen))
 
 
