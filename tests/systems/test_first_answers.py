@@ -201,7 +201,21 @@ def test_every_operation_that_takes_a_request_id_is_in_the_table() -> None:
     assert takes == {(each.of, each.name) for each in OPERATIONS} | SHOWN_ONCE
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: f"{each.of.__name__}.{each.name}")
+SOME = 6
+"""`make test` tries each of so many on a server: what a store keeps of a request is in the contract."""
+EVERYWHERE = [
+    pytest.param(
+        store,
+        operation,
+        marks=pytest.mark.long if store in ("postgres", "redis") and number % SOME else (),
+        id=f"{store}-{operation.of.__name__}.{operation.name}",
+    )
+    for store in ("memory", "sqlite", "postgres", "redis")
+    for number, operation in enumerate(OPERATIONS)
+]
+
+
+@pytest.mark.parametrize(("open_house", "operation"), EVERYWHERE, indirect=["open_house"])
 async def test_a_repeat_gets_the_first_answer_whole(open_house: OpenHouse, operation: Operation) -> None:
     house = await open_house(DEFAULT_SETTINGS)
     here = house.port.here
