@@ -78,10 +78,10 @@ def look_at(value: Value, plan: Plan, number: int) -> Look:
     )
 
 
-def look_at_record(record: Record, releases: int) -> Look:
-    """A job of a store, which was given back so many times."""
+def look_at_record(record: Record, releases: int, *, default_losses: int = DEFAULT_LOSSES) -> Look:
+    """A job of a store, which was given back so many times; and the losses that the settings allow."""
     body = decode_body(record.body)
-    losses = DEFAULT_LOSSES if body.losses_allowed is None else body.losses_allowed
+    losses = default_losses if body.losses_allowed is None else body.losses_allowed
     plan = JobPlan(
         shards=body.data.worker_count, retries=_most_retries(body), losses=losses, attempt_timeout=1
     )

@@ -17,6 +17,7 @@ from interlock.store.contract import Store
 from interlock.store.records import Entry, StepLine
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.orchestrator.body import given_of
+from interlock_verification.chaos.system.fleet import LOSSES
 from interlock_verification.claims import Look, gives_back, look_at_record
 
 PAGE = 1_000
@@ -131,7 +132,7 @@ def _note_attempt(chronicle: Chronicle, entry: Entry, step: StepLine) -> None:
 
 async def _keep(chronicle: Chronicle, store: Store) -> None:
     async for record in every_record(store, JOB.name):
-        look = look_at_record(record, chronicle.releases[record.id])
+        look = look_at_record(record, chronicle.releases[record.id], default_losses=LOSSES)
         chronicle.queues[record.id] = record.queue
         intent: str = msgspec.json.decode(given_of(record).input)["intent"]
         done = [one for one in look.body.attempts if one.state is attempt.SUCCEEDED]
