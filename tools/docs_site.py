@@ -24,14 +24,13 @@ PROJECT = {
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
     "bench/README.md": "project/benchmarks.md",
-    "chaos/README.md": "project/chaos.md",
     "verification/README.md": "project/verification.md",
     "README.md": "index.md",
 }
 """Where pages of the repository are in the site."""
 
 EXAMPLES = "examples"
-LATER = frozenset({"reference/http-api.md", "project/chaos.md", "project/verification.md"})
+LATER = frozenset({"reference/http-api.md"})
 """Pages that have a place in the navigation, and appear when their file does."""
 
 _CODE = re.compile(r"^(```|~~~).*?^\1$|`[^`\n]+`", re.S | re.M)
