@@ -23,6 +23,7 @@ from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.runtime import Host
 from interlock.testing.clocks import JumpingClock
 from interlock.wire.runner import ClaimRequest, Grant
+from interlock.worker.environment import WorkerHost
 from interlock.worker.host import Shutdown
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
@@ -132,9 +133,7 @@ class Worker:
             incarnation="1",
             log=make_log("info", "json", self._log),
             shutdown=Shutdown(loop.time),
-            monotonic=loop.time,
-            local=world.clock,
-            threads=self._threads,
+            host=WorkerHost(monotonic=loop.time, local=world.clock, threads=self._threads),
         )
         self._running = loop.create_task(self.process.run(), name="worker")
 

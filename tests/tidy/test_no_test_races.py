@@ -50,6 +50,7 @@ ABOUT_TIME = {
     "verify/test_worlds_wires.py": VIRTUAL,
     "waiting.py": "the one place that waits",
     "worker/process_tasks.py": HANDLER,
+    "worker/test_cohorts_and_single_tasks.py": VIRTUAL,
     "worker/test_standing_still.py": "it compares two clocks",
 }
 """Files that are about time itself, each with its reason."""

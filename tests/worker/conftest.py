@@ -18,8 +18,11 @@ from tests.worker.board import Board
 
 from interlock.lifecycles.durations import Durations
 from interlock.processes import groups
+from interlock.worker import task_runner
 from interlock.worker.context import Context
+from interlock.worker.environment import Meters, WorkerHost
 from interlock.worker.process import WorkerProcess
+from interlock.worker.running_task import RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import make_log
@@ -191,13 +194,10 @@ async def start(registry: Registry, board: Board) -> AsyncIterator[Start]:
 
     def start(**choices: Any) -> Worker:
         lines = Lines(board.changed)  # whoever waits at the board looks when a state changes, too
-        parts: dict[str, Any] = {
-            name: choices.pop(name)
-            for name in ("metrics", "tracing", "also", "monotonic", "shutdown")
-            if name in choices
-        }
-        if "threads_from" in choices:  # `threads` is a setting: how many
-            parts["threads"] = choices.pop("threads_from")
+        meters = Meters(**_chosen(choices, metrics="metrics", tracing="tracing"))
+        # `threads` is a setting: how many
+        host = WorkerHost(**_chosen(choices, also="also", monotonic="monotonic", threads_from="threads"))
+        shutdown = choices.pop("shutdown", None)
         connect = choices.pop("connect", board.port)
         level = choices.pop("level", "info")
         settings = WorkerSettings(
@@ -214,7 +214,16 @@ async def start(registry: Registry, board: Board) -> AsyncIterator[Start]:
         )
         log = make_log(level, "json", lines)
         incarnation = f"i{len(begun) + 1}"
-        process = WorkerProcess(settings, registry, connect, incarnation=incarnation, log=log, **parts)
+        process = WorkerProcess(
+            settings,
+            registry,
+            connect,
+            incarnation=incarnation,
+            log=log,
+            shutdown=shutdown,
+            meters=meters,
+            host=host,
+        )
         begun.append(Worker(process, lines))
         return begun[-1]
 
@@ -224,6 +233,11 @@ async def start(registry: Registry, board: Board) -> AsyncIterator[Start]:
     for worker in begun:
         if not worker.running.done():
             await worker.stop(STOPPED_S)
+
+
+def _chosen(choices: dict[str, Any], **names: str) -> dict[str, Any]:
+    """Take what a test has chosen, under the names that the worker has for it."""
+    return {ours: choices.pop(theirs) for theirs, ours in names.items() if theirs in choices}
 
 
 @pytest.fixture
@@ -273,3 +287,33 @@ def held_in_thread(registry: Registry, gate: Gate) -> str:
         return "through"
 
     return "held_in_thread"
+
+
+@pytest.fixture
+def acts(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> dict[int, Callable[[Context], Any]]:
+    """What the handler of the task `numbered` does, by the number of its job; others return theirs.
+
+    It never waits, so that its jobs are executed as a cohort, and no busy machine cuts that into slices.
+    """
+    monkeypatch.setattr(task_runner, "SLICE_S", 600.0)
+    acts: dict[int, Callable[[Context], Any]] = {}
+
+    @registry.task(name="numbered")
+    async def numbered(number: int, ctx: Context) -> Any:
+        return acts[number](ctx) if number in acts else number
+
+    return acts
+
+
+@pytest.fixture
+def tasks_made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The jobs that have had a task of their own."""
+    made: list[str] = []
+    make = RunningTask.__init__
+
+    def noted(running: RunningTask, grant: Any, *args: Any, **choices: Any) -> None:
+        made.append(grant.job_id)
+        make(running, grant, *args, **choices)
+
+    monkeypatch.setattr(RunningTask, "__init__", noted)
+    return made

@@ -13,7 +13,7 @@ import pytest
 
 from interlock.wire.runner import Grant
 from interlock.wire.simulations import AnySimulationWord, Begin, SimulationOrders
-from interlock.worker.context import Context
+from interlock.worker.context import Context, HandlerServices
 from interlock.worker.simulations import NotExecuted, SimulationContext, drive, drive_async
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,7 +54,7 @@ async def test_a_simulation_that_is_taken_away_is_closed_before_its_job_ends() -
         finally:
             told.append("closed")
 
-    context = Context(GRANT, now=lambda: NOW, voice=GivenToAnother())
+    context = Context(GRANT, now=lambda: NOW, services=HandlerServices(voice=GivenToAnother()))
     with pytest.raises(NotExecuted):
         await drive_async(context, steps, save_every_s=0.0)
     assert told == ["closed"]
@@ -74,7 +74,9 @@ async def test_a_simulation_that_is_thrown_away_in_the_middle_of_a_step_tells_no
             await asyncio.Event().wait()
             yield step
 
-    coroutine = drive_async(Context(GRANT, now=lambda: NOW, voice=Listening()), steps, save_every_s=0.0)
+    coroutine = drive_async(
+        Context(GRANT, now=lambda: NOW, services=HandlerServices(voice=Listening())), steps, save_every_s=0.0
+    )
     waits_for = coroutine.send(None)
     while not waits_for.done():  # the beginning is answered at once, the first step is not
         await asyncio.sleep(0)
@@ -92,7 +94,7 @@ def test_so_is_one_that_is_plain_python() -> None:
         finally:
             told.append("closed")
 
-    context = Context(GRANT, now=lambda: NOW, voice=GivenToAnother())
+    context = Context(GRANT, now=lambda: NOW, services=HandlerServices(voice=GivenToAnother()))
     with pytest.raises(NotExecuted):
         drive(context, steps, save_every_s=0.0)
     assert told == ["closed"]

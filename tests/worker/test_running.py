@@ -79,6 +79,8 @@ class Nobody:
 
     def ended(self, running: RunningTask, step: Step[Any]) -> None: ...
 
+    def dissolve_cohorts(self) -> None: ...
+
 
 def machines_of(log: Log) -> Machines:
     watch = Observer("w#1", log, None)

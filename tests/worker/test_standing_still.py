@@ -66,7 +66,7 @@ def test_a_deadline_comes_although_the_process_stands_still_for_hours() -> None:
 
 
 def test_a_worker_judges_its_leases_by_a_clock_that_counts_suspended_time() -> None:
-    assert inspect.signature(process.WorkerProcess).parameters["monotonic"].default is since_boot
+    assert inspect.signature(process.WorkerProcess).parameters["host"].default.monotonic is since_boot
     assert since_boot() >= time.monotonic() - 1.0
 
 

@@ -208,10 +208,9 @@ class Silent:
         self.beat = LoopTick("poll", lambda: self.now)
         self.supervisor = Watchdog(
             [self.beat],
+            WorkerSettings(name="tester", stalled_after_s=30.0, stuck_after_s=300.0),
             log=make_log("info", "json", self.stream),
             metrics=self.metrics,
-            stalled_after_s=30.0,
-            stuck_after_s=300.0,
             blocked_by=lambda: "resize (j_1)",
             monotonic=lambda: self.now,
         )

@@ -97,11 +97,17 @@ async def test_what_was_asked_for_ahead_and_cannot_begin_is_given_back(
     assert (worker.process.data.processed, worker.process.data.failed) == (24, 0)
 
 
+class Waiting:
+    """Something that waits in a lane."""
+
+    count = 1
+
+
 def test_work_is_asked_for_ahead_only_of_handlers_that_were_quick_and_are() -> None:
     now = 0.0
     all_lanes = executors.Lanes(WorkerSettings(name="a", concurrency=4), lambda: now)
     lane = all_lanes["async"]
-    tasks: list[Any] = [object() for _ in range(16)]
+    tasks: list[Any] = [Waiting() for _ in range(16)]
     assert all_lanes.room_ahead(0) == 4
     for one in tasks[:12]:
         lane.running[one] = now

@@ -102,6 +102,8 @@ class TaskEnded(Event):
 
     succeeded: bool = False
     failed: bool = False
+    tasks: int = 1
+    """How many have ended alike, as those of a cohort do."""
 
 
 @event(Kind.COMMAND, by=Owner.PROCESS)
@@ -140,7 +142,7 @@ def within_slots(process: Process, polled: PollCycleComplete) -> bool:
 
 def some_task_active(process: Process, ended: TaskEnded) -> bool:
     """no task is active that could have ended"""
-    return process.active_tasks > 0
+    return 0 < ended.tasks <= process.active_tasks
 
 
 def connects(process: Process, happened: Event) -> Process:
@@ -176,12 +178,12 @@ def starts_tasks(process: Process, polled: PollCycleComplete) -> Process:
 
 
 def counts_task(process: Process, ended: TaskEnded) -> Process:
-    """One slot is free again."""
+    """The slots are free again."""
     return msgspec.structs.replace(
         process,
-        active_tasks=process.active_tasks - 1,
-        processed=process.processed + ended.succeeded,
-        failed=process.failed + ended.failed,
+        active_tasks=process.active_tasks - ended.tasks,
+        processed=process.processed + ended.succeeded * ended.tasks,
+        failed=process.failed + ended.failed * ended.tasks,
     )
 
 

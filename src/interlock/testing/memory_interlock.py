@@ -30,6 +30,7 @@ from interlock.testing.clocks import VirtualTime, seconds_of
 from interlock.testing.faults import FaultyStore, Plan
 from interlock.wire.jobs import ChildPage, JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.worker.environment import WorkerHost
 from interlock.worker.host import Begins, Join, Shutdown
 from interlock.worker.port import OrchestratorPort, Parental
 from interlock.worker.process import WorkerProcess
@@ -77,9 +78,11 @@ class Worker:
             incarnation=str(self._lives),
             log=make_log(self._settings.log_level, "text"),
             shutdown=Shutdown(loop.time),
-            monotonic=loop.time,
-            local=lambda: datetime.min.replace(tzinfo=UTC),  # until the store has told it the time
-            threads=_InLoop(self._beside),
+            host=WorkerHost(
+                monotonic=loop.time,
+                local=lambda: datetime.min.replace(tzinfo=UTC),  # until the store has told it the time
+                threads=_InLoop(self._beside),
+            ),
         )
         self._running = asyncio.create_task(self._process.run(), name="worker of a test")
 

@@ -25,7 +25,6 @@ import errno
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from functools import partial
 
 import msgspec
@@ -33,19 +32,18 @@ import msgspec
 from interlock.wire.runner import Answer, Message
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 from interlock.worker.child_jobs import ChildJobs
-from interlock.worker.host import AwakeTime, Shutdown, Threads, soon
-from interlock.worker.leases import Hear, Renewer, Reporter
+from interlock.worker.context import HandlerServices
+from interlock.worker.environment import WorkerEnv
+from interlock.worker.host import Shutdown, soon
+from interlock.worker.leases import Hear, RenewalResult, Renewer, Reporter, Reporting
 from interlock.worker.machines import Terminated
 from interlock.worker.pool import about_pool
 from interlock.worker.port import OrchestratorPort
-from interlock.worker.running_task import PayloadHandoff, RunningTask
-from interlock.worker.settings import WorkerSettings
+from interlock.worker.running_task import PayloadHandoff
 from interlock.worker.simulation_channel import Simulators
 from interlock.worker.supervisor_client import SupervisorClient, identity, versions
 from interlock.worker.task_runner import TaskRunner
-from interlock.worker.tasks import Registry
-from interlock.worker.telemetry import Log, Metrics, Observer
-from interlock.worker.tracing import Tracing
+from interlock.worker.telemetry import Log
 from interlock.worker.transfers import Caches, Uploads
 from interlock.worker.watchdog import LoopTick, Watchdog, keep_running
 
@@ -105,21 +103,19 @@ class OrderHandler:
 _EXHAUSTED = frozenset({errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE})
 
 
-class WorkerEnv(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process shares with its crew."""
+class ProcessHooks(msgspec.Struct, frozen=True, kw_only=True):
+    """What the parts of a worker ask its main loop, and tell it."""
 
-    runner_id: str
-    settings: WorkerSettings
-    registry: Registry
-    connect: Callable[[], OrchestratorPort]
-    log: Log
-    watch: Observer
-    metrics: Metrics | None
-    tracing: Tracing | None
-    now: Callable[[], datetime]
-    monotonic: Callable[[], float]
-    awake: AwakeTime
-    threads: Threads
+    task_ended: Callable[[], None]
+    room_made: Callable[[], None]
+    reports_fail: Callable[[float], None]
+    """Reports could not be delivered for so many seconds."""
+    poll_awaited: Callable[[], bool]
+    """Whether the main loop has something to do."""
+    counts: Callable[[], tuple[int, int]]
+    """How many tasks have succeeded and failed."""
+    hold: Callable[[bool], None]
+    """Nothing new may be taken; or it may again."""
 
 
 class Components:
@@ -131,14 +127,8 @@ class Components:
         *,
         hear: Hear,
         port: Callable[[], OrchestratorPort],
-        task_ended: Callable[[], None],
-        room_made: Callable[[], None],
-        reports_fail: Callable[[float], None],
-        poll_awaited: Callable[[], bool],
-        also: Sequence[Callable[[], object]],
         shutdown: Shutdown,
-        counts: Callable[[], tuple[int, int]],
-        hold: Callable[[bool], None],
+        hooks: ProcessHooks,
     ) -> None:
         self._around = around
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -147,7 +137,7 @@ class Components:
         self.beat, report_beat, renew_beat = (
             LoopTick(name, around.monotonic) for name in ("poll", "report", "renew")
         )
-        self.beat.awaited = poll_awaited
+        self.beat.awaited = hooks.poll_awaited
         parcels = PayloadHandoff()
         self._uploads = Uploads(port, around.runner_id)
         self._simulators = Simulators(
@@ -168,46 +158,41 @@ class Components:
         self.reporter = Reporter(
             hear,
             self._answered,
-            failing=reports_fail,
+            failing=hooks.reports_fail,
             log=around.log,
             beat=report_beat,
             monotonic=around.monotonic,
         )
         self.executing = TaskRunner(
-            around.settings,
-            around.registry,
-            around.runner_id,
+            around,
+            HandlerServices(
+                upload=self._uploads,
+                voice=self._simulators,
+                caching=Caches(port, around.runner_id),
+                family=self._families,
+                mask=around.mask,
+                sandbox=around.settings.sandbox,
+            ),
             reporter=self.reporter,
             renewer=self.renewer,
             parcels=parcels,
-            watch=around.watch,
-            log=around.log,
-            now=around.now,
-            ended=task_ended,
-            freed=room_made,
+            ended=hooks.task_ended,
+            freed=hooks.room_made,
             left_behind=self._left_behind,
-            upload=self._uploads,
-            voice=self._simulators,
-            caching=Caches(port, around.runner_id),
-            family=self._families,
-            tracing=around.tracing,
-            monotonic=around.monotonic,
-            awake=around.awake,
         )
         self._supervisor = Watchdog(
             (self.beat, report_beat, renew_beat),
+            around.settings,
             log=around.log,
             metrics=around.metrics,
-            stalled_after_s=around.settings.stalled_after_s,
-            stuck_after_s=around.settings.stuck_after_s,
             blocked_by=self.executing.on_the_loop,
-            also=(around.awake.pulse, self.renewer.find_late, *also),
+            also=(around.awake.pulse, self.renewer.find_late, *around.host.also),
             monotonic=around.monotonic,
             threads=around.threads,
         )
 
-        self.obeying = OrderHandler(self.executing, shutdown, log=around.log, hold=hold)
-        self._shutdown, self._counts = shutdown, counts
+        self.obeying = OrderHandler(self.executing, shutdown, log=around.log, hold=hooks.hold)
+        self._shutdown, self._counts = shutdown, hooks.counts
         self._standing = SupervisorClient(
             _spec(around, self.executing.tasks()),
             around.connect,
@@ -244,20 +229,22 @@ class Components:
     def leftovers(self) -> dict[str, int]:
         """How much of what was begun has not ended."""
         return {
-            "tasks": len(self.executing.active),
+            "tasks": self.executing.count(),
             "leases": len(self.renewer),
             "reports": int(self.reporter.busy()),
             "elsewhere": self.executing.elsewhere(),
         }
 
-    def _renewed(self, results: Sequence[tuple[RunningTask, Answer | None]]) -> None:
+    def _renewed(self, results: Sequence[RenewalResult]) -> None:
         """Called in the renewer's thread; what it says is heard in the event loop."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed; nobody is left to be told
                 self._loop.call_soon_threadsafe(self.executing.renewed, results)
 
-    def _answered(self, running: RunningTask, message: Message, answer: Answer | None) -> None:
-        self.executing.answered(running, message, answer)
+    def _answered(
+        self, owner: Reporting, messages: Sequence[Message], answers: Sequence[Answer | None]
+    ) -> None:
+        self.executing.answered(owner, messages, answers)
 
     @property
     def worker_id(self) -> str:
@@ -278,7 +265,7 @@ class Components:
 
     def _sign_of_life(self) -> WorkerBeat:
         """Called in the thread of the standing; each number is read in one step."""
-        active, (processed, failed) = len(self.executing.active), self._counts()
+        active, (processed, failed) = self.executing.count(), self._counts()
         return WorkerBeat(
             active=active,
             begun=self._counted_once or active > 0,

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,21 @@ class TaskCancelled(BaseException):
         """Whether everything that the handler had started is known to be gone."""
 
 
+class HandlerServices(msgspec.Struct, frozen=True, kw_only=True):
+    """What handlers reach through their contexts, and how what they say and start is kept apart."""
+
+    upload: Upload = nowhere
+    voice: SimulationChannel = NOBODY
+    caching: Caching = NO_CACHES
+    family: Family = NO_FAMILY
+    mask: Mask = NOTHING_SECRET
+    """Takes what the worker itself holds out of whatever is said."""
+    sandbox: SandboxSettings = NO_SANDBOX
+
+
+NO_SERVICES = HandlerServices()
+
+
 class Context(Parent):
     """The context of a handler: one attempt at a job."""
 
@@ -170,16 +186,11 @@ class Context(Parent):
         *,
         now: Callable[[], datetime],
         wake: Callable[[], None] = lambda: None,
-        upload: Upload = nowhere,
-        voice: SimulationChannel = NOBODY,
-        caching: Caching = NO_CACHES,
-        family: Family = NO_FAMILY,
-        own_mask: Mask = NOTHING_SECRET,
-        sandbox: SandboxSettings = NO_SANDBOX,
+        services: HandlerServices = NO_SERVICES,
     ) -> None:
-        self._grant, self._voice = grant, voice
-        self._upload, self._caching = upload, caching
-        self._family, self._submissions = family, 0
+        self._grant, self._voice = grant, services.voice
+        self._upload, self._caching = services.upload, services.caching
+        self._family, self._submissions = services.family, 0
         self._now, self._wake = now, wake
         # Reentrant, because a finalizer that logs can run in the middle of anything.
         self._lock = threading.RLock()
@@ -196,9 +207,9 @@ class Context(Parent):
         self._stopped: threading.Event | None = None
         self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
         self.stop_reason: str | None = None
-        self.mask = Mask(grant.secrets, beside=own_mask) if grant.secrets else own_mask
+        self.mask = Mask(grant.secrets, beside=services.mask) if grant.secrets else services.mask
         """Takes them out of whatever is said."""
-        self.sandbox = sandbox
+        self.sandbox = services.sandbox
         """How commands of this attempt are kept apart from the worker and from other jobs."""
 
     def __repr__(self) -> str:
@@ -506,23 +517,24 @@ class Active:
         self._context = context
 
     def __enter__(self) -> Context:
-        self._token = _CURRENT.set(self._context)
+        self._token = CURRENT.set(self._context)
         return self._context
 
     def __exit__(self, *_: object) -> None:
-        _CURRENT.reset(self._token)
+        CURRENT.reset(self._token)
         if self._context._printed:  # noqa: SLF001 - this is the other half of the class above
             self._context.finish_lines()
 
 
 def running() -> Context | None:
     """The context of the handler that is running here, if there is one."""
-    return _CURRENT.get()
+    found = CURRENT.get()
+    return found() if isinstance(found, partial) else found
 
 
 def current() -> Context:
     """The context of the handler that is running here."""
-    context = _CURRENT.get()
+    context = running()
     if context is None:
         raise JobError(
             "No handler is running here, so there is no context.",
@@ -531,7 +543,8 @@ def current() -> Context:
     return context
 
 
-_CURRENT: ContextVar[Context | None] = ContextVar("interlock_context", default=None)
+CURRENT: ContextVar[Context | partial[Context] | None] = ContextVar("interlock_context", default=None)
+"""The context of the handler that is running here, or what makes it: most handlers never ask for it."""
 _NOWHERE = Progress()
 
 

@@ -18,6 +18,7 @@ from interlock.errors import InvalidSettings
 from interlock.processes import credentials, sandbox
 from interlock.processes.groups import Orphans, descendants
 from interlock.worker.captured_output import capturing
+from interlock.worker.environment import Meters, WorkerHost
 from interlock.worker.host import HURRY_S, Shutdown, done_within, heeding_signals
 from interlock.worker.pool import pool_of_this_process, say_ready
 from interlock.worker.port import OrchestratorPort
@@ -63,9 +64,8 @@ def run_worker(
             incarnation=incarnation,
             log=log,
             shutdown=shutdown,
-            metrics=metrics,
-            tracing=tracing_if_configured(),
-            also=_duties(settings, shutdown, log),
+            meters=Meters(metrics=metrics, tracing=tracing_if_configured()),
+            host=WorkerHost(also=_duties(settings, shutdown, log)),
         )
         return _run(process)
 

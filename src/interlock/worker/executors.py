@@ -40,6 +40,7 @@ from interlock.processes import credentials
 from interlock.processes.groups import End, Group
 from interlock.wire.runner import Failed
 from interlock.worker.context import Context
+from interlock.worker.machines import TaskPart
 from interlock.worker.outcomes import (
     Interrupted,
     Outcome,
@@ -103,7 +104,7 @@ class AsyncExecutor:
     def __init__(self, *, max_result_bytes: int) -> None:
         self._max_result_bytes = max_result_bytes
         self._tasks: dict[asyncio.Task[Any], None] = {}
-        self.current: RunningTask | None = None
+        self.current: TaskPart | None = None
         """The handler that is being run without a task, for whoever wonders what blocks the loop."""
 
     def begin(self, running: RunningTask, ended: Ended) -> None:
@@ -187,11 +188,12 @@ def _discard(awaitable: Awaitable[Any]) -> None:
 def never_waits(coroutine: object) -> bool:
     """Whether a coroutine is of a function without any await, so that it cannot be suspended."""
     code = getattr(coroutine, "cr_code", None)
-    return code is not None and _has_no_await(code)
+    return code is not None and has_no_await(code)
 
 
 @lru_cache(maxsize=4_096)
-def _has_no_await(code: CodeType) -> bool:
+def has_no_await(code: CodeType) -> bool:
+    """Whether this code waits for nothing."""
     return not any(instruction.opname in _WAITS for instruction in dis.get_instructions(code))
 
 
@@ -511,7 +513,8 @@ class Lane:
         self.limit = limit
         self.running: dict[RunningTask, float] = {}
         """Since when, in the order in which they have begun."""
-        self.waiting: deque[RunningTask] = deque()
+        self.waiting: deque[Any] = deque()
+        """Tasks and cohorts, in the order in which they are to begin."""
         self.longest_s = 2 * SOON_S
         """How long a handler takes at most, by what was seen of late; as long as nothing was, too long."""
 
@@ -520,11 +523,20 @@ class Lane:
         """Whether something that waits could begin."""
         return bool(self.waiting) and len(self.running) < self.limit
 
+    @property
+    def waits(self) -> int:
+        """How many wait to begin."""
+        return sum([one.count for one in self.waiting])
+
     def left(self, running: RunningTask, now: float) -> None:
         """A handler has ended, or is not waited for any more."""
         began = self.running.pop(running, None)
         if began is not None:
-            self.longest_s = max(now - began, self.longest_s * _FORGETTING)
+            self.learn(now - began, 1)
+
+    def learn(self, longest_s: float, handlers: int) -> None:
+        """So many handlers have taken so long at most."""
+        self.longest_s = max(longest_s, self.longest_s * _FORGETTING**handlers)
 
     def is_quick(self, now: float) -> bool:
         """Whether what waits in it will soon have begun."""
@@ -536,7 +548,7 @@ class Lane:
     def on_the_loop(self) -> str:
         """What runs in it, for whoever finds the event loop blocked."""
         now = self.executor.current if isinstance(self.executor, AsyncExecutor) else None
-        suspects = [now] if now is not None else list(self.running)
+        suspects: list[TaskPart] = [now] if now is not None else list(self.running)
         return ", ".join(f"{one.grant.task} ({one.grant.job_id})" for one in suspects[:10]) or "unknown"
 
 
@@ -561,7 +573,7 @@ class Lanes:
 
     def free(self) -> int:
         """How many more handlers may run at once; less than none where more waits than may."""
-        return self._concurrency - sum([len(lane.running) + len(lane.waiting) for lane in self])
+        return self._concurrency - sum([len(lane.running) + lane.waits for lane in self])
 
     def room(self, coming: int) -> int:
         """How many more can begin at once, when so many are on their way; none while others wait."""

@@ -27,27 +27,62 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from interlock.errors import StoreUnavailable
-from interlock.wire.runner import Answer, Complete, Message, NotHeard, Stale, StaleCode, Succeeded
+from interlock.wire.runner import (
+    Answer,
+    Complete,
+    Grant,
+    Heard,
+    Heartbeat,
+    Message,
+    NotHeard,
+    Stale,
+    StaleCode,
+    Succeeded,
+)
+from interlock.worker.cohorts import Cohort, CohortMember, FinishedCohort
 from interlock.worker.context import Unsent
 from interlock.worker.host import MACHINE, Join, Threads
 from interlock.worker.outcomes import MAX_DETAILS_BYTES, NOTHING
 from interlock.worker.port import OrchestratorPort
-from interlock.worker.running_task import PayloadHandoff, RunningTask
+from interlock.worker.running_task import MAX_REPORT_BYTES, PayloadHandoff, RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.telemetry import Log
 from interlock.worker.watchdog import LoopTick
 
-Renewed: TypeAlias = Callable[[Sequence[tuple[RunningTask, Answer | None]]], None]
-"""Called in the renewer's thread with what became of each lease; None when nobody knows."""
+Leased: TypeAlias = RunningTask | Cohort | FinishedCohort
+"""Who has a lease, or several of the same terms."""
+RenewalResult: TypeAlias = tuple[RunningTask | CohortMember, Answer | None]
+Renewed: TypeAlias = Callable[[Sequence[RenewalResult]], None]
+"""Called in the renewer's thread with what became of each lease; None when nobody knows. Of the jobs in a
+cohort only those are named whose lease was not simply renewed."""
 
 _SHORTEST_PAUSE_S = 0.02
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
 _AFTER_TIMEOUT_S = 0.1
 LATE = Stale(code=StaleCode.LEASE_EXPIRED, error="The lease could not be renewed in time.")
+
+
+class _Beat:
+    """The heartbeats of a task or of a cohort, and what they carry."""
+
+    __slots__ = ("grants", "leased", "unsent")
+
+    def __init__(self, leased: Leased, unsent: Unsent | None) -> None:
+        self.leased = leased
+        self.unsent = unsent
+        self.grants = [leased.grant] if isinstance(leased, RunningTask) else leased.held()
+
+    def messages(self) -> Sequence[Heartbeat]:
+        """What is to be said."""
+        leased = self.leased
+        if isinstance(leased, RunningTask):
+            return [leased.heartbeat(self.unsent)]
+        self.grants, messages = leased.heartbeats()  # some may have left meanwhile
+        return messages
 
 
 class Renewer:
@@ -72,7 +107,7 @@ class Renewer:
         self._log = log
         self._beat = beat
         self._monotonic = monotonic
-        self._leases: dict[RunningTask, float] = {}
+        self._leases: dict[Leased, float] = {}
         """When each is to be renewed next. Both threads add and remove; each does so in one step."""
         self._port: OrchestratorPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -87,7 +122,7 @@ class Renewer:
 
     def __len__(self) -> int:
         """How many leases it keeps alive."""
-        return len(self._leases)
+        return sum(one.count for one in list(self._leases))
 
     def start(self) -> None:
         """Begin; nothing is connected before there is something to renew."""
@@ -100,13 +135,13 @@ class Renewer:
         if self._join is not None:
             self._join(timeout_s)
 
-    def add(self, running: RunningTask) -> None:
-        """Keep this lease alive from now on."""
+    def add(self, running: Leased) -> None:
+        """Keep this lease alive from now on; from any thread."""
         self._leases[running] = due = _next_heartbeat(running, running.renewed_at)
         if due < self._wakes_at:
             self._wake()
 
-    def remove(self, running: RunningTask) -> None:
+    def remove(self, running: Leased) -> None:
         """Nothing more is to be said under this lease."""
         self._leases.pop(running, None)
 
@@ -131,10 +166,11 @@ class Renewer:
         now = self._monotonic()
         late = [running for running in list(self._leases) if self._is_late(running, now)]
         if late:
+            results: list[RenewalResult] = []
             for running in late:
                 self.remove(running)
-                running.stop("lost")
-            self._renewed([(running, LATE) for running in late])
+                results += [(each, LATE) for each in _stopped(running, "lost")]
+            self._renewed(results)
 
     # In the thread
 
@@ -165,7 +201,7 @@ class Renewer:
                 continue
             await self._sleep()
 
-    def _due(self) -> list[tuple[RunningTask, Unsent | None]]:
+    def _due(self) -> list[_Beat]:
         """What to renew now: if one lease is due, all that have not just been; and whoever has news."""
         now = self._monotonic()
         flush = self._news and now >= self._flushed_at + self._settings.flush_every_s
@@ -177,12 +213,14 @@ class Renewer:
         chosen = []
         for running, due in leases:
             soon = hurried or (anyone and due <= now + running.grant.heartbeat_every_s / 2)
-            unsent = self._parcels.take_for_heartbeat(running) if soon or flush else None
+            unsent = None
+            if isinstance(running, RunningTask) and (soon or flush):
+                unsent = self._parcels.take_for_heartbeat(running)
             if soon or unsent is not None:
-                chosen.append((running, unsent))
+                chosen.append(_Beat(running, unsent))
         return chosen
 
-    async def _round(self, due: list[tuple[RunningTask, Unsent | None]]) -> bool:
+    async def _round(self, due: list[_Beat]) -> bool:
         """Renew these, in one go; answers whether the store was heard."""
         asked_at = self._monotonic()
         try:
@@ -191,20 +229,21 @@ class Renewer:
                 port = await self._connected()
             asked_at = self._monotonic()
             async with asyncio.timeout(self._patience_s(due, asked_at)):
-                answers = await self._hear(port, due)
+                answers = iter(await self._hear(port, due))
         except (StoreUnavailable, TimeoutError) as error:
             self._bring_home(due, delivered=False)
-            self._renewed([(running, None) for running, unsent in due if unsent is not None])
-            self._log.warning("renewal_failed", leases=len(due), error=str(error) or "no answer in time")
+            self._renewed([(running, None) for running in _speakers(due)])
+            leases = sum(len(beat.grants) for beat in due)
+            self._log.warning("renewal_failed", leases=leases, error=str(error) or "no answer in time")
             await self._let_go()
             return False
         except BaseException:
             self._bring_home(due, delivered=False)
             raise
         self._bring_home(due, delivered=True)
-        results = list(zip((running for running, _ in due), answers, strict=True))
-        for running, answer in results:
-            self._note(running, answer, asked_at)
+        results: list[RenewalResult] = []
+        for beat in due:
+            results += self._note(beat, [next(answers) for _ in beat.grants], asked_at)
         self._renewed(results)
         return True
 
@@ -215,46 +254,49 @@ class Renewer:
             self._port = port
         return self._port
 
-    async def _hear(
-        self, port: OrchestratorPort, due: list[tuple[RunningTask, Unsent | None]]
-    ) -> list[Answer]:
-        answers = await port.hear([running.heartbeat(unsent) for running, unsent in due])
+    async def _hear(self, port: OrchestratorPort, due: list[_Beat]) -> list[Answer]:
+        answers = await port.hear([message for beat in due for message in beat.messages()])
+        carrying = [beat.unsent is not None for beat in due for _ in beat.grants]
         refused = [
-            index
-            for index, (answer, (_, unsent)) in enumerate(zip(answers, due, strict=True))
-            if isinstance(answer, NotHeard) and unsent is not None
+            place for place, answer in enumerate(answers) if isinstance(answer, NotHeard) and carrying[place]
         ]
         if refused:  # what it carried was not liked; the lease has to live nevertheless
-            for index in refused:
-                self._log.warning(
-                    "heartbeat_refused", task_id=due[index][0].grant.job_id, answer=str(answers[index])
-                )
-            bare = await port.hear([due[index][0].heartbeat(None) for index in refused])
-            for index, answer in zip(refused, bare, strict=True):
-                answers[index] = answer
+            speakers = iter(_speakers(due))
+            by_place = {place: next(speakers) for place, carries in enumerate(carrying) if carries}
+            for place in refused:
+                job_id = by_place[place].grant.job_id
+                self._log.warning("heartbeat_refused", task_id=job_id, answer=str(answers[place]))
+            bare = await port.hear([by_place[place].heartbeat(None) for place in refused])
+            for place, answer in zip(refused, bare, strict=True):
+                answers[place] = answer
         return answers
 
-    def _note(self, running: RunningTask, answer: Answer, asked_at: float) -> None:
-        """The lease has a new end. The handler is told here to stop: the event loop may be blocked."""
+    def _note(self, beat: _Beat, answers: list[Answer], asked_at: float) -> Sequence[RenewalResult]:
+        """The leases have a new end. Handlers are told here to stop: the event loop may be blocked."""
+        leased = beat.leased
+        if leased in self._leases:
+            self._leases[leased] = _next_heartbeat(leased, asked_at)
+        if not isinstance(leased, RunningTask):
+            return _note_group(leased, beat.grants, answers, asked_at)
+        (answer,) = answers
         if isinstance(answer, Stale):
-            self.remove(running)
-            if not running.sent:
-                running.stop("lost")
-            return
-        if running in self._leases:
-            self._leases[running] = _next_heartbeat(running, asked_at)
-        if not isinstance(answer, NotHeard):
-            running.renewed_at = asked_at
-            running.ttl_s = answer.ttl_s or running.ttl_s
-            if answer.cancel_requested and not running.sent:
-                running.stop("cancel")
+            self.remove(leased)
+            if not leased.sent:
+                leased.stop("lost")
+        elif not isinstance(answer, NotHeard):
+            leased.renewed_at = asked_at
+            leased.ttl_s = answer.ttl_s or leased.ttl_s
+            if answer.cancel_requested and not leased.sent:
+                leased.stop("cancel")
+        return [(leased, answer)]
 
-    def _bring_home(self, due: list[tuple[RunningTask, Unsent | None]], *, delivered: bool) -> None:
-        for running, unsent in due:
-            self._parcels.bring_home(running, unsent, delivered=delivered)
-            self._news = self._news or (unsent is not None and not delivered)
+    def _bring_home(self, due: list[_Beat], *, delivered: bool) -> None:
+        for beat in due:
+            if beat.unsent is not None and isinstance(beat.leased, RunningTask):
+                self._parcels.bring_home(beat.leased, beat.unsent, delivered=delivered)
+                self._news = self._news or not delivered
 
-    def _is_late(self, running: RunningTask, now: float) -> bool:
+    def _is_late(self, running: Leased, now: float) -> bool:
         return now >= self._lost_at(running) and not running.sent
 
     def _trusted_for_s(self) -> float:
@@ -267,13 +309,13 @@ class Renewer:
         left = (self._lost_at(running) - now for running in list(self._leases) if not running.sent)
         return max(_SHORTEST_PAUSE_S, min(left, default=_LONGEST_PAUSE_S))
 
-    def _lost_at(self, running: RunningTask) -> float:
+    def _lost_at(self, running: Leased) -> float:
         return running.lease_ends_at() - self._settings.lease_margin_s(running.ttl_s)
 
-    def _patience_s(self, due: list[tuple[RunningTask, Unsent | None]], now: float) -> float:
+    def _patience_s(self, due: list[_Beat], now: float) -> float:
         """How long an answer is waited for: a heartbeat, or what the shortest trust leaves of it."""
-        every_s = min(running.grant.heartbeat_every_s for running, _ in due)
-        return max(0.05, min(every_s, min(self._lost_at(running) for running, _ in due) - now))
+        every_s = min(beat.leased.grant.heartbeat_every_s for beat in due)
+        return max(0.05, min(every_s, min(self._lost_at(beat.leased) for beat in due) - now))
 
     async def _sleep(self) -> None:
         """Wait for what is to be done next, however long: an idle worker does not wake up for nothing."""
@@ -313,7 +355,50 @@ class Renewer:
                 loop.call_soon_threadsafe(nudged.set)
 
 
-def _next_heartbeat(running: RunningTask, after: float) -> float:
+def _speakers(due: list[_Beat]) -> list[RunningTask]:
+    """Return the tasks whose heartbeats carry something; no cohort has anything to say."""
+    return [beat.leased for beat in due if beat.unsent is not None and isinstance(beat.leased, RunningTask)]
+
+
+def _stopped(leased: Leased, reason: str) -> list[RunningTask | CohortMember]:
+    """Tell all of them to stop; gives each."""
+    if isinstance(leased, RunningTask):
+        leased.stop(reason)
+        return [leased]
+    assert isinstance(leased, Cohort), "what is reported is not stopped"
+    held = leased.held()
+    for grant in held:
+        leased.stop(grant.job_id, reason)
+    return [CohortMember(leased, grant) for grant in held]
+
+
+def _note_group(
+    group: Cohort | FinishedCohort, grants: list[Grant], answers: list[Answer], asked_at: float
+) -> list[RenewalResult]:
+    """The same for a cohort; gives those that were not simply renewed.
+
+    While one of them is not heard the cohort as a whole is not trusted for longer: the event loop takes that
+    one out of it, and the next heartbeats renew the others.
+    """
+    heard = [answer for answer in answers if isinstance(answer, Heard)]
+    if heard and not any(isinstance(answer, NotHeard) for answer in answers):
+        group.renewed_at = asked_at
+        group.ttl_s = min(answer.ttl_s or group.ttl_s for answer in heard)
+    if isinstance(group, FinishedCohort):
+        return []  # the answer to their report says what there is to say
+    results: list[RenewalResult] = []
+    for grant, answer in zip(grants, answers, strict=True):
+        if isinstance(answer, Stale):
+            group.stop(grant.job_id, "lost")
+        elif isinstance(answer, Heard) and answer.cancel_requested:
+            group.stop(grant.job_id, "cancel")
+        elif isinstance(answer, Heard):
+            continue
+        results.append((CohortMember(group, grant), answer))
+    return results
+
+
+def _next_heartbeat(running: Leased, after: float) -> float:
     """A heartbeat after the last; or when the attempt has timed out, to hear so and stop at once."""
     times_out_at = running.claimed_at + running.grant.timeout_s + _AFTER_TIMEOUT_S
     regular = after + running.grant.heartbeat_every_s
@@ -321,11 +406,18 @@ def _next_heartbeat(running: RunningTask, after: float) -> float:
 
 
 Hear: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
-Answered: TypeAlias = Callable[[RunningTask, Message, Answer | None], None]
-"""What was said, and the answer; None when it could not be delivered before the lease ended."""
+Reporting: TypeAlias = RunningTask | FinishedCohort
+Answered: TypeAlias = Callable[[Reporting, Sequence[Message], Sequence[Answer | None]], None]
+"""What was said, and the answers; None when it could not be delivered before the lease ended."""
 
 MAX_BATCH = 500
-MAX_BATCH_BYTES = 2 * 1024 * 1024
+
+
+class _Report(NamedTuple):
+    """What a task, or those of a cohort that have succeeded, have to say."""
+
+    owner: Reporting
+    messages: Sequence[Message]
 
 
 class Reporter:
@@ -349,16 +441,16 @@ class Reporter:
         self._beat = beat
         self._monotonic = monotonic
         self._sleep = sleep
-        self._waiting: deque[tuple[RunningTask, Message]] = deque()
-        self._under_way: list[tuple[RunningTask, Message]] = []
+        self._waiting: deque[_Report] = deque()
+        self._under_way: list[_Report] = []
         self._something = asyncio.Event()
         self._nothing = asyncio.Event()
         self._nothing.set()
         beat.awaited = self.busy
 
-    def put(self, running: RunningTask, message: Message) -> None:
-        """Say this as soon as possible."""
-        self._waiting.append((running, message))
+    def put(self, owner: Reporting, messages: Sequence[Message]) -> None:
+        """Say this as soon as possible; what is said together is answered together."""
+        self._waiting.append(_Report(owner, messages))
         if not self._something.is_set():
             self._something.set()
             self._nothing.clear()
@@ -380,18 +472,19 @@ class Reporter:
                 await self._something.wait()
             await self._flush(self._take())
 
-    async def _flush(self, batch: list[tuple[RunningTask, Message]]) -> None:
+    async def _flush(self, batch: list[_Report]) -> None:
         """Send one batch, until it is answered or too late."""
         failing_since: float | None = None
         pause_s = _FIRST_PAUSE_S
         while batch:
             self._beat()
+            messages = [message for report in batch for message in report.messages]
             try:
-                answers = await self._hear([message for _, message in batch])
+                answers = await self._hear(messages)
             except StoreUnavailable as error:
                 now = self._monotonic()
                 failing_since = failing_since or now
-                self._log.warning("report_delayed", messages=len(batch), error=error.sentence)
+                self._log.warning("report_delayed", messages=len(messages), error=error.sentence)
                 self._failing(now - failing_since)
                 await self._sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -400,30 +493,34 @@ class Reporter:
                 self._deliver(batch, answers)
                 batch = []
 
-    def _take(self) -> list[tuple[RunningTask, Message]]:
+    def _take(self) -> list[_Report]:
         """The next batch, bounded in number and in size; what was under way when we crashed comes first."""
-        batch = self._under_way
+        batch, waiting = self._under_way, self._waiting
+        number = sum(len(report.messages) for report in batch)
         size = 0
-        waiting = self._waiting
-        while waiting and len(batch) < MAX_BATCH and size < MAX_BATCH_BYTES:
-            entry = waiting.popleft()
-            batch.append(entry)
-            size += _size(entry[1])
+        while waiting and size < MAX_REPORT_BYTES:
+            number += len(waiting[0].messages)
+            if batch and number > MAX_BATCH:
+                break
+            batch.append(waiting.popleft())
+            size += sum(map(_size, batch[-1].messages))
         return batch
 
-    def _deliver(self, batch: list[tuple[RunningTask, Message]], answers: list[Answer]) -> None:
+    def _deliver(self, batch: list[_Report], answers: list[Answer]) -> None:
         self._under_way = []
-        for (running, message), answer in zip(batch, answers, strict=True):
-            self._answered(running, message, answer)
+        start = 0
+        for owner, messages in batch:
+            self._answered(owner, messages, answers[start : start + len(messages)])
+            start += len(messages)
 
-    def _still_believed(self, batch: list[tuple[RunningTask, Message]]) -> list[tuple[RunningTask, Message]]:
+    def _still_believed(self, batch: list[_Report]) -> list[_Report]:
         now = self._monotonic()
         kept = []
-        for running, message in batch:
-            if now < running.lease_ends_at():
-                kept.append((running, message))
+        for report in batch:
+            if now < report.owner.lease_ends_at():
+                kept.append(report)
             else:
-                self._answered(running, message, None)
+                self._answered(*report, [None] * len(report.messages))
         return kept
 
 

@@ -9,7 +9,7 @@ All of this happens in the event loop. `Terminated` alone is heard in other thre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -30,11 +30,23 @@ from interlock.worker.telemetry import Observer
 
 
 class TaskPart(Part, Protocol):
-    """A task of this process; it is its own owner."""
+    """A task of this process, or a cohort of tasks in one state; it is its own owner."""
 
-    grant: Grant
-    entered_at: float
     owed: type[Event] | None
+
+    @property
+    def grant(self) -> Grant:
+        """The lease that it has, or one of those that it has."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """How many tasks it stands for: a cohort is several."""
+        ...
+
+    def moved(self, watch: Observer, steps: Sequence[Step[Any]], /) -> None:
+        """Report its steps."""
+        ...
 
     @property
     def begun(self) -> bool:
@@ -62,6 +74,10 @@ class Hands(Protocol):
         """Let go of a task that has ended; stop its handler if it is still at work."""
         ...
 
+    def dissolve_cohorts(self) -> None:
+        """Make a task of its own of each that waits: something is about to happen to each."""
+        ...
+
 
 class Machines(Cascade):
     """The process and its tasks, over parts in memory: nothing is stored, so nothing is journalled."""
@@ -82,7 +98,7 @@ class Machines(Cascade):
         """A process lives for long: its events are made at this time, not at one moment for all."""
         self.process = Root(process.STARTING, process.Process(slots=slots))
         self.tasks: dict[Any, None] = {}
-        """Every task that has not ended, in the order in which they came."""
+        """Every task that has not ended, by itself or in a cohort, in the order in which they came."""
         claimed = TASK.decide(TASK.initial, task.Task(), task.claim_requested)
         assert isinstance(claimed, Moved)
         self._claimed = claimed
@@ -137,7 +153,7 @@ class Machines(Cascade):
 
     def _report(self, machine: AnyMachine, owner: Owner, steps: tuple[Step[Any], ...]) -> None:
         if machine is TASK:
-            owner.entered_at = self._watch.task_moved(owner.grant, steps, owner.entered_at)
+            owner.moved(self._watch, steps)
         else:
             self._watch.process_moved(steps)
 
@@ -213,10 +229,12 @@ def _task(_: Machines, running: TaskPart) -> TaskPart:
 
 
 def _tasks(machines: Machines, _: Owner) -> list[tuple[TaskPart, TaskPart]]:
+    machines.hands.dissolve_cohorts()
     return [(running, running) for running in machines.tasks]
 
 
 def _waiting_tasks(machines: Machines, _: Owner) -> list[tuple[TaskPart, TaskPart]]:
+    machines.hands.dissolve_cohorts()
     return [(running, running) for running in machines.tasks if not running.begun]
 
 
@@ -240,7 +258,7 @@ def _ask_to_go(terminated: Terminated, _: Owner) -> None:
 
 def _how_it_ended(_: Machines, running: TaskPart) -> process.TaskEnded:
     if running.state is task.COMPLETED:
-        return _SUCCEEDED
+        return _SUCCEEDED if running.count == 1 else process.TaskEnded(succeeded=True, tasks=running.count)
     return _FAILED if running.counts_as_failed else _NEITHER
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 from interlock.errors import InterlockError, StoreUnavailable
@@ -46,25 +45,15 @@ from interlock.lifecycles.process import (
 )
 from interlock.machine import Event
 from interlock.wire.runner import Answer, ClaimRequest, Message
-from interlock.worker.components import Components, WorkerEnv
-from interlock.worker.host import (
-    MACHINE,
-    Shutdown,
-    StoreTime,
-    Threads,
-    local_time,
-    set_within,
-    since_boot,
-    soon,
-    unless,
-)
+from interlock.worker.components import Components, ProcessHooks
+from interlock.worker.environment import HERE, NO_METERS, Meters, WorkerEnv, WorkerHost
+from interlock.worker.host import Shutdown, StoreTime, set_within, soon, unless
 from interlock.worker.leases import MAX_BATCH
 from interlock.worker.port import OrchestratorPort, Patient
 from interlock.worker.schedules import declare
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
-from interlock.worker.telemetry import Log, Metrics, Observer
-from interlock.worker.tracing import Tracing
+from interlock.worker.telemetry import Log, Observer
 
 LET_GO_S = 1.0
 
@@ -186,20 +175,16 @@ class WorkerProcess:
         incarnation: str,
         log: Log,
         shutdown: Shutdown | None = None,
-        metrics: Metrics | None = None,
-        tracing: Tracing | None = None,
-        also: Sequence[Callable[[], object]] = (),
-        monotonic: Callable[[], float] = since_boot,
-        local: Callable[[], datetime] = local_time,
-        threads: Threads = MACHINE,
+        meters: Meters = NO_METERS,
+        host: WorkerHost = HERE,
     ) -> None:
         self.runner_id = f"{settings.name}#{incarnation}"
         self.shutdown = shutdown or Shutdown()
         self._settings, self._durations = settings, settings.durations
         self._log = log.bind(worker_id=self.runner_id)
-        self._monotonic = monotonic
-        self._watch = Observer(self.runner_id, log, metrics, monotonic)
-        self._now = StoreTime(monotonic, local)
+        self._monotonic = monotonic = host.monotonic
+        self._watch = Observer(self.runner_id, log, meters.metrics, monotonic)
+        self._now = StoreTime(monotonic, host.local)
         self._stir = asyncio.Event()
         """Something has changed that the loop may be waiting for."""
         self._asked = asyncio.Event()
@@ -224,26 +209,26 @@ class WorkerProcess:
             connect=connect,
             log=self._log,
             watch=self._watch,
-            metrics=metrics,
-            tracing=tracing,
+            metrics=meters.metrics,
+            tracing=meters.tracing,
             now=self._now,
-            monotonic=monotonic,
             awake=self.shutdown.awake,
-            threads=threads,
+            host=host,
         )
         self._connection = Connection(connect, now=self._now, woken=self._wake, monotonic=monotonic)
         self._crew = Components(
             around,
             hear=self._hear,
             port=lambda: self._connection.port,
-            task_ended=self._task_ended,
-            room_made=self._stir.set,
-            reports_fail=self._reports_fail,
-            poll_awaited=self._should_poll,
-            also=also,
             shutdown=self.shutdown,
-            counts=lambda: (self.data.processed, self.data.failed),
-            hold=self._hold,
+            hooks=ProcessHooks(
+                task_ended=self._task_ended,
+                room_made=self._stir.set,
+                reports_fail=self._reports_fail,
+                poll_awaited=self._should_poll,
+                counts=lambda: (self.data.processed, self.data.failed),
+                hold=self._hold,
+            ),
         )
         self._executing = self._crew.executing
         self._machines = self._executing.machines
@@ -474,7 +459,7 @@ class WorkerProcess:
     async def _break(self, failure: InterlockError) -> None:
         """The connection is gone: the tasks are abandoned, it is released, and connected anew."""
         self._broken = False
-        self._log.warning("connection_lost", error=failure.sentence, tasks=len(self._executing.active))
+        self._log.warning("connection_lost", error=failure.sentence, tasks=self._executing.count())
         self.tell(error)
         self._executing.disconnected()
         await self._connection.release()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -26,7 +27,7 @@ from interlock.lifecycles.task import (
     Task,
     TaskState,
 )
-from interlock.machine import Event
+from interlock.machine import Event, Step
 from interlock.wire.runner import (
     Ack,
     CancelAck,
@@ -42,8 +43,12 @@ from interlock.worker.context import NOTHING, Context, Unsent
 from interlock.worker.machines import Machines
 from interlock.worker.outcomes import Outcome, Yielded
 from interlock.worker.tasks import Task as HandlerTask
+from interlock.worker.telemetry import Observer
 
 AnyTask: TypeAlias = HandlerTask[..., Any]
+
+MAX_REPORT_BYTES = 2 * 1024 * 1024
+"""How much is reported in one go, about."""
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +93,11 @@ class RunningTask:
         "ttl_s",
     )
 
-    def __init__(self, grant: Grant, runner_id: str, claimed_at: float, machines: Machines) -> None:
+    count = 1
+
+    def __init__(
+        self, grant: Grant, runner_id: str, claimed_at: float, machines: Machines, *, begin: bool = True
+    ) -> None:
         self.grant = grant
         self.runner_id = runner_id
         self.machines = machines
@@ -124,7 +133,12 @@ class RunningTask:
         """It was abandoned although its lease may live: whoever has stopped gives it back."""
         self.sent = False
         """The report is with the reporter."""
-        machines.begin(self)
+        if begin:
+            machines.begin(self)
+
+    def moved(self, watch: Observer, steps: Sequence[Step[Any]]) -> None:
+        """Report its steps."""
+        self.entered_at = watch.task_moved(self.grant, steps, self.entered_at)
 
     def tell(self, event: Event) -> bool:
         """Let the table decide; answers whether it has accepted the event."""

@@ -36,7 +36,7 @@ from interlock.wire.jobs import ChildView, JobSpec
 from interlock.wire.runner import Failed, Grant, Progress, Succeeded, size_of
 from interlock.worker import tasks
 from interlock.worker.captured_output import OFF, records_captured
-from interlock.worker.context import Context, Unsent
+from interlock.worker.context import Context, HandlerServices, Unsent
 from interlock.worker.outcomes import Interrupted, Yielded, outcome_of, success_of
 from interlock.worker.tracing import continuing
 
@@ -183,7 +183,8 @@ def main() -> None:
     channel = Channel(int(sys.argv[1]))
     order = channel.first_order()
     family = RemoteChildren(channel.ask)
-    context = Context(order.grant, now=_now, wake=channel.wake, upload=channel.upload, family=family)
+    services = HandlerServices(upload=channel.upload, family=family)
+    context = Context(order.grant, now=_now, wake=channel.wake, services=services)
     channel.serve(context)
     over = execute(order, context)
     channel.finish(context, over)

@@ -13,10 +13,9 @@ is used for others.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 from interlock.errors import UnknownTask
@@ -34,8 +33,6 @@ from interlock.lifecycles.task import (
     report_succeeded,
 )
 from interlock.machine import Step
-from interlock.processes import credentials
-from interlock.processes.masks import Mask
 from interlock.processes.sandbox import NO_SANDBOX
 from interlock.wire.runner import (
     MAX_TASKS,
@@ -52,12 +49,13 @@ from interlock.wire.runner import (
     StaleCode,
     Succeeded,
 )
-from interlock.worker.child_jobs import NO_FAMILY, Family
-from interlock.worker.context import Context
+from interlock.worker.cohorts import Cohort, CohortMember, Cohorts, FinishedCohort, terms_of
+from interlock.worker.context import Context, HandlerServices
+from interlock.worker.environment import WorkerEnv
 from interlock.worker.executors import AHEAD_FOR_S, Lane, Lanes
 from interlock.worker.host import AwakeTime
-from interlock.worker.leases import Renewer, Reporter
-from interlock.worker.machines import Machines
+from interlock.worker.leases import RenewalResult, Renewer, Reporter, Reporting
+from interlock.worker.machines import Machines, TaskPart
 from interlock.worker.outcomes import Interrupted, Outcome
 from interlock.worker.running_task import (
     AnyTask,
@@ -69,11 +67,7 @@ from interlock.worker.running_task import (
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.shell import NAME as SHELL_NAME
 from interlock.worker.shell import SHELL
-from interlock.worker.simulation_channel import NOBODY, SimulationChannel
-from interlock.worker.tasks import Registry
-from interlock.worker.telemetry import Log, Observer
-from interlock.worker.tracing import Tracing
-from interlock.worker.transfers import NO_CACHES, Caching, Upload, nowhere
+from interlock.worker.telemetry import Log
 
 
 class Stopper:
@@ -141,52 +135,37 @@ class TaskRunner:
 
     def __init__(
         self,
-        settings: WorkerSettings,
-        registry: Registry,
-        runner_id: str,
+        around: WorkerEnv,
+        services: HandlerServices,
         *,
         reporter: Reporter,
         renewer: Renewer,
         parcels: PayloadHandoff,
-        watch: Observer,
-        log: Log,
-        now: Callable[[], datetime],
         ended: Callable[[], None],
         freed: Callable[[], None],
         left_behind: Callable[[], None],
-        upload: Upload = nowhere,
-        voice: SimulationChannel = NOBODY,
-        caching: Caching = NO_CACHES,
-        family: Family = NO_FAMILY,
-        tracing: Tracing | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-        awake: AwakeTime,
     ) -> None:
-        self._settings, self._registry = settings, registry
-        self._runner_id = runner_id
+        self._settings, self._registry = around.settings, around.registry
+        self._runner_id = around.runner_id
         self._reporter, self._renewer = reporter, renewer
         self._parcels = parcels
-        self._log, self._now = log, now
+        self._log, self._now = around.log, around.now
         self._on_end, self._freed = ended, freed
         self._stopper = Stopper(
-            settings,
-            log,
-            awake=awake,
+            around.settings,
+            around.log,
+            awake=around.awake,
             left_behind=left_behind,
             freed=self._fill_soon_if_needed,
         )
-        self._ways: dict[str, Any] = {
-            "upload": upload,
-            "voice": voice,
-            "caching": caching,
-            "family": family,
-            "own_mask": Mask(credentials.held()),
-            "sandbox": settings.sandbox,
-        }
-        self._tracing, self._monotonic = tracing, monotonic
-        self.machines = Machines(settings.slots, settings.durations, watch=watch, clock=now, hands=self)
-        self.active: dict[RunningTask, None] = self.machines.tasks
-        self._lanes = Lanes(settings, monotonic)
+        self._services = services
+        self._tracing, self._monotonic = around.tracing, around.monotonic
+        self.machines = Machines(
+            around.settings.slots, around.settings.durations, watch=around.watch, clock=around.now, hands=self
+        )
+        self.active: dict[TaskPart, None] = self.machines.tasks
+        """What has not ended, by itself or in cohorts."""
+        self._lanes = Lanes(around.settings, around.monotonic)
         self.elsewhere, self.on_the_loop = self._lanes.elsewhere, self._lanes["async"].on_the_loop
         self._prefetched: deque[tuple[float, RunningTask]] = deque()
         self._acknowledging: set[RunningTask] = set()
@@ -198,6 +177,31 @@ class TaskRunner:
         self._registered: tuple[str, ...] | None = None
         self._names: tuple[str, ...] | None = None
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
+        self._cohorts = Cohorts(
+            around,
+            self.machines,
+            self._lanes["async"],
+            reporter=reporter,
+            renewer=renewer,
+            context_for=self._context_for,
+            ended=self._ended,
+        )
+
+    def count(self) -> int:
+        """How many tasks it has; from any thread."""
+        return sum(one.count for one in list(self.active))
+
+    def _context_for(self, grant: Grant, wake: Callable[[], None]) -> Context:
+        return Context(grant, now=self._now, wake=wake, services=self._services)
+
+    def dissolve_cohorts(self) -> None:
+        """Make a task of its own of each that waits in a cohort."""
+        self._cohorts.dissolve_all()
+
+    def _tasks_alone(self) -> list[RunningTask]:
+        """Return every task, none of them in a cohort; those whose report is under way are left to it."""
+        self.dissolve_cohorts()
+        return [one for one in self.active if isinstance(one, RunningTask)]
 
     # What there is room for
 
@@ -227,34 +231,49 @@ class TaskRunner:
 
         Gives back what is of a task that this worker does not have; returns how many were.
         """
-        unknown, free = self._unknown, self._lanes.free()
+        unknown, free = self._unknown, max(0, self._lanes.free())
+        grants = list(grants)
+        for some, ahead in ((grants[:free], False), (grants[free:], True)):
+            for _, alike in groupby(some, terms_of):
+                self._take_alike(list(alike), claimed_at, ahead=ahead)
+        if begin:
+            self.fill()
+        if len(grants) > free:
+            asyncio.get_running_loop().call_later(AHEAD_FOR_S, self._release_ahead, self._monotonic())
+        return self._unknown - unknown
+
+    def _take_alike(self, grants: list[Grant], claimed_at: float, *, ahead: bool) -> None:
+        """These have the same task and terms: where that is possible they are executed together."""
+        task = self._find_known(grants[0].task)
+        lane = None if task is None else self._lane_of(task)
+        if task is not None and lane is not None and self._cohorts.may_be_one(grants, task, lane):
+            self._cohorts.form(grants, task, claimed_at, ahead=ahead)
+            return
         for grant in grants:
             running = RunningTask(grant, self._runner_id, claimed_at, self.machines)
+            running.task, running.lane, running.ahead = task, lane, ahead
             self.active[running] = None
             if grant.acknowledged:
                 self._accept(running)
-                free -= 1
-                running.ahead = free < 0
             else:
                 self._prefetched.append((claimed_at, running))
-        if begin:
-            self.fill()
-        if free < 0:
-            asyncio.get_running_loop().call_later(AHEAD_FOR_S, self._release_ahead, self._monotonic())
-        return self._unknown - unknown
 
     def fill(self) -> None:
         """Begin what waits for as long as there is room, but let the event loop have its turn."""
         self._fill_is_due = False
         self._filling = True
-        until = self._monotonic() + SLICE_S
+        now = self._monotonic()
+        until = now + SLICE_S
         try:
             for lane in self._lanes:
                 while lane.has_room:
+                    if type(lane.waiting[0]) is Cohort:
+                        self._cohorts.run(lane.waiting[0], until)
+                    else:
+                        self._begin(lane.waiting.popleft(), lane, now)
                     now = self._monotonic()
                     if now > until:
                         return
-                    self._begin(lane.waiting.popleft(), lane, now)
             self._acknowledge_prefetched()
         finally:
             self._filling = False
@@ -262,25 +281,27 @@ class TaskRunner:
 
     def _accept(self, running: RunningTask) -> None:
         self._renewer.add(running)
-        if running.lane is not None or self._has_lane(running):
+        if self._has_lane(running):
             running.lane.waiting.append(running)
 
     def _has_lane(self, running: RunningTask) -> bool:
-        """Find the lane that it runs in; what this worker does not have is given back."""
-        try:
-            running.task = self._find(running.grant.task)
-        except UnknownTask as error:
-            self._unknown += 1
-            self._log.warning(
-                "task_not_known", task_id=running.grant.job_id, task=running.grant.task, error=error.sentence
-            )
-            self._release_unused(running, f"this worker has no task {running.grant.task}")
-            return False
-        running.lane = self._lanes[running.task.executor_on(self._settings.executor)]
-        return True
+        """Whether this worker has its task; what it does not have is given back."""
+        if running.lane is not None:
+            return True
+        name = running.grant.task
+        self._unknown += 1
+        error = UnknownTask(name, self._registry.names()).sentence
+        self._log.warning("task_not_known", task_id=running.grant.job_id, task=name, error=error)
+        self._release_unused(running, f"this worker has no task {name}")
+        return False
 
-    def _find(self, name: str) -> AnyTask:
-        return SHELL if name == SHELL_NAME else self._registry.get(name)
+    def _find_known(self, name: str) -> AnyTask | None:
+        if name == SHELL_NAME:
+            return SHELL
+        return self._registry.get(name) if name in self._registry else None
+
+    def _lane_of(self, task: AnyTask) -> Lane:
+        return self._lanes[task.executor_on(self._settings.executor)]
 
     def _warn_of_strangers(self, running: RunningTask) -> None:
         """Log once that untrusted steps run beside what this worker knows."""
@@ -296,7 +317,7 @@ class TaskRunner:
         self._warn_of_strangers(running)
         if running.state is CLAIMING:
             running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
-        running.context = Context(running.grant, now=self._now, wake=self._nudge, **self._ways)
+        running.context = self._context_for(running.grant, self._nudge)
         if self._tracing is not None:
             running.span = self._tracing.span(running.grant)
         lane.running[running] = now
@@ -312,7 +333,7 @@ class TaskRunner:
         """Acknowledge the lease; the handler begins when that was heard."""
         self._acknowledging.add(running)
         running.renewed_at = self._monotonic()
-        self._reporter.put(running, running.ack())
+        self._reporter.put(running, (running.ack(),))
 
     def release_old(self) -> None:
         """Give back what has waited for half the time that it may be left unacknowledged."""
@@ -324,14 +345,18 @@ class TaskRunner:
     def _release_ahead(self, asked_by: float) -> None:
         """Give back what was asked for ahead by then and still waits: others may begin it now."""
         for lane in self._lanes:
-            for running in [one for one in lane.waiting if one.ahead and one.claimed_at <= asked_by]:
-                lane.waiting.remove(running)
-                self._release_unused(running)
+            ahead = [one for one in lane.waiting if one.ahead and one.claimed_at <= asked_by]
+            for cohort in [one for one in ahead if isinstance(one, Cohort)]:
+                ahead += self._cohorts.dissolve(cohort)
+            for running in ahead:
+                if isinstance(running, RunningTask):
+                    lane.waiting.remove(running)
+                    self._release_unused(running)
 
     def _release_unused(self, running: RunningTask, why: str = "unused") -> None:
         """Give back what has not begun here; that costs the job no retry."""
         running.tell(claim_failed)
-        self._reporter.put(running, running.release(why))
+        self._reporter.put(running, (running.release(why),))
 
     # From the end of a handler to the end of its task
 
@@ -362,16 +387,22 @@ class TaskRunner:
     def _report(self, running: RunningTask) -> None:
         ready, unsent = self._parcels.take_for_report(running)
         if ready and running.outcome is not None:
-            for message in report_of(running, running.outcome, unsent):
-                self._reporter.put(running, message)
+            self._reporter.put(running, report_of(running, running.outcome, unsent))
 
-    def answered(self, running: RunningTask, message: Message, answer: Answer | None) -> None:
-        """The reporter has an answer, or nobody could be reached before the lease ended."""
-        kind = type(message)
-        if kind is Ack:
-            self._acknowledged(running, answer)
-        elif running.state is REPORTING and kind is not Heartbeat:
-            self._reported(running, message, answer)
+    def answered(
+        self, owner: Reporting, messages: Sequence[Message], answers: Sequence[Answer | None]
+    ) -> None:
+        """The reporter has answers, or nobody could be reached before the lease ended."""
+        if isinstance(owner, FinishedCohort):
+            for running, message, answer in self._cohorts.answered(owner, messages, answers):
+                self._reported(running, message, answer)
+            return
+        for message, answer in zip(messages, answers, strict=True):
+            kind = type(message)
+            if kind is Ack:
+                self._acknowledged(owner, answer)
+            elif owner.state is REPORTING and kind is not Heartbeat:
+                self._reported(owner, message, answer)
 
     def _acknowledged(self, running: RunningTask, answer: Answer | None) -> None:
         self._acknowledging.discard(running)
@@ -399,20 +430,21 @@ class TaskRunner:
         failed = Failed(
             error=f"The result was refused: {refused.error}", details=refused.todo, failure_class="user"
         )
-        self._reporter.put(running, running.complete(failed, None))
+        self._reporter.put(running, (running.complete(failed, None),))
 
     def _give_back(self, running: RunningTask) -> None:
         """An abandoned handler has stopped: if its lease still lives, somebody else may go on at once."""
         if running.give_back and self._monotonic() < running.lease_ends_at():
             unsent = None if running.context is None else running.context.take()
-            self._reporter.put(running, running.release("connection lost", unsent))
+            self._reporter.put(running, (running.release("connection lost", unsent),))
 
     # Stopping
 
-    def renewed(self, results: Sequence[tuple[RunningTask, Answer | None]]) -> None:
+    def renewed(self, results: Sequence[RenewalResult]) -> None:
         """The renewer has answers; None where a heartbeat came back with what it carried."""
-        for running, answer in results:
-            if running.ended:
+        for renewed, answer in results:
+            running = self._cohorts.take_out(renewed) if isinstance(renewed, CohortMember) else renewed
+            if running is None or running.ended:
                 continue
             if isinstance(answer, Stale) and not running.sent:
                 self._log.warning("lease_lost", task_id=running.grant.job_id, code=str(answer.code))
@@ -455,25 +487,25 @@ class TaskRunner:
             self._remove_waiting(running)
             running.tell(claim_failed)
             if not running.lost:
-                self._reporter.put(running, running.release("connection lost"))
+                self._reporter.put(running, (running.release("connection lost"),))
         elif not running.handler_ended:  # it was told to save what it has, and is still at it
             running.stop("lost")
             self._stopper.stop(running)
 
     def revoked(self) -> None:
         """Let go of everything: the worker was terminated, and its leases are taken away."""
-        for running in list(self.active):
+        for running in self._tasks_alone():
             self._lose(running, REVOKED)
 
     def disconnected(self) -> None:
         """Let go of what the break of the connection, by the table, does not end: claims and what saves."""
-        for running in list(self.active):
+        for running in self._tasks_alone():
             if running.state is not PROCESSING:
                 self._lose(running, EXPIRED)
 
     def interrupt(self) -> None:
         """Give back everything: what has begun is told to save what it has."""
-        for running in list(self.active):
+        for running in self._tasks_alone():
             running.tell(ShutdownRequested(at=self._now()))
 
     def interrupted(self, running: RunningTask) -> None:
@@ -497,7 +529,7 @@ class TaskRunner:
             self._abandon(running)
         elif step.source is CLAIMING and step.event == ShutdownRequested.name:
             self._remove_waiting(running)
-            self._reporter.put(running, running.release("shutdown"))
+            self._reporter.put(running, (running.release("shutdown"),))
         self._on_end()
 
     def _abandon(self, running: RunningTask) -> None:
@@ -514,7 +546,7 @@ class TaskRunner:
 
     def kill(self) -> None:
         """They were told; now they are stopped."""
-        for running in list(self.active):
+        for running in self._tasks_alone():
             if not running.handler_ended and running.begun:
                 running.lane.executor.kill(running)
 

@@ -111,8 +111,8 @@ class Task(Generic[P, R]):
         """The input of a job as what the function is called with, but for the context."""
         return self._arguments.decode(raw)
 
-    def invoke(self, raw: msgspec.Raw | bytes, context: Context) -> R:
-        """Call the function with the input of a job, as a worker does."""
+    def invoke(self, raw: msgspec.Raw | bytes, context: Context | None) -> R:
+        """Call the function with the input of a job, as a worker does; without a context if it wants none."""
         args, kwargs = self._arguments.decode(raw)
         if self._arguments.context_name is not None:
             kwargs[self._arguments.context_name] = context

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 
 from interlock.worker.host import MACHINE, Join, Threads
+from interlock.worker.settings import WorkerSettings
 from interlock.worker.telemetry import Log, Metrics
 
 _FIRST_PAUSE_S = 0.1
@@ -73,11 +74,10 @@ class Watchdog:
     def __init__(
         self,
         beats: Sequence[LoopTick],
+        settings: WorkerSettings,
         *,
         log: Log,
         metrics: Metrics | None,
-        stalled_after_s: float,
-        stuck_after_s: float,
         blocked_by: Callable[[], str],
         also: Sequence[Callable[[], object]] = (),
         monotonic: Callable[[], float] = time.monotonic,
@@ -86,8 +86,8 @@ class Watchdog:
         self._beats = beats
         self._log = log
         self._metrics = metrics
-        self._stalled_after_s = stalled_after_s
-        self._stuck_after_s = stuck_after_s
+        self._stalled_after_s = settings.stalled_after_s
+        self._stuck_after_s = settings.stuck_after_s
         self._blocked_by = blocked_by
         self._also = also
         self._monotonic = monotonic

@@ -92,6 +92,7 @@ def _told(one: AttemptBody) -> str:
     return f"{one.name} {one.state}" + (f" ({one.lease.state})" if one.lease is not None else "")
 
 
+BRIEF = "brief"
 BRANCH = "branch"
 """The task whose handler submits children, and waits for them."""
 BORN = "a child is made only while its parent has not ended"

@@ -30,7 +30,9 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     """How often, beside the other kinds."""
     seconds: Span = (1.0, 60.0)
     ends: tuple[str, ...] = ("ok",)
-    """How its attempts end, one drawn for each: ok, user, infra, flaky, tooling, hang or deaf."""
+    """How its attempts end, one drawn for each: ok, user, infra, flaky, tooling, hang or deaf; said."""
+    brief: bool = False
+    """Whether its handler never waits, so that workers execute several of them as a cohort."""
     shards: int = 1
     children: int = 0
     """How many are submitted below it by whoever submits it."""
@@ -267,6 +269,7 @@ LATER = JobKind(name="later", weight=1, seconds=(1.0, 10.0), delay_s=600.0, canc
 BOUNDED = JobKind(
     name="bounded", weight=0.5, seconds=(100.0, 400.0), job_timeout_s=150.0, ends=("ok", "infra"), losses=5
 )
+ALIKE = JobKind(name="alike", weight=8, brief=True, ends=("ok",) * 8 + ("said", "flaky", "user"), cancels=0.1)
 SPECIAL = JobKind(name="special", weight=0.5, seconds=(1.0, 30.0), labels=("gpu",))
 ALL = (PLAIN, LONG, WRONG, STOPPED, HANGING, DEAF, SHARDED, TREE, HURRIED, LATER, BOUNDED, SPECIAL)
 
@@ -511,6 +514,18 @@ WORLDS = (
         arrivals=Arrivals(by_day_per_h=0.0, by_night_per_h=0.0, bursts_per_day=0.0, workloads_per_h=45.0),
         chapter_h=2.0,
         scene_h=0.4,
+    ),
+    World(
+        name="factory",
+        doc="Bursts of alike jobs whose handlers never wait: workers execute them in cohorts.",
+        orchestrators=2,
+        workers=2,
+        embedded=1,
+        slots=8,
+        kinds=(ALIKE, PLAIN),
+        arrivals=Arrivals(by_day_per_h=20.0, by_night_per_h=5.0, bursts_per_day=24.0, burst=30),
+        chapter_h=2.0,
+        scene_h=0.3,
     ),
 )
 

@@ -18,7 +18,7 @@ from interlock.systems.runtime import Runtime
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.simulations import SimulationSpec, SimulationView
-from interlock_verification.worlds.judge import BRANCH, Judge
+from interlock_verification.worlds.judge import BRANCH, BRIEF, Judge
 from interlock_verification.worlds.judge_runs import RunJudge
 from interlock_verification.worlds.judge_simulations import SimulationJudge
 from interlock_verification.worlds.network import Process
@@ -260,7 +260,7 @@ def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
     if kind.breadth:
         arguments |= {"breadth": kind.breadth, "levels": kind.levels, "if_fails": kind.if_fails}
     return JobSpec(
-        task=BRANCH if kind.breadth else "work",
+        task=BRANCH if kind.breadth else BRIEF if kind.brief else "work",
         input=msgspec.Raw(msgspec.json.encode(arguments)),
         priority=kind.priority,
         labels=kind.labels,

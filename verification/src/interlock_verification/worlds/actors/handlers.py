@@ -13,7 +13,7 @@ from interlock.wire.jobs import IfFails, JobSpec
 from interlock.worker.context import Context
 from interlock.worker.simulations import SimulationContext, simulation
 from interlock.worker.tasks import Registry
-from interlock_verification.worlds.judge import BRANCH, Judge
+from interlock_verification.worlds.judge import BRANCH, BRIEF, Judge
 from interlock_verification.worlds.judge_simulations import State
 from interlock_verification.worlds.network import Process, Watcher
 from interlock_verification.worlds.scheduler import Loop
@@ -44,6 +44,7 @@ class Bench:
         """Who is at which shard of which job: the process, the attempt, and since when."""
         self.registry = Registry()
         self.registry.task(name="work")(self._work_of())
+        self.registry.task(name=BRIEF)(self._brief_of())
         self.registry.task(name=BRANCH)(self._branch_of())
         for kind in simulations:
             model = self._model_of()
@@ -67,6 +68,25 @@ class Bench:
             return number
 
         return work
+
+    def _brief_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
+        bench = self
+
+        async def brief(number: int, seconds: float, ends: list[str], ctx: Context) -> int:  # noqa: ARG001
+            """Never wait, so that a worker executes several of these as a cohort."""
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, Loop)
+            bench.enter(loop.owner, ctx)
+            try:
+                end = ends[(ctx.attempt - 1) % len(ends)]
+                _raise_if_bad(end)
+                if end == "said":
+                    ctx.log("done")
+            finally:
+                bench.leave(loop.owner, ctx)
+            return number
+
+        return brief
 
     def _branch_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
         bench = self
@@ -167,17 +187,21 @@ class Bench:
             ctx.checkpoint(done + half)
             done += half
         await asyncio.sleep(max(0.0, seconds - done))
-        match end:
-            case "user":
-                raise ValueError("what was asked for cannot be done")
-            case "infra":
-                raise ConnectionError("connection reset by peer")
-            case "flaky":
-                raise FlakyError("not this time")
-            case "hang":
-                await ctx.wait_cancelled()
-            case _:
-                ctx.log("done")
+        _raise_if_bad(end)
+        if end == "hang":
+            await ctx.wait_cancelled()
+        else:
+            ctx.log("done")
+
+
+def _raise_if_bad(end: str) -> None:
+    match end:
+        case "user":
+            raise ValueError("what was asked for cannot be done")
+        case "infra":
+            raise ConnectionError("connection reset by peer")
+        case "flaky":
+            raise FlakyError("not this time")
 
 
 async def _deaf() -> None:

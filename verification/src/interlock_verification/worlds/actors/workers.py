@@ -21,6 +21,7 @@ from interlock.wire.runner import Answer, ClaimRequest, Complete, Failed, Grant,
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.wire.workloads import WorkloadFact
+from interlock.worker.environment import WorkerHost
 from interlock.worker.host import Begins, Join, Shutdown
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.process import WorkerProcess
@@ -309,9 +310,7 @@ class WorkerCast:
             incarnation=str(process.incarnation),
             log=self._log,
             shutdown=shutdown,
-            monotonic=process.loop.time,
-            local=process.local,
-            threads=threads,
+            host=WorkerHost(monotonic=process.loop.time, local=process.local, threads=threads),
         )
         process.role = worker
         await worker.run()

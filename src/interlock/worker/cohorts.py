@@ -1,0 +1,502 @@
+"""Cohorts: alike jobs of one claim, executed in a loop and reported together.
+
+Most jobs are one of many: claimed together, of the same task, with a handler that never waits. An object with
+a state machine, a context and a report for each of them costs more than their handlers. So a claim becomes
+
+    Cohort           alike jobs that wait to begin, in the order of the claim
+    FinishedCohort   those of them that have succeeded in one slice of time, until their report is answered
+
+To the task table a cohort is one task that counts as many: the table decides once for all that do the same.
+Whatever is out of the ordinary leaves its cohort as a `RunningTask` of its own and goes on as every other
+task does: a job that fails, speaks (log, progress, checkpoint, cost), is cancelled, loses its lease, is given
+back, or whose report is not accepted. Handlers that wait are never in a cohort.
+
+The event loop executes and reports a cohort (`Cohorts`). Meanwhile the renewer's thread renews the leases of
+its jobs (`held`) and may stop one (`stop`), also while a handler blocks the event loop. `Cohort.lock` guards
+what both have to know about the job that is being executed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from inspect import CO_COROUTINE
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from interlock.lifecycles import TASK, lease
+from interlock.lifecycles.task import ClaimSucceeded, ProcessingSucceeded, Task, TaskState, report_succeeded
+from interlock.machine import Event, Step
+from interlock.wire.runner import Answer, Complete, Grant, Heard, Heartbeat, Message, Succeeded
+from interlock.worker.context import CURRENT, Context
+from interlock.worker.executors import AsyncExecutor, Ended, Lane, has_no_await
+from interlock.worker.machines import Machines
+from interlock.worker.outcomes import NOTHING, Outcome, outcome_of, success_of
+from interlock.worker.running_task import MAX_REPORT_BYTES, AnyTask, RunningTask
+from interlock.worker.telemetry import Observer
+
+if TYPE_CHECKING:
+    from interlock.worker.environment import WorkerEnv
+    from interlock.worker.leases import Renewer, Reporter
+
+_ANY_OUTPUT = msgspec.Raw(b'"~any~output~"')
+"""Stands for what each of them has returned: the table decides alike, whatever that is."""
+
+
+def terms_of(grant: Grant) -> tuple[object, ...]:
+    """Return what jobs have in common that may be in one cohort; grants beside each other are compared."""
+    plain = grant.acknowledged and not grant.untrusted and not grant.secrets
+    return plain, grant.task, grant.ttl_s, grant.heartbeat_every_s, grant.timeout_s
+
+
+def never_waits(task: AnyTask) -> bool:
+    """Whether the handler is a coroutine function without any await, which ends with its first step."""
+    function = task.function
+    if type(function) is not FunctionType:
+        return False
+    return bool(function.__code__.co_flags & CO_COROUTINE) and has_no_await(function.__code__)
+
+
+class _Group(ABC):
+    """Jobs under leases of the same terms, in one state: to the machines one task that counts as many."""
+
+    __slots__ = (
+        "ahead", "claimed_at", "data", "entered_at", "grants", "lane", "lock", "machines", "owed",
+        "renewed_at", "runner_id", "said", "state", "task", "ttl_s",
+    )  # fmt: skip
+
+    grants: list[Grant]
+    task: AnyTask
+    lane: Lane
+    machines: Machines
+    runner_id: str
+    state: TaskState
+    data: Task
+    claimed_at: float
+    entered_at: float
+    renewed_at: float
+    ttl_s: float
+    ahead: bool
+    lock: threading.RLock
+    said: int
+    """How many messages were sent about each of them: it is the number of the last one."""
+    owed: type[Event] | None
+
+    @property
+    def timer_at(self) -> None:
+        """The renewer watches their leases, by the monotonic clock."""
+        return
+
+    @property
+    def counts_as_failed(self) -> bool:
+        """Whoever fails is not in a group any more."""
+        return False
+
+    def tell(self, event: Event) -> bool:
+        """Let the table decide for all of them; answers whether it has accepted the event."""
+        return self.machines.take(TASK, self, event, self) is None
+
+    def lease_ends_at(self) -> float:
+        """When the leases end by the monotonic clock, as far as we know: at this moment or later."""
+        return self.renewed_at + self.ttl_s
+
+    @abstractmethod
+    def held(self) -> list[Grant]:
+        """Return those whose leases are kept alive with this group; from any thread."""
+
+    def heartbeats(self) -> tuple[list[Grant], list[Heartbeat]]:
+        """They are still at it: who, and the messages that say so."""
+        with self.lock:
+            self.said += 1
+            number, held = self.said, self.held()
+        runner_id = self.runner_id
+        return held, [Heartbeat(token=grant.token, runner_id=runner_id, sequence=number) for grant in held]
+
+    def task_of(self, grant: Grant) -> RunningTask:
+        """Make a task of its own of one of them, in the state that all are in; with the lock."""
+        running = RunningTask(grant, self.runner_id, self.claimed_at, self.machines, begin=False)
+        running.state, running.data = self.state, self.data
+        running.renewed_at, running.ttl_s = self.renewed_at, self.ttl_s
+        running.entered_at, running.next_number = self.entered_at, itertools.count(self.said + 1).__next__
+        running.task, running.lane, running.ahead = self.task, self.lane, self.ahead
+        self.machines.tasks[running] = None
+        return running
+
+
+class Cohort(_Group):
+    """Alike jobs of one claim. Those before `position` have begun, those before `settled` have left."""
+
+    __slots__ = ("context", "current", "done", "own", "position", "settled", "stops")
+    sent = False
+
+    def __init__(
+        self, grants: list[Grant], task: AnyTask, lane: Lane, *, claimed_at: float, ahead: bool, of: Cohorts
+    ) -> None:
+        self.grants, self.task, self.lane = grants, task, lane
+        self.machines, self.runner_id = of.machines, of.runner_id
+        self.claimed_at = self.entered_at = self.renewed_at = claimed_at
+        self.ttl_s, self.ahead = grants[0].ttl_s, ahead
+        self.said, self.owed = 0, None
+        self.position = self.settled = 0
+        self.lock = threading.RLock()  # reentrant, because a finalizer that logs can run in the middle of it
+        self.current: Grant | None = None
+        """Whose handler is being executed."""
+        self.context: Context | None = None
+        """Of the current one, once its handler has asked for it."""
+        self.own: RunningTask | None = None
+        """Of the current one, once its handler has spoken."""
+        self.done: FinishedCohort | None = None
+        """Those that have succeeded in this slice."""
+        self.stops: dict[str, str] = {}
+        """Why jobs have to stop, by id, as their leases say."""
+        self.machines.begin(self)
+
+    @property
+    def grant(self) -> Grant:
+        """One of them: the one that is being executed, or else the next one."""
+        return self.current or self.grants[min(self.position, len(self.grants) - 1)]
+
+    @property
+    def count(self) -> int:
+        """How many wait to begin."""
+        return len(self.grants) - self.position
+
+    @property
+    def begun(self) -> bool:
+        """Whether the handlers of all that count have begun: those that wait have not."""
+        return False
+
+    def waiting(self) -> list[Grant]:
+        """Return those that wait to begin."""
+        return self.grants[self.position :]
+
+    def held(self) -> list[Grant]:
+        """Return those whose leases are kept alive with the cohort; from any thread."""
+        held, own = self.grants[self.settled :], self.own
+        return held if own is None else [grant for grant in held if grant is not own.grant]
+
+    def moved(self, watch: Observer, steps: Sequence[Step[Any]]) -> None:
+        """Report the steps of each of them."""
+        since = self.entered_at
+        for grant in self.grants:
+            self.entered_at = watch.task_moved(grant, steps, since)
+
+    def stop(self, job_id: str, reason: str) -> None:
+        """Tell one of them to stop; from any thread. To lose the lease outweighs every other reason."""
+        with self.lock:
+            known = self.stops.get(job_id)
+            if known == "lost" or (known and reason != "lost"):
+                return
+            self.stops[job_id] = reason
+            if self.current is not None and self.current.job_id == job_id and self.context is not None:
+                (self.own or self.context).stop(reason)
+
+    def begin_next(self) -> Grant:
+        """Return the next one, whose handler is executed from now on."""
+        grant = self.grants[self.position]
+        self.context, self.current = None, grant
+        self.position += 1
+        return grant
+
+    def end_current(self, now: float) -> bool:
+        """Let go of the job whose handler has just succeeded; False when it needs a task of its own."""
+        context = self.context
+        if context is not None:
+            context.finish_lines()
+        with self.lock:
+            if context is not None and (context.cost is not None or not context.quiet):
+                return False
+            if self.stops and self.grant.job_id in self.stops:
+                return False
+            if now >= self.renewed_at + self.ttl_s:
+                return False
+            self.current = None
+        return True
+
+
+class FinishedCohort(_Group):
+    """Jobs of a cohort that have succeeded, with what their handlers have returned."""
+
+    __slots__ = ("_first", "entered", "outcomes", "steps")
+    sent = True
+
+    def __init__(self, cohort: Cohort) -> None:
+        self.grants: list[Grant] = []
+        self._first = cohort.grant
+        self.task, self.lane, self.machines = cohort.task, cohort.lane, cohort.machines
+        self.runner_id, self.lock = cohort.runner_id, cohort.lock
+        self.keep_up_with(cohort)
+        self.claimed_at, self.entered_at = cohort.claimed_at, cohort.entered_at
+        self.state, self.data = cohort.state, cohort.data
+        self.ahead, self.owed = False, None
+        self.outcomes: list[Succeeded] = []
+        self.steps: Sequence[Step[Any]] = ()
+        """How one that is begun gets from the state of the cohort into this one."""
+        self.entered: list[float] = []
+        """When each has entered its state, where somebody wants to know."""
+
+    def keep_up_with(self, cohort: Cohort) -> None:
+        """Take over what the renewer has done with the cohort; with the lock."""
+        self.said, self.renewed_at, self.ttl_s = cohort.said, cohort.renewed_at, cohort.ttl_s
+
+    @property
+    def grant(self) -> Grant:
+        """One of them."""
+        return self.grants[0] if self.grants else self._first
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self.grants)
+
+    @property
+    def begun(self) -> bool:
+        """Their handlers have ended."""
+        return True
+
+    def held(self) -> list[Grant]:
+        """Return all of them; from any thread."""
+        return self.grants[:]
+
+    def moved(self, watch: Observer, steps: Sequence[Step[Any]]) -> None:
+        """Report the steps of each of them; of those that are yet to begin, when they do."""
+        if not self.grants:
+            self.steps = steps
+        self.entered = [
+            watch.task_moved(grant, steps, since)
+            for grant, since in zip(self.grants, self.entered, strict=True)
+        ]
+
+    def completions(self) -> list[Message]:
+        """How they ended."""
+        with self.lock:
+            self.said += 1
+            number, runner_id = self.said, self.runner_id
+        return [
+            Complete(token=grant.token, runner_id=runner_id, sequence=number, outcome=outcome)
+            for grant, outcome in zip(self.grants, self.outcomes, strict=True)
+        ]
+
+    def leave(self, place: int) -> RunningTask:
+        """Make a task of its own of the one at this place, whose report was not simply accepted."""
+        outcome = self.outcomes.pop(place)
+        self.entered_at = self.entered.pop(place) if self.entered else self.entered_at
+        with self.lock:
+            running = self.task_of(self.grants.pop(place))
+        running.data = msgspec.structs.replace(self.data, output=outcome.result)
+        running.outcome, running.owed = outcome, self.owed
+        running.handler_ended = running.sent = True
+        return running
+
+
+class CohortMember(NamedTuple):
+    """One job in a cohort, as the renewer speaks of it."""
+
+    cohort: Cohort
+    grant: Grant
+
+
+class Cohorts:
+    """Forms cohorts, executes them slice by slice, and makes tasks of those that leave them."""
+
+    def __init__(
+        self,
+        around: WorkerEnv,
+        machines: Machines,
+        lane: Lane,
+        *,
+        reporter: Reporter,
+        renewer: Renewer,
+        context_for: Callable[[Grant, Callable[[], None]], Context],
+        ended: Ended,
+    ) -> None:
+        self.machines, self.runner_id = machines, around.runner_id
+        assert isinstance(lane.executor, AsyncExecutor)
+        self._lane, self._executor = lane, lane.executor
+        self._reporter, self._renewer = reporter, renewer
+        self._context_for, self._ended = context_for, ended
+        self._now, self._monotonic = around.now, around.monotonic
+        self._max_bytes = around.settings.max_result_bytes
+        self._watch = around.watch if around.watch.listens else None
+        self._mask = around.mask
+        self._nothing = self._mask.outcome(NOTHING)
+        self._traced = around.tracing is not None
+
+    # Forming
+
+    def may_be_one(self, grants: Sequence[Grant], task: AnyTask, lane: Lane) -> bool:
+        """Whether grants of the same terms can be a cohort; a trace has a span for each attempt."""
+        plain = terms_of(grants[0])[0] is True
+        return plain and lane is self._lane and not self._traced and never_waits(task)
+
+    def form(self, grants: list[Grant], task: AnyTask, claimed_at: float, *, ahead: bool) -> None:
+        """Have these wait as a cohort."""
+        cohort = Cohort(grants, task, self._lane, claimed_at=claimed_at, ahead=ahead, of=self)
+        self.machines.tasks[cohort] = None
+        self._renewer.add(cohort)
+        self._lane.waiting.append(cohort)
+
+    def dissolve(self, cohort: Cohort) -> list[RunningTask]:
+        """Make a task of its own of each that waits, in its place."""
+        return [self._leave(cohort, grant) for grant in cohort.waiting()]
+
+    def dissolve_all(self) -> None:
+        """Make tasks of all that wait: something is about to happen to each of them."""
+        for cohort in [one for one in self._lane.waiting if type(one) is Cohort]:
+            self.dissolve(cohort)
+
+    def take_out(self, member: CohortMember) -> RunningTask | None:
+        """Make a task of its own of one that waits; None when it has begun."""
+        cohort, grant = member
+        return self._leave(cohort, grant) if any(grant is one for one in cohort.waiting()) else None
+
+    def _leave(self, cohort: Cohort, grant: Grant) -> RunningTask:
+        waiting = self._lane.waiting
+        with cohort.lock:
+            running = cohort.task_of(grant)
+            del cohort.grants[cohort.grants.index(grant, cohort.position)]
+        if reason := cohort.stops.get(grant.job_id):
+            running.stop(reason)
+        self._renewer.add(running)
+        waiting.insert(waiting.index(cohort), running)
+        self._forget_if_empty(cohort)
+        return running
+
+    def _forget_if_empty(self, cohort: Cohort) -> None:
+        if not cohort.count and cohort.done is None:
+            self._lane.waiting.remove(cohort)
+            self.machines.tasks.pop(cohort, None)
+            self._renewer.remove(cohort)
+
+    # Executing
+
+    def run(self, cohort: Cohort, until: float) -> None:
+        """Execute handlers until then, or until a job has to leave, and report those that have succeeded."""
+        cohort.done = done = FinishedCohort(cohort)
+        if not done.tell(ClaimSucceeded(at=self._now(), ttl_s=cohort.ttl_s)):
+            cohort.done = None
+            self.dissolve(cohort)  # then the table decides about each by itself
+            return
+        outside = CURRENT.set(None)
+        self._executor.current = cohort
+        try:
+            outcome = self._execute(cohort, done, until)
+        finally:
+            self._executor.current = None
+            CURRENT.reset(outside)
+        own = None if outcome is None else self._task_of_current(cohort, done)
+        with cohort.lock:  # from here on their leases are renewed with `done`
+            done.keep_up_with(cohort)
+            cohort.settled = cohort.position
+            cohort.current = cohort.context = cohort.own = cohort.done = None
+            if done.grants:
+                self._renewer.add(done)
+        if done.grants:
+            self._report(done)
+        self._forget_if_empty(cohort)
+        if own is not None and outcome is not None:
+            self._ended(own, outcome)
+
+    def _execute(self, cohort: Cohort, done: FinishedCohort, until: float) -> Outcome | None:
+        """Execute handlers; gives the outcome of the current one when it has to leave its cohort."""
+        watch, longest_s, size = self._watch, 0.0, 0
+        outcome: Outcome | None = None
+        now = self._monotonic()
+        while cohort.count and size < MAX_REPORT_BYTES:
+            grant = cohort.begin_next()
+            if watch is not None:
+                done.entered.append(watch.task_moved(grant, done.steps, cohort.entered_at))
+            outcome = self._outcome(cohort, grant)
+            now, before = self._monotonic(), now
+            longest_s = max(longest_s, now - before)
+            if type(outcome) is not Succeeded or not cohort.end_current(now):
+                break
+            done.grants.append(grant)
+            done.outcomes.append(outcome)
+            size += len(outcome.result)
+            outcome = None
+            if now > until:
+                break
+        self._lane.learn(longest_s, done.count)
+        return outcome
+
+    def _outcome(self, cohort: Cohort, grant: Grant) -> Outcome:
+        """Execute one handler."""
+        CURRENT.set(partial(self._context_of, cohort, grant))
+        context = self._context_of(cohort, grant) if cohort.task.wants_context else None
+        try:
+            cohort.task.invoke(grant.input, context).send(None)
+        except StopIteration as returned:
+            if returned.value is None:
+                return self._nothing
+            outcome = success_of(returned.value, max_bytes=self._max_bytes)
+            return self._mask.outcome(outcome)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+            return outcome_of(error)
+        raise AssertionError("a coroutine without any await has not ended with its first step")
+
+    def _context_of(self, cohort: Cohort, grant: Grant) -> Context:
+        """Make the context of a handler that asks for it; of one that has ended, nobody hears it any more."""
+        with cohort.lock:
+            if grant is not cohort.current:
+                return self._context_for(grant, _nobody)
+            if cohort.context is None:
+                cohort.context = self._context_for(grant, partial(self._spoke, cohort, grant))
+                if reason := cohort.stops.get(grant.job_id):
+                    cohort.context.stop(reason)
+            return cohort.context
+
+    def _spoke(self, cohort: Cohort, grant: Grant) -> None:
+        """A handler has said something, from any thread: from now on it has a task of its own."""
+        with cohort.lock:
+            if grant is cohort.current and cohort.done is not None:
+                self._task_of_current(cohort, cohort.done)
+        self._renewer.nudge()
+
+    def _task_of_current(self, cohort: Cohort, done: FinishedCohort) -> RunningTask:
+        with cohort.lock:
+            if cohort.own is None:
+                assert cohort.current is not None
+                context = self._context_of(cohort, cohort.current)
+                if done.entered[len(done.grants) :]:
+                    done.entered_at = done.entered.pop()
+                done.keep_up_with(cohort)
+                cohort.own = done.task_of(cohort.current)
+                cohort.own.context = context
+                if reason := cohort.stops.get(cohort.current.job_id):
+                    cohort.own.stop(reason)
+                self._renewer.add(cohort.own)
+            return cohort.own
+
+    # Reporting
+
+    def _report(self, done: FinishedCohort) -> None:
+        """Report those that have succeeded in a slice, in one go."""
+        self.machines.tasks[done] = None
+        done.tell(ProcessingSucceeded(at=self._now(), output=_ANY_OUTPUT))
+        if done.owed is lease.Complete:
+            self._reporter.put(done, done.completions())
+
+    def answered(
+        self, done: FinishedCohort, messages: Sequence[Message], answers: Sequence[Answer | None]
+    ) -> Iterator[tuple[RunningTask, Message, Answer | None]]:
+        """End those whose reports were accepted; the others become tasks of their own."""
+        odd = [place for place, answer in enumerate(answers) if type(answer) is not Heard]
+        left = [(done.leave(place), messages[place], answers[place]) for place in reversed(odd)]
+        for running, _, _ in left:
+            self._renewer.add(running)
+        if done.grants:
+            done.tell(report_succeeded)
+        else:
+            self.machines.tasks.pop(done, None)
+            self._renewer.remove(done)
+        return reversed(left)
+
+
+def _nobody() -> None:
+    """The handler has ended, so what is said in its name is not sent."""
