@@ -22,6 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from docs.references import reference_pages
 
+from interlock.api import kinds
+from interlock.api.operation import Operation
+from interlock.api.table import NOUNS, declared_in
 from interlock.cli.machine_names import consequences_of
 from interlock.cli.output import write_whole
 from interlock.errors import InterlockError
@@ -36,6 +39,7 @@ from interlock.server.grafana import dashboard
 from interlock.server.openapi import document_of
 from interlock.systems.runs.planning.schema import key_rows, name_rows, sections, workflow_schema
 from interlock.wire import metrics
+from interlock.wire.access import MEANINGS as ROLES
 from interlock.wire.metrics import Metric
 
 REPOSITORY = Path(__file__).parents[1]
@@ -92,6 +96,7 @@ def _docs() -> dict[str, str]:
         "lifecycles/interlocking.svg": draw_svg(interlocking()),
         "reference/machine-checks.md": _checks_page(),
         "reference/errors.md": _errors_page(),
+        "reference/http-api.md": _api_page(),
         "reference/metrics.md": _metrics_page(),
         "grafana/interlock.json": _json(dashboard()),
         "reference/workflow.md": _workflow_page(),
@@ -201,6 +206,47 @@ def _errors_page() -> str:
     lines += ["Every error of the API, with its code and its HTTP status.", ""]
     lines += markdown_table(("error", "code", "status", "meaning"), map(row, _family(InterlockError)))
     return _page(lines)
+
+
+def _api_page() -> str:
+    def row(operation: Operation[Any, Any]) -> tuple[str, ...]:
+        return (
+            f"{code(operation.name)}: {prose(operation.summary)}",
+            code(f"{operation.method} {operation.path}"),
+            str(operation.role or ""),
+            _structs(operation.query or operation.bodies),
+            _structs(operation.answers) or code(operation.media),
+            ", ".join(code(error.code) for error in operation.errors),
+        )
+
+    lines = [GENERATED, "", "# HTTP API", ""]
+    lines += [
+        "Every operation of the server, by noun. `/openapi.json` of a server has the same with all",
+        "schemas, and with the operations of the kinds that you have declared.",
+        "",
+        "The input is the query of a GET and the JSON body of any other request. An operation whose input",
+        "has a `request_id` is idempotent: it is done once under that id, however often it is sent. The",
+        "header `Idempotency-Key` is the same. Errors are `application/problem+json` with one of the codes",
+        "here, see [errors](errors.md). Any operation that needs a role can be answered with",
+        "`not_signed_in`, `not_allowed`, `too_many_requests` and `too_busy`, and any input",
+        "with `bad_request`.",
+        "",
+        "| role | meaning |",
+        "|---|---|",
+        *(f"| {role} | {prose(meaning)} |" for role, meaning in ROLES.items()),
+    ]
+    head = ("operation", "request", "role", "input", "output", "errors")
+    for noun in (*NOUNS, kinds):
+        name = noun.__name__.rpartition(".")[2]
+        operations = declared_in(noun)
+        lines += ["", f"## {name.capitalize()}", "", prose(noun.__doc__ or ""), ""]
+        lines += markdown_table(head, map(row, operations))
+    return _page(lines)
+
+
+def _structs(types: Any) -> str:
+    found = types if isinstance(types, tuple) else (types,)
+    return " or ".join(code(each.__name__) for each in found)
 
 
 def _workflow_page() -> str:

@@ -103,10 +103,11 @@ async def test_every_request_of_the_page_is_answered_as_the_page_says() -> None:
 
 
 def test_the_page_names_every_address_of_the_protocol() -> None:
-    from interlock.server.api.runner import ROUTES
+    from interlock.api import runner
+    from interlock.api.table import declared_in
 
     text = PAGE.read_text(encoding="utf-8")
-    for route in ROUTES:
+    for route in declared_in(runner):
         assert f"{route.method} {route.path}\n" in text, route.path
 
 

@@ -7,8 +7,10 @@ from enum import StrEnum
 import msgspec
 from tests.server.running import Running
 
+from interlock.api.jobs import CancelRequest
+from interlock.api.operation import Parameter
+from interlock.api.server import Alive
 from interlock.machine import Deadline, Machine, command, end, ignore, on, refuse, state, timer
-from interlock.server.messages import Alive, CancelRequest
 from interlock.server.routes import Call, Route
 from interlock.store.records import Change, Commit, Committed, Key, Note, StepLine
 from interlock.systems.access.principals import Role
@@ -100,17 +102,13 @@ def recalling(servers: list[Running]) -> Route:
         return Alive(status="ok")
 
     return Route(
-        method="POST",
-        path="/api/parcels/{parcel_id}/recall",
+        request="POST /api/parcels/{parcel_id}/recall",
         name="recallParcel",
         summary="Bring a parcel back.",
         handler=handle,
         role=Role.OPERATOR,
-        everything=True,
         fires=(PARCEL.name, "recall"),
-        parameters={"parcel_id": "The id of a parcel."},
-        bodies=(CancelRequest,),
-        body_required=False,
-        repeatable=True,
-        answer=Alive,
+        parameters={"parcel_id": Parameter("The id of a parcel.")},
+        input=CancelRequest,
+        output=Alive,
     )

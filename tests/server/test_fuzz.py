@@ -26,13 +26,15 @@ from tests.server.fuzzing import PLACES, world
 from tests.server.fuzzing.cases import Case
 from tests.server.fuzzing.judging import WrongAnswer
 
+from interlock.api.jobs import Submitted
+from interlock.api.operation import Link
+from interlock.api.server import Alive
 from interlock.server.app import every_route
-from interlock.server.messages import Alive, Submitted
-from interlock.server.routes import Call, Link, Route
+from interlock.server.routes import Call, Route
 from interlock.systems.access.principals import Role
 
 LABELS = [f"{route.method} {route.path}" for route in every_route()]
-LINKED = {link.route for route in every_route() for link in route.links}
+LINKED = {link.operation for route in every_route() for link in route.links}
 FOLLOWED = [f"{route.method} {route.path}" for route in every_route() if route.name in LINKED]
 SIGNED = [f"{route.method} {route.path}" for route in every_route() if route.for_strangers]
 AT_LEAST = 20_000
@@ -145,13 +147,12 @@ async def breaks_on_what_was_given_out(call: Call) -> Alive:
 
 def planted(handler: Callable[[Call], Awaitable[object]], path: str = "/api/planted", **more: Any) -> Route:
     return Route(
-        method="GET",
-        path=path,
+        request=f"GET {path}",
         name=handler.__name__,
         summary="It was put here to be found.",
         handler=handler,
         role=Role.VIEWER,
-        **{"answer": Alive, **more},
+        **{"output": Alive, **more},
     )
 
 
@@ -180,7 +181,7 @@ async def refuses_in_plain_words(_: Call) -> Response:
 def test_a_planted_fault_of_any_kind_is_found(
     handler: Callable[[Call], Awaitable[object]], fault: str, tmp_path: Path
 ) -> None:
-    with world(tmp_path, (planted(handler, query=Chosen),)) as one:
+    with world(tmp_path, (planted(handler, input=Chosen),)) as one:
         cases = list(fuzzing.systematic(one.operation("GET /api/planted")))
         with pytest.raises(WrongAnswer, match=re.escape(fault)):
             one.try_out(cases, fuzzing.as_made)
@@ -196,7 +197,7 @@ def test_a_planted_fault_of_any_kind_is_found(
 def test_a_planted_fault_is_found(
     handler: Callable[[Call], Awaitable[object]], fault: str, tmp_path: Path
 ) -> None:
-    with world(tmp_path, (planted(handler, query=Chosen),)) as one:
+    with world(tmp_path, (planted(handler, input=Chosen),)) as one:
         cases = list(fuzzing.systematic(one.operation("GET /api/planted")))
         with pytest.raises(FailureGroup) as found:
             one.try_out(cases, fuzzing.as_made)
@@ -205,7 +206,7 @@ def test_a_planted_fault_is_found(
 
 def test_a_planted_fault_behind_a_link_is_found(tmp_path: Path) -> None:
     routes = (
-        planted(gives_out, answer=Submitted, links=(Link("breaks_on_what_was_given_out", "job_id"),)),
+        planted(gives_out, output=Submitted, links=(Link("breaks_on_what_was_given_out", "job_id"),)),
         planted(breaks_on_what_was_given_out, "/api/planted/{job_id}"),
     )
     with pytest.raises(WrongAnswer, match="an error of ours"):

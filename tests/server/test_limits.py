@@ -13,9 +13,9 @@ from tests.server.dripping import ByHand, by_hand
 from tests.server.running import FOR_EVER_S, Running, any_port, running
 from tests.waiting import PATIENCE_S, until
 
+from interlock.api.problems import BadRequest, TooMany
+from interlock.api.server import Alive
 from interlock.server.limits import Buckets
-from interlock.server.messages import Alive
-from interlock.server.problems import BadRequest, TooMany
 from interlock.server.requests import check_depth
 from interlock.server.routes import Call, Route
 from interlock.server.settings import Rate
@@ -254,13 +254,12 @@ async def test_a_server_that_has_too_much_to_do_says_so_at_once() -> None:
         return Alive(status="ok")
 
     slow = Route(
-        method="GET",
-        path="/api/slow",
+        request="GET /api/slow",
         name="slow",
         summary="Wait.",
         handler=wait,
         role=Role.VIEWER,
-        answer=Alive,
+        output=Alive,
     )
     settings = any_port(max_concurrent=2)
     async with running(settings=settings, more=[slow]) as one:

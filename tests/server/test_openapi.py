@@ -119,7 +119,7 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
     await server.parts.runtime.schedules.create("nightly", every_hour)
     await server.parts.runtime.schedules.run("nightly")
     for route in ROUTES:
-        if route.method != "GET" or route.answer is None or not route.bounded:
+        if route.method != "GET" or route.output is None or not route.bounded:
             continue
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
         names |= {"schedule": "nightly", "token_name": issued.view.id, "kind": "job", "record_id": job_id}

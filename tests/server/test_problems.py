@@ -131,9 +131,7 @@ async def _stumble(_: Call) -> None:
     raise ZeroDivisionError("the secret of the house")
 
 
-STUMBLE = Route(
-    method="GET", path="/api/stumble", name="stumble", summary="Fall.", handler=_stumble, role=None
-)
+STUMBLE = Route(request="GET /api/stumble", name="stumble", summary="Fall.", handler=_stumble, role=None)
 
 
 async def test_a_fault_of_the_server_shows_no_trace_and_is_in_the_log() -> None:
@@ -173,7 +171,7 @@ async def test_an_answer_that_takes_too_long_is_given_up_on() -> None:
         finally:
             cancelled.set()
 
-    slow = Route(method="GET", path="/api/slow", name="slow", summary="Wait.", handler=never, role=None)
+    slow = Route(request="GET /api/slow", name="slow", summary="Wait.", handler=never, role=None)
     async with running(settings=any_port(request_s=0.05), more=[slow]) as one:
         problem(await one.client().get("/api/slow"), 504, "took_too_long")
         assert cancelled.is_set()

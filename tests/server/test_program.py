@@ -17,9 +17,9 @@ from tests.server.running import ANY_PORT, any_port, program, running
 from tests.waiting import PATIENCE_S, until, until_so
 
 from interlock import Interlock
+from interlock.api.server import Alive
 from interlock.cli.main import main
 from interlock.errors import InvalidSettings, StoreUnavailable
-from interlock.server.messages import Alive
 from interlock.server.routes import Call, Route
 from interlock.server.settings import ServerSettings
 from interlock.server.sockets import CannotListen, bind
@@ -155,7 +155,7 @@ async def test_requests_are_finished_and_new_ones_refused_while_a_server_ends() 
         await call.parts.store.now()  # the store is still there
         return Alive(status="ok")
 
-    slow = Route(method="GET", path="/api/slow", name="slow", summary="Wait.", handler=wait, role=Role.VIEWER)
+    slow = Route(request="GET /api/slow", name="slow", summary="Wait.", handler=wait, role=Role.VIEWER)
     async with running(more=[slow]) as one:
         waiting = asyncio.create_task(one.client().get("/api/slow"))
         await asyncio.wait_for(begun.wait(), PATIENCE_S)
@@ -173,9 +173,7 @@ async def test_a_server_does_not_wait_for_ever_for_a_request_that_does_not_end()
         await asyncio.Event().wait()
         return Alive(status="ok")
 
-    slow = Route(
-        method="GET", path="/api/slow", name="slow", summary="Wait.", handler=never, role=Role.VIEWER
-    )
+    slow = Route(request="GET /api/slow", name="slow", summary="Wait.", handler=never, role=Role.VIEWER)
     async with running(settings=any_port(shutdown_s=1.0), more=[slow]) as one:
         waiting = asyncio.create_task(one.client().get("/api/slow"))
         await asyncio.wait_for(begun.wait(), PATIENCE_S)

@@ -10,9 +10,9 @@ from typing import Any
 from tests.server.dripping import by_hand
 from tests.server.running import Running, any_port, running
 
+from interlock.api.server import Alive
 from interlock.server import logs
 from interlock.server.logs import Log, libraries_logging
-from interlock.server.messages import Alive
 from interlock.server.routes import Call, Route
 from interlock.server.settings import Rate
 from interlock.systems.access.principals import Role
@@ -60,7 +60,7 @@ async def test_faults_of_the_server_do_not_fill_the_log() -> None:
         raise LookupError("a fault")
 
     broken = Route(
-        method="GET", path="/api/x", name="x", summary="Fail.", handler=fail, role=Role.VIEWER, answer=Alive
+        request="GET /api/x", name="x", summary="Fail.", handler=fail, role=Role.VIEWER, output=Alive
     )
     async with running(more=[broken]) as server:
         for _ in range(MANY):

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from interlock.api.jobs import LIST_JOBS
 from interlock.errors import InterlockError, StoreUnavailable
-from interlock.remote.http_client import ApiClient, Ready
+from interlock.remote.http_client import ApiClient
 
 
 async def asked(head: str, body: str) -> tuple[InterlockError, str]:
@@ -27,7 +28,7 @@ async def asked(head: str, body: str) -> tuple[InterlockError, str]:
         asker = ApiClient(address, sleep=at_once)
         asker.open()
         with pytest.raises(InterlockError) as caught:
-            await asker.get("/api/jobs", Ready)
+            await asker.call(LIST_JOBS)
         await asker.close()
     return caught.value, address
 

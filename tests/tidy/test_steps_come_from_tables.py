@@ -15,7 +15,7 @@ MADE_BY = {
     "StepLine": {
         AGGREGATE: "makes the lines of all steps that tables decide",
         "engine/aggregate.py": "takes the one step of a record that is settled when it is created",
-        "remote/http_client.py": "reads a line that a server has sent",
+        "remote/history.py": "reads a line that a server has sent",
     },
     "Change": {
         AGGREGATE: "makes the change of a record from its machines",

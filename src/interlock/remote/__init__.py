@@ -3,7 +3,7 @@
 Reading order:
 
     interfaces   what a store and a server both offer to programs, as protocols
-    http_client  requests, retries and answers, and errors by their code
+    http_client  calls an operation: its request with retries, its answer, and errors by their code
     jobs         jobs, their logs and artifacts, and queues; one module for each further noun
     services     all of it together, on one connection
 """

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import httpx2
 import msgspec
 
 from interlock import errors
+from interlock.api.operation import In, Operation, Out
+from interlock.api.problems import Problem
 from interlock.errors import (
     InterlockError,
     InvalidSettings,
@@ -25,159 +28,9 @@ from interlock.errors import (
     StoreUnavailable,
     UnknownName,
 )
-from interlock.store.records import Entry, Note, StepLine
-from interlock.systems.access import principals, tokens
-from interlock.systems.orchestrator.attachments import Chunk
-from interlock.wire import filter_language
-from interlock.wire.jobs import JobView, QueueView
+from interlock.wire import access, filter_language
 from interlock.wire.json_values import decode_as
-from interlock.wire.runner import LogLine
-from interlock.wire.runs import RunJobView, RunView
 from interlock.wire.tls import trusting
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An error."""
-
-    code: str = "error"
-    error: str = ""
-    todo: str = ""
-    allowed: tuple[str, ...] = ()
-    facts: dict[str, Any] = {}
-
-
-class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """The server can do its work; the time is that of its store."""
-
-    store_at: datetime
-
-
-class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """New jobs, in their order."""
-
-    ids: tuple[str, ...]
-
-
-class Number(msgspec.Struct, frozen=True, kw_only=True):
-    """How many match."""
-
-    number: int
-    capped: bool = False
-
-
-class JobPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some jobs."""
-
-    jobs: tuple[JobView, ...]
-    cursor: str = ""
-    count: Number | None = None
-
-
-class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some runs."""
-
-    runs: tuple[RunView, ...]
-    cursor: str = ""
-
-
-class RunJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """Some jobs of a run."""
-
-    jobs: tuple[RunJobView, ...]
-    next: int | None = None
-
-
-class Queues(msgspec.Struct, frozen=True, kw_only=True):
-    """The queues."""
-
-    queues: tuple[QueueView, ...]
-
-
-class StepRead(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
-    """One step of one machine."""
-
-    machine: str
-    event: str
-    source: str
-    target: str
-    owner: str
-    entity: str = ""
-    moves: bool = True
-
-    def line(self) -> StepLine:
-        """As the journal keeps it."""
-        return StepLine(
-            self.machine, self.entity, self.event, self.source, self.target, self.owner, self.moves
-        )
-
-
-class EntryRead(msgspec.Struct, frozen=True, kw_only=True):
-    """What the journal says about one change, or about one refusal."""
-
-    cursor: str
-    at: datetime
-    kind: str
-    id: str
-    version: int
-    steps: tuple[StepRead, ...] = ()
-    actor: str = ""
-    reason: str = ""
-    cause: str = ""
-    request_id: str = ""
-    refusal: str = ""
-
-    def entry(self) -> Entry:
-        """As the journal keeps it."""
-        note = Note(
-            steps=tuple(step.line() for step in self.steps),
-            actor=self.actor,
-            reason=self.reason,
-            cause=self.cause,
-            request_id=self.request_id,
-            refusal=self.refusal,
-        )
-        return Entry(
-            cursor=self.cursor, at=self.at, kind=self.kind, id=self.id, version=self.version, note=note
-        )
-
-
-class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The journal of one record."""
-
-    entries: tuple[EntryRead, ...]
-    after: int | None = None
-
-
-class JournalPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of the journal."""
-
-    entries: tuple[EntryRead, ...]
-    cursor: str
-    gap: bool = False
-
-
-class LineRead(msgspec.Struct, frozen=True, kw_only=True):
-    """One line that an attempt has written."""
-
-    at: datetime
-    level: str
-    text: str
-    shard: int
-    attempt: int
-    offset: int = 0
-
-    def chunk(self) -> Chunk:
-        """The line by itself."""
-        line = LogLine(self.at, self.level, self.text)
-        return Chunk(shard=self.shard, attempt=self.attempt, sequence=0, lines=(line,), offset=self.offset)
-
-
-class LogPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some lines."""
-
-    lines: tuple[LineRead, ...]
-    cursor: str = ""
-
 
 TIMEOUT_S = 35.0
 """Longer than a server takes for an answer: then it says itself that it took too long."""
@@ -188,6 +41,11 @@ _BUSY = frozenset({408, 429, 502, 503, 504})
 _SILENT_S = 60.0
 
 T = TypeVar("T")
+
+
+def new_name() -> str:
+    """Return the id of a request that nobody else makes."""
+    return secrets.token_hex(16)
 
 
 class ApiClient:
@@ -201,12 +59,14 @@ class ApiClient:
         timeout_s: float = TIMEOUT_S,
         ca: str | None = None,
         sleep: Callable[[float], Any] = asyncio.sleep,
+        names: Callable[[], str] = new_name,
     ) -> None:
         self.server = server.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout_s = timeout_s
         self._ca = ca
         self._sleep = sleep
+        self._names = names
         self._client: httpx2.AsyncClient | None = None
 
     def open(self) -> None:
@@ -234,30 +94,44 @@ class ApiClient:
         if client is not None:
             await client.aclose()
 
-    async def get(self, path: str, answer: type[T], **query: Any) -> T:
-        """Look at something."""
-        asked = {name: value for name, value in query.items() if value not in ("", None)}
-        return _read(await self._surely("GET", path, asked, None), answer)
+    async def call(self, operation: Operation[In, Out], sent: In | None = None, /, **path: str) -> Out:
+        """Carry out an operation and return its answer.
 
-    async def post(self, path: str, answer: type[T], body: bytes) -> T:
-        """Change something; the body has a request id, under which it is done once."""
-        return _read(await self._surely("POST", path, {}, body), answer)
+        What changes something is sent under a request id, a new one where none is given: when an answer is
+        lost the request is repeated, and nothing is done twice.
+        """
+        said = _said(sent)
+        if operation.repeatable and "request_id" not in said:
+            said["request_id"] = self._names()
+        query = said if operation.query is not None else {}
+        body = msgspec.json.encode(said) if operation.bodies else None
+        answer: Any = operation.output
+        return _read(await self._surely(operation.method, operation.address(**path), query, body), answer)
 
     @asynccontextmanager
-    async def stream(self, path: str, headers: Mapping[str, str], **query: str) -> AsyncIterator[Lines]:
+    async def stream(
+        self,
+        operation: Operation[In, bytes],
+        headers: Mapping[str, str],
+        sent: In | None = None,
+        /,
+        **path: str,
+    ) -> AsyncIterator[Lines]:
         """The lines of an answer that goes on."""
-        async with self._answering(path, headers, query) as response:
+        async with self._answering(operation.address(**path), headers, _said(sent)) as response:
             yield response.aiter_lines()
 
     @asynccontextmanager
-    async def download(self, path: str, **query: str) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def download(
+        self, operation: Operation[In, bytes], sent: In | None = None, /, **path: str
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The bytes of an answer, piece by piece."""
-        async with self._answering(path, {}, query) as response:
+        async with self._answering(operation.address(**path), {}, _said(sent)) as response:
             yield response.aiter_bytes()
 
     @asynccontextmanager
     async def _answering(
-        self, path: str, headers: Mapping[str, str], query: Mapping[str, str]
+        self, path: str, headers: Mapping[str, str], query: Mapping[str, Any]
     ) -> AsyncIterator[httpx2.Response]:
         patience = httpx2.Timeout(self._timeout_s, read=_SILENT_S)
         try:
@@ -297,8 +171,9 @@ class ApiClient:
         except httpx2.RequestError as error:
             raise self._failed(error) from error
         if response.status_code in _BUSY:
-            problem = _own_problem(response) or Problem()
-            raise self._away(f"it answered {response.status_code}: {problem.error}".rstrip(": ."))
+            problem = _own_problem(response)
+            why = problem.error if problem is not None else ""
+            raise self._away(f"it answered {response.status_code}: {why}".rstrip(": ."))
         if response.status_code not in (200, 201):
             raise error_of(response)
         return response
@@ -346,7 +221,10 @@ def _why(error: httpx2.RequestError) -> str:
 
 def error_of(response: httpx2.Response) -> InterlockError:
     """What a server has refused, as the same error that a store would have raised."""
-    problem = _problem(response)
+    problem = _own_problem(response)
+    if problem is None:
+        facts: dict[str, Any] = {"code": "error", "status": response.status_code}
+        return ServerRefused(_seen(response), todo=_ELSEWHERE, facts=facts)
     kind = _kinds().get(problem.code)
     if kind is None:
         return ServerRefused(
@@ -364,10 +242,6 @@ def error_of(response: httpx2.Response) -> InterlockError:
     return error
 
 
-def _problem(response: httpx2.Response) -> Problem:
-    return _own_problem(response) or Problem(error=_said(response), todo=_ELSEWHERE)
-
-
 def _own_problem(response: httpx2.Response) -> Problem | None:
     """Return a problem as our servers tell it; None for whatever else listens there."""
     try:
@@ -377,7 +251,27 @@ def _own_problem(response: httpx2.Response) -> Problem | None:
     return problem if problem.error else None
 
 
-def _said(response: httpx2.Response) -> str:
+def _said(sent: Any) -> dict[str, Any]:
+    """Return what is sent, without fields that say what the server assumes anyway.
+
+    So a server of an older version is not sent a field that it does not know, unless it is used.
+    """
+    if sent is None:
+        return {}
+    kind: Any = type(sent)
+    return {
+        name: value
+        for name, default in _fields(kind)
+        if (value := getattr(sent, name)) is not default and value != default
+    }
+
+
+@lru_cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
+    return tuple((each.name, each.default) for each in msgspec.structs.fields(kind))
+
+
+def _seen(response: httpx2.Response) -> str:
     """Return what a server has answered that does not speak as ours do: something else listens there."""
     request = response.request
     kind = response.headers.get("content-type", "").partition(";")[0] or "no content type"
@@ -397,7 +291,7 @@ def _read(response: httpx2.Response, answer: type[T]) -> T:
         return decode_as(response.content, answer)
     except msgspec.DecodeError as error:
         raise ServerRefused(
-            f"{_said(response).removesuffix('.')}: {error}.",
+            f"{_seen(response).removesuffix('.')}: {error}.",
             todo=f"{_ELSEWHERE} Compare the versions if it is one: interlock --version.",
             facts={"code": "unreadable", "status": response.status_code},
         ) from error
@@ -405,6 +299,6 @@ def _read(response: httpx2.Response, answer: type[T]) -> T:
 
 def _kinds() -> dict[str, type[InterlockError]]:
     """Every error that a store or a check of ours could raise as well, by its code."""
-    homes = (errors, filter_language, principals, tokens)
+    homes = (errors, filter_language, access)
     found = [kind for home in homes for kind in vars(home).values() if isinstance(kind, type)]
     return {kind.code: kind for kind in found if issubclass(kind, InterlockError)}

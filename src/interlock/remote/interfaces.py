@@ -7,22 +7,17 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
-from interlock.remote.jobs import QueuesApi
 from interlock.remote.schedules import SchedulesApi
-from interlock.remote.workers import WorkersApi
-from interlock.remote.workloads import WorkloadsApi
 from interlock.store.records import Count, Entry, Feed, Key, Query
-from interlock.systems.access.principals import Role
-from interlock.systems.access.tokens import Issued, TokenView
 from interlock.systems.orchestrator.attachments import Chunk
-from interlock.systems.orchestrator.explanation import Explanation
-from interlock.systems.runs.failure_analysis import FlakyJobs
-from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.systems.settings import Settings
+from interlock.wire.access import Issued, Role, TokenView
 from interlock.wire.artifacts import ArtifactView
-from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
+from interlock.wire.jobs import NODES, Explanation, JobSpec, JobView, QueueHold, QueueView, TreeView
 from interlock.wire.records import KindView, RecordExplanation, StoredRecord
 from interlock.wire.runs import (
+    FlakyJobs,
+    ReportView,
     RerunPreview,
     RunComparison,
     RunExplanation,
@@ -32,7 +27,8 @@ from interlock.wire.runs import (
     RunView,
 )
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
-from interlock.wire.workers import StandingView
+from interlock.wire.workers import StandingView, WorkerView
+from interlock.wire.workloads import WorkloadView
 
 Which: TypeAlias = Literal["all", "failed", "from"]
 """What of a run is done again."""
@@ -109,6 +105,92 @@ class ArtifactsApi(Protocol):
         self, job_id: str, name: str, attempt: str = ""
     ) -> AbstractAsyncContextManager[tuple[ArtifactView, AsyncIterator[bytes]]]:
         """One of them, and what it says, piece by piece."""
+        ...
+
+
+class QueuesApi(Protocol):
+    """Everything that people do with queues."""
+
+    async def paused(self) -> list[QueueHold]:
+        """Return the paused queues, by name."""
+        ...
+
+    async def list(self) -> list[QueueView]:
+        """Return the queues that have jobs which have not ended, or are paused."""
+        ...
+
+    async def pause(
+        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> QueueHold:
+        """Give out no job of a queue until it is resumed; jobs that run go on."""
+        ...
+
+    async def resume(
+        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> QueueHold:
+        """Give out the jobs of a queue again."""
+        ...
+
+
+class WorkersApi(Protocol):
+    """Everything that people do with workers."""
+
+    async def get(self, worker_id: str) -> WorkerView:
+        """The worker as it stands."""
+        ...
+
+    async def find(self, query: Query) -> tuple[list[WorkerView], str]:
+        """A page of workers, newest first, and the cursor of the next one."""
+        ...
+
+    async def history(self, worker_id: str) -> list[Entry]:
+        """Everything that has happened to it, oldest first."""
+        ...
+
+    async def pause(
+        self,
+        worker_id: str,
+        *,
+        reason: str = "",
+        actor: str = "",
+        request_id: str | None = None,
+        give_back: bool = False,
+    ) -> WorkerView:
+        """Take nothing new; finish what it has, or give that back."""
+        ...
+
+    async def resume(
+        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> WorkerView:
+        """Take work again."""
+        ...
+
+    async def terminate(
+        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> WorkerView:
+        """Stop it for certain."""
+        ...
+
+    async def drain(
+        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> WorkerView:
+        """Finish what it has, and go."""
+        ...
+
+
+class WorkloadsApi(Protocol):
+    """Everything that people look at of workloads."""
+
+    async def get(self, workload_id: str) -> WorkloadView:
+        """The workload as it stands."""
+        ...
+
+    async def find(self, query: Query) -> tuple[list[WorkloadView], str]:
+        """A page of workloads, newest first, and the cursor of the next one."""
+        ...
+
+    async def history(self, workload_id: str) -> list[Entry]:
+        """Everything that has happened to it, oldest first."""
         ...
 
 

@@ -10,50 +10,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from urllib.parse import quote
 
 import msgspec
 
-from interlock.errors import InterlockError, StoreUnavailable, UnknownKind, UnknownRecord
+from interlock.api import jobs, records
+from interlock.api import kinds as api
+from interlock.api.messages import MAX_PAGE, HistoryQuery
+from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
-from interlock.remote.http_client import ApiClient, HistoryPage, JournalPage, Lines
+from interlock.remote.history import entry_of, history_of
+from interlock.remote.http_client import ApiClient, Lines
 from interlock.store.records import Entry, Feed, Key
-from interlock.systems.access.principals import NotAllowed
-from interlock.wire.records import KindView, RecordExplanation, StoredPage, StoredRecord
-
-MAX_PAGE = 1_000
-
-
-class Kinds(msgspec.Struct, frozen=True, kw_only=True):
-    """The kinds of a server."""
-
-    kinds: tuple[KindView, ...]
+from interlock.wire.access import NotAllowed
+from interlock.wire.records import KindView, RecordExplanation, StoredRecord
 
 
 class HttpRecords:
-    """The records behind a server. Who sends an event the server knows by the token."""
+    """The records behind a server."""
 
-    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
-        self._asker = asker
-        self._names = names
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
 
     async def kinds(self) -> list[KindView]:
         """Return the kinds, by name."""
-        return list((await self._asker.get("/api/kinds", Kinds)).kinds)
+        return list((await self._client.call(records.LIST_KINDS)).kinds)
 
     async def create(
-        self,
-        kind: str,
-        data: object,
-        *,
-        record_id: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        request_id: str | None = None,
+        self, kind: str, data: object, *, record_id: str = "", actor: str = "", request_id: str | None = None
     ) -> StoredRecord:
         """Create a record in the initial state."""
-        body = {"data": data, "id": record_id, "request_id": self._named(request_id)}
-        return await self._asker.post(_path(kind), StoredRecord, msgspec.json.encode(body))
+        sent = api.NewRecord(data=data, id=record_id, request_id=request_id)
+        return await self._client.call(api.CREATE, sent, kind=kind)
 
     async def send(
         self,
@@ -64,18 +52,16 @@ class HttpRecords:
         *,
         expected: int | None = None,
         reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        actor: str = "",
         request_id: str | None = None,
     ) -> StoredRecord:
         """Send an event to a record."""
-        body = {"data": data or {}, "expected": expected, "reason": reason}
-        body["request_id"] = self._named(request_id)
-        path = f"{_path(kind, record_id)}/send/{quote(event[:64], safe='')}"
-        return await self._asker.post(path, StoredRecord, msgspec.json.encode(body))
+        sent = api.SentEvent(data=data or {}, expected=expected, reason=reason, request_id=request_id)
+        return await self._client.call(api.SEND, sent, kind=kind, record_id=record_id, event=event[:64])
 
     async def get(self, kind: str, record_id: str) -> StoredRecord:
         """Return the record as it stands."""
-        return await self._asker.get(_path(kind, record_id), StoredRecord)
+        return await self._client.call(api.GET, kind=kind, record_id=record_id)
 
     async def find(
         self,
@@ -89,9 +75,7 @@ class HttpRecords:
         cursor: str = "",
     ) -> tuple[list[StoredRecord], str]:
         """Return a page of records, newest first, and the cursor of the next one."""
-        page = await self._asker.get(
-            _path(kind),
-            StoredPage,
+        asked = api.KindQuery(
             state=",".join(states),
             where=msgspec.json.encode(where).decode() if where else "",
             queue=queue,
@@ -99,38 +83,16 @@ class HttpRecords:
             limit=min(limit, MAX_PAGE),
             cursor=cursor,
         )
+        page = await self._client.call(api.LIST, asked, kind=kind)
         return list(page.records), page.cursor
 
     async def history(self, kind: str, record_id: str) -> list[Entry]:
         """Return everything that has happened to a record, oldest first."""
-        page = await self._asker.get(f"{_path(kind, record_id)}/history", HistoryPage)
-        return [each.entry() for each in page.entries]
+        return await history_of(self._client, api.GET_HISTORY, kind=kind, record_id=record_id)
 
     async def explain(self, kind: str, record_id: str) -> RecordExplanation:
         """Return what a record waits for, whose turn it is and when its timer fires."""
-        return await self._asker.get(f"{_path(kind, record_id)}/explain", RecordExplanation)
-
-    def _named(self, request_id: str | None) -> str:
-        return request_id if request_id is not None else self._names()
-
-
-def _path(kind: str, record_id: str | None = None) -> str:
-    """Return where a record is; a name that cannot be one must not lead elsewhere."""
-    if not _is_name(kind):
-        raise UnknownKind(kind[:64], ())
-    if record_id is None:
-        return f"/api/kinds/{kind}"
-    if not _is_name(record_id):
-        raise UnknownRecord(
-            f"There is no {kind} {record_id[:64]}.",
-            todo=f"Look for it with `interlock record list {kind}`.",
-            facts={"kind": kind, "id": record_id[:64]},
-        )
-    return f"/api/kinds/{kind}/{record_id}"
-
-
-def _is_name(text: str) -> bool:
-    return bool(text) and all(character.isalnum() or character in "_-" for character in text)
+        return await self._client.call(api.EXPLAIN, kind=kind, record_id=record_id)
 
 
 AGAIN_S = 0.5
@@ -139,8 +101,8 @@ AGAIN_S = 0.5
 class HttpJournal:
     """What has happened, in order."""
 
-    def __init__(self, asker: ApiClient) -> None:
-        self._asker = asker
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
         self._wakes: set[Callable[[], None]] = set()
         self._following: asyncio.Task[None] | None = None
         self._cursor = ""
@@ -151,26 +113,26 @@ class HttpJournal:
         None at all, which is empty, for somebody who may not follow everything.
         """
         try:
-            async with self._asker.stream("/api/events", {}) as lines, aclosing(_ids(lines)) as ids:
+            async with self._client.stream(records.FOLLOW_EVENTS, {}) as lines, aclosing(_ids(lines)) as ids:
                 async for cursor in ids:
                     return cursor
         except NotAllowed:
             return ""
         raise StoreUnavailable(
-            f"The server at {self._asker.server} has ended a stream before it began.", todo="Ask again."
+            f"The server at {self._client.server} has ended a stream before it began.", todo="Ask again."
         )
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
         """The journal after a cursor."""
-        page = await self._asker.get("/api/journal", JournalPage, after=after, limit=min(limit, MAX_PAGE))
-        return Feed(tuple(each.entry() for each in page.entries), page.cursor, gap=page.gap)
+        asked = records.JournalQuery(after=after, limit=min(limit, MAX_PAGE))
+        page = await self._client.call(records.READ_JOURNAL, asked)
+        return Feed(tuple(map(entry_of, page.entries)), page.cursor, gap=page.gap)
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """The journal of one job, oldest first."""
-        page = await self._asker.get(
-            f"/api/jobs/{key.id}/history", HistoryPage, after=after_version, limit=min(limit, MAX_PAGE)
-        )
-        entries = tuple(each.entry() for each in page.entries)
+        asked = HistoryQuery(after=after_version, limit=min(limit, MAX_PAGE))
+        page = await self._client.call(jobs.GET_JOB_HISTORY, asked, job_id=key.id)
+        entries = tuple(map(entry_of, page.entries))
         return Feed(entries, entries[-1].cursor if entries else "")
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
@@ -205,7 +167,8 @@ class HttpJournal:
 
     async def _follow_once(self) -> None:
         headers = {"Last-Event-ID": self._cursor} if self._cursor else {}
-        stream = self._asker.stream("/api/events", headers, kind=f"{JOB.name},{RUN.name}")
+        wanted = records.EventsQuery(kind=f"{JOB.name},{RUN.name}")
+        stream = self._client.stream(records.FOLLOW_EVENTS, headers, wanted)
         async with stream as lines, aclosing(_ids(lines)) as ids:
             async for cursor in ids:
                 self._cursor = cursor

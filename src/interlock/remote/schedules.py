@@ -1,30 +1,23 @@
-"""Schedules over HTTP; and what a store and a server both offer about them."""
+"""Schedules over HTTP; and what a store and a server both offer about them.
+
+The server knows the actor by the token, so an `actor` that is named here is not passed on.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
-
-from interlock.remote.http_client import ApiClient, HistoryPage
+from interlock.api import schedules as api
+from interlock.api.messages import MAX_PAGE
+from interlock.remote.history import history_of
 from interlock.store.records import Entry
 from interlock.systems.schedules.firing import iso
-from interlock.systems.schedules.schedules import unknown
-from interlock.wire.schedules import (
-    NAME,
-    Backfilled,
-    FireTimes,
-    FireView,
-    SchedulePage,
-    ScheduleSpec,
-    ScheduleView,
-)
+from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
 
-MAX_PAGE = 1_000
-T = TypeVar("T")
+if TYPE_CHECKING:  # who has a store needs no HTTP
+    from interlock.remote.http_client import ApiClient
 
 
 class SchedulesApi(Protocol):
@@ -112,11 +105,10 @@ class SchedulesApi(Protocol):
 
 
 class HttpSchedules:
-    """The schedules behind a server. Who did it the server knows by the token."""
+    """The schedules behind a server."""
 
-    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
-        self._asker = asker
-        self._names = names
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
 
     async def create(
         self,
@@ -124,11 +116,12 @@ class HttpSchedules:
         spec: ScheduleSpec,
         *,
         source: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        actor: str = "",
         request_id: str | None = None,
     ) -> ScheduleView:
         """Create a schedule; one of that name must not exist, or must have ended."""
-        return await self._put(name, spec, source, request_id, replace=False)
+        sent = api.NewSchedule(name=name, schedule=spec, source=source, request_id=request_id)
+        return await self._client.call(api.CREATE_SCHEDULE, sent)
 
     async def put(
         self,
@@ -136,61 +129,40 @@ class HttpSchedules:
         spec: ScheduleSpec,
         *,
         source: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        actor: str = "",
         request_id: str | None = None,
     ) -> ScheduleView:
         """Create a schedule, or change the one of that name; the same specification changes nothing."""
-        return await self._put(name, spec, source, request_id, replace=True)
-
-    async def _put(
-        self, name: str, spec: ScheduleSpec, source: str, request_id: str | None, *, replace: bool
-    ) -> ScheduleView:
-        asked = {"name": name, "schedule": spec, "replace": replace, "source": source}
-        return await self._post("/api/schedules", ScheduleView, asked, request_id)
+        sent = api.NewSchedule(name=name, schedule=spec, source=source, replace=True, request_id=request_id)
+        return await self._client.call(api.CREATE_SCHEDULE, sent)
 
     async def pause(
-        self,
-        name: str,
-        *,
-        reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        request_id: str | None = None,
+        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
         """Submit nothing until the schedule is resumed."""
-        return await self._post(f"{_path(name)}/pause", ScheduleView, {"reason": reason}, request_id)
+        sent = api.ScheduleChange(reason=reason, request_id=request_id)
+        return await self._client.call(api.PAUSE_SCHEDULE, sent, schedule=name)
 
     async def resume(
-        self,
-        name: str,
-        *,
-        reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        request_id: str | None = None,
+        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
         """Submit jobs again, from the next fire on."""
-        return await self._post(f"{_path(name)}/resume", ScheduleView, {"reason": reason}, request_id)
+        sent = api.ScheduleChange(reason=reason, request_id=request_id)
+        return await self._client.call(api.RESUME_SCHEDULE, sent, schedule=name)
 
     async def delete(
-        self,
-        name: str,
-        *,
-        reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        request_id: str | None = None,
+        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
         """End a schedule; jobs that it has submitted go on."""
-        return await self._post(f"{_path(name)}/delete", ScheduleView, {"reason": reason}, request_id)
+        sent = api.ScheduleChange(reason=reason, request_id=request_id)
+        return await self._client.call(api.DELETE_SCHEDULE, sent, schedule=name)
 
     async def run(
-        self,
-        name: str,
-        *,
-        reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        request_id: str | None = None,
+        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> FireView:
         """Submit a job of the schedule now."""
-        return await self._post(f"{_path(name)}/run", FireView, {"reason": reason}, request_id)
+        sent = api.ScheduleChange(reason=reason, request_id=request_id)
+        return await self._client.call(api.RUN_SCHEDULE, sent, schedule=name)
 
     async def backfill(
         self,
@@ -200,49 +172,34 @@ class HttpSchedules:
         *,
         queued: bool = False,
         reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        actor: str = "",
         request_id: str | None = None,
     ) -> Backfilled:
         """Submit the jobs of past fire times that have none."""
         first, last = (each if isinstance(each, str) else iso(each) for each in (since, until))
-        asked = {"since": first, "until": last, "queued": queued, "reason": reason}
-        return await self._post(f"{_path(name)}/backfill", Backfilled, asked, request_id)
+        sent = api.BackfillRequest(
+            since=first, until=last, queued=queued, reason=reason, request_id=request_id
+        )
+        return await self._client.call(api.BACKFILL_SCHEDULE, sent, schedule=name)
 
     async def get(self, name: str) -> ScheduleView:
         """Return a schedule as it stands."""
-        return await self._asker.get(_path(name), ScheduleView)
+        return await self._client.call(api.GET_SCHEDULE, schedule=name)
 
     async def find(
         self, *, states: Sequence[str] = (), limit: int = 100, cursor: str = ""
     ) -> tuple[list[ScheduleView], str]:
         """Return a page of schedules, newest first, and the cursor of the next one."""
-        asked = {"limit": min(limit, MAX_PAGE), "cursor": cursor}
-        if len(states) == 1:
-            asked["state"] = states[0]
-        page = await self._asker.get("/api/schedules", SchedulePage, **asked)
+        state: Any = states[0] if len(states) == 1 else ""
+        asked = api.SchedulesQuery(state=state, limit=min(limit, MAX_PAGE), cursor=cursor)
+        page = await self._client.call(api.LIST_SCHEDULES, asked)
         return [view for view in page.schedules if not states or view.state in states], page.cursor
 
     async def next(self, name: str, count: int = 10) -> tuple[datetime, ...]:
         """Return the next fire times."""
-        return (await self._asker.get(f"{_path(name)}/next", FireTimes, count=count)).times
+        asked = api.NextQuery(count=count)
+        return (await self._client.call(api.GET_NEXT_FIRES, asked, schedule=name)).times
 
     async def history(self, name: str) -> list[Entry]:
         """Return everything that has happened to a schedule, oldest first."""
-        entries: list[Entry] = []
-        after: int | None = 0
-        while after is not None:
-            page = await self._asker.get(f"{_path(name)}/history", HistoryPage, after=after, limit=MAX_PAGE)
-            entries += [each.entry() for each in page.entries]
-            after = page.after
-        return entries
-
-    async def _post(self, path: str, answer: type[T], asked: dict[str, Any], request_id: str | None) -> T:
-        body = msgspec.json.encode({**asked, "request_id": request_id or self._names()})
-        return await self._asker.post(path, answer, body)
-
-
-def _path(name: str) -> str:
-    """Where a schedule is; a name that cannot be one must not lead elsewhere."""
-    if not re.fullmatch(NAME, name):
-        raise unknown(name)
-    return f"/api/schedules/{name}"
+        return await history_of(self._client, api.GET_SCHEDULE_HISTORY, schedule=name)

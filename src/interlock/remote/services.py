@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
+from interlock.api.server import READYZ
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JobState
-from interlock.remote.http_client import ApiClient, Ready
+from interlock.remote.http_client import ApiClient
 from interlock.remote.interfaces import JobsApi, JournalApi
 from interlock.remote.jobs import HttpArtifacts, HttpJobs, HttpQueues, NewLines
 from interlock.remote.records import HttpJournal, HttpRecords
@@ -21,8 +21,7 @@ from interlock.remote.runs import HttpRuns
 from interlock.remote.schedules import HttpSchedules
 from interlock.remote.simulations import HttpSimulations
 from interlock.remote.tokens import HttpTokens
-from interlock.remote.workers import HttpQuarantine, HttpWorkers
-from interlock.remote.workloads import HttpWorkloads
+from interlock.remote.workers import HttpQuarantine, HttpWorkers, HttpWorkloads
 from interlock.systems.orchestrator.attachments import Chunk
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.jobs import JobView
@@ -78,29 +77,22 @@ class HttpWaiting:
                 await asyncio.sleep(LEAST_PAUSE_S)
 
 
-def new_name() -> str:
-    """The id of a request that nobody else makes."""
-    return secrets.token_hex(16)
-
-
 class HttpServices:
     """The parts, as far as they can be reached over HTTP."""
 
-    def __init__(
-        self, asker: ApiClient, clock: Callable[[], Any], names: Callable[[], str] = new_name
-    ) -> None:
-        self.store = HttpJournal(asker)
-        self.jobs = HttpJobs(asker, names=names, clock=clock)
-        self.artifacts = HttpArtifacts(asker)
-        self.workers = HttpWorkers(asker, names=names)
-        self.queues = HttpQueues(asker, names=names)
-        self.schedules = HttpSchedules(asker, names=names)
-        self.quarantine = HttpQuarantine(asker)
-        self.tokens = HttpTokens(asker, names=names)
-        self.workloads = HttpWorkloads(asker)
-        self.runs = HttpRuns(asker, names=names)
-        self.simulations = HttpSimulations(asker, names=names)
-        self.records = HttpRecords(asker, names=names)
+    def __init__(self, client: ApiClient, clock: Callable[[], Any]) -> None:
+        self.store = HttpJournal(client)
+        self.jobs = HttpJobs(client, clock=clock)
+        self.artifacts = HttpArtifacts(client)
+        self.workers = HttpWorkers(client)
+        self.queues = HttpQueues(client)
+        self.schedules = HttpSchedules(client)
+        self.quarantine = HttpQuarantine(client)
+        self.tokens = HttpTokens(client)
+        self.workloads = HttpWorkloads(client)
+        self.runs = HttpRuns(client)
+        self.simulations = HttpSimulations(client)
+        self.records = HttpRecords(client)
         self.waiting = HttpWaiting(self.jobs, self.store)
 
 
@@ -118,7 +110,7 @@ class RemoteOrchestrator:
     ) -> None:
         self.url = url
         self.settings = settings
-        self._asker = ApiClient(url, token=token, ca=ca)
+        self._client = ApiClient(url, token=token, ca=ca)
         self._monotonic = monotonic
         self._told: tuple[datetime, float] | None = None
         self._services: HttpServices | None = None
@@ -132,23 +124,23 @@ class RemoteOrchestrator:
 
     async def connect(self) -> None:
         """Make sure that the server is there and can do its work, and learn what time it is."""
-        self._asker.open()
+        self._client.open()
         try:
-            ready = await self._asker.get("/readyz", Ready)
+            ready = await self._client.call(READYZ)
         except BaseException:
             if self._services is None:
-                await self._asker.close()
+                await self._client.close()
             raise
         self._told = (ready.store_at, self._monotonic())
         if self._services is None:
-            self._services = HttpServices(self._asker, self.now)
+            self._services = HttpServices(self._client, self.now)
 
     async def disconnect(self) -> None:
         """Let go of the connections. Safe to call twice."""
         runtime, self._services = self._services, None
         if runtime is not None:
             await runtime.store.close()
-        await self._asker.close()
+        await self._client.close()
 
     async def now(self) -> datetime:
         """The store's time, as the server told it, and what has passed since."""
@@ -166,4 +158,4 @@ class RemoteOrchestrator:
 
     def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
         """What attempts write: each call gives what has come since the one before."""
-        return NewLines(self._asker, job_id)
+        return NewLines(self._client, job_id)

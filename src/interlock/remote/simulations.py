@@ -1,116 +1,83 @@
-"""Everything that people do with simulations, over HTTP; the same as `SimulationManager` offers."""
+"""Simulations over HTTP; the same as `SimulationManager` offers.
+
+The server knows the actor by the token, so an `actor` that is named here is not passed on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
-from interlock.errors import UnknownSimulation
-from interlock.remote.http_client import ApiClient, HistoryPage
+from interlock.api import simulations as api
+from interlock.api.messages import MAX_PAGE
+from interlock.remote.history import history_of
+from interlock.remote.http_client import ApiClient
 from interlock.store.records import Entry
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
 
-MAX_PAGE = 1_000
 ALL = SimulationFilter()
 
 
-class SimulationPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some simulations."""
-
-    simulations: tuple[SimulationView, ...]
-    cursor: str = ""
-
-
-class PauseAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What asking for a pause is answered."""
-
-    simulation: SimulationView
-
-
-class StaleRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """Which simulations were not heard of."""
-
-    run_ids: tuple[str, ...]
-
-
 class HttpSimulations:
-    """The simulations behind a server. Who did it the server knows by the token."""
+    """The simulations behind a server."""
 
-    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
-        self._asker = asker
-        self._names = names
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
 
     async def create_run(
-        self,
-        spec: SimulationSpec,
-        *,
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        request_id: str | None = None,
+        self, spec: SimulationSpec, *, actor: str = "", request_id: str | None = None
     ) -> SimulationView:
         """A new simulation, or the one that an earlier request with this id has made."""
-        body = {**msgspec.structs.asdict(spec), "request_id": self._named(request_id)}
-        return await self._asker.post("/api/simulations", SimulationView, msgspec.json.encode(body))
+        sent = api.OneSimulation(**msgspec.structs.asdict(spec), request_id=request_id)
+        return await self._client.call(api.START_SIMULATION, sent)
 
     async def get(self, run_id: str) -> SimulationView:
         """The simulation as it stands."""
-        return await self._asker.get(_path(run_id), SimulationView)
+        return await self._client.call(api.GET_SIMULATION, run_id=run_id)
 
     async def metrics(self, run_id: str) -> SimulationMetrics:
         """Return its metrics over the steps."""
-        return await self._asker.get(_path(run_id, "metrics"), SimulationMetrics)
+        return await self._client.call(api.GET_SIMULATION_METRICS, run_id=run_id)
 
     async def list_runs(
         self, wanted: SimulationFilter = ALL, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[SimulationView], str]:
         """A page of simulations, newest first, and the cursor of the next one."""
-        page = await self._asker.get(
-            "/api/simulations",
-            SimulationPage,
+        asked = api.SimulationsQuery(
             status=",".join(wanted.statuses),
             priority=wanted.priority,
             text=wanted.text,
             cursor=cursor,
             limit=min(limit, MAX_PAGE),
         )
+        page = await self._client.call(api.LIST_SIMULATIONS, asked)
         return list(page.simulations), page.cursor
 
     async def pause(
-        self,
-        run_id: str,
-        *,
-        reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        request_id: str | None = None,
+        self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> SimulationView:
         """Ask it to stop after the present step."""
-        answer = await self._asker.post(_path(run_id, "pause"), PauseAnswer, self._body(reason, request_id))
-        return answer.simulation
+        sent = api.SimulationAction(reason=reason, request_id=request_id)
+        return (await self._client.call(api.PAUSE_SIMULATION, sent, run_id=run_id)).simulation
 
     async def resume(
         self,
         run_id: str,
         *,
         reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        actor: str = "",
         request_id: str | None = None,
         queue: str = "",
     ) -> SimulationView:
         """Give it to a worker of its queue, or of another one."""
-        more = {"queue": queue} if queue else {}
-        body = self._body(reason, request_id, **more)
-        return await self._asker.post(_path(run_id, "resume"), SimulationView, body)
+        sent = api.ResumeSimulation(reason=reason, request_id=request_id, queue=queue)
+        return await self._client.call(api.RESUME_SIMULATION, sent, run_id=run_id)
 
     async def cancel(
-        self,
-        run_id: str,
-        *,
-        reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        request_id: str | None = None,
+        self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> SimulationView:
         """Stop it for good."""
-        return await self._asker.post(_path(run_id, "cancel"), SimulationView, self._body(reason, request_id))
+        sent = api.SimulationAction(reason=reason, request_id=request_id)
+        return await self._client.call(api.CANCEL_SIMULATION, sent, run_id=run_id)
 
     async def transition(
         self,
@@ -121,50 +88,32 @@ class HttpSimulations:
         worker_id: str | None = None,
         step: int | None = None,
         error: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        actor: str = "",
         reason: str = "",
         request_id: str | None = None,
     ) -> SimulationView:
         """Move it by hand, by the table."""
-        body = self._body(
-            reason,
-            request_id,
+        sent = api.MoveSimulation(
             status=new_status,
             expected_version=expected_version,
             worker_id=worker_id,
             step=step,
             error=error,
+            reason=reason,
+            request_id=request_id,
         )
-        return await self._asker.post(_path(run_id, "transition"), SimulationView, body)
+        return await self._client.call(api.TRANSITION_SIMULATION, sent, run_id=run_id)
 
     async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
         """Note a sign of life of one that is driven by hand."""
-        body = msgspec.json.encode({"worker_id": worker_id, "step": step})
-        return await self._asker.post(_path(run_id, "heartbeat"), SimulationView, body)
+        sent = api.SimulationBeat(worker_id=worker_id, step=step)
+        return await self._client.call(api.HEARTBEAT_SIMULATION, sent, run_id=run_id)
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
         """Return the ids of those that run and were not heard of for so long."""
-        asked = {} if timeout_s is None else {"timeout_s": timeout_s}
-        return list((await self._asker.get("/api/stale-simulations", StaleRuns, **asked)).run_ids)
+        asked = api.StaleQuery(timeout_s=timeout_s)
+        return list((await self._client.call(api.LIST_STALE_SIMULATIONS, asked)).run_ids)
 
     async def history(self, run_id: str) -> list[Entry]:
         """Everything that has happened to it, oldest first."""
-        page = await self._asker.get(_path(run_id, "history"), HistoryPage)
-        return [each.entry() for each in page.entries]
-
-    def _body(self, reason: str, request_id: str | None, **more: object) -> bytes:
-        return msgspec.json.encode({"reason": reason, "request_id": self._named(request_id), **more})
-
-    def _named(self, request_id: str | None) -> str:
-        return request_id if request_id is not None else self._names()
-
-
-def _path(run_id: str, what: str = "") -> str:
-    """Where a simulation is; a name that cannot be one must not lead elsewhere."""
-    if not run_id or not all(character.isalnum() or character in "_-" for character in run_id):
-        raise UnknownSimulation(
-            f"There is no simulation {run_id[:64]}.",
-            todo="Look for it with `interlock simulation list`.",
-            facts={"run_id": run_id[:64]},
-        )
-    return f"/api/simulations/{run_id}/{what}".rstrip("/")
+        return await history_of(self._client, api.GET_SIMULATION_HISTORY, run_id=run_id)

@@ -1,29 +1,23 @@
-"""Tokens behind a server, as an admin manages them."""
+"""Tokens over HTTP, as an admin manages them.
+
+The server knows the actor by the token, so an `actor` that is named here is not passed on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
-from urllib.parse import quote
 
-import msgspec
-
+from interlock.api import access as api
 from interlock.remote.http_client import ApiClient
-from interlock.systems.access.principals import Role
-from interlock.systems.access.tokens import OVERLAPPING, USUAL, Issued, TokenView
-
-
-class _Listed(msgspec.Struct, frozen=True):
-    tokens: tuple[TokenView, ...]
+from interlock.wire.access import OVERLAPPING, USUAL, Issued, Role, TokenView
 
 
 class HttpTokens:
-    """The same as `Tokens`, over HTTP; the server knows who asks."""
+    """The tokens behind a server."""
 
-    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
-        self._asker = asker
-        self._names = names
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
 
     async def create(
         self,
@@ -32,47 +26,28 @@ class HttpTokens:
         *,
         queues: Sequence[str] = (),
         lasts: timedelta | None = USUAL,
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        actor: str = "",
     ) -> Issued:
         """Make a token and return it with its secret."""
         lasts_s = None if lasts is None else lasts.total_seconds()
-        asked = {"name": name, "role": role, "queues": list(queues), "lasts_s": lasts_s}
-        return await self._asker.post("/api/tokens", Issued, self._body(asked))
+        sent = api.NewToken(name=name, role=role, queues=tuple(queues), lasts_s=lasts_s)
+        return await self._client.call(api.CREATE_TOKEN, sent)
 
     async def list(self, *, ended: bool = False) -> list[TokenView]:
         """Return the working tokens, or all."""
-        query = {"ended": "true"} if ended else {}
-        return list((await self._asker.get("/api/tokens", _Listed, **query)).tokens)
+        return list((await self._client.call(api.LIST_TOKENS, api.TokensQuery(ended=ended))).tokens)
 
     async def get(self, name: str) -> TokenView:
         """Return a token by its name or its id."""
-        return await self._asker.get(_path(name), TokenView)
+        return await self._client.call(api.GET_TOKEN, token_name=name)
 
     async def rotate(
-        self,
-        name: str,
-        *,
-        overlap: timedelta = OVERLAPPING,
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        reason: str = "",
+        self, name: str, *, overlap: timedelta = OVERLAPPING, actor: str = "", reason: str = ""
     ) -> Issued:
         """Give a token a new secret."""
-        asked = {"overlap_s": overlap.total_seconds(), "reason": reason}
-        return await self._asker.post(f"{_path(name)}/rotate", Issued, self._body(asked))
+        sent = api.RotateRequest(overlap_s=overlap.total_seconds(), reason=reason)
+        return await self._client.call(api.ROTATE_TOKEN, sent, token_name=name)
 
-    async def revoke(
-        self,
-        name: str,
-        *,
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        reason: str = "",
-    ) -> TokenView:
+    async def revoke(self, name: str, *, actor: str = "", reason: str = "") -> TokenView:
         """Take a token back."""
-        return await self._asker.post(f"{_path(name)}/revoke", TokenView, self._body({"reason": reason}))
-
-    def _body(self, asked: dict[str, Any]) -> bytes:
-        return msgspec.json.encode({**asked, "request_id": self._names()})
-
-
-def _path(name: str) -> str:
-    return f"/api/tokens/{quote(name, safe='@')}"
+        return await self._client.call(api.REVOKE_TOKEN, api.RevokeRequest(reason=reason), token_name=name)

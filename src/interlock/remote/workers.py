@@ -1,84 +1,30 @@
-"""Workers over HTTP, and the quarantine of runners that keep losing work."""
+"""Workers and workloads over HTTP, and the quarantine of runners that keep losing work.
+
+The server knows the actor by the token, so an `actor` that is named here is not passed on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
-import msgspec
-
-from interlock.remote.http_client import ApiClient, HistoryPage
+from interlock.api import workers as api
+from interlock.api import workloads
+from interlock.api.messages import MAX_PAGE
+from interlock.remote.history import history_of
+from interlock.remote.http_client import ApiClient
 from interlock.store.records import Entry, Query
-from interlock.systems.supervisor.workers import unknown_worker
 from interlock.wire.filters import WorkerFilter
-from interlock.wire.workers import Standings, StandingView, WorkerView
-
-MAX_PAGE = 1_000
-
-
-class WorkersApi(Protocol):
-    """Everything that people do with workers."""
-
-    async def get(self, worker_id: str) -> WorkerView:
-        """The worker as it stands."""
-        ...
-
-    async def find(self, query: Query) -> tuple[list[WorkerView], str]:
-        """A page of workers, newest first, and the cursor of the next one."""
-        ...
-
-    async def history(self, worker_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
-        ...
-
-    async def pause(
-        self,
-        worker_id: str,
-        *,
-        reason: str = "",
-        actor: str = "",
-        request_id: str | None = None,
-        give_back: bool = False,
-    ) -> WorkerView:
-        """Take nothing new; finish what it has, or give that back."""
-        ...
-
-    async def resume(
-        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
-    ) -> WorkerView:
-        """Take work again."""
-        ...
-
-    async def terminate(
-        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
-    ) -> WorkerView:
-        """Stop it for certain."""
-        ...
-
-    async def drain(
-        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
-    ) -> WorkerView:
-        """Finish what it has, and go."""
-        ...
-
-
-class _Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Some workers."""
-
-    workers: tuple[WorkerView, ...]
-    cursor: str = ""
+from interlock.wire.workers import StandingView, WorkerView
+from interlock.wire.workloads import WorkloadView
 
 
 class HttpWorkers:
-    """The workers behind a server. Who did it the server knows by the token."""
+    """The workers behind a server."""
 
-    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
-        self._asker = asker
-        self._names = names
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
 
     async def get(self, worker_id: str) -> WorkerView:
         """The worker as it stands."""
-        return await self._asker.get(_path("/api/workers", worker_id), WorkerView)
+        return await self._client.call(api.GET_WORKER, worker_id=worker_id)
 
     async def find(self, query: Query) -> tuple[list[WorkerView], str]:
         """A page of workers, newest first, and the cursor of the next one."""
@@ -90,98 +36,85 @@ class HttpWorkers:
             since=query.since,
             until=query.until,
         )
-        limit = min(query.limit, MAX_PAGE)
-        page = await self._asker.get("/api/workers", _Page, q=str(wanted), limit=limit, cursor=query.cursor)
+        asked = api.WorkersQuery(q=str(wanted), limit=min(query.limit, MAX_PAGE), cursor=query.cursor)
+        page = await self._client.call(api.LIST_WORKERS, asked)
         return list(page.workers), page.cursor
 
     async def history(self, worker_id: str) -> list[Entry]:
         """Everything that has happened to it, oldest first."""
-        entries: list[Entry] = []
-        after: int | None = 0
-        path = _path("/api/workers", worker_id, "history")
-        while after is not None:
-            page = await self._asker.get(path, HistoryPage, after=after, limit=MAX_PAGE)
-            entries += [each.entry() for each in page.entries]
-            after = page.after
-        return entries
+        return await history_of(self._client, api.GET_WORKER_HISTORY, worker_id=worker_id)
 
     async def pause(
         self,
         worker_id: str,
         *,
         reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        actor: str = "",
         request_id: str | None = None,
         give_back: bool = False,
     ) -> WorkerView:
         """Take nothing new; finish what it has, or give that back."""
-        return await self._hold("pause", worker_id, reason, request_id, give_back=give_back)
+        sent = api.PauseRequest(reason=reason, request_id=request_id, give_back=give_back)
+        return await self._client.call(api.PAUSE_WORKER, sent, worker_id=worker_id)
 
     async def resume(
-        self,
-        worker_id: str,
-        *,
-        reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        request_id: str | None = None,
+        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
         """Take work again."""
-        return await self._hold("resume", worker_id, reason, request_id)
+        sent = api.HoldRequest(reason=reason, request_id=request_id)
+        return await self._client.call(api.RESUME_WORKER, sent, worker_id=worker_id)
 
     async def terminate(
-        self,
-        worker_id: str,
-        *,
-        reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        request_id: str | None = None,
+        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
         """Stop it for certain."""
-        return await self._hold("terminate", worker_id, reason, request_id)
+        sent = api.HoldRequest(reason=reason, request_id=request_id)
+        return await self._client.call(api.TERMINATE_WORKER, sent, worker_id=worker_id)
 
     async def drain(
-        self,
-        worker_id: str,
-        *,
-        reason: str = "",
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        request_id: str | None = None,
+        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
         """Finish what it has, and go."""
-        return await self._hold("drain", worker_id, reason, request_id)
-
-    async def _hold(
-        self, verb: str, worker_id: str, reason: str, request_id: str | None, **more: object
-    ) -> WorkerView:
-        body = {"reason": reason, "request_id": request_id or self._names(), **more}
-        path = _path("/api/supervisor/workers", worker_id, verb)
-        return await self._asker.post(path, WorkerView, msgspec.json.encode(body))
-
-
-def _path(before: str, worker_id: str, what: str = "") -> str:
-    """Where a worker is; a name that cannot be an id must not lead elsewhere."""
-    if not worker_id.replace("_", "").isalnum():
-        raise unknown_worker(worker_id[:64])
-    return f"{before}/{worker_id}/{what}".rstrip("/")
+        sent = api.HoldRequest(reason=reason, request_id=request_id)
+        return await self._client.call(api.DRAIN_WORKER, sent, worker_id=worker_id)
 
 
 class HttpQuarantine:
     """Who is given no work, and why."""
 
-    def __init__(self, asker: ApiClient) -> None:
-        self._asker = asker
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
 
     async def list(self) -> list[StandingView]:
         """Every runner that is watched or quarantined."""
-        return list((await self._asker.get("/api/quarantine", Standings)).runners)
+        return list((await self._client.call(api.LIST_QUARANTINE)).runners)
 
-    async def lift(
-        self,
-        runner: str,
-        *,
-        actor: str = "",  # noqa: ARG002 - the server knows who it is
-        reason: str = "",
-    ) -> StandingView:
+    async def lift(self, runner: str, *, actor: str = "", reason: str = "") -> StandingView:
         """Give it work again, with a clean sheet. Done twice it is refused, and nothing comes of that."""
-        body = msgspec.json.encode({"runner": runner, "reason": reason})
-        return await self._asker.post("/api/quarantine/lift", StandingView, body)
+        return await self._client.call(api.LIFT_QUARANTINE, api.LiftRequest(runner=runner, reason=reason))
+
+
+class HttpWorkloads:
+    """The workloads of fleets behind a server."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def get(self, workload_id: str) -> WorkloadView:
+        """The workload as it stands."""
+        return await self._client.call(workloads.GET_WORKLOAD, workload_id=workload_id)
+
+    async def find(self, query: Query) -> tuple[list[WorkloadView], str]:
+        """A page of workloads, newest first, and the cursor of the next one."""
+        asked = workloads.WorkloadsQuery(
+            job=query.parent or "",
+            state=query.states[0] if query.states else "",
+            limit=min(query.limit, MAX_PAGE),
+            cursor=query.cursor,
+        )
+        page = await self._client.call(workloads.LIST_WORKLOADS, asked)
+        return list(page.workloads), page.cursor
+
+    async def history(self, workload_id: str) -> list[Entry]:
+        """Everything that has happened to it, oldest first."""
+        return await history_of(self._client, workloads.GET_WORKLOAD_HISTORY, workload_id=workload_id)

@@ -2,15 +2,15 @@
 
 Reading order:
 
-    routes       what a route is: one declaration each, from which everything else is made
-    api/         the routes, one file for each noun; `api.ROUTES` is all of them
-    messages     what goes in and out where `interlock.wire` has no struct for it
-    endpoint     from a declaration to something that answers
+    routes       what a route is: an operation of `interlock.api` and its handler
+    api/         the handlers, one file for each noun; `api.ROUTES` is all of them
+    history      entries of the journal as they are shown
+    endpoint     from a route to something that answers
     requests     the bodies and queries of requests, within bounds
     middleware   what every request passes: where it comes from, who it is, how it ends
     problems     every error, as problem+json
     limits       how much is too much
-    openapi      the declarations as an OpenAPI document
+    openapi      the operations as an OpenAPI document
     app          all of it together
     parts        what the routes work with, and the loops that look after the store
     event_streams  one reader of the journal, and the streams of events made from it

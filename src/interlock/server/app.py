@@ -13,13 +13,13 @@ from starlette.routing import Route as Mounted
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from interlock.api.problems import UnknownPage
 from interlock.server.api import ROUTES
 from interlock.server.api.records import routes_of
 from interlock.server.endpoint import Endpoint, endpoints_of
 from interlock.server.middleware import Gate
 from interlock.server.openapi import with_pages
 from interlock.server.parts import Parts
-from interlock.server.problems import UnknownPage
 from interlock.server.routes import Route
 from interlock.server.web import Web, built
 

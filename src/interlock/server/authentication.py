@@ -31,10 +31,11 @@ from interlock.server.settings import ServerSettings, is_loopback
 from interlock.store.contract import Store
 from interlock.store.records import Entry, Key
 from interlock.systems.access.authentication import BELIEVED_S, Sessions, not_signed_in
-from interlock.systems.access.principals import NotAllowed, NotSignedIn, Principal
+from interlock.systems.access.principals import Principal
 from interlock.systems.access.tokens import TOKEN, Tokens
 from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.tokens import Token, is_the_same, read_token
+from interlock.wire.access import NotAllowed, NotSignedIn
 
 NAME = "interlock_session"
 PREFIX = "__Host-"

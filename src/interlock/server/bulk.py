@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from interlock.api.messages import ActionAnswer, Done, Undone
 from interlock.engine.unit_of_work import OwnRequestId, said_of
 from interlock.errors import InterlockError, StoreUnavailable
-from interlock.server.messages import ActionAnswer, Done, Undone
 from interlock.server.routes import Call
 
 

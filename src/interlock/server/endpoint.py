@@ -15,12 +15,13 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from interlock.api.operation import Lane
+from interlock.api.problems import MethodNotAllowed, TookTooLong
 from interlock.engine.unit_of_work import OwnRequestId
 from interlock.errors import RequestIdReused
 from interlock.server.authentication import only_for_tokens
 from interlock.server.limits import NOWHERE, Buckets, Crowd, Deadlines, Places, Within, origin_of
 from interlock.server.parts import Parts
-from interlock.server.problems import MethodNotAllowed, TookTooLong
 from interlock.server.requests import (
     check_text,
     decode,
@@ -29,7 +30,7 @@ from interlock.server.requests import (
     request_id_of,
     stream_body,
 )
-from interlock.server.routes import Call, Lane, Route
+from interlock.server.routes import Call, Route
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.principals import Principal
 

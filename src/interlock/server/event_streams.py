@@ -18,11 +18,11 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from interlock.api.problems import TooMany
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.worker import WORKER
+from interlock.server.history import entry_view
 from interlock.server.limits import Deadlines
-from interlock.server.messages import entry_view
-from interlock.server.problems import TooMany
 from interlock.store.contract import Store
 from interlock.store.records import Entry, Feed
 from interlock.systems.orchestrator.waiters import waker

@@ -21,28 +21,23 @@ from itertools import chain
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from interlock.api.problems import ForeignOrigin, NoHttp, NotReady, WrongHost
 from interlock.errors import InterlockError
 from interlock.server.authentication import session_of
 from interlock.server.connections import head_too_large
 from interlock.server.endpoint import EXCHANGE, Exchange
 from interlock.server.limits import NOWHERE, Buckets, origin_of
 from interlock.server.parts import Parts
-from interlock.server.problems import (
-    ForeignOrigin,
-    NoHttp,
-    NotReady,
-    WrongHost,
-    response_of,
-    unexpected,
-)
+from interlock.server.problems import response_of, unexpected
 from interlock.server.requests import ClientGone
 from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
 from interlock.server.web import Web
 from interlock.systems.access.authentication import not_signed_in
-from interlock.systems.access.principals import LOCAL, NotSignedIn, Principal, Role
-from interlock.systems.runs.webhook_security import NotSigned
+from interlock.systems.access.principals import LOCAL, Principal
+from interlock.wire.access import NotSignedIn, Role
 from interlock.wire.artifacts import LEASE, RUNNER
+from interlock.wire.runs import NotSigned
 
 GONE = 499
 """What the log says of a request whose sender did not wait."""

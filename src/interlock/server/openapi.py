@@ -6,7 +6,6 @@ elsewhere, so it can be read without a network.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
@@ -17,10 +16,9 @@ import msgspec
 from msgspec import _json_schema
 from starlette.responses import Response
 
-from interlock.server.api.visibility import SHAPE
-from interlock.server.authentication import NAME, PREFIX
-from interlock.server.messages import MAX_BULK
-from interlock.server.problems import (
+from interlock.api.jobs import MAX_BULK
+from interlock.api.operation import BYTES, PARAMETER, SHAPE, Confined
+from interlock.api.problems import (
     MEDIA_TYPE,
     BadRequest,
     ConflictingRequestIds,
@@ -30,11 +28,11 @@ from interlock.server.problems import (
     TooBusy,
     TooMany,
     UnsupportedMedia,
-    every_error,
-    title_of,
 )
-from interlock.server.routes import BYTES, Call, Confined, Handler, Route
-from interlock.systems.access.principals import MEANINGS, NotAllowed, NotSignedIn, Role
+from interlock.server.authentication import NAME, PREFIX
+from interlock.server.problems import every_error, title_of
+from interlock.server.routes import Call, Handler, Route
+from interlock.wire.access import MEANINGS, NotAllowed, NotSignedIn, Role
 
 REF = "#/components/schemas/{name}"
 
@@ -82,7 +80,6 @@ _EVENT = {
         "retry": {"type": "integer"},
     },
 }
-_PARAMETER = re.compile(r"{(\w+)}")
 _CREDENTIALS = {
     "token": {
         "type": "http",
@@ -204,12 +201,12 @@ def _errors(route: Route) -> Iterable[Any]:
 def _links(route: Route, routes: Sequence[Route]) -> dict[str, Any]:
     known = {other.name for other in routes}
     return {
-        f"{link.route}.{link.parameter}": {
-            "operationId": link.route,
+        f"{link.operation}.{link.parameter}": {
+            "operationId": link.operation,
             "parameters": {link.parameter: link.source},
         }
         for link in route.links
-        if link.route in known
+        if link.operation in known
     }
 
 
@@ -219,10 +216,10 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": route.parameters.get(name, ""),
+            "description": route.parameters[name].meaning if name in route.parameters else "",
             "schema": {"type": "string", "pattern": _NAMES.get(name, f"^{SHAPE}$")},
         }
-        for name in _PARAMETER.findall(route.path)
+        for name in PARAMETER.findall(route.path)
     ]
 
 
@@ -313,18 +310,16 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
     told: list[Route] = [*routes]
     told += [
         Route(
-            method="GET",
-            path="/openapi.json",
+            request="GET /openapi.json",
             name="openapi",
             summary="The OpenAPI document.",
             handler=_openapi(told),
             role=Role.VIEWER,
             confined=Confined.NOTHING,
-            answer=dict[str, Any],
+            output=dict,
         ),
         Route(
-            method="GET",
-            path="/docs",
+            request="GET /docs",
             name="docs",
             summary="The same for people, with every error that can be answered.",
             handler=_docs(told),

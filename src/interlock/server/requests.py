@@ -15,8 +15,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Receive
 
-from interlock.server.limits import Within
-from interlock.server.problems import (
+from interlock.api.problems import (
     ArrivedTooSlowly,
     BadRequest,
     ConflictingRequestIds,
@@ -24,6 +23,7 @@ from interlock.server.problems import (
     RequestTooLarge,
     UnsupportedMedia,
 )
+from interlock.server.limits import Within
 from interlock.server.settings import ServerSettings
 
 MAX_PARAMETERS = 50

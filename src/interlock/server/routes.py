@@ -1,50 +1,22 @@
-"""What a route is: one declaration, from which everything else is made.
+"""Routes: an operation and the handler that answers it.
 
-The address, what comes in and goes out, who may ask and what can go wrong are said once. The
-endpoint, the check of the role, the OpenAPI document and the tests that walk all routes read it.
+A handler is bound to its operation where it is defined. `routes_for` pairs all of them, so a server does not
+start with an operation that has no handler, or with a handler of no operation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
-import msgspec
+from starlette.responses import Response
 
-from interlock.errors import InterlockError
-from interlock.systems.access.principals import Principal, Role
+from interlock.api.operation import Operation
+from interlock.systems.access.principals import Principal
 
 if TYPE_CHECKING:
     from interlock.server.parts import Parts
-
-
-BYTES = "application/octet-stream"
-"""The type of what is bytes and nothing that we know of."""
-
-
-class Lane(StrEnum):
-    """Which bucket a request is taken from."""
-
-    API = "api"
-    RUNNER = "runner"
-    FREE = "free"
-
-
-class Confined(StrEnum):
-    """What a route does for a token that is confined to some queues, where it is let in at all."""
-
-    HIDES = "hides"
-    """Whatever is in other queues is not there: not found, and not listed."""
-    NAMES = "names"
-    """The request names queues, and others than its own are refused."""
-    LEASED = "leased"
-    """The lease of an attempt decides, which was granted within its queues."""
-    OWNS = "owns"
-    """It is about workers that were registered with the same token; others are not there."""
-    NOTHING = "nothing"
-    """The answer is the same for everybody, and says nothing of any queue."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,89 +44,65 @@ class Call:
         return self.principal.name
 
 
+Out = TypeVar("Out")
 Handler: TypeAlias = Callable[[Call], Awaitable[Any]]
 """Answers with a struct, which is encoded, or with a Starlette response, which is sent as it is."""
+Before: TypeAlias = "Callable[[Parts, Mapping[str, str], Mapping[str, str]], None]"
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """What can be asked next: the value at `source` in the answer is the parameter of another route."""
+@dataclass(frozen=True, kw_only=True)
+class Route(Operation[Any, Any]):
+    """An operation with its handler."""
 
-    route: str
-    parameter: str
-    source: str = "$response.body#/ids/0"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """One thing that can be asked for."""
-
-    method: str
-    path: str
-    name: str
-    """The operation's id, by which links and clients call it."""
-    summary: str
     handler: Handler
-    role: Role | None
-    """Who may ask; None for everybody, also without a token."""
-    signed: bool = False
-    """Whoever asks needs no token, because the body is signed; the handler refuses what is not."""
-    shows_token: bool = False
-    """The body has the token, which the handler checks; the request needs no other credential."""
-    before: Callable[[Parts, Mapping[str, str], Mapping[str, str]], None] | None = None
+    before: Before | None = None
     """Given the parameters of the path and the headers; raises to refuse a request before it is read."""
-    answer: Any = None
-    """The struct of a good answer, or several of which it is one; None when it is no JSON."""
-    media: str = "application/json"
-    status: int = 200
-    query: type[msgspec.Struct] | None = None
-    bodies: tuple[Any, ...] = ()
-    """The structs that the body may be; none for a request without one."""
-    body_required: bool = True
     read: Callable[[bytes], Any] | None = None
     """How the body is read, where it may be one of several."""
     most: Callable[[Parts], int] | None = None
     """How many bytes the body may have, where that is not as for all others."""
-    streamed: bool = False
-    """The body is whatever bytes come, and the handler is given them piece by piece."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers that have to be there, and what they mean."""
-    by_claim: bool = False
-    """The lease of an attempt is enough for it, instead of a token: it is about that attempt alone."""
-    repeatable: bool = False
-    """It changes something, so it may carry a request id."""
-    fires: tuple[str, str] | None = None
-    """The machine and the event that it brings to the record that its path names, with no more than a request
-    id: a page of that record offers it where the table has something for the event."""
-    everything: bool = False
-    """It is about all queues, so a token that is confined to some is not enough."""
-    confined: Confined | None = None
-    """How it keeps to the queues of a token that is confined to some; None where none is let in."""
-    errors: tuple[type[InterlockError], ...] = ()
-    lane: Lane = Lane.API
-    bounded: bool = True
-    """Its answer has to be ready in time; streams and long polls are not bounded."""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    """What the parts of the path mean."""
-    example: Any = None
-    """A good body."""
-    answer_example: Any = None
-    links: tuple[Link, ...] = ()
 
-    @property
-    def for_strangers(self) -> bool:
-        """Whether the handler checks the sender, so that the body has to be read before that is known."""
-        return self.signed or self.shows_token
 
-    @property
-    def answers(self) -> tuple[Any, ...]:
-        """Every struct that a good answer may be."""
-        if self.answer is None:
-            return ()
-        return self.answer if isinstance(self.answer, tuple) else (self.answer,)
+_BOUND: dict[str, Route] = {}
 
-    @property
-    def tag(self) -> str:
-        """The noun that it is about."""
-        parts = self.path.strip("/").split("/")
-        return parts[1] if parts[0] == "api" and len(parts) > 1 else "server"
+
+def bound(operation: Operation[Any, Any], handler: Handler, **how: Any) -> Route:
+    """Return the route of an operation and its handler."""
+    said = {each.name: getattr(operation, each.name) for each in fields(Operation)}
+    return Route(handler=handler, **said, **how)
+
+
+class Binding(Generic[Out]):
+    """Binds a handler to an operation, and returns the handler as it is."""
+
+    def __init__(self, operation: Operation[Any, Out], how: Mapping[str, Any]) -> None:
+        self._operation = operation
+        self._how = how
+
+    @overload
+    def __call__(self, handler: Callable[[Call], Awaitable[Out]]) -> Callable[[Call], Awaitable[Out]]: ...
+
+    @overload
+    def __call__(
+        self, handler: Callable[[Call], Awaitable[Out | Response]]
+    ) -> Callable[[Call], Awaitable[Out | Response]]: ...
+
+    def __call__(self, handler: Handler) -> Handler:
+        if self._operation.name in _BOUND:
+            raise LookupError(f"the operation {self._operation.name} has two handlers")
+        _BOUND[self._operation.name] = bound(self._operation, handler, **self._how)
+        return handler
+
+
+def handles(operation: Operation[Any, Out], **how: Any) -> Binding[Out]:
+    """Bind a handler to its operation; `how` are the fields of `Route` that an operation does not have."""
+    return Binding(operation, how)
+
+
+def routes_for(operations: Iterable[Operation[Any, Any]]) -> tuple[Route, ...]:
+    """Return the route of each operation; raise when one has no handler, or a handler no operation."""
+    names = [operation.name for operation in operations]
+    unpaired = sorted(set(names) ^ set(_BOUND))
+    if unpaired:
+        raise LookupError(f"operations without a handler, or handlers without one: {', '.join(unpaired)}")
+    return tuple(_BOUND[name] for name in names)

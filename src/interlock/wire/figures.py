@@ -6,6 +6,9 @@ from datetime import datetime
 
 import msgspec
 
+LONGEST_MIN = 10_080
+"""How many minutes back figures are shown: seven days."""
+
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """What has happened to jobs in a stretch of time; durations are null where no job has ended."""

@@ -279,3 +279,31 @@ class TreeView(View, frozen=True, kw_only=True, omit_defaults=True):
     """How many of these jobs are in which state."""
     cut: bool = False
     """There are more than are shown, or may be seen; costs and states are those of the jobs that are."""
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that has not ended."""
+
+    entity: str
+    state: str
+    sentence: str
+    turn: str = ""
+    """Who has to do something next."""
+    deadline_at: datetime | None = None
+    """When something happens even if nobody does."""
+    deadline_event: str = ""
+    accepts: tuple[str, ...] = ()
+    """What may happen to it now."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job waits for, or how it ended."""
+
+    job_id: str
+    state: str
+    sentence: str
+    lines: tuple[Waiting, ...] = ()
+    next_deadline_at: datetime | None = None
+    blocked: str = ""
+    """Why no live worker takes it although it is ready; empty where one may."""
+    todo: str = ""

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from interlock.errors import InterlockError
 from interlock.wire.jobs import FailureView, RetryRule
 from interlock.wire.views import View
 
@@ -301,3 +302,112 @@ class RunExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Why jobs of it have failed, as far as that can be told; the analysis of the run says more."""
     next_deadline_at: datetime | None = None
     todo: str = ""
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A sign that was found."""
+
+    kind: str
+    """exit_code, signal, exception, output, record or history."""
+    says: str
+    found: str = ""
+    """Where it shows: the code, the name, the line."""
+    failure_class: str
+    weight: float
+
+
+class JobFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What somebody should know about a job that has failed."""
+
+    job: str
+    job_id: str
+    failure_class: str
+    """What speaks for itself most; what was retried and why is with the job."""
+    confidence: float
+    """From 0 to 1: how sure one can be who has only this evidence."""
+    evidence: tuple[Evidence, ...]
+    """The strongest first."""
+    flaky: bool = False
+    """It has passed and failed on one of the latest commits."""
+    error: str = ""
+
+
+class FlakyJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job that has passed and failed on one commit."""
+
+    repository: str
+    workflow: str
+    job: str
+    commits: int
+    """On how many of the latest commits it has ended."""
+    contradicted: int
+    """On how many of them it has passed and failed."""
+    latest_sha: str
+    """The latest of those."""
+    latest: str
+    """What happened there."""
+    updated_at: datetime
+
+
+class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What somebody should know about a run that has not gone well."""
+
+    run_id: str
+    findings: tuple[JobFinding, ...] = ()
+    """Of the jobs that have failed, in the order of the plan; at most a hundred."""
+    more: int = 0
+    """How many failed jobs are left out."""
+    flaky: tuple[FlakyJob, ...] = ()
+    """Its jobs that have passed and failed on one commit lately, also those that have passed here."""
+
+
+class FlakyJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Some of them; `cursor` goes on after them and is empty at the end."""
+
+    jobs: tuple[FlakyJob, ...]
+    cursor: str = ""
+
+
+class ReportView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a reporter is with a run."""
+
+    reporter: str
+    state: str
+    word: str
+    """The latest that there is to tell."""
+    told: str = ""
+    """The latest that the receiver has."""
+    tries: int = 0
+    last_error: str = ""
+    next_try_at: datetime | None = None
+    given_up_at: datetime | None = None
+    """When it will be given up on."""
+    updated_at: datetime
+
+
+class FailedReport(ReportView, frozen=True, kw_only=True, omit_defaults=True):
+    """A report that a receiver does not have, and its run."""
+
+    run_id: str
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the sender of a webhook is told."""
+
+    accepted: bool
+    """Whether there is a run for it."""
+    run_id: str = ""
+    reason: str = ""
+    """Why there is none."""
+
+
+class NotSigned(InterlockError, code="not_signed", status=401):
+    """A webhook whose signature is missing, too old, or made with another secret; nothing was done."""
+
+
+class WebhookOff(InterlockError, code="webhook_off", status=404):
+    """This server takes no webhooks of that name: it is not configured, or has no secret."""
+
+
+class BadPayload(InterlockError, code="bad_payload", status=422):
+    """A signed webhook whose body is not what its event should bring; nothing was done."""

@@ -15,12 +15,13 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import httpx2
 import msgspec
 
+from interlock.api.problems import Problem
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.wire.artifacts import CACHE, LEASE, RUNNER, ArtifactView, CacheView, checked_name
 from interlock.wire.jobs import Born, ChildPage, JobSpec, NewChildren
@@ -49,23 +50,15 @@ from interlock.wire.workers import (
 from interlock.wire.workloads import WorkloadFact, WorkloadFacts, WorkloadsHeard
 
 
-class Problem(msgspec.Struct):
-    """As much of a problem as is passed on."""
-
-    code: str = "error"
-    error: str = ""
-    todo: str = ""
-    facts: dict[str, Any] = {}
-
-
 def refusal_of(response: httpx2.Response) -> ServerRefused:
     """The error of an answer that is none."""
     try:
         problem = decode_as(response.content, Problem)
     except msgspec.DecodeError:
-        problem = Problem(error=f"The server answered {response.status_code}, and nothing that can be read.")
+        sentence = f"The server answered {response.status_code}, and nothing that can be read."
+        return ServerRefused(sentence, facts={"code": "error", "status": response.status_code})
     return ServerRefused(
-        problem.error or f"The server answered {response.status_code}.",
+        problem.error,
         todo=problem.todo,
         facts={**problem.facts, "code": problem.code, "status": response.status_code},
     )

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from interlock.api.problems import MEDIA_TYPE, Problem
 from interlock.server.app import every_route
-from interlock.server.problems import MEDIA_TYPE, Problem
 from interlock.systems.access.tokens import Issued
 from interlock.wire.runner import Granted
 

@@ -28,7 +28,7 @@ from tests.server.fuzzing.putting_right import put_right
 from tests.server.running import any_port
 from tests.waiting import PATIENCE_S
 
-from interlock.server.api.workers import LONGEST_WAIT_S
+from interlock.api.workers import LONGEST_WAIT_S
 from interlock.server.app import make_app
 from interlock.server.logs import Log
 from interlock.server.parts import Parts, open_parts

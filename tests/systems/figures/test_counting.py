@@ -16,15 +16,7 @@ from interlock.store.records import Change, Commit, Key, Note
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.figures import figures as module
 from interlock.systems.figures import series
-from interlock.systems.figures.figures import (
-    HEAD,
-    LONGEST_MIN,
-    POINTS,
-    STEPS_MIN,
-    Figures,
-    Question,
-    keys_for,
-)
+from interlock.systems.figures.figures import HEAD, POINTS, STEPS_MIN, Figures, Question, keys_for
 from interlock.systems.figures.series import (
     FIGURES,
     OTHER,
@@ -35,6 +27,7 @@ from interlock.systems.figures.series import (
     read_part,
     written,
 )
+from interlock.wire.figures import LONGEST_MIN
 
 
 @pytest.fixture

@@ -17,10 +17,11 @@ from tests.systems.runs.triggers.deliveries import push
 from interlock.engine.clock import StoreClock
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
-from interlock.systems.runs.triggers import IdempotentSubmitter, Receipt, Triggers
+from interlock.systems.runs.triggers import IdempotentSubmitter, Triggers
 from interlock.systems.runs.webhook_security import Secret, github_signature
 from interlock.systems.settings import Settings
 from interlock.testing.servers import PostgresServer, RedisServer
+from interlock.wire.runs import Receipt
 
 SECRET = Secret(b"the secret of github")
 RULE = Rule(run=Evaluation(workflow="ci", definition="jobs: {test: {steps: [{run: make}]}}"))

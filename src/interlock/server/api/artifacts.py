@@ -10,46 +10,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Annotated
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from interlock.errors import (
-    ArtifactExists,
-    ArtifactGone,
-    BlobsFull,
-    InvalidArguments,
-    InvalidArtifact,
-    LeaseExpired,
-    LeaseRevoked,
-    MessageRefused,
-    NoBlobs,
-    TooLarge,
-    UnknownArtifact,
-    UnknownJob,
-    UnknownLease,
-    WrongRunner,
-)
+from interlock.api import artifacts as api
+from interlock.api.operation import BYTES
+from interlock.api.problems import ArrivedTooSlowly
 from interlock.server.api.runner import known_as
 from interlock.server.api.visibility import job_of
 from interlock.server.authentication import lease_of
 from interlock.server.event_streams import PATIENCE_S
 from interlock.server.parts import Parts
-from interlock.server.problems import ArrivedTooSlowly, BadRequest
 from interlock.server.requests import ClientGone
-from interlock.server.routes import BYTES, Call, Confined, Lane, Route
-from interlock.systems.access.principals import Role
+from interlock.server.routes import Call, handles
 from interlock.wire.artifacts import (
     CACHE,
     LEASE,
-    MAX_KEY,
     MAX_PREFIXES,
     RUNNER,
     ArtifactList,
     ArtifactView,
-    CacheRefused,
     CacheView,
     UnknownCache,
 )
@@ -58,13 +40,11 @@ UPLOAD_S = 3_600.0
 """How long one file may take, however steadily it comes."""
 
 
-class ArtifactQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of which attempt."""
-
-    attempt: Annotated[str, msgspec.Meta(max_length=16)] = ""
-    """Shard and number, as in 1.2; otherwise the last attempt that has left one."""
+def _most(parts: Parts) -> int:
+    return parts.runtime.orchestrator.settings.blobs.max_blob_bytes
 
 
+@handles(api.UPLOAD_ARTIFACT, most=_most)
 async def upload(call: Call) -> ArtifactView:
     """A file of the attempt whose lease is named."""
     lease, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
@@ -89,12 +69,14 @@ def arrived_too_slowly() -> ArrivedTooSlowly:
     )
 
 
+@handles(api.LIST_ARTIFACTS)
 async def list_artifacts(call: Call) -> ArtifactList:
     """What the attempts of a job have left behind."""
     job = await job_of(call)
     return ArtifactList(await call.parts.runtime.artifacts.list(job.id))
 
 
+@handles(api.GET_ARTIFACT)
 async def download(call: Call) -> Response:
     """One of these files, as it is."""
     job = await job_of(call)
@@ -134,86 +116,12 @@ class Download(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-def _most(parts: Parts) -> int:
-    return parts.runtime.orchestrator.settings.blobs.max_blob_bytes
+def _most_cache_bytes(parts: Parts) -> int:
+    settings = parts.runtime.orchestrator.settings.blobs
+    return min(settings.max_blob_bytes, settings.max_cache_bytes)
 
 
-_NAME = "The name of the file: letters, digits, dots, dashes and underscores."
-
-ROUTES = (
-    Route(
-        method="PUT",
-        path="/api/runner/artifacts/{artifact}",
-        name="uploadArtifact",
-        summary="Leave a file behind, under the lease of an attempt.",
-        handler=upload,
-        role=Role.RUNNER,
-        by_claim=True,
-        confined=Confined.LEASED,
-        lane=Lane.RUNNER,
-        bounded=False,
-        streamed=True,
-        most=_most,
-        headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds it."},
-        parameters={"artifact": _NAME},
-        answer=ArtifactView,
-        errors=(
-            BadRequest,
-            UnknownLease,
-            LeaseExpired,
-            LeaseRevoked,
-            WrongRunner,
-            MessageRefused,
-            InvalidArtifact,
-            ArtifactExists,
-            NoBlobs,
-            BlobsFull,
-            TooLarge,
-            ArrivedTooSlowly,
-        ),
-    ),
-    Route(
-        method="GET",
-        path="/api/jobs/{job_id}/artifacts",
-        name="listArtifacts",
-        summary="List what the attempts of a job have left behind.",
-        handler=list_artifacts,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        parameters={"job_id": "The id of a job."},
-        answer=ArtifactList,
-        errors=(UnknownJob,),
-    ),
-    Route(
-        method="GET",
-        path="/api/jobs/{job_id}/artifacts/{artifact}",
-        name="getArtifact",
-        summary="Fetch a file that an attempt of a job has left behind.",
-        handler=download,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        bounded=False,
-        parameters={"job_id": "The id of a job.", "artifact": _NAME},
-        query=ArtifactQuery,
-        media=BYTES,
-        errors=(UnknownJob, UnknownArtifact, ArtifactGone),
-    ),
-)
-
-
-class KeyQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Under which key."""
-
-    key: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)]
-
-
-class CacheQuery(KeyQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which cache is wanted."""
-
-    prefixes: Annotated[str, msgspec.Meta(max_length=MAX_PREFIXES * (MAX_KEY + 1))] = ""
-    """What the key of another one may begin with, separated by commas; the first goes before the others."""
-
-
+@handles(api.SAVE_CACHE, most=_most_cache_bytes)
 async def save_cache(call: Call) -> CacheView:
     """Something for later jobs."""
     try:
@@ -225,6 +133,7 @@ async def save_cache(call: Call) -> CacheView:
         raise arrived_too_slowly() from None
 
 
+@handles(api.FETCH_CACHE)
 async def fetch_cache(call: Call) -> Response:
     """What an earlier job has saved."""
     key, prefixes = call.query.key, tuple(filter(None, call.query.prefixes.split(",")))[:MAX_PREFIXES]
@@ -244,49 +153,3 @@ async def fetch_cache(call: Call) -> Response:
 def _cache_owner(call: Call) -> tuple[str, str]:
     lease, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
     return lease_of(call.principal, lease), known_as(call.principal, runner_id)
-
-
-def _most_cache_bytes(parts: Parts) -> int:
-    settings = parts.runtime.orchestrator.settings.blobs
-    return min(settings.max_blob_bytes, settings.max_cache_bytes)
-
-
-_HEADERS = {LEASE: "The token of the lease.", RUNNER: "The runner that holds it."}
-_LEASE_ERRORS = (BadRequest, InvalidArguments, UnknownLease, LeaseExpired, LeaseRevoked, WrongRunner)
-
-CACHE_ROUTES = (
-    Route(
-        method="PUT",
-        path="/api/runner/caches",
-        name="saveCache",
-        summary="Save something for later jobs of the same repository, under the lease of an attempt.",
-        handler=save_cache,
-        role=Role.RUNNER,
-        by_claim=True,
-        confined=Confined.LEASED,
-        lane=Lane.RUNNER,
-        bounded=False,
-        streamed=True,
-        most=_most_cache_bytes,
-        query=KeyQuery,
-        headers=_HEADERS,
-        answer=CacheView,
-        errors=(*_LEASE_ERRORS, MessageRefused, CacheRefused, NoBlobs, BlobsFull, TooLarge, ArrivedTooSlowly),
-    ),
-    Route(
-        method="GET",
-        path="/api/runner/caches",
-        name="fetchCache",
-        summary="Fetch what an earlier job has saved, under the lease of an attempt.",
-        handler=fetch_cache,
-        role=Role.RUNNER,
-        by_claim=True,
-        confined=Confined.LEASED,
-        lane=Lane.RUNNER,
-        bounded=False,
-        query=CacheQuery,
-        headers=_HEADERS,
-        media=BYTES,
-        errors=(*_LEASE_ERRORS, MessageRefused, UnknownCache),
-    ),
-)

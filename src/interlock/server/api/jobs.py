@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from interlock.errors import (
-    InterlockError,
-    InvalidJob,
-    RequestIdReused,
-    TerminalState,
-    TooLarge,
-    TransitionNotAllowed,
-    UnknownJob,
-)
+from interlock.api import jobs as api
+from interlock.api.messages import ActionAnswer, CountView, Done, EntryView, HistoryPage, Undone
+from interlock.api.problems import UnknownAttempt
+from interlock.errors import InterlockError, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import FAILED, JOB
 from interlock.server.api.visibility import (
@@ -40,39 +34,14 @@ from interlock.server.api.visibility import (
     unknown_job,
 )
 from interlock.server.bulk import act_once, answer_of, part_of
-from interlock.server.messages import (
-    ActionAnswer,
-    ActionRequest,
-    AttemptList,
-    AttemptsQuery,
-    CancelRequest,
-    CountView,
-    Done,
-    EntryView,
-    HistoryPage,
-    HistoryQuery,
-    JobPage,
-    JobsQuery,
-    LogLineView,
-    LogPage,
-    ManyJobs,
-    OneJob,
-    PageQuery,
-    RetryRequest,
-    Submitted,
-    Undone,
-    entry_view,
-)
-from interlock.server.problems import UnknownAttempt
+from interlock.server.history import history_of
 from interlock.server.requests import decode
-from interlock.server.routes import Call, Confined, Link, Route
-from interlock.store.records import Entry, Key, Query, Record
-from interlock.systems.access.principals import NotAllowed, Role
+from interlock.server.routes import Call, handles
+from interlock.store.records import Key, Query, Record
 from interlock.systems.orchestrator.attachments import LOG, Chunk, lines_of
-from interlock.systems.orchestrator.explanation import Explanation
 from interlock.systems.orchestrator.views import glimpse_failure
-from interlock.wire.filter_language import LOOKED_AT, BadFilter
-from interlock.wire.jobs import AttemptView, JobSpec, JobView
+from interlock.wire.filter_language import LOOKED_AT
+from interlock.wire.jobs import AttemptView, Explanation, JobSpec, JobView
 
 
 class _Peek(msgspec.Struct):
@@ -82,21 +51,22 @@ class _Peek(msgspec.Struct):
 
 
 _PEEK = msgspec.json.Decoder(_Peek)
-_ONE = msgspec.json.Decoder(OneJob)
-_MANY = msgspec.json.Decoder(ManyJobs)
+_ONE = msgspec.json.Decoder(api.OneJob)
+_MANY = msgspec.json.Decoder(api.ManyJobs)
 
 
-def read_submission(body: bytes) -> OneJob | ManyJobs:
+def read_submission(body: bytes) -> api.OneJob | api.ManyJobs:
     """One job, or several under `jobs`."""
     if decode(_PEEK, body).jobs is msgspec.UNSET:
         return decode(_ONE, body)
     return decode(_MANY, body)
 
 
-async def submit(call: Call) -> Submitted:
+@handles(api.SUBMIT_JOBS, read=read_submission)
+async def submit(call: Call) -> api.Submitted:
     """Make them, all or none under a request id."""
     match call.body:
-        case ManyJobs(jobs=jobs):
+        case api.ManyJobs(jobs=jobs):
             specs: tuple[JobSpec, ...] = jobs
         case one:
             specs = (one.spec(),)
@@ -105,37 +75,7 @@ async def submit(call: Call) -> Submitted:
         for parent in {spec.parent_job_id for spec in specs if spec.parent_job_id}:
             await job_of(call, parent)
     ids = await call.parts.runtime.jobs.submit_many(specs, actor=call.actor, request_id=call.request_id)
-    return Submitted(ids=tuple(ids), id=ids[0] if len(ids) == 1 else None)
-
-
-SUBMISSION_ROUTES = (
-    Route(
-        method="POST",
-        path="/api/jobs",
-        name="submitJobs",
-        summary="Submit one job, or up to 1,000 together.",
-        handler=submit,
-        role=Role.SUBMITTER,
-        confined=Confined.NAMES,
-        bodies=(OneJob, ManyJobs),
-        read=read_submission,
-        repeatable=True,
-        answer=Submitted,
-        status=201,
-        errors=(InvalidJob, TooLarge, RequestIdReused, UnknownJob, TerminalState, NotAllowed),
-        example={"task": "shop.send", "input": {"order": 17}, "queue": "mail", "request_id": "order-17"},
-        answer_example={"id": "j_0123456789ab", "ids": ["j_0123456789ab"]},
-        links=(
-            Link("getJob", "job_id"),
-            Link("getJobHistory", "job_id"),
-            Link("explainJob", "job_id"),
-            Link("getJobLogs", "job_id"),
-            Link("cancelJob", "job_id"),
-            Link("retryJob", "job_id"),
-            Link("listAttempts", "job"),
-        ),
-    ),
-)
+    return api.Submitted(ids=tuple(ids), id=ids[0] if len(ids) == 1 else None)
 
 
 A = TypeVar("A")
@@ -143,9 +83,10 @@ A = TypeVar("A")
 MAX_COUNT = 10_000
 
 
-async def list_jobs(call: Call) -> JobPage:
+@handles(api.LIST_JOBS)
+async def list_jobs(call: Call) -> api.JobPage:
     """A page of what a filter means; the first one with a count."""
-    asked: JobsQuery = call.query
+    asked: api.JobsQuery = call.query
     place = await place_asked(call)
     selection = await selection_of(call, filter_of(call, asked.q), limit=asked.limit, cursor=place)
     views, cursor = await page_of(call, selection)
@@ -164,36 +105,35 @@ async def list_jobs(call: Call) -> JobPage:
             else CountView(number=len(views), capped=True)
         )
     jobs = tuple(await shown(call, views))
-    return JobPage(jobs=jobs, cursor=await place_told(call, cursor), count=count)
+    return api.JobPage(jobs=jobs, cursor=await place_told(call, cursor), count=count)
 
 
+@handles(api.GET_JOB)
 async def get_job(call: Call) -> JobView:
     """A job as it stands."""
     (view,) = await shown(call, [await job_of(call)])
     return view
 
 
+@handles(api.GET_JOB_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
     """What the journal says about a job, oldest first."""
-    job, asked = await job_of(call), call.query
-    key = Key(JOB.name, job.id)
-    feed = await call.parts.store.history(key, after_version=asked.after, limit=asked.limit)
-    full = len(feed.entries) == asked.limit
-    notes = [entry.note for entry in feed.entries]
-    sight = await sight_of(call, [text for note in notes for text in (note.reason, note.cause, note.refusal)])
-    entries = tuple(_entry(call, sight, entry) for entry in feed.entries)
-    return HistoryPage(entries=entries, after=feed.entries[-1].version if full else None)
-
-
-def _entry(call: Call, sight: Sight, entry: Entry) -> EntryView:
-    """Return an entry; a confined token may not read the journal, so it is not told the place in it."""
-    view = entry_view(entry)
+    page = await history_of(call, Key(JOB.name, (await job_of(call)).id))
     if not call.principal.scoped:
-        return view
-    reason, cause, refusal = map(sight.text, (view.reason, view.cause, view.refusal))
-    return msgspec.structs.replace(view, cursor="", reason=reason, cause=cause, refusal=refusal)
+        return page
+    texts = [text for each in page.entries for text in (each.reason, each.cause, each.refusal)]
+    sight = await sight_of(call, texts)
+    entries = tuple(_entry(sight, entry) for entry in page.entries)
+    return msgspec.structs.replace(page, entries=entries)
 
 
+def _entry(sight: Sight, entry: EntryView) -> EntryView:
+    """Return an entry; a confined token may not read the journal, so it is not told the place in it."""
+    reason, cause, refusal = map(sight.text, (entry.reason, entry.cause, entry.refusal))
+    return msgspec.structs.replace(entry, cursor="", reason=reason, cause=cause, refusal=refusal)
+
+
+@handles(api.EXPLAIN_JOB)
 async def explain_job(call: Call) -> Explanation:
     """What a job waits for, or how it ended."""
     job = await job_of(call)
@@ -203,7 +143,8 @@ async def explain_job(call: Call) -> Explanation:
     return msgspec.structs.replace(told, sentence=sight.text(told.sentence), lines=tuple(lines))
 
 
-async def get_logs(call: Call) -> LogPage:
+@handles(api.GET_JOB_LOGS)
+async def get_logs(call: Call) -> api.LogPage:
     """What its attempts have written."""
     job, asked = await job_of(call), call.query
     page = await call.parts.store.find(
@@ -217,7 +158,7 @@ async def get_logs(call: Call) -> LogPage:
     )
     chunks = [msgspec.json.decode(record.body, type=Chunk) for record in page.records]
     lines = tuple(
-        LogLineView(
+        api.LogLineView(
             at=placed.line.at,
             level=placed.line.level,
             text=placed.line.text,
@@ -228,23 +169,25 @@ async def get_logs(call: Call) -> LogPage:
         for chunk in chunks
         for placed in lines_of(chunk)
     )
-    return LogPage(lines=lines, cursor=await place_told(call, page.cursor))
+    return api.LogPage(lines=lines, cursor=await place_told(call, page.cursor))
 
 
+@handles(api.CANCEL_JOB)
 async def cancel_job(call: Call) -> JobView:
     """Ask a job to stop; the view says how far that is."""
-    asked: CancelRequest = call.body
+    asked: api.CancelRequest = call.body
     cancel = partial(
         call.parts.runtime.jobs.cancel, reason=asked.reason, actor=call.actor, request_id=call.request_id
     )
     return (await shown(call, [await _with_own(call, cancel)]))[0]
 
 
-async def retry_job(call: Call) -> Submitted:
+@handles(api.RETRY_JOB)
+async def retry_job(call: Call) -> api.Submitted:
     """Do an ended job again, as a new one."""
     retry = partial(call.parts.runtime.jobs.retry, actor=call.actor, request_id=call.request_id)
     new_id = await _with_own(call, retry)
-    return Submitted(ids=(new_id,), id=new_id)
+    return api.Submitted(ids=(new_id,), id=new_id)
 
 
 async def _with_own(call: Call, do: Callable[[str], Awaitable[A]]) -> A:
@@ -263,118 +206,15 @@ async def _with_own(call: Call, do: Callable[[str], Awaitable[A]]) -> A:
         raise unknown_job(job_id) from None
 
 
-_JOB = {"job_id": "The id of a job."}
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/jobs",
-        name="listJobs",
-        summary="List jobs, newest first, by a filter.",
-        handler=list_jobs,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        query=JobsQuery,
-        answer=JobPage,
-        errors=(BadFilter,),
-        links=(Link("listJobs", "cursor", "$response.body#/cursor"),),
-    ),
-    Route(
-        method="GET",
-        path="/api/jobs/{job_id}",
-        name="getJob",
-        summary="Show a job with its attempts.",
-        handler=get_job,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        parameters=_JOB,
-        answer=JobView,
-        errors=(UnknownJob,),
-    ),
-    Route(
-        method="GET",
-        path="/api/jobs/{job_id}/history",
-        name="getJobHistory",
-        summary="Show everything that has happened to a job.",
-        handler=get_history,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        parameters=_JOB,
-        query=HistoryQuery,
-        answer=HistoryPage,
-        errors=(UnknownJob,),
-    ),
-    Route(
-        method="GET",
-        path="/api/jobs/{job_id}/explain",
-        name="explainJob",
-        summary="Say what a job waits for, whose turn it is, and when the next deadline is.",
-        handler=explain_job,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        parameters=_JOB,
-        answer=Explanation,
-        errors=(UnknownJob,),
-    ),
-    Route(
-        method="GET",
-        path="/api/jobs/{job_id}/logs",
-        name="getJobLogs",
-        summary="Show what the attempts of a job have written.",
-        handler=get_logs,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        parameters=_JOB,
-        query=PageQuery,
-        answer=LogPage,
-        errors=(UnknownJob,),
-    ),
-    Route(
-        method="POST",
-        path="/api/jobs/{job_id}/cancel",
-        name="cancelJob",
-        summary="Ask a job to stop.",
-        handler=cancel_job,
-        role=Role.OPERATOR,
-        confined=Confined.HIDES,
-        fires=(JOB.name, "cancel"),
-        parameters=_JOB,
-        bodies=(CancelRequest,),
-        body_required=False,
-        repeatable=True,
-        answer=JobView,
-        errors=(UnknownJob, TransitionNotAllowed, RequestIdReused),
-        example={"reason": "not needed any more", "request_id": "stop-17"},
-    ),
-    Route(
-        method="POST",
-        path="/api/jobs/{job_id}/retry",
-        name="retryJob",
-        summary="Do an ended job again, as a new one.",
-        handler=retry_job,
-        role=Role.SUBMITTER,
-        confined=Confined.HIDES,
-        parameters=_JOB,
-        bodies=(RetryRequest,),
-        body_required=False,
-        repeatable=True,
-        answer=Submitted,
-        status=201,
-        errors=(UnknownJob, TransitionNotAllowed, RequestIdReused),
-        example={"request_id": "again-17"},
-        answer_example={"id": "j_0123456789ac", "ids": ["j_0123456789ac"]},
-        links=(Link("getJob", "job_id"),),
-    ),
-)
-
-
-async def list_attempts(call: Call) -> AttemptList:
+@handles(api.LIST_ATTEMPTS)
+async def list_attempts(call: Call) -> api.AttemptList:
     """The attempts of one job."""
-    asked: AttemptsQuery = call.query
+    asked: api.AttemptsQuery = call.query
     job = await job_of(call, asked.job)
-    return AttemptList(job_id=job.id, attempts=job.attempts)
+    return api.AttemptList(job_id=job.id, attempts=job.attempts)
 
 
+@handles(api.GET_ATTEMPT)
 async def get_attempt(call: Call) -> AttemptView:
     """One attempt; its id begins with that of its job."""
     attempt_id = call.path["attempt_id"]
@@ -396,45 +236,17 @@ def _unknown(attempt_id: str) -> UnknownAttempt:
     )
 
 
-ATTEMPT_ROUTES = (
-    Route(
-        method="GET",
-        path="/api/attempts",
-        name="listAttempts",
-        summary="List the attempts of a job.",
-        handler=list_attempts,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        query=AttemptsQuery,
-        answer=AttemptList,
-        errors=(UnknownJob,),
-        links=(Link("getAttempt", "attempt_id", "$response.body#/attempts/0/id"),),
-    ),
-    Route(
-        method="GET",
-        path="/api/attempts/{attempt_id}",
-        name="getAttempt",
-        summary="Show one attempt.",
-        handler=get_attempt,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        parameters={"attempt_id": "The id of an attempt: job.shard.index"},
-        answer=AttemptView,
-        errors=(UnknownAttempt,),
-    ),
-)
-
-
 ENDPOINT = "actions"
 
 
+@handles(api.ACT_ON_JOBS)
 async def act(call: Call) -> ActionAnswer:
     """Find them, do it with each, and say what came of it."""
     return await act_once(call, ENDPOINT, call.body, partial(_act, call))
 
 
 async def _act(call: Call) -> ActionAnswer:
-    asked: ActionRequest = call.body
+    asked: api.ActionRequest = call.body
     views, more = await _matching(call, asked)
     if asked.dry_run:
         done = tuple(Done(id=view.id, state=view.state) for view in views)
@@ -442,7 +254,7 @@ async def _act(call: Call) -> ActionAnswer:
     return answer_of(asked.action, await _all(call, asked, views), more=more)
 
 
-async def _matching(call: Call, asked: ActionRequest) -> tuple[list[JobView], bool]:
+async def _matching(call: Call, asked: api.ActionRequest) -> tuple[list[JobView], bool]:
     """Only those with which it can be done at all: what has ended is not stopped, what runs not redone."""
     ended = asked.action == "retry"
     states = [str(state) for state in job.JOB.states if (state in job.ENDED) is ended]
@@ -453,7 +265,7 @@ async def _matching(call: Call, asked: ActionRequest) -> tuple[list[JobView], bo
     return [view for view in found if view is not None], None in found
 
 
-async def _all(call: Call, asked: ActionRequest, views: Sequence[JobView]) -> list[Done | Undone]:
+async def _all(call: Call, asked: api.ActionRequest, views: Sequence[JobView]) -> list[Done | Undone]:
     jobs, ids = call.parts.runtime.jobs, [view.id for view in views]
     request_ids = [part_of(call.request_id, job_id) for job_id in ids]
     if asked.action == "retry":
@@ -476,24 +288,6 @@ def _outcome(view: JobView, state: str, came: str | InterlockError | None) -> Do
     return Done(id=view.id, state=state, new_id=came)
 
 
-BULK_ROUTES = (
-    Route(
-        method="POST",
-        path="/api/jobs/actions",
-        name="actOnJobs",
-        summary="Cancel or retry every job that a filter means; with dry_run only say which.",
-        handler=act,
-        role=Role.OPERATOR,
-        confined=Confined.HIDES,
-        bodies=(ActionRequest,),
-        repeatable=True,
-        answer=ActionAnswer,
-        errors=(BadFilter, RequestIdReused, UnknownJob),
-        example={"filter": "state:failed queue:mail since:1h", "action": "retry", "dry_run": True},
-    ),
-)
-
-
 MOST = 1_000
 """How many failed jobs are looked at."""
 MOST_BYTES = 8_000_000
@@ -506,26 +300,12 @@ _SIGN = 300
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+")
 
 
-class Alike(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The jobs of the same task that failed with the same error, but for numbers and ids in it."""
-
-    number: int
-    """How many of those looked at, with the job itself; 0 when it has not failed."""
-    looked_at: int
-    """How many failed jobs were looked at, newest first."""
-    more: bool = False
-    """There are older ones that were not looked at."""
-    since: datetime | None = None
-    """When the first of them failed."""
-    ids: tuple[str, ...] = ()
-    """The newest of them, and the oldest one last."""
-
-
-async def list_alike(call: Call) -> Alike:
+@handles(api.LIST_ALIKE)
+async def list_alike(call: Call) -> api.Alike:
     """Look through the newest failed jobs for the failure of this one."""
     job = await job_of(call)
     if job.failure is None or job.state != FAILED:
-        return Alike(number=0, looked_at=0)
+        return api.Alike(number=0, looked_at=0)
     sign = (job.task, job.failure.failure_class, _error_signature(job.failure.error))
     found = {job.id: job.completed_at or job.updated_at}
     looked_at, more = 0, False
@@ -541,7 +321,9 @@ async def list_alike(call: Call) -> Alike:
             found[record.id] = seen.failed_at or record.updated_at
     ids = sorted(found, key=lambda each: found[each], reverse=True)
     shown = ids if len(ids) <= SHOWN else [*ids[: SHOWN - 1], ids[-1]]
-    return Alike(number=len(ids), looked_at=looked_at, more=more, since=min(found.values()), ids=tuple(shown))
+    return api.Alike(
+        number=len(ids), looked_at=looked_at, more=more, since=min(found.values()), ids=tuple(shown)
+    )
 
 
 async def _newest_failed(call: Call) -> AsyncIterator[Record | None]:
@@ -564,19 +346,3 @@ async def _newest_failed(call: Call) -> AsyncIterator[Record | None]:
 def _error_signature(error: str) -> str:
     """Return an error without what differs from one time to the next."""
     return _VARIES.sub("#", error[:_SIGN])
-
-
-SIMILAR_FAILURE_ROUTES = (
-    Route(
-        method="GET",
-        path="/api/jobs/{job_id}/alike",
-        name="listAlike",
-        summary="Count the jobs among the newest 1,000 failed ones that failed the same way, and since when.",
-        handler=list_alike,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        parameters={"job_id": "The id of a job."},
-        answer=Alike,
-        errors=(UnknownJob,),
-    ),
-)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from interlock.errors import InvalidRecord, UnknownEvent, UnknownKind, UnknownState
+from interlock.api import records as api
+from interlock.api.problems import BadRequest
+from interlock.errors import UnknownEvent, UnknownState
 from interlock.machine.table import fold_name
 from interlock.server.event_streams import EventStream, Readers, Stream, Wanted
-from interlock.server.messages import JournalPage, JournalQuery, entry_view
-from interlock.server.problems import BadRequest, TooMany
-from interlock.server.routes import Call, Link, Route
+from interlock.server.history import entry_view
+from interlock.server.routes import Call, handles
 from interlock.store.records import Entry, Key
 from interlock.store.validation import known_kind
 from interlock.systems.access.authentication import SESSION
-from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import TOKEN
+from interlock.wire.access import Role
 
 PAGE = 1_000
 STORY = 1_000
@@ -26,9 +26,10 @@ MAX_PAGES = 10
 """How far is read for entries that somebody wants only some of; the cursor goes on from there."""
 
 
-async def read_journal(call: Call) -> JournalPage:
+@handles(api.READ_JOURNAL)
+async def read_journal(call: Call) -> api.JournalPage:
     """A stretch of it, after a cursor."""
-    asked: JournalQuery = call.query
+    asked: api.JournalQuery = call.query
     wanted = _wanted(call, asked)
     if asked.newest:
         return await _newest(call, asked, wanted)
@@ -41,7 +42,7 @@ async def read_journal(call: Call) -> JournalPage:
 Wants = Callable[[Entry], bool]
 
 
-def _wanted(call: Call, asked: JournalQuery) -> Wants:
+def _wanted(call: Call, asked: api.JournalQuery) -> Wants:
     """Return whether an entry is asked for; raise for words that no entry can have."""
     if asked.kind:
         known_kind(call.parts.lifecycles.kinds, asked.kind)
@@ -66,7 +67,7 @@ def _wanted(call: Call, asked: JournalQuery) -> Wants:
     return wants
 
 
-def _steps_meant(call: Call, asked: JournalQuery) -> tuple[frozenset[str], frozenset[str]]:
+def _steps_meant(call: Call, asked: api.JournalQuery) -> tuple[frozenset[str], frozenset[str]]:
     """Return the states and events that are asked for; machines spell the same word differently."""
     machines, kinds, _ = call.parts.lifecycles
     # An entry speaks of the machine of its kind, and of those that live inside of records.
@@ -89,7 +90,7 @@ def _named(said: str, names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in names if said and fold_name(name) == fold_name(said))
 
 
-async def _newest(call: Call, asked: JournalQuery, wanted: Wants) -> JournalPage:
+async def _newest(call: Call, asked: api.JournalQuery, wanted: Wants) -> api.JournalPage:
     """Return the newest entries, newest first, and the cursor after them.
 
     The story of one record has an index. Otherwise a journal that is short is read whole, and of a long one
@@ -124,7 +125,7 @@ def need_kinds(call: Call, kinds: Iterable[str]) -> None:
         call.principal.need(Role.ADMIN)
 
 
-async def _some(call: Call, asked: JournalQuery, wanted: Wants) -> JournalPage:
+async def _some(call: Call, asked: api.JournalQuery, wanted: Wants) -> api.JournalPage:
     found: list[Entry] = []
     cursor, gap = asked.after, False
     for _ in range(MAX_PAGES):
@@ -141,46 +142,17 @@ async def _some(call: Call, asked: JournalQuery, wanted: Wants) -> JournalPage:
     return _page(found, cursor, gap=gap)
 
 
-def _page(entries: Iterable[Entry], cursor: str, *, gap: bool) -> JournalPage:
-    return JournalPage(entries=tuple(map(entry_view, entries)), cursor=cursor, gap=gap)
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/journal",
-        name="readJournal",
-        summary="Read the journal after a cursor, oldest first, or its newest entries, by a filter.",
-        handler=read_journal,
-        role=Role.VIEWER,
-        everything=True,
-        query=JournalQuery,
-        answer=JournalPage,
-        errors=(UnknownKind, UnknownState, UnknownEvent, InvalidRecord),
-        links=(Link("readJournal", "after", "$response.body#/cursor"),),
-    ),
-)
+def _page(entries: Iterable[Entry], cursor: str, *, gap: bool) -> api.JournalPage:
+    return api.JournalPage(entries=tuple(map(entry_view, entries)), cursor=cursor, gap=gap)
 
 
 MAX_IDS = 100
 
 
-class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which events, and from where on."""
-
-    after: str = ""
-    """A cursor; the header Last-Event-ID goes before it. Without one: from now on, or a moment earlier."""
-    kind: str = ""
-    """Only of these kinds, separated by commas."""
-    id: str = ""
-    """Only about these records, separated by commas."""
-    begin: bool = False
-    """Whether the stream begins with an event `begin`, whose id is the cursor that it begins at."""
-
-
+@handles(api.FOLLOW_EVENTS)
 async def follow_events(call: Call) -> Response:
     """A stream of entries; `gap` where some were pruned before they were read."""
-    asked: EventsQuery = call.query
+    asked: api.EventsQuery = call.query
     parts = call.parts
     after = call.headers.get("last-event-id", asked.after)
     if after:
@@ -215,7 +187,7 @@ class Admitted(Response):
             self._readers.leave(self._name)
 
 
-def _wanted_events(call: Call, asked: EventsQuery) -> Wanted:
+def _wanted_events(call: Call, asked: api.EventsQuery) -> Wanted:
     kinds = frozenset(filter(None, asked.kind.split(",")))
     for kind in kinds:
         known_kind(call.parts.lifecycles.kinds, kind)
@@ -230,20 +202,3 @@ def _wanted_events(call: Call, asked: EventsQuery) -> Wanted:
             facts={"ids": len(ids), "most": MAX_IDS},
         )
     return Wanted(kinds, ids)
-
-
-EVENT_ROUTES = (
-    Route(
-        method="GET",
-        path="/api/events",
-        name="followEvents",
-        summary="Follow the journal live (server-sent events); resume with Last-Event-ID.",
-        handler=follow_events,
-        role=Role.VIEWER,
-        everything=True,
-        query=EventsQuery,
-        media="text/event-stream",
-        bounded=False,
-        errors=(UnknownKind, InvalidRecord, BadRequest, TooMany),
-    ),
-)

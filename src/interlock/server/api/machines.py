@@ -11,17 +11,15 @@ from typing import Any
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from interlock.errors import UnknownMachine, UnknownState
+from interlock.api import machines as api
+from interlock.errors import UnknownMachine
 from interlock.lifecycles import interlocking
 from interlock.machine import Blueprint, Machine, blueprint_of
 from interlock.server.api.journal import need_kinds
-from interlock.server.messages import MachineList, MachineView, PictureQuery, Standing, StandOfState
-from interlock.server.routes import Call, Confined, Route
+from interlock.server.routes import Call, handles
 from interlock.store.contract import Store
 from interlock.store.records import Query
-from interlock.systems.access.principals import Role
 
-SVG = "image/svg+xml"
 COUNTED = 10_000
 """How far records are counted."""
 SAMPLE = 100
@@ -29,51 +27,56 @@ SAMPLE = 100
 _PICTURE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
 
 
-async def list_machines(call: Call) -> MachineList:
+@handles(api.LIST_MACHINES)
+async def list_machines(call: Call) -> api.MachineList:
     """All of them, in short."""
     machines, kinds, _ = call.parts.lifecycles
     views = [replace(_in_short(each), recorded=name in kinds) for name, each in machines.items()]
-    return MachineList(machines=tuple(views))
+    return api.MachineList(machines=tuple(views))
 
 
+@handles(api.GET_MACHINE)
 async def get_machine(call: Call) -> dict[str, Any]:
     """One table: states, events, transitions, deadlines, and what is deliberately nothing."""
     return sheet_of(_known(call)).as_dict()
 
 
+@handles(api.DRAW_MACHINE)
 async def draw_machine(call: Call) -> Response:
     """One table as a picture, with a state lit."""
-    asked: PictureQuery = call.query
+    asked: api.PictureQuery = call.query
     passed = tuple(part.strip() for part in asked.path.split(",") if part.strip())
     # A picture takes some time to lay out, which nobody else should wait for.
     text = await asyncio.to_thread(_picture, _known(call), asked.state, passed)
-    return Response(text, media_type=SVG, headers=_PICTURE_HEADERS)
+    return Response(text, media_type=api.SVG, headers=_PICTURE_HEADERS)
 
 
+@handles(api.DRAW_INTERLOCKING)
 async def draw_interlocking(_: Call) -> Response:
     """How the machines depend on each other."""
     text = await asyncio.to_thread(_map)
-    return Response(text, media_type=SVG, headers=_PICTURE_HEADERS)
+    return Response(text, media_type=api.SVG, headers=_PICTURE_HEADERS)
 
 
-async def stand_of_machine(call: Call) -> Standing:
+@handles(api.SHOW_STANDING)
+async def stand_of_machine(call: Call) -> api.Standing:
     """Count the records in each state that is not final, and look at how long the oldest have been there."""
     machine, kinds = _known(call), call.parts.lifecycles.kinds
     name = machine.name
     if name not in kinds:  # attempts and leases live inside the record of a job
-        return Standing(machine=name, states=())
+        return api.Standing(machine=name, states=())
     need_kinds(call, (name,))
     kind, now = kinds[name], await call.parts.runtime.engine.clock.now()
     living = [state.name for state in sheet_of(machine).states if state.name not in kind.ended]
     states = [await _stand_of(call.parts.store, name, state, now) for state in living]
-    return Standing(machine=name, states=tuple(states))
+    return api.Standing(machine=name, states=tuple(states))
 
 
-async def _stand_of(store: Store, kind: str, state: str, now: datetime) -> StandOfState:
+async def _stand_of(store: Store, kind: str, state: str, now: datetime) -> api.StandOfState:
     count = await store.count(Query(kind=kind, states=(state,)), cap=COUNTED)
     page = await store.find(Query(kind=kind, states=(state,), newest_first=False, limit=SAMPLE))
     stays = [max(0.0, (now - record.updated_at).total_seconds()) for record in page.records]
-    return StandOfState(
+    return api.StandOfState(
         state=state,
         number=count.number,
         capped=count.capped,
@@ -116,9 +119,9 @@ def _drawn(blueprint: Blueprint, current: str | None, path: list[str]) -> str:
 
 
 @lru_cache(maxsize=64)
-def _in_short(machine: Machine[Any, Any]) -> MachineView:
+def _in_short(machine: Machine[Any, Any]) -> api.MachineView:
     blueprint = sheet_of(machine)
-    return MachineView(
+    return api.MachineView(
         name=machine.name,
         doc=" ".join(blueprint.doc.split()),
         initial=blueprint.initial,
@@ -127,66 +130,3 @@ def _in_short(machine: Machine[Any, Any]) -> MachineView:
         fingerprint=blueprint.fingerprint,
         meanings={str(state): tone for state, tone in machine.tones.items()},
     )
-
-
-_NAME = {"name": "The name of a machine."}
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/machines",
-        name="listMachines",
-        summary="List the machines.",
-        handler=list_machines,
-        role=Role.VIEWER,
-        confined=Confined.NOTHING,
-        answer=MachineList,
-    ),
-    Route(
-        method="GET",
-        path="/api/machines/interlocking.svg",
-        name="drawInterlocking",
-        summary="Draw how the machines depend on each other.",
-        handler=draw_interlocking,
-        role=Role.VIEWER,
-        confined=Confined.NOTHING,
-        media=SVG,
-    ),
-    Route(
-        method="GET",
-        path="/api/machines/{name}.svg",
-        name="drawMachine",
-        summary="Draw a machine, with a state lit and the path that led there.",
-        handler=draw_machine,
-        role=Role.VIEWER,
-        confined=Confined.NOTHING,
-        parameters=_NAME,
-        query=PictureQuery,
-        media=SVG,
-        errors=(UnknownMachine, UnknownState),
-    ),
-    Route(
-        method="GET",
-        path="/api/machines/{name}/standing",
-        name="showStanding",
-        summary="Show where the live records of a machine stand: how many in each state, and for how long.",
-        handler=stand_of_machine,
-        role=Role.VIEWER,
-        everything=True,
-        parameters=_NAME,
-        answer=Standing,
-        errors=(UnknownMachine,),
-    ),
-    Route(
-        method="GET",
-        path="/api/machines/{name}",
-        name="getMachine",
-        summary="Show the table of a machine.",
-        handler=get_machine,
-        role=Role.VIEWER,
-        confined=Confined.NOTHING,
-        parameters=_NAME,
-        answer=Blueprint,
-        errors=(UnknownMachine,),
-    ),
-)

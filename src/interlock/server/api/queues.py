@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
 
-import msgspec
-from msgspec import Meta
-
-from interlock.errors import InvalidJob, RequestIdReused
-from interlock.server.messages import QueueList, Reason, RequestId
-from interlock.server.routes import Call, Confined, Handler, Route
-from interlock.systems.access.principals import Role
+from interlock.api import jobs as api
+from interlock.server.routes import Call, handles
 from interlock.wire.jobs import QueueHold
 
 
-class QueueRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The queue to pause or resume, and why."""
-
-    queue: Annotated[str, Meta(min_length=1, max_length=64)]
-    reason: Reason = ""
-    request_id: RequestId | None = None
-
-
-async def list_queues(call: Call) -> QueueList:
+@handles(api.LIST_QUEUES)
+async def list_queues(call: Call) -> api.QueueList:
     """The queues that can be seen."""
-    return QueueList(queues=await call.parts.queue_board.take(frozenset(call.principal.queues)))
+    return api.QueueList(queues=await call.parts.queue_board.take(frozenset(call.principal.queues)))
 
 
-def tell(verb: str) -> Handler:
+def tell(verb: str) -> Callable[[Call], Awaitable[QueueHold]]:
     """Return a handler that pauses or resumes a queue."""
 
     async def handle(call: Call) -> QueueHold:
-        asked: QueueRequest = call.body
+        asked: api.QueueRequest = call.body
         call.principal.need_queues([asked.queue])
         act = getattr(call.parts.runtime.queues, verb)
         held: QueueHold = await act(
@@ -43,34 +31,5 @@ def tell(verb: str) -> Handler:
     return handle
 
 
-def _tell(verb: str, summary: str) -> Route:
-    return Route(
-        method="POST",
-        path=f"/api/queues/{verb}",
-        name=f"{verb}Queue",
-        summary=summary,
-        handler=tell(verb),
-        role=Role.OPERATOR,
-        confined=Confined.NAMES,
-        bodies=(QueueRequest,),
-        repeatable=True,
-        answer=QueueHold,
-        errors=(InvalidJob, RequestIdReused),
-        example={"queue": "mail", "reason": "the mail server is away", "request_id": f"{verb}-17"},
-    )
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/queues",
-        name="listQueues",
-        summary="List queues: jobs that wait and run, workers, the last hour, and whether each is paused.",
-        handler=list_queues,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        answer=QueueList,
-    ),
-    _tell("pause", "Give out no job of a queue until it is resumed; jobs that run go on."),
-    _tell("resume", "Give out the jobs of a queue again."),
-)
+handles(api.PAUSE_QUEUE)(tell("pause"))
+handles(api.RESUME_QUEUE)(tell("resume"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -19,22 +19,12 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from interlock.errors import (
-    ConflictingCompletion,
-    LeaseExpired,
-    LeaseRevoked,
-    MessageRefused,
-    RequestIdReused,
-    TooLarge,
-    UnknownLease,
-    UnknownWorker,
-    WrongRunner,
-)
+from interlock.api import runner as api
+from interlock.api.problems import BadRequest
 from interlock.server.authentication import lease_of
-from interlock.server.problems import BadRequest
 from interlock.server.requests import ClientGone, decode
-from interlock.server.routes import Call, Confined, Handler, Lane, Route
-from interlock.systems.access.principals import Principal, Role
+from interlock.server.routes import Call, handles
+from interlock.systems.access.principals import Principal
 from interlock.systems.orchestrator.grants import ClaimOver
 from interlock.systems.orchestrator.tokens import raise_for_answer
 from interlock.wire.runner import (
@@ -63,9 +53,8 @@ MAX_NAMES = 100
 
 _Said = TypeVar("_Said", bound=ClaimRequest | Message)
 
-_TOKEN = "j_0123456789ab.1.1.5f1c0d0a9b8e4c7d6a5b4c3d2e1f0a9b"
 
-
+@handles(api.GREET_RUNNER)
 async def greet(call: Call) -> Greeting:
     """What a runner should know before it asks for work."""
     durations = call.parts.runtime.orchestrator.settings.durations
@@ -81,6 +70,7 @@ async def greet(call: Call) -> Greeting:
     )
 
 
+@handles(api.LEASE_ATTEMPTS)
 async def lease(call: Call) -> Granted | Response:
     """Work for a runner; it waits for some when there is none, and is not given any once it has gone."""
     asked: ClaimRequest = call.body
@@ -210,6 +200,7 @@ def _check_claim(asked: ClaimRequest) -> None:
         )
 
 
+@handles(api.SAY_MESSAGES)
 async def say_all(call: Call) -> Answers:
     """Several messages of any type; each has an answer of its own."""
     return await _answers(call, call.body.messages)
@@ -226,7 +217,7 @@ async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
     return Answers(answers=tuple(answers), now=await call.parts.runtime.engine.clock.now())
 
 
-def say(kind: type[RunnerMessage]) -> Handler:
+def say(kind: type[RunnerMessage]) -> Callable[[Call], Awaitable[Heard | Answers]]:
     """The handler of one type of message, one or several at a time."""
 
     async def handle(call: Call) -> Heard | Answers:
@@ -281,95 +272,13 @@ def _typed(body: bytes, tag: object) -> bytes:
 
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_HEARD_ERRORS = (LeaseExpired, LeaseRevoked, UnknownLease, WrongRunner, MessageRefused, TooLarge)
-_SAID = {"token": _TOKEN, "runner_id": "runner-7", "sequence": 3}
 
-
-def _route(name: str, path: str, kind: type[Any], summary: str, example: dict[str, Any]) -> Route:
-    return Route(
-        method="POST",
-        path=f"/api/runner/{path}",
-        name=name,
-        summary=summary,
-        handler=say(kind),
-        role=Role.RUNNER,
-        confined=Confined.LEASED,
-        bodies=(kind, Messages),
-        read=_reader(kind),
-        answer=(Heard, Answers),
-        errors=(*_HEARD_ERRORS, ConflictingCompletion) if kind is Complete else _HEARD_ERRORS,
-        lane=Lane.RUNNER,
-        by_claim=path == "log",
-        example={**_SAID, **example},
-        answer_example={"state": "RUNNING", "ttl_s": 120.0, "expires_at": "2026-05-01T12:02:00Z"},
-    )
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/runner",
-        name="greetRunner",
-        summary="What a runner should know before it asks for work: the time, the durations, the limits.",
-        handler=greet,
-        role=Role.RUNNER,
-        confined=Confined.NOTHING,
-        answer=Greeting,
-        lane=Lane.RUNNER,
-    ),
-    Route(
-        method="POST",
-        path="/api/runner/lease",
-        name="leaseAttempts",
-        summary="Ask for work, and wait for some when there is none.",
-        handler=lease,
-        role=Role.RUNNER,
-        confined=Confined.NAMES,
-        bodies=(ClaimRequest,),
-        answer=Granted,
-        lane=Lane.RUNNER,
-        bounded=False,
-        errors=(BadRequest, RequestIdReused, UnknownWorker),
-        example={"runner_id": "runner-7", "queues": ["default"], "limit": 1, "wait_s": 1.0},
-    ),
-    _route("ackLease", "ack", Ack, "The runner begins.", {}),
-    _route(
-        "heartbeat",
-        "heartbeat",
-        Heartbeat,
-        "The runner is still at it; the answer says whether it shall stop.",
-        {"progress": {"done": 3, "total": 10}},
-    ),
-    _route(
-        "log",
-        "log",
-        Heartbeat,
-        "Lines that the handler wrote.",
-        {"log": [["2026-05-01T12:00:00Z", "info", "hi"]]},
-    ),
-    _route(
-        "complete",
-        "complete",
-        Complete,
-        "How the attempt ended.",
-        {"outcome": {"outcome": "succeeded", "result": 42}},
-    ),
-    _route("ackCancel", "cancel-ack", CancelAck, "The runner has stopped, as it was asked to.", {}),
-    _route(
-        "release", "release", Release, "The runner gives the attempt back unfinished.", {"reason": "shutdown"}
-    ),
-    Route(
-        method="POST",
-        path="/api/runner/messages",
-        name="sayMessages",
-        summary="Several messages of any type; each has an answer of its own.",
-        handler=say_all,
-        role=Role.RUNNER,
-        confined=Confined.LEASED,
-        bodies=(Messages,),
-        answer=Answers,
-        lane=Lane.RUNNER,
-        errors=(BadRequest,),
-        example={"messages": [{"type": "ack", **_SAID}]},
-    ),
-)
+for _operation, _kind in (
+    (api.ACK_LEASE, Ack),
+    (api.HEARTBEAT, Heartbeat),
+    (api.LOG, Heartbeat),
+    (api.COMPLETE, Complete),
+    (api.ACK_CANCEL, CancelAck),
+    (api.RELEASE, Release),
+):
+    handles(_operation, read=_reader(_kind))(say(_kind))

@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
-from interlock.errors import (
-    InvalidJob,
-    LeaseExpired,
-    LeaseRevoked,
-    MessageRefused,
-    RequestIdReused,
-    TerminalState,
-    TooLarge,
-    UnknownJob,
-    UnknownLease,
-    WrongRunner,
-)
+from interlock.api import jobs as api
 from interlock.server.api.runner import known_as
 from interlock.server.api.visibility import job_of, place_asked, place_told, sight_of
 from interlock.server.authentication import lease_of
-from interlock.server.messages import Cursor
-from interlock.server.problems import BadRequest
-from interlock.server.routes import Call, Confined, Lane, Route
-from interlock.systems.access.principals import NotAllowed, Role
+from interlock.server.routes import Call, handles
 from interlock.wire.artifacts import LEASE, RUNNER
-from interlock.wire.jobs import MAX_NODES, NODES, Born, ChildPage, NewChildren, TreeView
+from interlock.wire.jobs import Born, ChildPage, NewChildren, TreeView
 
 
-class TreeQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of a tree."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_NODES, description="How many jobs at most.")] = NODES
-
-
-class ChildrenQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a list of children goes on."""
-
-    cursor: Cursor = ""
-
-
+@handles(api.GET_JOB_TREE)
 async def get_tree(call: Call) -> TreeView:
     """A job and everything below it that can be seen."""
     job = await job_of(call)
@@ -58,6 +30,7 @@ async def get_tree(call: Call) -> TreeView:
     return msgspec.structs.replace(tree, nodes=tuple(nodes))
 
 
+@handles(api.SUBMIT_CHILDREN)
 async def submit_children(call: Call) -> Born:
     """Children of the attempt whose lease is named."""
     asked: NewChildren = call.body
@@ -67,6 +40,7 @@ async def submit_children(call: Call) -> Born:
     return Born(ids=await call.parts.runtime.trees.submit(token, runner_id, asked.name, asked.jobs))
 
 
+@handles(api.LIST_CHILDREN)
 async def list_children(call: Call) -> ChildPage:
     """The children of the job whose lease is named, with their results."""
     token, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
@@ -74,59 +48,3 @@ async def list_children(call: Call) -> ChildPage:
     sees = call.principal.sees if call.principal.scoped else None
     page = await call.parts.runtime.trees.children(token, known, await place_asked(call), sees)
     return msgspec.structs.replace(page, cursor=await place_told(call, page.cursor))
-
-
-_LEASED = (UnknownLease, LeaseExpired, LeaseRevoked, WrongRunner, MessageRefused, BadRequest)
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/jobs/{job_id}/tree",
-        name="getJobTree",
-        summary="Show a job and everything below it: states, progress, what it has cost.",
-        handler=get_tree,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        parameters={"job_id": "The id of a job."},
-        query=TreeQuery,
-        answer=TreeView,
-        errors=(UnknownJob,),
-    ),
-    Route(
-        method="POST",
-        path="/api/runner/children",
-        name="submitChildren",
-        summary="Submit children of a job, under the lease of an attempt at it; once under a name.",
-        handler=submit_children,
-        role=Role.RUNNER,
-        by_claim=True,
-        confined=Confined.NAMES,
-        lane=Lane.RUNNER,
-        bodies=(NewChildren,),
-        answer=Born,
-        status=201,
-        errors=(*_LEASED, InvalidJob, TooLarge, TerminalState, RequestIdReused, NotAllowed),
-        example={
-            "token": "j_0123456789ab.1.1.5f1c0d0a9b8e4c7d6a5b4c3d2e1f0a9b",
-            "runner_id": "runner-7",
-            "name": "pages",
-            "jobs": [{"task": "shop.fetch", "input": {"page": 1}}],
-        },
-        answer_example={"ids": ["j_0123456789ac"]},
-    ),
-    Route(
-        method="GET",
-        path="/api/runner/children",
-        name="listChildren",
-        summary="List the children of a job with their results, under the lease of an attempt at it.",
-        handler=list_children,
-        role=Role.RUNNER,
-        by_claim=True,
-        confined=Confined.LEASED,
-        lane=Lane.RUNNER,
-        headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds it."},
-        query=ChildrenQuery,
-        answer=ChildPage,
-        errors=_LEASED,
-    ),
-)

@@ -18,12 +18,13 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
+from interlock.api.operation import ID
 from interlock.errors import UnknownJob
 from interlock.server.routes import Call
 from interlock.store.cursors import bad_cursor
 from interlock.store.records import Record
-from interlock.systems.access.tokens import UnknownToken
 from interlock.systems.orchestrator.views import glimpse
+from interlock.wire.access import UnknownToken
 from interlock.wire.filters import Filter, Selection, read_filter
 from interlock.wire.jobs import FailureView, JobView
 
@@ -62,7 +63,6 @@ def _xor(content: bytes, key: str, check: bytes) -> bytes:
     return bytes(one ^ other for one, other in zip(content, stream, strict=True))
 
 
-SHAPE = r"[A-Za-z0-9_.-]{1,64}"
 LOOK = 250
 """How many jobs are looked at in one go for what the store cannot filter by."""
 MOST = 2_500
@@ -71,7 +71,6 @@ MOST = 2_500
 PAGES = 400
 """How many of these are looked at for somebody who wants them all."""
 
-_ID = re.compile(SHAPE)
 _JOB = re.compile(r"\bj_[0-9a-f]{12}\b")
 
 
@@ -182,7 +181,7 @@ def shaped(job_id: str) -> str:
 
 def is_shaped(name: str) -> bool:
     """Whether it can be the id of anything."""
-    return _ID.fullmatch(name) is not None
+    return ID.fullmatch(name) is not None
 
 
 def unknown_job(job_id: str) -> UnknownJob:

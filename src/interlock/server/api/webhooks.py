@@ -9,40 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
-import msgspec
-
+from interlock.api import runs as api
 from interlock.server.parts import Parts
 from interlock.server.requests import check_announced
-from interlock.server.routes import Call, Lane, Route
+from interlock.server.routes import Call, handles
 from interlock.systems.runs.trigger_events import TriggerSettings
-from interlock.systems.runs.triggers import Receipt, webhook_disabled
-from interlock.systems.runs.webhook_security import (
-    BadPayload,
-    NotSigned,
-    WebhookOff,
-    check_github,
-    check_standard,
-)
-
-
-class GithubEvent(msgspec.Struct, frozen=True):
-    """An event as GitHub documents it: push and pull_request start runs, others are accepted and ignored."""
-
-
-class AnyEvent(msgspec.Struct, frozen=True):
-    """A RunSpec, or whatever the settings of the hook can find the parts of one in."""
-
-
-async def github(call: Call) -> Receipt:
-    """A delivery of GitHub."""
-    return await call.parts.triggers.github(call.headers, call.body)
-
-
-async def generic(call: Call) -> Receipt:
-    """A delivery of anybody who signs as Standard Webhooks say."""
-    return await call.parts.triggers.generic(call.path["name"], call.headers, call.body)
+from interlock.systems.runs.triggers import webhook_disabled
+from interlock.systems.runs.webhook_security import check_github, check_standard
+from interlock.wire.runs import Receipt
 
 
 def _settings(parts: Parts) -> TriggerSettings:
@@ -74,39 +49,14 @@ _GITHUB = re.compile(r"sha256=[0-9a-fA-F]{64}")
 _STANDARD = ("webhook-id", "webhook-timestamp", "webhook-signature")
 _ANY_TIME = datetime.fromtimestamp(0, UTC)
 
-_COMMON: dict[str, Any] = {
-    "method": "POST",
-    "role": None,
-    "signed": True,
-    "lane": Lane.FREE,
-    "answer": Receipt,
-    "status": 202,
-    "read": bytes,
-    "most": _most,
-    "errors": (NotSigned, WebhookOff, BadPayload),
-    "answer_example": {"accepted": True, "run_id": "r_0123456789ab"},
-}
 
-ROUTES = (
-    Route(
-        path="/api/webhooks/github",
-        name="receiveGithubWebhook",
-        summary="Take a webhook of GitHub, and start the run that it is a reason for.",
-        handler=github,
-        before=_before_github,
-        bodies=(GithubEvent,),
-        example={"ref": "refs/heads/main", "before": "a" * 40, "after": "b" * 40, "repository": {}},
-        **_COMMON,
-    ),
-    Route(
-        path="/api/webhooks/generic/{name}",
-        name="receiveWebhook",
-        summary="Take a signed webhook (Standard Webhooks), and start the run that it asks for.",
-        handler=generic,
-        before=_before_generic,
-        bodies=(AnyEvent,),
-        example={"commit": {"id": "b" * 40}, "target": "staging"},
-        parameters={"name": "What the settings call the hook."},
-        **_COMMON,
-    ),
-)
+@handles(api.RECEIVE_GITHUB_WEBHOOK, before=_before_github, read=bytes, most=_most)
+async def github(call: Call) -> Receipt:
+    """A delivery of GitHub."""
+    return await call.parts.triggers.github(call.headers, call.body)
+
+
+@handles(api.RECEIVE_WEBHOOK, before=_before_generic, read=bytes, most=_most)
+async def generic(call: Call) -> Receipt:
+    """A delivery of anybody who signs as Standard Webhooks say."""
+    return await call.parts.triggers.generic(call.path["name"], call.headers, call.body)

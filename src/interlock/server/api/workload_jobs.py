@@ -17,43 +17,28 @@ import msgspec
 import yaml
 
 from interlock.agent.port import Kind, load_kind, offered_homes
-from interlock.errors import (
-    CannotLoad,
-    InterlockError,
-    InvalidJob,
-    InvalidWorkload,
-    RequestIdReused,
-    TooLarge,
-    UnknownJob,
-)
+from interlock.api import workloads as api
+from interlock.errors import CannotLoad, InterlockError, InvalidWorkload
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.server.api.visibility import job_of, unknown_job
-from interlock.server.api.workloads import (
-    PercentilePoint,
-    SecondsQuery,
-    StartedWorkload,
-    StartWorkload,
-    WorkloadJob,
-    WorkloadJobs,
-    WorkloadJobsQuery,
-    WorkloadJobView,
-    WorkloadKind,
-    WorkloadKinds,
-    WorkloadPercentiles,
-    WorkloadSeconds,
-)
-from interlock.server.routes import Call, Confined, Link, Route
+from interlock.server.routes import Call, handles
 from interlock.store.records import Query
-from interlock.systems.access.principals import NotAllowed, Role
-from interlock.systems.fleet.outcome import WorkloadProgress, WorkloadResult, progress_in
-from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec, checked, spec_of
+from interlock.systems.fleet.outcome import WorkloadProgress, progress_in
+from interlock.systems.fleet.spec import TASK, checked, spec_of
 from interlock.systems.fleet.spec import job_of as driving_job
 from interlock.systems.fleet.workload_file import WORKLOAD_FILE
 from interlock.systems.orchestrator.attachments import LOG, Chunk
 from interlock.wire.jobs import JobView
-from interlock.wire.workloads import Latencies, SecondView, UnknownWorkload
+from interlock.wire.workloads import (
+    QUEUE,
+    Latencies,
+    SecondView,
+    UnknownWorkload,
+    WorkloadResult,
+    WorkloadSpec,
+)
 
 MOST_AGENTS_SHOWN = 200
 RECORDS_LOOKED_AT = 400
@@ -83,13 +68,14 @@ class _Judged(msgspec.Struct):
     passed: bool
 
 
-async def list_jobs(call: Call) -> WorkloadJobs:
+@handles(api.LIST_WORKLOAD_JOBS)
+async def list_jobs(call: Call) -> api.WorkloadJobs:
     """Return the jobs of the newest agents, and on the first page those that have no agents yet.
 
     The latter are looked for among the newest jobs, because a store has no index of tasks or queues. So a
     workload that has ended before an agent was READY is among the jobs only.
     """
-    asked: WorkloadJobsQuery = call.query
+    asked: api.WorkloadJobsQuery = call.query
     found, cursor = await call.parts.runtime.workloads.find(
         Query(kind=WORKLOAD.name, cursor=asked.cursor, limit=RECORDS_LOOKED_AT)
     )
@@ -103,10 +89,11 @@ async def list_jobs(call: Call) -> WorkloadJobs:
     ids = [each for each in dict.fromkeys(one.job_id for one in found) if each not in views]
     views |= {view.id: view for view in await call.parts.runtime.jobs.get_many(ids) if view is not None}
     newest = sorted(views.values(), key=lambda view: (view.created_at, view.id), reverse=True)
-    return WorkloadJobs(workloads=tuple(map(_short, newest[: asked.limit])), cursor=cursor)
+    return api.WorkloadJobs(workloads=tuple(map(_short, newest[: asked.limit])), cursor=cursor)
 
 
-async def get_job(call: Call) -> WorkloadJobView:
+@handles(api.GET_WORKLOAD_JOB)
+async def get_job(call: Call) -> api.WorkloadJobView:
     """Return one of them, with its agents and its result."""
     view = await _driver(call)
     query = Query(kind=WORKLOAD.name, parent=view.id, limit=MOST_AGENTS_SHOWN)
@@ -114,7 +101,7 @@ async def get_job(call: Call) -> WorkloadJobView:
     result = await _result(call, view)
     if result is not None:
         result = msgspec.structs.replace(result, seconds=(), histogram="")
-    return WorkloadJobView(
+    return api.WorkloadJobView(
         job=_short(view, result),
         spec=spec_of(view),
         agents=tuple(sorted(agents, key=lambda each: each.agent)),
@@ -123,9 +110,10 @@ async def get_job(call: Call) -> WorkloadJobView:
     )
 
 
-async def get_seconds(call: Call) -> WorkloadSeconds:
+@handles(api.GET_WORKLOAD_SECONDS)
+async def get_seconds(call: Call) -> api.WorkloadSeconds:
     """Return the seconds of a result, or those of the log while there is none."""
-    asked: SecondsQuery = call.query
+    asked: api.SecondsQuery = call.query
     view = await _driver(call)
     seconds: Sequence[SecondView] = ()
     if view.state in job.ENDED:
@@ -138,10 +126,11 @@ async def get_seconds(call: Call) -> WorkloadSeconds:
     wanted = [each for each in seconds if each.second > asked.after]
     step = -(-len(wanted) // MOST_POINTS) or 1
     points = tuple(_point(wanted[first : first + step]) for first in range(0, len(wanted), step))
-    return WorkloadSeconds(seconds=points, step=step, ended=view.state in job.ENDED)
+    return api.WorkloadSeconds(seconds=points, step=step, ended=view.state in job.ENDED)
 
 
-async def get_percentiles(call: Call) -> WorkloadPercentiles:
+@handles(api.GET_WORKLOAD_PERCENTILES)
+async def get_percentiles(call: Call) -> api.WorkloadPercentiles:
     """Return the curve of the merged histogram."""
     view = await _driver(call)
     result = await _result(call, view)
@@ -164,29 +153,32 @@ async def get_percentiles(call: Call) -> WorkloadPercentiles:
 
         points = histograms.at_nines(histograms.unwritten(result.histogram))
     curve = (
-        PercentilePoint(nines=nines, percentile=100 * (1 - 10.0**-nines), ms=value) for nines, value in points
+        api.PercentilePoint(nines=nines, percentile=100 * (1 - 10.0**-nines), ms=value)
+        for nines, value in points
     )
-    return WorkloadPercentiles(job_id=view.id, name=name, latencies=result.latencies, points=tuple(curve))
+    return api.WorkloadPercentiles(job_id=view.id, name=name, latencies=result.latencies, points=tuple(curve))
 
 
-async def list_kinds(call: Call) -> WorkloadKinds:  # noqa: ARG001 - the same for everybody
+@handles(api.LIST_WORKLOAD_KINDS)
+async def list_kinds(call: Call) -> api.WorkloadKinds:  # noqa: ARG001 - the same for everybody
     """Return the kinds that can be imported here, each with the JSON Schema of what it is given."""
-    return WorkloadKinds(kinds=tuple(map(_kind, _kinds())), options=_options(), queue=QUEUE)
+    return api.WorkloadKinds(kinds=tuple(map(_kind, _kinds())), options=_options(), queue=QUEUE)
 
 
-async def start(call: Call) -> StartedWorkload:
+@handles(api.START_WORKLOAD)
+async def start(call: Call) -> api.StartedWorkload:
     """Check a workload, and submit the job that drives it."""
-    asked: StartWorkload = call.body
+    asked: api.StartWorkload = call.body
     call.principal.need_queues([asked.queue])
     spec = checked(asked.workload)
     _check_given(spec)
     file = _file(asked.workload)
     if asked.check_only:
-        return StartedWorkload(file=file)
+        return api.StartedWorkload(file=file)
     (job_id,) = await call.parts.runtime.jobs.submit_many(
         [driving_job(spec, asked.queue)], actor=call.actor, request_id=call.request_id
     )
-    return StartedWorkload(id=job_id, file=file)
+    return api.StartedWorkload(id=job_id, file=file)
 
 
 async def _driver(call: Call) -> JobView:
@@ -196,9 +188,9 @@ async def _driver(call: Call) -> JobView:
     return view
 
 
-def _short(view: JobView, result: WorkloadResult | None = None) -> WorkloadJob:
+def _short(view: JobView, result: WorkloadResult | None = None) -> api.WorkloadJob:
     spec = spec_of(view)
-    made = WorkloadJob(
+    made = api.WorkloadJob(
         id=view.id,
         state=view.state,
         name=spec.name or view.description,
@@ -313,14 +305,14 @@ def _kinds() -> tuple[Kind, ...]:
     return tuple(found)
 
 
-def _kind(kind: Kind) -> WorkloadKind:
+def _kind(kind: Kind) -> api.WorkloadKind:
     schema: dict[str, Any] = {"type": "object"}
     with suppress(TypeError):  # a type that JSON Schema has no word for
         (schema,), components = msgspec.json.schema_components(
             [kind.spec_type], ref_template="#/$defs/{name}"
         )
         schema = {**components.get(kind.spec_type.__name__, schema), "$defs": components}
-    return WorkloadKind(kind=kind.kind, about=(getdoc(kind) or "").partition("\n")[0], json_schema=schema)
+    return api.WorkloadKind(kind=kind.kind, about=(getdoc(kind) or "").partition("\n")[0], json_schema=schema)
 
 
 @cache
@@ -360,96 +352,3 @@ def _file(spec: WorkloadSpec) -> str:
 def _key(name: str) -> str:
     """Return what a workload file calls a field."""
     return "with" if name == "spec" else name.removesuffix("_s").replace("_", "-")
-
-
-_ONE = {"job_id": "The id of a job that drives a fleet."}
-_BY_JOB = (
-    Link("getWorkloadJob", "job_id", "$response.body#/workloads/0/id"),
-    Link("listWorkloadJobs", "cursor", "$response.body#/cursor"),
-)
-
-
-def _look(part: str, name: str, summary: str, handler: Any, answer: Any, **other: Any) -> Route:
-    return Route(
-        method="GET",
-        path=f"/api/workload-jobs/{{job_id}}{part}",
-        name=name,
-        summary=summary,
-        handler=handler,
-        role=Role.VIEWER,
-        everything=True,
-        parameters=_ONE,
-        answer=answer,
-        **{"errors": (UnknownJob,), **other},
-    )
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/workload-jobs",
-        name="listWorkloadJobs",
-        summary="List jobs that drive fleets, newest first.",
-        handler=list_jobs,
-        role=Role.VIEWER,
-        everything=True,
-        query=WorkloadJobsQuery,
-        answer=WorkloadJobs,
-        links=_BY_JOB,
-    ),
-    Route(
-        method="POST",
-        path="/api/workload-jobs",
-        name="startWorkload",
-        summary="Start a workload: check it, and submit the job with which a worker drives its agents.",
-        handler=start,
-        role=Role.SUBMITTER,
-        confined=Confined.NAMES,
-        bodies=(StartWorkload,),
-        repeatable=True,
-        answer=StartedWorkload,
-        status=201,
-        errors=(InvalidWorkload, InvalidJob, TooLarge, RequestIdReused, NotAllowed),
-        example={
-            "workload": {
-                "kind": "http",
-                "name": "checkout",
-                "spec": {"url": "http://127.0.0.1:8080/"},
-                "agents": ["a.example", "b.example:7168"],
-                "duration_s": 30,
-                "rate": 200,
-                "thresholds": {"p99_ms": 250, "error_share": 0.01},
-            },
-            "request_id": "checkout-17",
-        },
-        answer_example={"id": "j_0123456789ab", "file": "kind: http\nname: checkout\n"},
-        links=(Link("getWorkloadJob", "job_id", "$response.body#/id"),),
-    ),
-    _look("", "getWorkloadJob", "Show a workload: its agents and its result.", get_job, WorkloadJobView),
-    _look(
-        "/seconds",
-        "getWorkloadSeconds",
-        "Show throughput and latencies of all agents second by second, also while it runs.",
-        get_seconds,
-        WorkloadSeconds,
-        query=SecondsQuery,
-    ),
-    _look(
-        "/percentiles",
-        "getWorkloadPercentiles",
-        "Show the merged histogram of a workload that is over as a curve of percentiles.",
-        get_percentiles,
-        WorkloadPercentiles,
-        errors=(UnknownJob, UnknownWorkload, CannotLoad),
-    ),
-    Route(
-        method="GET",
-        path="/api/workload-kinds",
-        name="listWorkloadKinds",
-        summary="List the kinds of workloads that this server knows, with their schemas.",
-        handler=list_kinds,
-        role=Role.VIEWER,
-        confined=Confined.NOTHING,
-        answer=WorkloadKinds,
-    ),
-)

@@ -18,10 +18,9 @@ import msgspec
 from interlock.engine.aggregate import RecordKind
 from interlock.engine.clock import Clock
 from interlock.engine.unit_of_work import Decision, Engine
-from interlock.errors import InterlockError
 from interlock.machine import Deadline, Event, Machine, command, end, ignore, on, state, timer
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record
-from interlock.systems.access.principals import NotSignedIn, Principal, Role
+from interlock.systems.access.principals import Principal
 from interlock.systems.access.tokens import (
     ID_BYTES,
     SECRET_BYTES,
@@ -33,7 +32,7 @@ from interlock.systems.access.tokens import (
     read_body,
     read_secret,
 )
-from interlock.wire.views import View
+from interlock.wire.access import NotSignedIn, Role, SessionView, UnknownSession
 
 BELIEVED_S = 3.0
 USES_EVERY_S = 60.0
@@ -221,22 +220,6 @@ class SessionBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 _SESSIONS = RecordKind(SESSION, SessionBody)
-
-
-class SessionView(View, frozen=True, kw_only=True):
-    """A browser that has signed in, without its secret."""
-
-    id: str
-    name: str
-    """Of the token that was used."""
-    token_id: str
-    state: str
-    created_at: datetime
-    expires_at: datetime
-
-
-class UnknownSession(InterlockError, code="unknown_session", status=404):
-    """No session has this id, or it has ended."""
 
 
 class Sessions:

@@ -3,53 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 from functools import lru_cache
 
 import msgspec
 
-from interlock.errors import InterlockError
+from interlock.wire.access import MEANINGS, NotAllowed, NotSignedIn, Role
 
-
-class NotSignedIn(InterlockError):
-    """No token came with the request, or not one that is any good."""
-
-    code = "not_signed_in"
-    status = 401
-
-
-class NotAllowed(InterlockError):
-    """Whoever it is, they may not do this."""
-
-    code = "not_allowed"
-    status = 403
-
-
-class Role(StrEnum):
-    """What somebody may do. Each of the first four may do what the one before it may."""
-
-    VIEWER = "viewer"
-    SUBMITTER = "submitter"
-    OPERATOR = "operator"
-    ADMIN = "admin"
-    RUNNER = "runner"
-
-    def includes(self, needed: Role) -> bool:
-        """Whether this role may do what the other one may."""
-        if self is needed:
-            return True
-        return self in _RANKS and needed in _RANKS and _RANKS.index(self) > _RANKS.index(needed)
-
-
-_RANKS = (Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.ADMIN)
-
-MEANINGS: dict[Role, str] = {
-    Role.VIEWER: "Looks at jobs, queues, machines and the journal.",
-    Role.SUBMITTER: "The same, and submits jobs and does ended ones again.",
-    Role.OPERATOR: "The same, stops jobs, one by one or by a filter, and approves runs.",
-    Role.ADMIN: "Everything that people can do.",
-    Role.RUNNER: "Asks for work and reports on it; nothing else.",
-}
+__all__ = ["LOCAL", "MEANINGS", "NotAllowed", "NotSignedIn", "Principal", "Role", "enough_for"]
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,7 +38,20 @@ from interlock.machine import (
     timer,
 )
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record, RequestReused
-from interlock.systems.access.principals import Role
+from interlock.wire.access import (
+    MAX_LIFETIME,
+    MAX_OVERLAP,
+    OVERLAPPING,
+    USUAL,
+    InvalidToken,
+    Issued,
+    Role,
+    SecretShownOnce,
+    TokenView,
+    UnknownToken,
+)
+
+__all__ = ["OVERLAPPING", "USUAL", "InvalidToken", "Issued", "SecretShownOnce", "TokenView", "UnknownToken"]
 
 
 class TokenState(StrEnum):
@@ -61,9 +74,13 @@ retire = timer("retire", "The time of the old secret is over.", by="clock")
 revoke = command("revoke", "Somebody takes it back.", by="admin")
 expire = timer("expire", "Its time is over.", by="clock")
 
-LIFETIME = Deadline(expire, "token_lifetime_s", 90 * 86_400.0, since="it was made, unless it says otherwise")
+LIFETIME = Deadline(
+    expire, "token_lifetime_s", USUAL.total_seconds(), since="it was made, unless it says otherwise"
+)
 """How long a token lasts unless somebody says otherwise."""
-OVERLAP = Deadline(retire, "token_overlap_s", 600.0, since="it was rotated, unless it says otherwise")
+OVERLAP = Deadline(
+    retire, "token_overlap_s", OVERLAPPING.total_seconds(), since="it was rotated, unless it says otherwise"
+)
 """How long the old secret works beside the new one, so that its holders can be given the new one."""
 
 # fmt: off
@@ -132,30 +149,7 @@ def read_secret(text: str, kind: str = "token") -> TokenSecret | None:
     return TokenSecret(found[2], found[3], kind) if found and found[1] == _PREFIXES[kind] else None
 
 
-MAX_LIFETIME = timedelta(days=3_660)
-MAX_OVERLAP = timedelta(days=30)
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
-
-
-class UnknownToken(InterlockError):
-    """No token goes by that name or id."""
-
-    code = "unknown_token"
-    status = 404
-
-
-class InvalidToken(InterlockError):
-    """A token that cannot be made as it was asked for; nothing was stored."""
-
-    code = "invalid_token"
-    status = 422
-
-
-class SecretShownOnce(InterlockError):
-    """The request was carried out before, and the secret that it made is not shown again."""
-
-    code = "secret_shown_once"
-    status = 409
 
 
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -179,45 +173,11 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _TOKENS = RecordKind(TOKEN, TokenBody)
 
 
-class TokenView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A token without its secret, of which nothing is kept that could be shown."""
-
-    id: str
-    name: str
-    role: Role
-    state: str
-    created_at: datetime
-    queues: tuple[str, ...] = ()
-    """The queues that it is confined to; none named means all of them."""
-    expires_at: datetime | None = None
-    rotated_at: datetime | None = None
-    old_until: datetime | None = None
-    """While it is rotating: until when the old secret works."""
-    used_at: datetime | None = None
-    """When it was used last, to about a minute."""
-    used_from: str = ""
-    """The address that it was used from then."""
-
-
-class Issued(msgspec.Struct, frozen=True):
-    """A new token, or an old one with a new secret; this is the only time that the secret is shown."""
-
-    token: str
-    view: TokenView
-
-    def __repr__(self) -> str:
-        return f"<issued {self.view.name}>"
-
-
 class Use(msgspec.Struct, frozen=True):
     """When a token was used last, and from which address."""
 
     at: datetime
     address: str
-
-
-USUAL = timedelta(seconds=LIFETIME.seconds)
-OVERLAPPING = timedelta(seconds=OVERLAP.seconds)
 
 
 class Tokens:

@@ -50,7 +50,6 @@ from interlock.wire.figures import Figure, FigurePoint, FiguresView, TaskFigure
 
 POINTS = 120
 STEPS_MIN = (1, 2, 5, 15, 60, 120)
-LONGEST_MIN = 10_080
 TASKS = 50
 """How many pairs of queue and task are shown."""
 

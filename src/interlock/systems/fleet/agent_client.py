@@ -16,11 +16,10 @@ from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import ClockExchange, Offset, offset_of
 from interlock.systems.fleet.member import ABORT_S, ANSWER_S, EXCHANGES, Lines, ReferenceClock
 from interlock.systems.fleet.results import AgentReport
-from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
 from interlock.wire.tls import authorities, check_pair
-from interlock.wire.workloads import AgentRefused, AgentUnavailable
+from interlock.wire.workloads import AgentRefused, AgentUnavailable, WorkloadSpec
 
 PROBLEM = "interlock-problem-bin"
 _SILENT = (

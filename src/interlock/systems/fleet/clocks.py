@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from interlock.wire.workloads import SkewTooLarge
+from interlock.wire.workloads import SkewTooLarge, Spread
 
 
 def took(ms: float | None) -> str:
@@ -112,17 +112,6 @@ class CommonStart(msgspec.Struct, frozen=True, kw_only=True):
     """The same instant by each agent's own clock."""
     bound_ns: int
     """Two agents whose clocks were measured right begin at most so far apart, for all that is known."""
-
-
-class Spread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How nearly they began at the same time."""
-
-    spread_ns: int
-    """From the first to the last."""
-    uncertainty_ns: int
-    latest_ns: int = 0
-    """How much after the chosen instant the last one began."""
-    agents: int = 0
 
 
 def choose_start(

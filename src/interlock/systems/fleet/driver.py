@@ -19,12 +19,12 @@ from interlock.lifecycles.workload import WORKLOAD
 from interlock.machine.cascade import Cascade, Wiring, order
 from interlock.systems.fleet.clocks import NS, CommonStart, began_ms, choose_start, took
 from interlock.systems.fleet.member import FleetMember, Lines, ReferenceClock
-from interlock.systems.fleet.outcome import WorkloadProgress, WorkloadResult, progress_of
+from interlock.systems.fleet.outcome import WorkloadProgress, progress_of
 from interlock.systems.fleet.results import AgentReport, Merged, ResultInputs, result_of
-from interlock.systems.fleet.spec import WorkloadSpec, can_still_do
+from interlock.systems.fleet.spec import can_still_do
 from interlock.systems.fleet.workloads import WorkloadRecorder, workload_id_of
 from interlock.text import counted
-from interlock.wire.workloads import Happened, WorkloadFact, WorkloadFailed
+from interlock.wire.workloads import Happened, WorkloadFact, WorkloadFailed, WorkloadResult, WorkloadSpec
 
 STOP_S = 18.0
 """How long an agent may take to stop; it kills after 15."""

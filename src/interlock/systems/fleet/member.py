@@ -15,9 +15,8 @@ from typing import Protocol, TypeAlias
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.results import AgentReport, Ending
-from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
-from interlock.wire.workloads import AgentRefused, AgentUnavailable, Happened
+from interlock.wire.workloads import AgentRefused, AgentUnavailable, Happened, WorkloadSpec
 
 EXCHANGES = 8
 ANSWER_S = 20.0

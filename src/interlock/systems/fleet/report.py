@@ -15,10 +15,8 @@ from hdrh.log import HistogramLogWriter
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.clocks import in_ms, took
 from interlock.systems.fleet.histograms import Histogram
-from interlock.systems.fleet.outcome import AgentResult, WorkloadResult
-from interlock.systems.fleet.spec import Verdict
 from interlock.text import counted
-from interlock.wire.workloads import SecondView
+from interlock.wire.workloads import AgentResult, SecondView, Verdict, WorkloadResult
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #182230; --soft: #5c6a80; --paper: #f5f7fa; --card: #fff;

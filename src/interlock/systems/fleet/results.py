@@ -15,17 +15,18 @@ from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.clocks import CommonStart, Offset, began_ms, some, spread_of, took
 from interlock.systems.fleet.histograms import CorruptHistogram, Histogram
-from interlock.systems.fleet.outcome import LOST, AgentResult, WorkloadResult
-from interlock.systems.fleet.spec import (
-    Coverage,
-    Verdict,
-    WorkloadSpec,
-    covered,
-    judged,
-    verdict_of,
-)
+from interlock.systems.fleet.outcome import LOST
+from interlock.systems.fleet.spec import covered, judged, verdict_of
 from interlock.text import counted
-from interlock.wire.workloads import Latencies, SecondView
+from interlock.wire.workloads import (
+    AgentResult,
+    Coverage,
+    Latencies,
+    SecondView,
+    Verdict,
+    WorkloadResult,
+    WorkloadSpec,
+)
 
 NS = 1_000_000_000
 MOST_SAMPLES = 5

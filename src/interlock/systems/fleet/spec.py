@@ -6,8 +6,6 @@ A result that speaks for some agents alone is PARTIAL, whatever the policy accep
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Any
 
 import msgspec
 
@@ -16,44 +14,9 @@ from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import FARTHEST_S
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.wire.jobs import JobSpec, JobView, RetryRule
-from interlock.wire.workloads import Latencies
+from interlock.wire.workloads import QUEUE, Coverage, Latencies, Policy, Threshold, Verdict, WorkloadSpec
 
-
-class Policy(StrEnum):
-    """How many of the agents have to be there to the end."""
-
-    ALL = "all"
-    MAJORITY = "majority"
-    BEST_EFFORT = "best-effort"
-
-
-class Verdict(StrEnum):
-    """What a result is worth."""
-
-    COMPLETE = "COMPLETE"
-    """Every agent has completed."""
-    DEGRADED = "DEGRADED"
-    """Every agent has completed, but not as was asked: too far apart, or with wrong numbers."""
-    PARTIAL = "PARTIAL"
-    """As many as the policy wants, but not all."""
-    FAILED = "FAILED"
-    """Fewer than the policy wants."""
-    ABORTED = "ABORTED"
-    """Somebody stopped it."""
-
-
-class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the fleet a result speaks for."""
-
-    agents: int
-    completed: int
-    lost: int
-    needed: int
-
-    @property
-    def share(self) -> float:
-        """The part that completed."""
-        return self.completed / self.agents if self.agents else 0.0
+__all__ = ["QUEUE", "Coverage", "Policy", "Verdict", "WorkloadSpec"]
 
 
 def needed(policy: Policy, agents: int) -> int:
@@ -101,25 +64,6 @@ NAMES = (*AT_MOST, *AT_LEAST)
 HIGHEST = 1e12
 
 
-class Threshold(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit, and whether it was kept."""
-
-    name: str
-    limit: float
-    passed: bool
-    value: float | None = None
-    """What was measured; nothing (null) where nothing was, which passes no threshold."""
-    at_least: bool = False
-    """The value has to be the limit or more; otherwise the limit or less."""
-
-    @property
-    def sentence(self) -> str:
-        """The limit and the value, for people."""
-        wanted = "at least" if self.at_least else "at most"
-        found = "was not measured" if self.value is None else f"is {self.value:,.4g}"
-        return f"{self.name} {found}, and has to be {wanted} {self.limit:,.4g}"
-
-
 def judged(
     limits: Mapping[str, float], latencies: Latencies, *, rate: float, operations: int, errors: int
 ) -> Iterator[Threshold]:
@@ -144,7 +88,6 @@ def faults_of(limits: Mapping[str, float]) -> Iterator[str]:
 
 TASK = "interlock.workload"
 """The task whose jobs drive a fleet."""
-QUEUE = "workloads"
 PORT = 7167
 MOST_AGENTS = 1_000
 LONGEST_S = 3_600.0
@@ -154,37 +97,6 @@ NEVER_AGAIN = {str(each): RetryRule(retries=0) for each in FailureClass if each 
 """A load test must not start again by itself, whatever has ended it."""
 DRIVE_S = LONGEST_S + 300.0
 """How long the job that drives one may take."""
-
-
-class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One workload on many agents."""
-
-    kind: str
-    """Which plugin of the agents: command, python, http, sleep, or one of their own."""
-    name: str = ""
-    spec: dict[str, Any] = {}
-    """What the plugin is given."""
-    agents: tuple[str, ...] = ()
-    """HOST:PORT of each."""
-    duration_s: float = 10.0
-    """How long operations are begun; 0: until it ends by itself, at most an hour."""
-    rate: float = 0.0
-    """Operations per second on each agent; 0: as many as it can."""
-    concurrency: int = 1
-    """Operations side by side on each agent."""
-    operations: int = 0
-    """Each agent ends after so many; 0: no such limit."""
-    policy: Policy = Policy.ALL
-    lead_s: float = 2.0
-    """How long after the last READY all begin."""
-    skew_limit_s: float = 0.1
-    """How far apart two of them may begin at worst, for all that is known of their clocks."""
-    ready_within_s: float = 10.0
-    """How long an agent may take to answer and to be READY."""
-    lost_after_s: float = 20.0
-    """How long an agent may leave a ping unanswered before it is lost."""
-    thresholds: dict[str, float] = {}
-    """What the result has to reach: p99_ms, error_share, rate and others, each with its limit."""
 
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:

@@ -27,8 +27,6 @@ from interlock.systems.fleet.spec import (
     MOST_OPERATIONS,
     MOST_RATE,
     NAMES,
-    Policy,
-    WorkloadSpec,
     checked,
 )
 from interlock.systems.runs.planning.field_types import (
@@ -52,6 +50,7 @@ from interlock.systems.runs.planning.yaml_nodes import (
     plain,
 )
 from interlock.text import read_duration
+from interlock.wire.workloads import Policy, WorkloadSpec
 
 PAGE = "docs/guides/fleet.md"
 

@@ -26,7 +26,11 @@ from interlock.systems.orchestrator.tree_slots import (
     waits_for_place,
 )
 from interlock.text import nearest
+from interlock.wire.jobs import Explanation, Waiting
 from interlock.wire.workers import WorkerSpec
+
+__all__ = ["Explanation"]
+
 
 PAGE, PAGES = 500, 4
 """How many workers are looked at; where there are more, and none of these fits, nothing is said."""
@@ -203,34 +207,6 @@ def _in_tree(record: Record, body: JobBody, around: Around) -> str:
 
 def _many(left: Count) -> str:
     return f"{left.number}{' or more' if left.capped else ''}"
-
-
-class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that has not ended."""
-
-    entity: str
-    state: str
-    sentence: str
-    turn: str = ""
-    """Who has to do something next."""
-    deadline_at: datetime | None = None
-    """When something happens even if nobody does."""
-    deadline_event: str = ""
-    accepts: tuple[str, ...] = ()
-    """What may happen to it now."""
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job waits for, or how it ended."""
-
-    job_id: str
-    state: str
-    sentence: str
-    lines: tuple[Waiting, ...] = ()
-    next_deadline_at: datetime | None = None
-    blocked: str = ""
-    """Why no live worker takes it although it is ready; empty where one may."""
-    todo: str = ""
 
 
 def explain(

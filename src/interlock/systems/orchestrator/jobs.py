@@ -43,12 +43,7 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator.attachments import LOG, Chunk
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of
-from interlock.systems.orchestrator.explanation import (
-    Explanation,
-    explain,
-    look_around,
-    look_for_lacks,
-)
+from interlock.systems.orchestrator.explanation import explain, look_around, look_for_lacks
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.notifications import RunsNotified, TreesNotified
 from interlock.systems.orchestrator.queues import look_for_pause
@@ -58,7 +53,7 @@ from interlock.systems.orchestrator.trees import TreeSubmission, tree_keys
 from interlock.systems.orchestrator.views import apart, origin_again, spec_of, tree_below, view_of
 from interlock.systems.quarantine import QUARANTINED, STANDING
 from interlock.text import counted
-from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
+from interlock.wire.jobs import NODES, Explanation, JobSpec, JobView, TreeView
 
 Present = Callable[[str, Record | None], Record]
 """The record, or an error that says that there is none."""

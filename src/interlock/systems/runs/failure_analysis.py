@@ -43,7 +43,19 @@ from interlock.systems.runs.job_history import (
 )
 from interlock.systems.runs.reconciler import RunMessage
 from interlock.wire.jobs import FailureView
-from interlock.wire.runs import RunExplanation, RunJobView, RunView
+from interlock.wire.runs import (
+    Evidence,
+    FlakyJob,
+    FlakyJobs,
+    JobFinding,
+    RunAnalysis,
+    RunExplanation,
+    RunJobView,
+    RunView,
+)
+
+__all__ = ["FlakyJob", "JobFinding"]
+
 
 MAX_QUOTE = 160
 _BY_SHELL = 128
@@ -61,18 +73,6 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
     signals: tuple[str, ...] = ()
     exceptions: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
-
-
-class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A sign that was found."""
-
-    kind: str
-    """exit_code, signal, exception, output, record or history."""
-    says: str
-    found: str = ""
-    """Where it shows: the code, the name, the line."""
-    failure_class: str
-    weight: float
 
 
 USER, INFRA, TOOLING = FailureClass.USER, FailureClass.INFRA, FailureClass.TOOLING
@@ -206,25 +206,9 @@ _BY_RULE, _BY_DEFAULT = 0.5, 0.3
 _SAME_COMMIT, _OTHER_COMMITS = 0.9, 0.5
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What somebody should know about a job that has failed."""
-
-    job: str
-    job_id: str
-    failure_class: str
-    """What speaks for itself most; what was retried and why is with the job."""
-    confidence: float
-    """From 0 to 1: how sure one can be who has only this evidence."""
-    evidence: tuple[Evidence, ...]
-    """The strongest first."""
-    flaky: bool = False
-    """It has passed and failed on one of the latest commits."""
-    error: str = ""
-
-
 def finding_of(
     job: RunJobView, sha: str, history: HistoryBody | None, signs: Sequence[Sign] = SIGNS
-) -> Finding:
+) -> JobFinding:
     """What is to be thought of a failed job."""
     failure = job.failure or FailureView(failure_class=FailureClass.USER, error="")
     evidence = [*evidence_in(failure, signs), _recorded(failure), *_remembered(sha, history)]
@@ -234,7 +218,7 @@ def finding_of(
         weights[one.failure_class] = 1.0 - (1.0 - weights.get(one.failure_class, 0.0)) * (1.0 - one.weight)
     best = max(weights, key=lambda name: (weights[name], name == failure.failure_class))
     others = max((weight for name, weight in weights.items() if name != best), default=0.0)
-    return Finding(
+    return JobFinding(
         job=job.name,
         job_id=job.job_id,
         failure_class=best,
@@ -245,7 +229,7 @@ def finding_of(
     )
 
 
-def in_words(finding: Finding) -> str:
+def in_words(finding: JobFinding) -> str:
     """`test: infra, 90 % sure: memory ran out (Killed process 12)`."""
     best = next(one for one in finding.evidence if one.failure_class == finding.failure_class)
     shown = f" ({best.found})" if best.found else ""
@@ -284,42 +268,6 @@ AT_ONCE = 200
 MAX_FINDINGS = 100
 MAX_WORDS = 10
 MAX_LOOKED_AT = 500
-
-
-class FlakyJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job that has passed and failed on one commit."""
-
-    repository: str
-    workflow: str
-    job: str
-    commits: int
-    """On how many of the latest commits it has ended."""
-    contradicted: int
-    """On how many of them it has passed and failed."""
-    latest_sha: str
-    """The latest of those."""
-    latest: str
-    """What happened there."""
-    updated_at: datetime
-
-
-class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What somebody should know about a run that has not gone well."""
-
-    run_id: str
-    findings: tuple[Finding, ...] = ()
-    """Of the jobs that have failed, in the order of the plan; at most a hundred."""
-    more: int = 0
-    """How many failed jobs are left out."""
-    flaky: tuple[FlakyJob, ...] = ()
-    """Its jobs that have passed and failed on one commit lately, also those that have passed here."""
-
-
-class FlakyJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """Some of them; `cursor` goes on after them and is empty at the end."""
-
-    jobs: tuple[FlakyJob, ...]
-    cursor: str = ""
 
 
 class FailureAnalyser:
@@ -396,7 +344,7 @@ class FailureAnalyser:
         if new:
             await self._engine.apply([Key(HISTORY.name, name.id) for name, _ in new], decide)
 
-    async def _findings(self, run: RunView) -> tuple[tuple[Finding, ...], int]:
+    async def _findings(self, run: RunView) -> tuple[tuple[JobFinding, ...], int]:
         failed = [job for job in run.jobs if job.failure is not None]
         shown = failed[:MAX_FINDINGS]
         records = await self._histories(run, shown)

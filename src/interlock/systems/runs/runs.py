@@ -28,7 +28,7 @@ from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, Orchestrat
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import ChangeTime, RunBody, decode_run, group_of, query_of
 from interlock.systems.runs.cancellation import DECLINED, RunCancellation, decide_approval, existing_run
-from interlock.systems.runs.failure_analysis import FailureAnalyser, FlakyJobs, signs_of
+from interlock.systems.runs.failure_analysis import FailureAnalyser, signs_of
 from interlock.systems.runs.plan_validation import FORK, check_run
 from interlock.systems.runs.planning import Historian, Planner
 from interlock.systems.runs.plans import PlanPiece, Plans, piece_change, pieces_of, plan_graph
@@ -52,7 +52,7 @@ from interlock.systems.runs.reconciler import (
     run_message,
 )
 from interlock.systems.runs.reporting.report import Reporter
-from interlock.systems.runs.reporting.reporter import HISTORY_TOPIC, ReportService, ReportView, RunEnding
+from interlock.systems.runs.reporting.reporter import HISTORY_TOPIC, ReportService, RunEnding
 from interlock.systems.runs.settings import ReportingSettings
 from interlock.systems.runs.views import (
     LOOKS_BACK,
@@ -68,8 +68,10 @@ from interlock.systems.runs.views import (
 )
 from interlock.wire.runs import (
     Approval,
+    FlakyJobs,
     ForkTerms,
     Plan,
+    ReportView,
     RerunPreview,
     RunComparison,
     RunExplanation,

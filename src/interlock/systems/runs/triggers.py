@@ -30,21 +30,11 @@ from interlock.systems.runs.trigger_events import (
     rule_for,
     spec_of,
 )
-from interlock.systems.runs.webhook_security import WebhookOff, check_github, check_standard
-from interlock.wire.runs import ForkTerms, RunSpec
+from interlock.systems.runs.webhook_security import check_github, check_standard
+from interlock.wire.runs import ForkTerms, Receipt, RunSpec, WebhookOff
 
 REMEMBERED_S = 7 * 86_400.0
 """GitHub lets people send a delivery of the last three days again; it must still be known then."""
-
-
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the sender of a webhook is told."""
-
-    accepted: bool
-    """Whether there is a run for it."""
-    run_id: str = ""
-    reason: str = ""
-    """Why there is none."""
 
 
 class SubmitsRuns(Protocol):

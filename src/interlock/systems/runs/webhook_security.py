@@ -27,8 +27,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from interlock.errors import InterlockError, InvalidSettings
+from interlock.errors import InvalidSettings
 from interlock.processes.credentials import ENVIRONMENT
+from interlock.wire.runs import NotSigned
 
 LEAST_TEXT = 16
 """How many characters a secret has at least that somebody has made up."""
@@ -120,18 +121,6 @@ def _unfit(what: str, where: str, why: str, todo: str = "") -> InvalidSettings:
         todo=todo or "Make a new one: interlock webhook secret",
         facts={"secret_of": what, "from": where},
     )
-
-
-class NotSigned(InterlockError, code="not_signed", status=401):
-    """A webhook whose signature is missing, too old, or made with another secret; nothing was done."""
-
-
-class WebhookOff(InterlockError, code="webhook_off", status=404):
-    """This server takes no webhooks of that name: it is not configured, or has no secret."""
-
-
-class BadPayload(InterlockError, code="bad_payload", status=422):
-    """A signed webhook whose body is not what its event should bring; nothing was done."""
 
 
 TOLERANCE_S = 300

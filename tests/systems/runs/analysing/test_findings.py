@@ -9,7 +9,7 @@ import pytest
 from interlock.systems.orchestrator.failures import FailureClass, FailureRule
 from interlock.systems.runs.failure_analysis import (
     SIGNS,
-    Finding,
+    JobFinding,
     evidence_in,
     finding_of,
     signal_of,
@@ -26,7 +26,7 @@ def failure(error: str = "", *, taken_for: str = "user", **said: Any) -> Failure
     return FailureView(failure_class=taken_for, error=error, **said)
 
 
-def finding(of: FailureView, history: HistoryBody | None = None, **said: Any) -> Finding:
+def finding(of: FailureView, history: HistoryBody | None = None, **said: Any) -> JobFinding:
     job = RunJobView(name="test", job_id="j_1", state="FAILED", failure=of)
     return finding_of(job, "sha-1", history, **said)
 

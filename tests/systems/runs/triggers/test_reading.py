@@ -25,8 +25,7 @@ from interlock.systems.runs.trigger_events import (
     unknown_targets,
 )
 from interlock.systems.runs.triggers import key_of
-from interlock.systems.runs.webhook_security import BadPayload
-from interlock.wire.runs import RunSpec, Source
+from interlock.wire.runs import BadPayload, RunSpec, Source
 
 CI = Rule(run=Evaluation(workflow="ci", labels=("linux",)))
 

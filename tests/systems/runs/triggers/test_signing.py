@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from interlock.errors import InvalidSettings
 from interlock.systems.runs.webhook_security import (
-    NotSigned,
     Secret,
     check_github,
     check_standard,
@@ -22,6 +21,7 @@ from interlock.systems.runs.webhook_security import (
     standard_headers,
     standard_signature,
 )
+from interlock.wire.runs import NotSigned
 
 GITHUB = Secret(b"It's a Secret to Everybody")
 HELLO = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"

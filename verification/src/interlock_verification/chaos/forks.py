@@ -24,7 +24,6 @@ PRELOADED = [
     "interlock.engine.unit_of_work",
     "interlock.engine.audit",
     "interlock.remote.workers",
-    "interlock.remote.workloads",
     "interlock.server.sockets",
     "interlock.store.postgres",
     "interlock.store.redis",

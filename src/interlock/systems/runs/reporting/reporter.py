@@ -59,7 +59,10 @@ from interlock.systems.runs.reporting.summary import in_words, shortened
 from interlock.systems.runs.reporting.webhook import WebhookReporter
 from interlock.systems.runs.settings import ReportingSettings
 from interlock.systems.runs.views import view_of
-from interlock.wire.runs import RunExplanation, RunFilter, RunView, RunWaiting
+from interlock.wire.runs import FailedReport, ReportView, RunExplanation, RunFilter, RunView, RunWaiting
+
+__all__ = ["ReportView"]
+
 
 NEWER = 20
 """How many runs of one commit are looked at for one that is newer."""
@@ -135,29 +138,6 @@ log = logging.getLogger("interlock.runs")
 HISTORY_TOPIC = "run.learn"
 """The topic under which somebody learns from how the jobs of a run have ended."""
 MOST = 100
-
-
-class ReportView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a reporter is with a run."""
-
-    reporter: str
-    state: str
-    word: str
-    """The latest that there is to tell."""
-    told: str = ""
-    """The latest that the receiver has."""
-    tries: int = 0
-    last_error: str = ""
-    next_try_at: datetime | None = None
-    given_up_at: datetime | None = None
-    """When it will be given up on."""
-    updated_at: datetime
-
-
-class FailedReport(ReportView, frozen=True, kw_only=True, omit_defaults=True):
-    """A report that a receiver does not have, and its run."""
-
-    run_id: str
 
 
 class ReportService:

@@ -1,0 +1,13 @@
+"""The operations of the HTTP API, each declared once as a typed value.
+
+Reading order:
+
+    operation  what an operation is, and how its address is made
+    messages   what several operations share: pages, filters, request ids
+    problems   what an error is answered with, and the errors of requests
+    jobs       one module for each noun: its inputs, its outputs and its operations
+    table      all of them
+
+The server binds a handler to each of them (`interlock.server.api`), the client calls them
+(`interlock.remote`), and the OpenAPI document and `docs/reference/http-api.md` list them.
+"""

@@ -1,0 +1,148 @@
+"""Files: artifacts that attempts leave behind, and caches that jobs keep for later ones."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from interlock.api.jobs import JOB
+from interlock.api.messages import Input
+from interlock.api.operation import BYTES, Confined, Operation, Parameter
+from interlock.api.problems import ArrivedTooSlowly, BadRequest
+from interlock.errors import (
+    ArtifactExists,
+    ArtifactGone,
+    BlobsFull,
+    InvalidArguments,
+    InvalidArtifact,
+    LeaseExpired,
+    LeaseRevoked,
+    MessageRefused,
+    NoBlobs,
+    TooLarge,
+    UnknownArtifact,
+    UnknownJob,
+    UnknownLease,
+    WrongRunner,
+)
+from interlock.wire.access import Role
+from interlock.wire.artifacts import (
+    LEASE,
+    MAX_KEY,
+    MAX_PREFIXES,
+    RUNNER,
+    ArtifactList,
+    ArtifactView,
+    CacheRefused,
+    CacheView,
+    UnknownCache,
+)
+
+_NAME = Parameter("The name of the file: letters, digits, dots, dashes and underscores.")
+
+_LEASE_ERRORS = (BadRequest, InvalidArguments, UnknownLease, LeaseExpired, LeaseRevoked, WrongRunner)
+
+_HEADERS = {LEASE: "The token of the lease.", RUNNER: "The runner that holds it."}
+
+
+class ArtifactQuery(Input, frozen=True, kw_only=True):
+    """Of which attempt."""
+
+    attempt: Annotated[str, msgspec.Meta(max_length=16)] = ""
+    """Shard and number, as in 1.2; otherwise the last attempt that has left one."""
+
+
+class KeyQuery(Input, frozen=True, kw_only=True):
+    """Under which key."""
+
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)]
+
+
+class CacheQuery(KeyQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which cache is wanted."""
+
+    prefixes: Annotated[str, msgspec.Meta(max_length=MAX_PREFIXES * (MAX_KEY + 1))] = ""
+    """What the key of another one may begin with, separated by commas; the first goes before the others."""
+
+
+UPLOAD_ARTIFACT = Operation(
+    name="uploadArtifact",
+    request="PUT /api/runner/artifacts/{artifact}",
+    summary="Leave a file behind, under the lease of an attempt.",
+    role=Role.RUNNER,
+    confined=Confined.LEASED,
+    parameters={"artifact": _NAME},
+    output=ArtifactView,
+    errors=(
+        BadRequest,
+        UnknownLease,
+        LeaseExpired,
+        LeaseRevoked,
+        WrongRunner,
+        MessageRefused,
+        InvalidArtifact,
+        ArtifactExists,
+        NoBlobs,
+        BlobsFull,
+        TooLarge,
+        ArrivedTooSlowly,
+    ),
+    by_claim=True,
+    bounded=False,
+    streamed=True,
+    headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds it."},
+)
+
+LIST_ARTIFACTS = Operation(
+    name="listArtifacts",
+    request="GET /api/jobs/{job_id}/artifacts",
+    summary="List what the attempts of a job have left behind.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    output=ArtifactList,
+    errors=(UnknownJob,),
+)
+
+GET_ARTIFACT = Operation(
+    name="getArtifact",
+    request="GET /api/jobs/{job_id}/artifacts/{artifact}",
+    summary="Fetch a file that an attempt of a job has left behind.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters={**JOB, "artifact": _NAME},
+    input=ArtifactQuery,
+    media=BYTES,
+    errors=(UnknownJob, UnknownArtifact, ArtifactGone),
+    bounded=False,
+)
+
+SAVE_CACHE = Operation(
+    name="saveCache",
+    request="PUT /api/runner/caches",
+    summary="Save something for later jobs of the same repository, under the lease of an attempt.",
+    role=Role.RUNNER,
+    confined=Confined.LEASED,
+    input=KeyQuery,
+    output=CacheView,
+    errors=(*_LEASE_ERRORS, MessageRefused, CacheRefused, NoBlobs, BlobsFull, TooLarge, ArrivedTooSlowly),
+    by_claim=True,
+    bounded=False,
+    streamed=True,
+    headers=_HEADERS,
+)
+
+FETCH_CACHE = Operation(
+    name="fetchCache",
+    request="GET /api/runner/caches",
+    summary="Fetch what an earlier job has saved, under the lease of an attempt.",
+    role=Role.RUNNER,
+    confined=Confined.LEASED,
+    input=CacheQuery,
+    media=BYTES,
+    errors=(*_LEASE_ERRORS, MessageRefused, UnknownCache),
+    by_claim=True,
+    bounded=False,
+    headers=_HEADERS,
+)

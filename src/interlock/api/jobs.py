@@ -1,0 +1,438 @@
+"""Jobs, their queues, trees and attempts: submit, list, show, cancel and retry, singly or by filter."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from interlock.api.messages import (
+    ActionAnswer,
+    CountView,
+    Cursor,
+    HistoryPage,
+    HistoryQuery,
+    Input,
+    Limit,
+    Output,
+    PageQuery,
+    Reason,
+    RequestId,
+)
+from interlock.api.operation import Confined, Link, Operation, Parameter, id_of
+from interlock.api.problems import BadRequest, UnknownAttempt
+from interlock.errors import (
+    InvalidJob,
+    LeaseExpired,
+    LeaseRevoked,
+    MessageRefused,
+    RequestIdReused,
+    TerminalState,
+    TooLarge,
+    TransitionNotAllowed,
+    UnknownJob,
+    UnknownLease,
+    WrongRunner,
+)
+from interlock.wire.access import NotAllowed, Role
+from interlock.wire.artifacts import LEASE, RUNNER
+from interlock.wire.filter_language import BadFilter
+from interlock.wire.jobs import (
+    MAX_NODES,
+    NODES,
+    AttemptView,
+    Born,
+    ChildPage,
+    Explanation,
+    JobSpec,
+    JobView,
+    NewChildren,
+    QueueHold,
+    QueueView,
+    TreeView,
+)
+
+_LEASED = (UnknownLease, LeaseExpired, LeaseRevoked, WrongRunner, MessageRefused, BadRequest)
+
+JOB = id_of("job", UnknownJob)
+
+
+MAX_BULK = 1_000
+
+FilterText = Annotated[
+    str, Meta(max_length=2_000, description="Which jobs: `state:failed queue:ci since:1h`.")
+]
+
+
+class OneJob(JobSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One job to be done, perhaps under a request id."""
+
+    request_id: RequestId | None = None
+
+    def spec(self) -> JobSpec:
+        """The job without the id of the request, which is not part of it."""
+        return JobSpec(**{name: getattr(self, name) for name in JobSpec.__struct_fields__})
+
+
+class ManyJobs(Input, frozen=True, kw_only=True):
+    """Several jobs, submitted together."""
+
+    jobs: Annotated[tuple[JobSpec, ...], Meta(min_length=1, max_length=MAX_BULK)]
+    request_id: RequestId | None = None
+
+
+class CancelRequest(Input, frozen=True, kw_only=True):
+    """Stop a job."""
+
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class RetryRequest(Input, frozen=True, kw_only=True):
+    """Do an ended job again."""
+
+    request_id: RequestId | None = None
+
+
+class ActionRequest(Input, frozen=True, kw_only=True):
+    """Do something with every job that a filter means."""
+
+    filter: FilterText
+    action: Literal["cancel", "retry"]
+    dry_run: Annotated[bool, Meta(description="Only say which jobs it would be.")] = False
+    limit: Limit = 100
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class JobsQuery(Input, frozen=True, kw_only=True):
+    """Which page of which jobs."""
+
+    q: FilterText = ""
+    limit: Limit = 50
+    cursor: Cursor = ""
+
+
+class AttemptsQuery(Input, frozen=True, kw_only=True):
+    """Of which job."""
+
+    job: Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class Submitted(Output, frozen=True, kw_only=True):
+    """The ids of new jobs, in their order; `id` when it is one."""
+
+    ids: tuple[str, ...]
+    id: str | None = None
+
+
+class JobPage(Output, frozen=True, kw_only=True):
+    """Jobs, newest first. `cursor` is for the next page, and is empty at the end.
+
+    A page can have fewer jobs than asked for, or none, and still a cursor: then so many jobs were looked at
+    that the server stopped. Go on with the cursor.
+    """
+
+    jobs: tuple[JobView, ...]
+    cursor: str
+    count: CountView | None = None
+    """On the first page only."""
+
+
+class AttemptList(Output, frozen=True, kw_only=True):
+    """The attempts of one job, in their order."""
+
+    job_id: str
+    attempts: tuple[AttemptView, ...]
+
+
+class QueueList(Output, frozen=True, kw_only=True):
+    """Queues, by name."""
+
+    queues: tuple[QueueView, ...]
+
+
+class LogLineView(Output, frozen=True, kw_only=True):
+    """One line that an attempt has written. The time is its runner's; the level `gap` is ours."""
+
+    at: datetime
+    level: str
+    text: str
+    shard: int
+    attempt: int
+    offset: int = 0
+    """Where in the log of the attempt it is, in bytes."""
+
+
+class LogPage(Output, frozen=True, kw_only=True):
+    """Lines in the order in which they arrived. `cursor` is for the next page, and is empty at the end."""
+
+    lines: tuple[LogLineView, ...]
+    cursor: str
+
+
+class Alike(Output, frozen=True, kw_only=True):
+    """The jobs of the same task that failed with the same error, but for numbers and ids in it."""
+
+    number: int
+    """How many of those looked at, with the job itself; 0 when it has not failed."""
+    looked_at: int
+    """How many failed jobs were looked at, newest first."""
+    more: bool = False
+    """There are older ones that were not looked at."""
+    since: datetime | None = None
+    """When the first of them failed."""
+    ids: tuple[str, ...] = ()
+    """The newest of them, and the oldest one last."""
+
+
+class QueueRequest(Input, frozen=True, kw_only=True):
+    """The queue to pause or resume, and why."""
+
+    queue: Annotated[str, Meta(min_length=1, max_length=64)]
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class TreeQuery(Input, frozen=True, kw_only=True):
+    """How much of a tree."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_NODES, description="How many jobs at most.")] = NODES
+
+
+class ChildrenQuery(Input, frozen=True, kw_only=True):
+    """Where a list of children goes on."""
+
+    cursor: Cursor = ""
+
+
+SUBMIT_JOBS = Operation[OneJob | ManyJobs, Submitted](
+    name="submitJobs",
+    request="POST /api/jobs",
+    summary="Submit one job, or up to 1,000 together.",
+    role=Role.SUBMITTER,
+    confined=Confined.NAMES,
+    input=(OneJob, ManyJobs),
+    output=Submitted,
+    status=201,
+    errors=(InvalidJob, TooLarge, RequestIdReused, UnknownJob, TerminalState, NotAllowed),
+    example={"task": "shop.send", "input": {"order": 17}, "queue": "mail", "request_id": "order-17"},
+    answer_example={"id": "j_0123456789ab", "ids": ["j_0123456789ab"]},
+    links=(
+        Link("getJob", "job_id"),
+        Link("getJobHistory", "job_id"),
+        Link("explainJob", "job_id"),
+        Link("getJobLogs", "job_id"),
+        Link("cancelJob", "job_id"),
+        Link("retryJob", "job_id"),
+        Link("listAttempts", "job"),
+    ),
+)
+
+LIST_JOBS = Operation(
+    name="listJobs",
+    request="GET /api/jobs",
+    summary="List jobs, newest first, by a filter.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    input=JobsQuery,
+    output=JobPage,
+    errors=(BadFilter,),
+    links=(Link("listJobs", "cursor", "$response.body#/cursor"),),
+)
+
+GET_JOB = Operation(
+    name="getJob",
+    request="GET /api/jobs/{job_id}",
+    summary="Show a job with its attempts.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    output=JobView,
+    errors=(UnknownJob,),
+)
+
+GET_JOB_HISTORY = Operation(
+    name="getJobHistory",
+    request="GET /api/jobs/{job_id}/history",
+    summary="Show everything that has happened to a job.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    input=HistoryQuery,
+    output=HistoryPage,
+    errors=(UnknownJob,),
+)
+
+EXPLAIN_JOB = Operation(
+    name="explainJob",
+    request="GET /api/jobs/{job_id}/explain",
+    summary="Say what a job waits for, whose turn it is, and when the next deadline is.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    output=Explanation,
+    errors=(UnknownJob,),
+)
+
+GET_JOB_LOGS = Operation(
+    name="getJobLogs",
+    request="GET /api/jobs/{job_id}/logs",
+    summary="Show what the attempts of a job have written.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    input=PageQuery,
+    output=LogPage,
+    errors=(UnknownJob,),
+)
+
+CANCEL_JOB = Operation(
+    name="cancelJob",
+    request="POST /api/jobs/{job_id}/cancel",
+    summary="Ask a job to stop.",
+    role=Role.OPERATOR,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    input=CancelRequest,
+    output=JobView,
+    errors=(UnknownJob, TransitionNotAllowed, RequestIdReused),
+    fires=("job", "cancel"),
+    example={"reason": "not needed any more", "request_id": "stop-17"},
+)
+
+RETRY_JOB = Operation(
+    name="retryJob",
+    request="POST /api/jobs/{job_id}/retry",
+    summary="Do an ended job again, as a new one.",
+    role=Role.SUBMITTER,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    input=RetryRequest,
+    output=Submitted,
+    status=201,
+    errors=(UnknownJob, TransitionNotAllowed, RequestIdReused),
+    example={"request_id": "again-17"},
+    answer_example={"id": "j_0123456789ac", "ids": ["j_0123456789ac"]},
+    links=(Link("getJob", "job_id"),),
+)
+
+LIST_QUEUES = Operation(
+    name="listQueues",
+    request="GET /api/queues",
+    summary="List queues: jobs that wait and run, workers, the last hour, and whether each is paused.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    output=QueueList,
+)
+
+
+def _switch(verb: str, summary: str) -> Operation[QueueRequest, QueueHold]:
+    return Operation(
+        name=f"{verb}Queue",
+        request=f"POST /api/queues/{verb}",
+        summary=summary,
+        role=Role.OPERATOR,
+        confined=Confined.NAMES,
+        input=QueueRequest,
+        output=QueueHold,
+        errors=(InvalidJob, RequestIdReused),
+        example={"queue": "mail", "reason": "the mail server is away", "request_id": f"{verb}-17"},
+    )
+
+
+PAUSE_QUEUE = _switch("pause", "Give out no job of a queue until it is resumed; jobs that run go on.")
+
+RESUME_QUEUE = _switch("resume", "Give out the jobs of a queue again.")
+
+GET_JOB_TREE = Operation(
+    name="getJobTree",
+    request="GET /api/jobs/{job_id}/tree",
+    summary="Show a job and everything below it: states, progress, what it has cost.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    input=TreeQuery,
+    output=TreeView,
+    errors=(UnknownJob,),
+)
+
+SUBMIT_CHILDREN = Operation(
+    name="submitChildren",
+    request="POST /api/runner/children",
+    summary="Submit children of a job, under the lease of an attempt at it; once under a name.",
+    role=Role.RUNNER,
+    confined=Confined.NAMES,
+    input=NewChildren,
+    output=Born,
+    status=201,
+    errors=(*_LEASED, InvalidJob, TooLarge, TerminalState, RequestIdReused, NotAllowed),
+    by_claim=True,
+    example={
+        "token": "j_0123456789ab.1.1.5f1c0d0a9b8e4c7d6a5b4c3d2e1f0a9b",
+        "runner_id": "runner-7",
+        "name": "pages",
+        "jobs": [{"task": "shop.fetch", "input": {"page": 1}}],
+    },
+    answer_example={"ids": ["j_0123456789ac"]},
+)
+
+LIST_CHILDREN = Operation(
+    name="listChildren",
+    request="GET /api/runner/children",
+    summary="List the children of a job with their results, under the lease of an attempt at it.",
+    role=Role.RUNNER,
+    confined=Confined.LEASED,
+    input=ChildrenQuery,
+    output=ChildPage,
+    errors=_LEASED,
+    by_claim=True,
+    headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds it."},
+)
+
+LIST_ALIKE = Operation(
+    name="listAlike",
+    request="GET /api/jobs/{job_id}/alike",
+    summary="Count the jobs among the newest 1,000 failed ones that failed the same way, and since when.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    output=Alike,
+    errors=(UnknownJob,),
+)
+
+ACT_ON_JOBS = Operation(
+    name="actOnJobs",
+    request="POST /api/jobs/actions",
+    summary="Cancel or retry every job that a filter means; with dry_run only say which.",
+    role=Role.OPERATOR,
+    confined=Confined.HIDES,
+    input=ActionRequest,
+    output=ActionAnswer,
+    errors=(BadFilter, RequestIdReused, UnknownJob),
+    example={"filter": "state:failed queue:mail since:1h", "action": "retry", "dry_run": True},
+)
+
+LIST_ATTEMPTS = Operation(
+    name="listAttempts",
+    request="GET /api/attempts",
+    summary="List the attempts of a job.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    input=AttemptsQuery,
+    output=AttemptList,
+    errors=(UnknownJob,),
+    links=(Link("getAttempt", "attempt_id", "$response.body#/attempts/0/id"),),
+)
+
+GET_ATTEMPT = Operation(
+    name="getAttempt",
+    request="GET /api/attempts/{attempt_id}",
+    summary="Show one attempt.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters={"attempt_id": Parameter("The id of an attempt: job.shard.index")},
+    output=AttemptView,
+    errors=(UnknownAttempt,),
+)

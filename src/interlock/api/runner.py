@@ -1,0 +1,122 @@
+"""The runner protocol: ask for work, and report on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from interlock.api.operation import Confined, Operation
+from interlock.api.problems import BadRequest
+from interlock.errors import (
+    ConflictingCompletion,
+    LeaseExpired,
+    LeaseRevoked,
+    MessageRefused,
+    RequestIdReused,
+    TooLarge,
+    UnknownLease,
+    UnknownWorker,
+    WrongRunner,
+)
+from interlock.wire.access import Role
+from interlock.wire.runner import (
+    Ack,
+    Answers,
+    CancelAck,
+    ClaimRequest,
+    Complete,
+    Granted,
+    Greeting,
+    Heard,
+    Heartbeat,
+    Messages,
+    Release,
+)
+
+_HEARD_ERRORS = (LeaseExpired, LeaseRevoked, UnknownLease, WrongRunner, MessageRefused, TooLarge)
+
+_SAID = {
+    "token": "j_0123456789ab.1.1.5f1c0d0a9b8e4c7d6a5b4c3d2e1f0a9b",
+    "runner_id": "runner-7",
+    "sequence": 3,
+}
+
+GREET_RUNNER = Operation(
+    name="greetRunner",
+    request="GET /api/runner",
+    summary="What a runner should know before it asks for work: the time, the durations, the limits.",
+    role=Role.RUNNER,
+    confined=Confined.NOTHING,
+    output=Greeting,
+)
+
+LEASE_ATTEMPTS = Operation(
+    name="leaseAttempts",
+    request="POST /api/runner/lease",
+    summary="Ask for work, and wait for some when there is none.",
+    role=Role.RUNNER,
+    confined=Confined.NAMES,
+    input=ClaimRequest,
+    output=Granted,
+    errors=(BadRequest, RequestIdReused, UnknownWorker),
+    bounded=False,
+    example={"runner_id": "runner-7", "queues": ["default"], "limit": 1, "wait_s": 1.0},
+)
+
+
+def _message(
+    name: str, path: str, kind: type[Any], summary: str, example: dict[str, Any]
+) -> Operation[Any, Heard | Answers]:
+    """Return the operation of one type of message, one or several at a time."""
+    return Operation[Any, Heard | Answers](
+        name=name,
+        request=f"POST /api/runner/{path}",
+        summary=summary,
+        role=Role.RUNNER,
+        confined=Confined.LEASED,
+        by_claim=path == "log",
+        input=(kind, Messages),
+        output=(Heard, Answers),
+        errors=(*_HEARD_ERRORS, ConflictingCompletion) if kind is Complete else _HEARD_ERRORS,
+        example={**_SAID, **example},
+        answer_example={"state": "RUNNING", "ttl_s": 120.0, "expires_at": "2026-05-01T12:02:00Z"},
+    )
+
+
+ACK_LEASE = _message("ackLease", "ack", Ack, "The runner begins.", {})
+HEARTBEAT = _message(
+    "heartbeat",
+    "heartbeat",
+    Heartbeat,
+    "The runner is still at it; the answer says whether it shall stop.",
+    {"progress": {"done": 3, "total": 10}},
+)
+LOG = _message(
+    "log",
+    "log",
+    Heartbeat,
+    "Lines that the handler wrote.",
+    {"log": [["2026-05-01T12:00:00Z", "info", "hi"]]},
+)
+COMPLETE = _message(
+    "complete",
+    "complete",
+    Complete,
+    "How the attempt ended.",
+    {"outcome": {"outcome": "succeeded", "result": 42}},
+)
+ACK_CANCEL = _message("ackCancel", "cancel-ack", CancelAck, "The runner has stopped, as it was asked to.", {})
+RELEASE = _message(
+    "release", "release", Release, "The runner gives the attempt back unfinished.", {"reason": "shutdown"}
+)
+
+SAY_MESSAGES = Operation(
+    name="sayMessages",
+    request="POST /api/runner/messages",
+    summary="Several messages of any type; each has an answer of its own.",
+    role=Role.RUNNER,
+    confined=Confined.LEASED,
+    input=Messages,
+    output=Answers,
+    errors=(BadRequest,),
+    example={"messages": [{"type": "ack", **_SAID}]},
+)

@@ -1,0 +1,465 @@
+"""Runs: submit, list, show, approve, cancel and rerun them; reports, analysis, webhooks that start them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from interlock.api.messages import (
+    MAX_PAGE,
+    ActionAnswer,
+    Cursor,
+    HistoryPage,
+    HistoryQuery,
+    Input,
+    Limit,
+    Output,
+    Reason,
+    RequestId,
+)
+from interlock.api.operation import Link, Operation, Parameter, id_of
+from interlock.errors import (
+    InvalidRun,
+    PlanRefused,
+    RequestIdReused,
+    TooLarge,
+    TransitionNotAllowed,
+    UnknownRun,
+)
+from interlock.lifecycles.run import RUN
+from interlock.wire.access import Role
+from interlock.wire.artifacts import ArtifactView
+from interlock.wire.filter_language import BadFilter
+from interlock.wire.runs import (
+    BadPayload,
+    FlakyJobs,
+    NotSigned,
+    Receipt,
+    ReportView,
+    RerunPreview,
+    RunAnalysis,
+    RunComparison,
+    RunExplanation,
+    RunJobView,
+    RunSpec,
+    RunView,
+    WebhookOff,
+)
+
+_RUN = id_of("run", UnknownRun)
+
+
+RunFilterText = Annotated[
+    str, Meta(max_length=2_000, description="Which runs: `outcome:failed workflow:ci since:1d`.")
+]
+
+
+class OneRun(RunSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One run that somebody asks for, perhaps under a request id."""
+
+    request_id: RequestId | None = None
+
+    def spec(self) -> RunSpec:
+        """The run without the id of the request, which is not part of it."""
+        return RunSpec(**{name: getattr(self, name) for name in RunSpec.__struct_fields__})
+
+
+class RunsQuery(Input, frozen=True, kw_only=True):
+    """Which page of which runs."""
+
+    q: RunFilterText = ""
+    limit: Limit = 50
+    cursor: Cursor = ""
+
+
+class RunQuery(Input, frozen=True, kw_only=True):
+    """How much of a run."""
+
+    jobs: Annotated[bool, Meta(description="false: without its jobs, however many they are.")] = True
+
+
+class RunJobsQuery(Input, frozen=True, kw_only=True):
+    """Which of its jobs."""
+
+    first: Annotated[int, Meta(ge=0, le=1_000_000, description="From which place of the plan on.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="How many at most.")] = 200
+
+
+class CancelRun(Input, frozen=True, kw_only=True):
+    """Stop a run."""
+
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class ApproveRun(Input, frozen=True, kw_only=True):
+    """Approve a run that waits for it."""
+
+    comment: Reason = ""
+    request_id: RequestId | None = None
+
+
+class DeclineRun(Input, frozen=True, kw_only=True):
+    """Do not approve a run that waits for it."""
+
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class RerunRequest(Input, frozen=True, kw_only=True):
+    """Do a run again that has ended."""
+
+    which: Annotated[
+        Literal["all", "failed", "from"], Meta(description="`from`: from one job on; the others are kept.")
+    ] = "all"
+    job: Annotated[str, Meta(max_length=200, description="With `from`: the name of the job.")] = ""
+    request_id: RequestId | None = None
+
+
+class RerunQuery(Input, frozen=True, kw_only=True):
+    """Which rerun is previewed."""
+
+    which: Annotated[
+        Literal["all", "failed", "from"], Meta(description="`from`: from one job on; the others are kept.")
+    ] = "all"
+    job: Annotated[str, Meta(max_length=200, description="With `from`: the name of the job.")] = ""
+
+
+class RunArtifactsQuery(Input, frozen=True, kw_only=True):
+    """The artifacts of which of its jobs."""
+
+    first: Annotated[int, Meta(ge=0, le=1_000_000, description="From which place of the plan on.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=100, description="Of how many jobs at most.")] = 50
+
+
+class RunActionRequest(Input, frozen=True, kw_only=True):
+    """Do something with every run that a filter means."""
+
+    filter: RunFilterText
+    action: Literal["cancel", "rerun"]
+    which: Literal["all", "failed"] = "all"
+    dry_run: Annotated[bool, Meta(description="Only say which runs it would be.")] = False
+    limit: Limit = 100
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class RunPage(Output, frozen=True, kw_only=True):
+    """Runs without their jobs, newest first. `cursor` is for the next page, and is empty at the end."""
+
+    runs: tuple[RunView, ...]
+    cursor: str
+
+
+class RunJobs(Output, frozen=True, kw_only=True):
+    """Jobs of a run in the order of its plan. `next` is where more begin, and is missing at the end."""
+
+    run_id: str
+    jobs: tuple[RunJobView, ...]
+    next: int | None = None
+
+
+class RunArtifact(Output, frozen=True, kw_only=True):
+    """A file, and the name of the job that has left it behind."""
+
+    job: str
+    artifact: ArtifactView
+
+
+class RunArtifacts(Output, frozen=True, kw_only=True):
+    """Artifacts of some jobs of a run in the order of its plan. `next` is where more jobs begin."""
+
+    run_id: str
+    artifacts: tuple[RunArtifact, ...]
+    next: int | None = None
+
+
+class Reports(msgspec.Struct, frozen=True):
+    """Who is told about a run; without reporters of its own a server tells its log, and has none."""
+
+    reports: tuple[ReportView, ...]
+
+
+class FlakyQuery(Input, frozen=True, kw_only=True):
+    """Which flaky jobs are looked for."""
+
+    repository: str = ""
+    workflow: str = ""
+    cursor: str = ""
+    limit: int = 100
+
+
+class ComparisonQuery(Input, frozen=True, kw_only=True):
+    """What a run is compared with."""
+
+    other: str = ""
+    """The id of a run; without one the last green run of the same workflow, repository and ref."""
+
+
+class GithubEvent(msgspec.Struct, frozen=True):
+    """An event as GitHub documents it: push and pull_request start runs, others are accepted and ignored."""
+
+
+class AnyEvent(msgspec.Struct, frozen=True):
+    """A RunSpec, or whatever the settings of the hook can find the parts of one in."""
+
+
+LIST_REPORTS = Operation(
+    name="listReports",
+    request="GET /api/runs/{run_id}/reports",
+    summary="Show who is told about a run, and how far that is.",
+    role=Role.VIEWER,
+    parameters=_RUN,
+    output=Reports,
+    errors=(UnknownRun,),
+)
+
+REPORT_AGAIN = Operation(
+    name="reportAgain",
+    request="POST /api/runs/{run_id}/reports/again",
+    summary="Tell those once more about a run who were given up on.",
+    role=Role.OPERATOR,
+    parameters=_RUN,
+    output=Reports,
+    errors=(UnknownRun,),
+)
+
+ANALYSE_RUN = Operation(
+    name="analyseRun",
+    request="GET /api/runs/{run_id}/analysis",
+    summary="Say why jobs of a run have failed, how sure that is, and by which evidence.",
+    role=Role.VIEWER,
+    parameters=_RUN,
+    output=RunAnalysis,
+    errors=(UnknownRun,),
+)
+
+COMPARE_RUN = Operation(
+    name="compareRun",
+    request="GET /api/runs/{run_id}/comparison",
+    summary="Compare a run with the last green run of its workflow, repository and ref, or with another.",
+    role=Role.VIEWER,
+    parameters=_RUN,
+    input=ComparisonQuery,
+    output=RunComparison,
+    errors=(UnknownRun,),
+)
+
+LIST_RUN_ARTIFACTS = Operation(
+    name="listRunArtifacts",
+    request="GET /api/runs/{run_id}/artifacts",
+    summary="List what the jobs of a run have left behind, in the order of its plan.",
+    role=Role.VIEWER,
+    parameters=_RUN,
+    input=RunArtifactsQuery,
+    output=RunArtifacts,
+    errors=(UnknownRun,),
+)
+
+LIST_FLAKY_JOBS = Operation(
+    name="listFlakyJobs",
+    request="GET /api/flaky",
+    summary="List jobs that have passed and failed on one commit lately.",
+    role=Role.VIEWER,
+    input=FlakyQuery,
+    output=FlakyJobs,
+)
+
+RECEIVE_GITHUB_WEBHOOK = Operation(
+    name="receiveGithubWebhook",
+    request="POST /api/webhooks/github",
+    summary="Take a webhook of GitHub, and start the run that it is a reason for.",
+    role=None,
+    signed=True,
+    free=True,
+    input=GithubEvent,
+    required=True,
+    output=Receipt,
+    status=202,
+    errors=(NotSigned, WebhookOff, BadPayload),
+    example={"ref": "refs/heads/main", "before": "a" * 40, "after": "b" * 40, "repository": {}},
+    answer_example={"accepted": True, "run_id": "r_0123456789ab"},
+)
+
+RECEIVE_WEBHOOK = Operation(
+    name="receiveWebhook",
+    request="POST /api/webhooks/generic/{name}",
+    summary="Take a signed webhook (Standard Webhooks), and start the run that it asks for.",
+    role=None,
+    signed=True,
+    free=True,
+    parameters={"name": Parameter("What the settings call the hook.")},
+    input=AnyEvent,
+    required=True,
+    output=Receipt,
+    status=202,
+    errors=(NotSigned, WebhookOff, BadPayload),
+    example={"commit": {"id": "b" * 40}, "target": "staging"},
+    answer_example={"accepted": True, "run_id": "r_0123456789ab"},
+)
+
+_EXAMPLE = {
+    "workflow": "ci",
+    "plan": {
+        "jobs": [
+            {"name": "lint", "task": "interlock.shell", "input": {"run": "make lint"}},
+            {"name": "test", "task": "interlock.shell", "input": {"run": "make test"}, "needs": ["lint"]},
+        ]
+    },
+    "source": {"repository": "shop/web", "ref": "refs/heads/main", "sha": "5f1c0d0", "event": "manual"},
+    "request_id": "push-17",
+}
+
+SUBMIT_RUN = Operation(
+    name="submitRun",
+    request="POST /api/runs",
+    summary="Ask for a run: with its plan, with a workflow file, or by repository and commit.",
+    role=Role.SUBMITTER,
+    input=OneRun,
+    required=True,
+    output=RunView,
+    status=201,
+    errors=(InvalidRun, PlanRefused, TooLarge, RequestIdReused),
+    example=_EXAMPLE,
+    links=(
+        Link("getRun", "run_id"),
+        Link("getRunJobs", "run_id"),
+        Link("getRunHistory", "run_id"),
+        Link("explainRun", "run_id"),
+        Link("approveRun", "run_id"),
+        Link("cancelRun", "run_id"),
+        Link("rerun", "run_id"),
+    ),
+)
+
+LIST_RUNS = Operation(
+    name="listRuns",
+    request="GET /api/runs",
+    summary="List runs without their jobs, newest first, by a filter.",
+    role=Role.VIEWER,
+    input=RunsQuery,
+    output=RunPage,
+    errors=(BadFilter,),
+    links=(Link("listRuns", "cursor", "$response.body#/cursor"),),
+)
+
+GET_RUN = Operation(
+    name="getRun",
+    request="GET /api/runs/{run_id}",
+    summary="Show a run with its jobs.",
+    role=Role.VIEWER,
+    parameters=_RUN,
+    input=RunQuery,
+    output=RunView,
+    errors=(UnknownRun,),
+)
+
+GET_RUN_JOBS = Operation(
+    name="getRunJobs",
+    request="GET /api/runs/{run_id}/jobs",
+    summary="Show the jobs of a run in the order of its plan.",
+    role=Role.VIEWER,
+    parameters=_RUN,
+    input=RunJobsQuery,
+    output=RunJobs,
+    errors=(UnknownRun,),
+    links=(Link("getJob", "job_id", "$response.body#/jobs/0/job_id"),),
+)
+
+GET_RUN_HISTORY = Operation(
+    name="getRunHistory",
+    request="GET /api/runs/{run_id}/history",
+    summary="Show everything that has happened to a run.",
+    role=Role.VIEWER,
+    parameters=_RUN,
+    input=HistoryQuery,
+    output=HistoryPage,
+    errors=(UnknownRun,),
+)
+
+EXPLAIN_RUN = Operation(
+    name="explainRun",
+    request="GET /api/runs/{run_id}/explain",
+    summary="Say what a run waits for, whose turn it is, and when the next deadline is.",
+    role=Role.VIEWER,
+    parameters=_RUN,
+    output=RunExplanation,
+    errors=(UnknownRun,),
+)
+
+CANCEL_RUN = Operation(
+    name="cancelRun",
+    request="POST /api/runs/{run_id}/cancel",
+    summary="Ask a run to stop, with everything of it that is active.",
+    role=Role.OPERATOR,
+    parameters=_RUN,
+    input=CancelRun,
+    output=RunView,
+    errors=(UnknownRun, TransitionNotAllowed, RequestIdReused),
+    fires=(RUN.name, "cancel"),
+    example={"reason": "a newer push is on its way", "request_id": "stop-17"},
+)
+
+APPROVE_RUN = Operation(
+    name="approveRun",
+    request="POST /api/runs/{run_id}/approve",
+    summary="Approve a run that waits for it, for the commit that it is about.",
+    role=Role.OPERATOR,
+    parameters=_RUN,
+    input=ApproveRun,
+    output=RunView,
+    errors=(UnknownRun, TransitionNotAllowed, RequestIdReused),
+    fires=(RUN.name, "approve"),
+    example={"comment": "looked at the whole diff", "request_id": "approve-17"},
+)
+
+DECLINE_RUN = Operation(
+    name="declineRun",
+    request="POST /api/runs/{run_id}/decline",
+    summary="Decline a run that waits for an approval; it is canceled.",
+    role=Role.OPERATOR,
+    parameters=_RUN,
+    input=DeclineRun,
+    output=RunView,
+    errors=(UnknownRun, TransitionNotAllowed, RequestIdReused),
+    fires=(RUN.name, "decline"),
+    example={"reason": "it reads the environment", "request_id": "decline-17"},
+)
+
+RERUN = Operation(
+    name="rerun",
+    request="POST /api/runs/{run_id}/rerun",
+    summary="Do a run that has ended again, as a new one: all of it, what failed, or from a job on.",
+    role=Role.SUBMITTER,
+    parameters=_RUN,
+    input=RerunRequest,
+    output=RunView,
+    status=201,
+    errors=(UnknownRun, InvalidRun, TransitionNotAllowed, RequestIdReused),
+    example={"which": "failed", "request_id": "again-17"},
+    links=(Link("getRun", "run_id"),),
+)
+
+PREVIEW_RERUN = Operation(
+    name="previewRerun",
+    request="GET /api/runs/{run_id}/rerun",
+    summary="Name the jobs that a rerun would execute, and those that it would keep.",
+    role=Role.VIEWER,
+    parameters=_RUN,
+    input=RerunQuery,
+    output=RerunPreview,
+    errors=(UnknownRun, InvalidRun, TransitionNotAllowed),
+)
+
+ACT_ON_RUNS = Operation(
+    name="actOnRuns",
+    request="POST /api/runs/actions",
+    summary="Cancel or do again every run that a filter means; with dry_run only say which.",
+    role=Role.OPERATOR,
+    input=RunActionRequest,
+    output=ActionAnswer,
+    errors=(BadFilter, RequestIdReused),
+    example={"filter": "outcome:failed workflow:ci since:1d", "action": "rerun", "dry_run": True},
+)

@@ -1,0 +1,195 @@
+"""Schedules: create, list, show, pause, resume, run, backfill and delete them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from interlock.api.messages import Cursor, HistoryPage, HistoryQuery, Input, Limit, Reason, RequestId
+from interlock.api.operation import Confined, Link, Operation, id_of
+from interlock.errors import (
+    InvalidJob,
+    InvalidSchedule,
+    RequestIdReused,
+    ScheduleExists,
+    TerminalState,
+    TooLarge,
+    UnknownSchedule,
+)
+from interlock.lifecycles.schedule import SCHEDULE
+from interlock.wire.access import NotAllowed, Role
+from interlock.wire.schedules import (
+    MAX_NEXT,
+    NAME,
+    Backfilled,
+    FireTimes,
+    FireView,
+    SchedulePage,
+    ScheduleSpec,
+    ScheduleView,
+)
+
+
+class SchedulesQuery(Input, frozen=True, kw_only=True):
+    """Which page of which schedules."""
+
+    state: Literal["", "active", "paused", "ended"] = ""
+    limit: Limit = 100
+    cursor: Cursor = ""
+
+
+class NextQuery(Input, frozen=True, kw_only=True):
+    """How many fire times."""
+
+    count: Annotated[int, Meta(ge=1, le=MAX_NEXT)] = 10
+
+
+class NewSchedule(Input, frozen=True, kw_only=True):
+    """A schedule to create, or to change."""
+
+    name: Annotated[str, Meta(pattern=NAME)]
+    schedule: ScheduleSpec
+    replace: bool = False
+    """Change the schedule of that name where there is one; this needs the role operator."""
+    source: Annotated[str, Meta(max_length=60)] = ""
+    request_id: RequestId | None = None
+
+
+class ScheduleChange(Input, frozen=True, kw_only=True):
+    """Why a schedule is paused, resumed, run or deleted."""
+
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class BackfillRequest(Input, frozen=True, kw_only=True):
+    """A range of fire times that have passed."""
+
+    since: Annotated[str, Meta(min_length=1, max_length=40)]
+    """From this time on; without an offset it is meant in the time zone of the schedule."""
+    until: Annotated[str, Meta(min_length=1, max_length=40)]
+    """Before this time."""
+    queued: bool = False
+    """Submit the jobs one after the other, instead of all at once."""
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+_NAMED = id_of("schedule", UnknownSchedule, "schedule", meaning="The name of a schedule.")
+_NIGHTLY = {"cron": "0 2 * * 1-5", "tz": "Europe/Berlin", "job": {"task": "shop.report", "queue": "reports"}}
+
+
+def _tell(verb: str, summary: str) -> Operation[ScheduleChange, ScheduleView]:
+    return Operation(
+        name=f"{verb}Schedule",
+        request=f"POST /api/schedules/{{schedule}}/{verb}",
+        summary=summary,
+        role=Role.OPERATOR,
+        confined=Confined.HIDES,
+        parameters=_NAMED,
+        input=ScheduleChange,
+        output=ScheduleView,
+        fires=(SCHEDULE.name, verb),
+        errors=(UnknownSchedule, TerminalState, RequestIdReused),
+        example={"reason": "the warehouse is being moved", "request_id": f"{verb}-17"},
+    )
+
+
+LIST_SCHEDULES = Operation(
+    name="listSchedules",
+    request="GET /api/schedules",
+    summary="List schedules, newest first, each with its next fire and its last job.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    input=SchedulesQuery,
+    output=SchedulePage,
+    links=(Link("listSchedules", "cursor", "$response.body#/cursor"),),
+)
+
+CREATE_SCHEDULE = Operation(
+    name="createSchedule",
+    request="POST /api/schedules",
+    summary="Create a schedule; with `replace`, or change the one of that name.",
+    role=Role.SUBMITTER,
+    confined=Confined.NAMES,
+    input=NewSchedule,
+    output=ScheduleView,
+    status=201,
+    errors=(InvalidSchedule, InvalidJob, TooLarge, ScheduleExists, RequestIdReused, NotAllowed),
+    example={"name": "nightly-report", "schedule": _NIGHTLY, "request_id": "nightly-1"},
+    links=(Link("getSchedule", "schedule", "$response.body#/name"),),
+)
+
+GET_SCHEDULE = Operation(
+    name="getSchedule",
+    request="GET /api/schedules/{schedule}",
+    summary="Show a schedule: when it fires, its last jobs and what became of them.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters=_NAMED,
+    output=ScheduleView,
+    errors=(UnknownSchedule,),
+)
+
+GET_NEXT_FIRES = Operation(
+    name="getNextFires",
+    request="GET /api/schedules/{schedule}/next",
+    summary="Show the next fire times of a schedule.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters=_NAMED,
+    input=NextQuery,
+    output=FireTimes,
+    errors=(UnknownSchedule,),
+)
+
+GET_SCHEDULE_HISTORY = Operation(
+    name="getScheduleHistory",
+    request="GET /api/schedules/{schedule}/history",
+    summary="Show everything that has happened to a schedule.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters=_NAMED,
+    input=HistoryQuery,
+    output=HistoryPage,
+    errors=(UnknownSchedule,),
+)
+
+PAUSE_SCHEDULE = _tell(
+    "pause", "Submit nothing until the schedule is resumed; missed fires are not caught up with."
+)
+
+RESUME_SCHEDULE = _tell("resume", "Submit jobs again, from the next fire on.")
+
+DELETE_SCHEDULE = _tell("delete", "End a schedule; jobs that it has submitted go on.")
+
+RUN_SCHEDULE = Operation(
+    name="runSchedule",
+    request="POST /api/schedules/{schedule}/run",
+    summary="Submit a job of a schedule now.",
+    role=Role.SUBMITTER,
+    confined=Confined.HIDES,
+    parameters=_NAMED,
+    input=ScheduleChange,
+    output=FireView,
+    fires=(SCHEDULE.name, "run_now"),
+    status=201,
+    errors=(UnknownSchedule, TerminalState, RequestIdReused),
+    example={"reason": "the data came late", "request_id": "run-17"},
+    links=(Link("getJob", "job_id", "$response.body#/job_id"),),
+)
+
+BACKFILL_SCHEDULE = Operation(
+    name="backfillSchedule",
+    request="POST /api/schedules/{schedule}/backfill",
+    summary="Submit the jobs of past fire times that have none.",
+    role=Role.SUBMITTER,
+    confined=Confined.HIDES,
+    parameters=_NAMED,
+    input=BackfillRequest,
+    output=Backfilled,
+    status=201,
+    errors=(UnknownSchedule, InvalidSchedule, TerminalState, RequestIdReused),
+    example={"since": "2026-01-01", "until": "2026-02-01", "queued": True, "request_id": "january"},
+)

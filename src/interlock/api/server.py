@@ -1,0 +1,257 @@
+"""The server itself: figures, overview, state for admins, health, readiness and metrics."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from interlock.api.messages import Input, Output, Reason
+from interlock.api.operation import Confined, Operation, Parameter
+from interlock.api.problems import NotReady
+from interlock.errors import StoreUnavailable
+from interlock.store.contract import ServerConnections
+from interlock.wire.access import Role, SessionView, UnknownSession
+from interlock.wire.figures import LONGEST_MIN, FiguresView, OverviewView
+from interlock.wire.runs import FailedReport
+
+_SESSION = {"session_id": Parameter("The id of a session.")}
+
+
+class Alive(Output, frozen=True, kw_only=True):
+    """The process is up."""
+
+    status: Literal["ok"]
+
+
+class LoopView(Output, frozen=True, kw_only=True):
+    """How a loop is."""
+
+    name: str
+    rounds: int
+    failures_in_a_row: int
+    last_success_at: datetime | None = None
+
+
+class Readiness(Output, frozen=True, kw_only=True):
+    """The server can do its work."""
+
+    status: Literal["ready"]
+    store_at: datetime
+    """The store's clock."""
+    loops: tuple[LoopView, ...]
+
+
+class FiguresQuery(Input, frozen=True, kw_only=True):
+    """Which figures, and of how long."""
+
+    minutes: Annotated[
+        int, Meta(ge=1, le=LONGEST_MIN, description="How many minutes up to now; 10080 are seven days.")
+    ] = 60
+    queue: Annotated[str, Meta(max_length=64, description="Of this queue only.")] = ""
+    task: Annotated[str, Meta(max_length=200, description="Of this task only.")] = ""
+
+
+class LoopHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How a loop is, with its last error."""
+
+    name: str
+    rounds: int
+    done: int
+    """How much it has found to do."""
+    failures_in_a_row: int
+    last_success_at: datetime | None
+    last_error: str
+
+
+class ServerView(msgspec.Struct, frozen=True, kw_only=True):
+    """One server process."""
+
+    version: str
+    python: str
+    at: datetime
+    """The store's clock."""
+    started_at: datetime | None
+    memory_bytes: int | None
+    """What the process holds in memory; null where the system does not tell."""
+    connections: int
+    max_connections: int
+    waiting_runners: int
+    """Runners that wait for work."""
+    streams: int
+    """Live streams that are open."""
+    tokens_required: bool
+    counted_until: datetime | None
+    """Up to when the journal has been counted for the figures; null when no server has begun to."""
+    loops: tuple[LoopHealth, ...]
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """How long records of a kind are kept after they have ended."""
+
+    kind: str
+    seconds: float
+    states: tuple[str, ...]
+    """Where they have ended."""
+
+
+class StoreView(msgspec.Struct, frozen=True, kw_only=True):
+    """The store of a server, and what is kept for how long."""
+
+    url: str
+    """Without its password."""
+    server: str
+    schema_version: int
+    wanted_version: int
+    durable: bool
+    durability: str
+    shared: bool
+    """Several hosts may use it at once."""
+    size_bytes: int | None
+    records: dict[str, dict[str, int]]
+    """By kind and state, counted up to `cap`."""
+    entries: int
+    oldest_entry_at: datetime | None
+    cap: int | None
+    connections: ServerConnections | None
+    retention: tuple[Kept, ...]
+    pruned: int
+    """Records that the last round of retention has removed."""
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook that starts runs."""
+
+    name: str
+    path: str
+    keys: int
+    """How many secrets this server has for it; with none it is refused."""
+
+
+class Receiver(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told about runs."""
+
+    name: str
+    kind: str
+    to: str
+    """Its host; the rest of its address may be a secret."""
+    able: bool
+    """Whether this server has the secret that it needs."""
+    words: tuple[str, ...] = ()
+
+
+class WebhooksView(msgspec.Struct, frozen=True, kw_only=True):
+    """Webhooks in both directions, as the project file of this server names them."""
+
+    incoming: tuple[Incoming, ...]
+    receivers: tuple[Receiver, ...]
+    failing: tuple[FailedReport, ...]
+    """Deliveries that have failed and are tried again, or were given up on; the newest."""
+
+
+class OpenSessions(msgspec.Struct, frozen=True, kw_only=True):
+    """Browsers that have signed in, the newest first."""
+
+    sessions: tuple[SessionView, ...]
+    own: str
+    """The session of this request; empty where it came with a token."""
+
+
+class RevokeSession(Input, frozen=True, kw_only=True):
+    """Why a session is ended."""
+
+    reason: Reason = ""
+
+
+GET_FIGURES = Operation(
+    name="getFigures",
+    request="GET /api/figures",
+    summary="Show what happened to jobs over time: counts, durations and backlog.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    input=FiguresQuery,
+    output=FiguresView,
+)
+
+GET_OVERVIEW = Operation(
+    name="getOverview",
+    request="GET /api/overview",
+    summary="Show what is wrong now, in sentences with a remedy for each, and a few live numbers.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    output=OverviewView,
+)
+
+SHOW_SERVER = Operation(
+    name="showServer",
+    request="GET /api/server",
+    summary="Show how this server is: its loops, connections and memory.",
+    role=Role.ADMIN,
+    output=ServerView,
+)
+
+SHOW_STORE = Operation(
+    name="showStore",
+    request="GET /api/server/store",
+    summary="Show the store: its kind, schema and size, and how long ended records are kept.",
+    role=Role.ADMIN,
+    output=StoreView,
+    errors=(StoreUnavailable,),
+)
+
+SHOW_WEBHOOKS = Operation(
+    name="showWebhooks",
+    request="GET /api/server/webhooks",
+    summary="Show which webhooks are configured, and which deliveries fail.",
+    role=Role.ADMIN,
+    output=WebhooksView,
+)
+
+LIST_SESSIONS = Operation(
+    name="listSessions",
+    request="GET /api/server/sessions",
+    summary="List the browsers that have signed in.",
+    role=Role.ADMIN,
+    output=OpenSessions,
+)
+
+REVOKE_SESSION = Operation(
+    name="revokeSession",
+    request="POST /api/server/sessions/{session_id}/revoke",
+    summary="Sign a browser out; other servers notice within seconds.",
+    role=Role.ADMIN,
+    parameters=_SESSION,
+    input=RevokeSession,
+    output=SessionView,
+    errors=(UnknownSession,),
+    example={"reason": "the laptop was lost"},
+)
+
+HEALTHZ = Operation(
+    name="healthz",
+    request="GET /healthz",
+    summary="Say that the process is up.",
+    role=None,
+    output=Alive,
+    free=True,
+)
+
+READYZ = Operation(
+    name="readyz",
+    request="GET /readyz",
+    summary="Say whether the server can do its work.",
+    role=None,
+    output=Readiness,
+    errors=(NotReady,),
+    free=True,
+)
+
+METRICS = Operation(
+    name="metrics",
+    request="GET /metrics",
+    summary="Show what is counted, for Prometheus.",
+    role=Role.VIEWER,
+    media="text/plain",
+)

@@ -1,0 +1,301 @@
+"""Simulations: start, list, show, pause, resume, move and cancel them, and follow one live."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from interlock.api.messages import Cursor, HistoryPage, Input, Limit, Output, Reason, RequestId
+from interlock.api.operation import Confined, Link, Operation, id_of
+from interlock.api.problems import BadRequest, TooMany
+from interlock.errors import (
+    AlreadyThere,
+    GuardRefused,
+    InvalidRecord,
+    InvalidSimulation,
+    NotJson,
+    RequestIdReused,
+    SimulationExists,
+    TerminalState,
+    TooLarge,
+    TransitionNotAllowed,
+    UnknownSimulation,
+    UnknownState,
+    VersionChanged,
+)
+from interlock.wire.access import Role
+from interlock.wire.simulations import (
+    SaidOfSimulation,
+    SimulationMetrics,
+    SimulationOrders,
+    SimulationSpec,
+    SimulationView,
+)
+
+_ONE = id_of("simulation", UnknownSimulation, "run_id")
+
+_EXAMPLE = {
+    "task": "models.epidemic",
+    "input": {"people": 500},
+    "scenario_name": "Flu in a small town",
+    "total_steps": 120,
+    "priority": "high",
+    "request_id": "flu-17",
+}
+
+
+class OneSimulation(
+    SimulationSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One simulation that somebody wants, perhaps under a request id."""
+
+    request_id: RequestId | None = None
+
+    def spec(self) -> SimulationSpec:
+        """The simulation without the id of the request, which is not part of it."""
+        return SimulationSpec(**{name: getattr(self, name) for name in SimulationSpec.__struct_fields__})
+
+
+class SimulationsQuery(Input, frozen=True, kw_only=True):
+    """Which page of which simulations."""
+
+    status: Annotated[str, Meta(max_length=200, description="One or more, separated by commas.")] = ""
+    priority: Annotated[str, Meta(max_length=20, description="low, normal or high.")] = ""
+    text: Annotated[str, Meta(max_length=200, description="Part of its id, task or scenario.")] = ""
+    limit: Limit = 50
+    cursor: Cursor = ""
+
+
+class SimulationAction(Input, frozen=True, kw_only=True):
+    """Pause, resume or cancel a simulation."""
+
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class ResumeSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Resume a simulation, perhaps in another queue."""
+
+    queue: Annotated[str, Meta(max_length=64, description="Queue of its job; its own if empty.")] = ""
+
+
+class MoveSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Move a simulation that is driven by hand to another status."""
+
+    status: Annotated[str, Meta(min_length=1, max_length=20, description="The status to move it to.")]
+    expected_version: (
+        Annotated[int, Meta(ge=1, le=2**53, description="Refuse if it is in another version.")] | None
+    ) = None
+    worker_id: Annotated[str, Meta(max_length=200, description="Who executes it.")] | None = None
+    step: Annotated[int, Meta(ge=0, le=2**53, description="The last completed step.")] | None = None
+    error: Annotated[str, Meta(max_length=2_000, description="Why it failed or was interrupted.")] = ""
+
+
+class SimulationBeat(Input, frozen=True, kw_only=True):
+    """A sign of life of a simulation that is driven by hand."""
+
+    worker_id: Annotated[str, Meta(min_length=1, max_length=200, description="Who executes it.")]
+    step: Annotated[int, Meta(ge=0, le=2**53, description="The last completed step.")]
+
+
+class StaleQuery(Input, frozen=True, kw_only=True):
+    """For how long nothing was heard."""
+
+    timeout_s: (
+        Annotated[float, Meta(gt=0, le=31_536_000, description="Default: `simulation_silence_s`.")] | None
+    ) = None
+
+
+class StaleSimulations(msgspec.Struct, frozen=True, kw_only=True):
+    """Simulations that run and were not heard of for too long."""
+
+    run_ids: tuple[str, ...]
+
+
+class SimulationEventsQuery(Input, frozen=True, kw_only=True):
+    """From where on."""
+
+    after: Annotated[str, Meta(max_length=200, description="A cursor; Last-Event-ID goes before it.")] = ""
+
+
+class SimulationPage(Output, frozen=True, kw_only=True):
+    """Simulations, newest first. `cursor` is for the next page, and is empty at the end."""
+
+    simulations: tuple[SimulationView, ...]
+    cursor: str
+
+
+class PauseRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """It was asked to pause; its worker does so after the present step."""
+
+    status: Literal["pause_requested"] = "pause_requested"
+    simulation: SimulationView
+
+
+START_SIMULATION = Operation(
+    name="startSimulation",
+    request="POST /api/simulations",
+    summary="Start a simulation: stepped work that can be paused and resumed.",
+    role=Role.SUBMITTER,
+    input=OneSimulation,
+    required=True,
+    output=SimulationView,
+    status=201,
+    errors=(InvalidSimulation, SimulationExists, TooLarge, RequestIdReused),
+    example=_EXAMPLE,
+    links=tuple(
+        Link(name, "run_id", "$response.body#/run_id")
+        for name in (
+            "getSimulation",
+            "getSimulationHistory",
+            "pauseSimulation",
+            "resumeSimulation",
+            "cancelSimulation",
+        )
+    ),
+)
+
+LIST_SIMULATIONS = Operation(
+    name="listSimulations",
+    request="GET /api/simulations",
+    summary="List simulations, newest first, by status, priority and text.",
+    role=Role.VIEWER,
+    input=SimulationsQuery,
+    output=SimulationPage,
+    errors=(UnknownState, BadRequest, InvalidRecord),
+    links=(Link("listSimulations", "cursor", "$response.body#/cursor"),),
+)
+
+GET_SIMULATION = Operation(
+    name="getSimulation",
+    request="GET /api/simulations/{run_id}",
+    summary="Show a simulation: its state, how far it is, and who executes it.",
+    role=Role.VIEWER,
+    parameters=_ONE,
+    output=SimulationView,
+    errors=(UnknownSimulation,),
+)
+
+GET_SIMULATION_METRICS = Operation(
+    name="getSimulationMetrics",
+    request="GET /api/simulations/{run_id}/metrics",
+    summary="Show the metrics that a simulation has recorded, over its steps.",
+    role=Role.VIEWER,
+    parameters=_ONE,
+    output=SimulationMetrics,
+    errors=(UnknownSimulation,),
+)
+
+GET_SIMULATION_HISTORY = Operation(
+    name="getSimulationHistory",
+    request="GET /api/simulations/{run_id}/history",
+    summary="Show everything that has happened to a simulation.",
+    role=Role.VIEWER,
+    parameters=_ONE,
+    output=HistoryPage,
+    errors=(UnknownSimulation,),
+)
+
+FOLLOW_SIMULATION = Operation(
+    name="followSimulation",
+    request="GET /api/simulations/{run_id}/events",
+    summary="Follow a simulation live (server-sent events); resume with Last-Event-ID.",
+    role=Role.VIEWER,
+    parameters=_ONE,
+    input=SimulationEventsQuery,
+    media="text/event-stream",
+    errors=(UnknownSimulation, InvalidRecord, TooMany),
+    bounded=False,
+)
+
+PAUSE_SIMULATION = Operation(
+    name="pauseSimulation",
+    request="POST /api/simulations/{run_id}/pause",
+    summary="Ask a simulation to pause; its worker does so after the present step.",
+    role=Role.OPERATOR,
+    parameters=_ONE,
+    input=SimulationAction,
+    output=PauseRequested,
+    errors=(UnknownSimulation, TransitionNotAllowed, TerminalState, RequestIdReused),
+    fires=("simulation", "request_pause"),
+    example={"reason": "the cluster is needed", "request_id": "pause-17"},
+)
+
+RESUME_SIMULATION = Operation(
+    name="resumeSimulation",
+    request="POST /api/simulations/{run_id}/resume",
+    summary="Go on with a simulation after its last saved step, on any worker.",
+    role=Role.OPERATOR,
+    parameters=_ONE,
+    input=ResumeSimulation,
+    output=SimulationView,
+    errors=(UnknownSimulation, AlreadyThere, TransitionNotAllowed, InvalidSimulation, RequestIdReused),
+    fires=("simulation", "resume"),
+    example={"reason": "the night has come", "queue": "gpu", "request_id": "resume-17"},
+)
+
+CANCEL_SIMULATION = Operation(
+    name="cancelSimulation",
+    request="POST /api/simulations/{run_id}/cancel",
+    summary="Stop a simulation for good: at once where it stands, else after the present step.",
+    role=Role.OPERATOR,
+    parameters=_ONE,
+    input=SimulationAction,
+    output=SimulationView,
+    errors=(UnknownSimulation, TransitionNotAllowed, TerminalState, RequestIdReused),
+    fires=("simulation", "cancel"),
+    example={"reason": "the question was another one", "request_id": "stop-17"},
+)
+
+TRANSITION_SIMULATION = Operation(
+    name="transitionSimulation",
+    request="POST /api/simulations/{run_id}/transition",
+    summary="Move a simulation that is driven by hand to another status, by its table.",
+    role=Role.OPERATOR,
+    parameters=_ONE,
+    input=MoveSimulation,
+    output=SimulationView,
+    errors=(UnknownSimulation, UnknownState, TransitionNotAllowed, VersionChanged, RequestIdReused),
+    example={"status": "running", "worker_id": "cluster-7", "expected_version": 1},
+)
+
+HEARTBEAT_SIMULATION = Operation(
+    name="heartbeatSimulation",
+    request="POST /api/simulations/{run_id}/heartbeat",
+    summary="Note a sign of life of a simulation that is driven by hand.",
+    role=Role.OPERATOR,
+    parameters=_ONE,
+    input=SimulationBeat,
+    output=SimulationView,
+    errors=(UnknownSimulation, TransitionNotAllowed, GuardRefused),
+    example={"worker_id": "cluster-7", "step": 17},
+)
+
+LIST_STALE_SIMULATIONS = Operation(
+    name="listStaleSimulations",
+    request="GET /api/stale-simulations",
+    summary="List the simulations that run and were not heard of for too long.",
+    role=Role.VIEWER,
+    input=StaleQuery,
+    output=StaleSimulations,
+    errors=(BadRequest,),
+)
+
+SAY_SIMULATION = Operation(
+    name="saySimulation",
+    request="POST /api/runner/simulation",
+    summary="What a runner says about the simulation that it executes; the answer says what to do.",
+    role=Role.RUNNER,
+    confined=Confined.LEASED,
+    input=SaidOfSimulation,
+    output=SimulationOrders,
+    errors=(NotJson, TooLarge),
+    example={
+        "token": "j_0123456789ab.1.1.00112233445566778899aabbccddeeff",
+        "runner_id": "runner-7",
+        "word": {"word": "beat", "step": 17, "checkpoint": {"ill": 12}},
+    },
+    answer_example={"run_id": "s_0123456789ab", "status": "running", "go_on": True, "step": 17},
+)

@@ -1,0 +1,46 @@
+"""All operations, in the order of the OpenAPI document and of the reference."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from interlock.api import (
+    access,
+    artifacts,
+    jobs,
+    machines,
+    records,
+    runner,
+    runs,
+    schedules,
+    server,
+    simulations,
+    workers,
+    workloads,
+)
+from interlock.api.operation import Operation
+
+NOUNS = (
+    jobs,
+    schedules,
+    artifacts,
+    machines,
+    records,
+    runs,
+    simulations,
+    runner,
+    workers,
+    workloads,
+    access,
+    server,
+)
+
+
+def declared_in(noun: ModuleType) -> tuple[Operation[Any, Any], ...]:
+    """Return the operations of a noun, in the order of its module."""
+    return tuple(value for value in vars(noun).values() if isinstance(value, Operation))
+
+
+OPERATIONS = tuple(operation for noun in NOUNS for operation in declared_in(noun))
+"""Everything that can be asked for, beside the document that says so and the operations of users' kinds."""
