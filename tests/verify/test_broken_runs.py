@@ -89,7 +89,7 @@ def test_an_order_to_stop_that_makes_the_job_and_lets_runners_have_it(
         else:
             decide_order(order, job)
 
-    monkeypatch.setattr(job_decisions, "follow", forgetful)
+    monkeypatch.setattr(job_decisions, "decide_order", forgetful)
     assert first_broken_claim("mutant-run-is-stopped") == "whatever a stopped run has left is being stopped"
 
 
