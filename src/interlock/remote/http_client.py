@@ -13,7 +13,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import httpx2
 import msgspec
@@ -105,8 +105,8 @@ class ApiClient:
             said["request_id"] = self._names()
         query = said if operation.query is not None else {}
         body = msgspec.json.encode(said) if operation.bodies else None
-        answer: Any = operation.output
-        return _read(await self._surely(operation.method, operation.address(**path), query, body), answer)
+        answer = await self._surely(operation.method, operation.address(**path), query, body)
+        return _read(answer, cast("type[Out]", operation.output))
 
     @asynccontextmanager
     async def stream(
