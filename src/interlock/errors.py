@@ -59,6 +59,9 @@ the dashboard all show the same words, and the API answers with `status`.
     ├── InvalidSimulation         invalid_simulation       422  one that cannot be accepted
     ├── SimulationExists          simulation_exists        409  its id is taken
     ├── UnknownSimulation         unknown_simulation       404
+    ├── InvalidSchedule           invalid_schedule         422  one that breaks a rule, or would never fire
+    ├── ScheduleExists            schedule_exists          409  its name is taken
+    ├── UnknownSchedule           unknown_schedule         404
     ├── MalformedKind             malformed_kind           422  a kind that cannot be declared like this
     ├── InvalidData               invalid_data             422  data that do not fit a kind or its event
     ├── RecordExists              record_exists            409  its id is taken

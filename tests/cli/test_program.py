@@ -64,7 +64,7 @@ def test_a_good_question_is_answered_on_stdout_with_code_0(program: Ask) -> None
     answer = program("machine", "list")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert [line.split("\t")[0] for line in answer.stdout.splitlines()] == [
-        "run", "job", "attempt", "lease", "worker", "process", "task", "workload", "simulation",
+        "run", "job", "attempt", "lease", "worker", "process", "task", "workload", "simulation", "schedule",
     ]  # fmt: skip
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from interlock.lifecycles.worker import WorkerState
+from interlock.systems import runtime
 from interlock.systems.orchestrator import trees
 from interlock.systems.orchestrator.tree_slots import TreeSlots
 from interlock.systems.orchestrator.trees import Trees
@@ -152,6 +154,7 @@ def test_a_supervisor_whose_holds_nobody_heeds_is_noticed(monkeypatch: pytest.Mo
         return True
 
     monkeypatch.setattr(Workers, "takes", always)
+    monkeypatch.setattr(runtime, "TAKING", tuple(WorkerState))
     monkeypatch.setattr(OrderHandler, "may_take", True)
     assert claim_broken("shift", "none") == judge_workers.HELD
 

@@ -138,7 +138,10 @@ def apply(
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Register the schedules of a module and of interlock.toml, as a starting worker does."""
+    """Register the declared schedules, as a starting worker does.
+
+    They are those of the module and of interlock.toml.
+    """
     from interlock.cli import schedule_actions
 
     schedule_actions.apply(store, module, as_json=as_json)
@@ -161,7 +164,7 @@ def list_schedules(
 
 @app.command("show", epilog=examples("schedule show nightly-report", "schedule show nightly-report --json"))
 def show(name: Name, store: Place = None, as_json: Json = False) -> None:
-    """Show a schedule: when it fires, what it submits, and its last jobs."""
+    """Show a schedule, its next fire and its last jobs."""
     from interlock.cli import schedule_actions
 
     schedule_actions.show(store, name, as_json=as_json)
@@ -194,7 +197,10 @@ def show_next(
     "pause", epilog=examples("schedule pause nightly-report --reason 'the warehouse is being moved'")
 )
 def pause(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
-    """Submit nothing until the schedule is resumed; fires that pass meanwhile are not caught up with."""
+    """Submit nothing until the schedule is resumed.
+
+    Fires that pass meanwhile are not caught up with.
+    """
     _tell(store, "pause", name, reason, as_json=as_json)
 
 
@@ -204,9 +210,9 @@ def resume(name: Name, reason: Reason = "", store: Place = None, as_json: Json =
     _tell(store, "resume", name, reason, as_json=as_json)
 
 
-@app.command("delete", epilog=examples("schedule delete nightly-report --reason 'nobody reads it'"))
+@app.command("delete", epilog=examples("schedule delete nightly-report --reason 'no longer needed'"))
 def delete(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
-    """End a schedule; jobs that it has submitted go on."""
+    """End a schedule; jobs it has submitted are not stopped."""
     _tell(store, "delete", name, reason, as_json=as_json)
 
 
@@ -243,7 +249,7 @@ def backfill(
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Submit the jobs of past fire times that have none, and print their ids."""
+    """Submit jobs for past fire times and print their ids."""
     from interlock.cli import schedule_actions
 
     schedule_actions.backfill(

@@ -131,6 +131,8 @@ class GroupCommit:
         self._inside += size
         self._count(size)
         try:
+            # A store in memory answers without suspending; a caller in a loop would keep out all others.
+            await asyncio.sleep(0)
             return await self._outcomes_of(work)
         finally:
             self._direct = False
