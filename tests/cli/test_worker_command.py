@@ -72,7 +72,9 @@ def test_a_burst_does_jobs_that_submit_jobs(program: Ask, shop: Shop) -> None:
     (shop.folder / "family.py").write_text(FAMILY)
     job_id = shop.submit("family.whole", input=msgspec.Raw(b"{}"))
     assert program("worker", "start", "family.py", "--burst").returncode == 0
-    assert (shop.job(job_id).state, len(shop.job(job_id).attempts)) == ("COMPLETED", 2)
+    whole = shop.job(job_id)
+    assert (whole.state, whole.result) == ("COMPLETED", msgspec.Raw(b"6"))
+    assert len(whole.attempts) <= 2  # one if its children have ended by the time it asks
 
 
 def test_a_burst_saves_caches_and_finds_them_again(ask: Ask, program: Ask, shop: Shop) -> None:

@@ -13,9 +13,10 @@ import msgspec
 import pytest
 from tests.clocks import move_server, move_sqlite
 from tests.systems.orchestrator.house import House, ack, beat, done, failed, release, stopped
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import InterlockError, RequestIdReused, TerminalState
+from interlock.lifecycles import job
 from interlock.lifecycles.durations import Durations
 from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
@@ -181,10 +182,14 @@ async def run_out_of_time(day: Day) -> None:
 async def plant_a_tree(day: Day) -> None:
     parent = await day.submit("parent")
     child = await day.submit("child", parent_job_id=parent)
-    await day.submit("grandchild", parent_job_id=child)
+    grandchild = await day.submit("grandchild", parent_job_id=child)
     await day.patient.jobs.cancel(parent)
-    while await day.patient.recover():
-        pass
+
+    async def all_stopped() -> bool:
+        await day.patient.recover()  # some of it may be under way beside this
+        return (await day.patient.jobs.get(grandchild)).state == job.CANCELED
+
+    await until(all_stopped, "the whole tree was stopped")
     with pytest.raises(TerminalState):
         await day.patient.submit(parent_job_id=child)
 
