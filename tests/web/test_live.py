@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -124,7 +126,11 @@ async def test_nothing_is_missed_or_doubled_when_the_server_starts_again(
                 expected = [*reversed([await server.submit() for _ in range(3)]), *expected]
                 await visitor.live()
                 await expect(visitor.page.get_by_role("link", name=expected[0], exact=True)).to_be_visible()
-                assert await journal_of(visitor) == expected
+                await until(partial(_shows, visitor, tuple(expected)), "the journal shows each entry once")
+
+
+async def _shows(visitor: Visitor, expected: Sequence[str]) -> bool:
+    return await journal_of(visitor) == list(expected)
 
 
 async def test_a_page_that_is_opened_reads_everything_once(server: Running, visitor: Visitor) -> None:
