@@ -13,7 +13,7 @@ from interlock.api import schedules as api
 from interlock.api.messages import MAX_PAGE
 from interlock.remote.history import history_of
 from interlock.store.records import Entry
-from interlock.systems.schedules.firing import iso
+from interlock.systems.schedules.fires import iso
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
 
 if TYPE_CHECKING:  # who has a store needs no HTTP

@@ -12,7 +12,7 @@ from tests.systems.orchestrator.house import House, beat, done
 
 from interlock.errors import InvalidSchedule, ScheduleExists, TerminalState, UnknownSchedule
 from interlock.store.records import Query
-from interlock.systems.schedules.firing import job_id_of
+from interlock.systems.schedules.fires import job_id_of
 from interlock.systems.schedules.schedules import Schedules
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.schedules import ScheduleSpec, ScheduleView
@@ -345,9 +345,9 @@ async def test_jitter_delays_the_job_and_not_the_fire_time(house: House, schedul
 async def test_a_schedule_that_cannot_be_decided_about_does_not_hold_up_the_others(
     house: House, schedules: Schedules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from interlock.systems.schedules import firing
+    from interlock.systems.schedules import fires
 
-    honest = firing.calendar_of
+    honest = fires.calendar_of
 
     def gone(name: str, spec: ScheduleSpec) -> Any:
         if name == "broken":
@@ -356,11 +356,11 @@ async def test_a_schedule_that_cannot_be_decided_about_does_not_hold_up_the_othe
 
     await schedules.create("broken", hourly())
     await schedules.create("sound", hourly())
-    monkeypatch.setattr(firing, "calendar_of", gone)
+    monkeypatch.setattr(fires, "calendar_of", gone)
     await house.later(HOUR)
     assert [view.schedule for view in await jobs(house)] == ["sound"]
     assert "no time zone Atlantis" in (await schedules.history("broken"))[-1].note.reason
-    monkeypatch.setattr(firing, "calendar_of", honest)
+    monkeypatch.setattr(fires, "calendar_of", honest)
     await house.later(601)
     assert {view.schedule for view in await jobs(house)} == {"sound", "broken"}
 

@@ -20,7 +20,7 @@ from interlock.machine import Event, Refusal
 from interlock.store.records import Commit, Entry, Key, Query, Record, Repeated, record_after
 from interlock.store.validation import MAX_PAGE
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.schedules.firing import (
+from interlock.systems.schedules.fires import (
     MAX_LIVE,
     MAX_RECENT,
     MAX_WAITING,
