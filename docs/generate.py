@@ -1,4 +1,5 @@
-"""Make the generated files: docs/lifecycles/, parts of docs/reference/, and web/openapi.json.
+"""Make the generated files: docs/lifecycles/, parts of docs/reference/, web/openapi.json, and the
+index of decisions.
 
     python docs/generate.py           write them
     python docs/generate.py --check   write nothing; exit 1 when a page is stale, missing or surplus
@@ -20,6 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from docs.decision_index import FOLDER, index_page
 from docs.references import reference_pages
 
 from interlock.api import kinds
@@ -86,7 +88,10 @@ def write_pages(root: Path) -> list[str]:
 def pages() -> dict[str, str]:
     """Return the text of every generated file, by its path in the repository."""
     made = {f"docs/{name}": text for name, text in _docs().items()}
-    return made | {"web/openapi.json": _json(document_of(every_route()), indent=1)}
+    return made | {
+        f"{FOLDER}/README.md": index_page(REPOSITORY),
+        "web/openapi.json": _json(document_of(every_route()), indent=1),
+    }
 
 
 def _docs() -> dict[str, str]:

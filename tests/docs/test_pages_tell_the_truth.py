@@ -101,12 +101,5 @@ def test_a_link_that_leads_nowhere_is_noticed(tmp_path: Path) -> None:
     assert broken_links(page) == ["nowhere.md"]
 
 
-def test_every_decision_is_in_the_index() -> None:
-    folder = ROOT / "docs" / "decisions"
-    index = (folder / "README.md").read_text(encoding="utf-8")
-    pages = sorted(page.name for page in folder.glob("0*.md"))
-    assert pages == re.findall(r"\]\((0[^)]+\.md)\)", index)
-
-
 def test_the_readme_can_be_read_in_one_sitting() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
