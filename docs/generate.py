@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from docs.decision_index import FOLDER, index_page
 from docs.references import reference_pages
 
+from interlock import errors
 from interlock.api import kinds
 from interlock.api.operation import Operation
 from interlock.api.table import NOUNS, declared_in
@@ -301,7 +302,7 @@ def _family(kind: type[InterlockError]) -> Iterator[type[InterlockError]]:
     """A class and all below it, each branch in the order of the source."""
     yield kind
     for child in kind.__subclasses__():
-        if child.__module__ == InterlockError.__module__:
+        if child.__module__.startswith(errors.__name__):
             yield from _family(child)
 
 

@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from interlock import FlakyError, Interlock, JobSpec, task
-from interlock.errors import BadStoreUrl, InvalidArguments, NotJson, ResultNotReady
+from interlock.errors import BadFilter, BadStoreUrl, InvalidArguments, NotJson, ResultNotReady
 from interlock.testing import in_memory
-from interlock.wire.filter_language import BadFilter
 
 
 @task(name="door.double")

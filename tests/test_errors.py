@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import copy
 import inspect
 import pickle
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -27,7 +30,7 @@ class Drawn(NamedTuple):
 
 
 _LINE = re.compile(
-    r"^(?P<branch>[ │├└─]*)(?P<name>[A-Z]\w+)(?:\s+(?P<code>[A-Za-z_]+)\s+(?P<status>\d{3})\b.*)?$"
+    r"^(?P<branch>[ │├└─]*)(?P<name>[A-Z]\w+)(?:\s+(?P<code>[A-Za-z_0-9]+)\s+(?P<status>\d{3})\b.*)?$"
 )
 
 
@@ -60,7 +63,8 @@ def differences(tree: Iterable[Drawn], classes: Iterable[type[InterlockError]]) 
     found += [f"{name} exists and is not drawn" for name in real if name not in drawn]
     for name in drawn.keys() & real.keys():
         entry, cls = drawn[name], real[name]
-        if [base.__name__ for base in cls.__bases__ if base is not TimeoutError] != [entry.parent]:
+        own = [base.__name__ for base in cls.__bases__ if base.__module__ != "builtins" or cls is InterlockError]
+        if own != [entry.parent]:
             found.append(f"{name} is drawn below {entry.parent}")
         if entry.code and (entry.code, entry.status) != (cls.code, cls.status):
             found.append(f"{name} answers {cls.code} {cls.status}, not {entry.code} {entry.status}")
@@ -117,6 +121,87 @@ def test_the_drawing_is_read_with_its_branches() -> None:
     ]
 
 
+SOURCES = Path(__file__).parents[1] / "src", Path(__file__).parents[1] / "verification" / "src"
+SIGNALS = {
+    "interlock.agent.plugins.command.CommandFailed": "an operation of a workload, counted as failed",
+    "interlock.agent.plugins.http.UnexpectedStatus": "an operation of a workload, counted as failed",
+    "interlock.server.requests.ClientGone": "ends a request that nobody waits for",
+    "interlock.store.postgres.failures.Undone": "an optimistic write, judged again",
+    "interlock.store.sqlite.threads._BrokenError": "ends a transaction, and carries the error that is raised",
+    "interlock.systems.fleet.histograms.CorruptHistogram": "a report of an agent that is flagged",
+    "interlock.systems.runs.planning.expressions.ConditionError": "becomes a fault of PlanRefused",
+    "interlock.systems.runs.planning.expressions.TemplateError": "becomes a fault of PlanRefused",
+    "interlock.systems.runs.planning.yaml_nodes._TooMuch": "becomes a fault of PlanRefused",
+    "interlock.systems.runs.reporting.report.DeliveryFailed": "kept in the report, which is tried again",
+    "interlock.wire.json_values._BadNumber": "becomes NotJson",
+    "interlock.worker.child_jobs.WaitsForChildren": "ends a handler past `except Exception`",
+    "interlock.worker.context.TaskCancelled": "ends a handler past `except Exception`",
+    "interlock.worker.extraction.Unreadable": "a cache that is left out",
+    "interlock.worker.http.CannotDownload": "a cache that is left out",
+    "interlock.worker.outcomes.StepFailed": "becomes the failure of the attempt",
+}
+"""Exceptions outside of the tree that never reach a user, each with what becomes of it."""
+OF_TESTS = ("interlock.testing.", "interlock_verification.")
+"""Raised to developers whose test or check fails; they have neither a code nor a status."""
+
+
+def exceptions_in(sources: Iterable[Path]) -> Iterator[str]:
+    """Yield the full name of each exception class, by its bases as the source writes them."""
+    bases: dict[str, list[str]] = {}
+    for root in sources:
+        for path in sorted(root.rglob("*.py")):
+            module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+            bases.update(classes_in(ast.parse(path.read_text(encoding="utf-8")), module))
+    found = {f"builtins.{name}" for name, kind in vars(builtins).items() if is_exception(kind)}
+    while more := {name for name, above in bases.items() if name not in found and found & set(above)}:
+        yield from sorted(more)
+        found |= more
+
+
+def is_exception(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+def classes_in(tree: ast.Module, module: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each class of a module with its bases, both by their full names."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    known = {alias.asname or alias.name: f"{i.module}.{alias.name}" for i in imports for alias in i.names}
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    known |= {node.name: f"{module}.{node.name}" for node in classes}
+    for node in classes:
+        written = [ast.unparse(base) for base in node.bases]
+        yield known[node.name], [known.get(name, f"builtins.{name}") for name in written]
+
+
+def test_no_error_is_declared_outside_of_the_tree() -> None:
+    found = set(exceptions_in(SOURCES))
+    elsewhere = {name for name in found if not name.startswith((f"{errors.__name__}.", *OF_TESTS))}
+    assert f"{errors.__name__}.requests.TooBusy" in found
+    assert elsewhere - SIGNALS.keys() == set(), "Declare it in interlock.errors, or say why no user meets it."
+    assert SIGNALS.keys() - elsewhere == set()
+
+
+def test_no_error_of_tests_and_verification_has_a_code() -> None:
+    found = {name for name in exceptions_in(SOURCES) if name.startswith(OF_TESTS)}
+    ours = {f"{cls.__module__}.{cls.__name__}" for cls in below(InterlockError)}
+    assert len(found) > 10
+    assert ours & found == set()
+
+
+def below(kind: type[InterlockError]) -> Iterator[type[InterlockError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from below(child)
+
+
+def test_an_error_outside_of_the_tree_would_be_noticed(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("from gone import Base\nclass A(ValueError): pass\n")
+    text = "from mine import A\nclass B(A): pass\nclass Broken(Struct): pass\nclass C(Broken): pass\n"
+    (tmp_path / "mine" / "more.py").write_text(text)
+    assert set(exceptions_in([tmp_path])) == {"mine.A", "mine.more.B"}
+
+
 def test_every_error_has_a_code_of_its_own() -> None:
     codes = [cls.code for cls in CLASSES]
     assert len(codes) == len(set(codes))
@@ -130,6 +215,8 @@ def make(cls: type[InterlockError]) -> InterlockError:
     """One error of each class, as the code raises it."""
     if issubclass(cls, UnknownName):
         return cls("opne", ("open", "closed"), where="door")
+    if issubclass(cls, errors.TooMany):
+        return cls("It went wrong.", retry_after_s=1.5, todo="Wait.", facts={"n": 1})
     return cls("It went wrong.", allowed=("a", "b"), todo="Do it right.", facts={"n": 1})
 
 

@@ -16,14 +16,19 @@ from pathlib import Path
 
 import msgspec
 
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, WorkloadFailed
 from interlock.systems.fleet.agent_client import CA, CERT, KEY, TOKEN, Access, over_grpc
 from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
 from interlock.systems.fleet.member import Lines, ReferenceClock
 from interlock.systems.fleet.outcome import LEVEL, WorkloadProgress, in_short, line_of
 from interlock.systems.fleet.report import files_of
 from interlock.systems.fleet.spec import DRIVE_S, NEVER_AGAIN, TASK, checked
-from interlock.wire.workloads import QUEUE, Verdict, WorkloadFailed, WorkloadResult, WorkloadSpec
+from interlock.wire.workloads import (
+    QUEUE,
+    Verdict,
+    WorkloadResult,
+    WorkloadSpec,
+)
 from interlock.worker.context import Context, TaskCancelled
 from interlock.worker.tasks import task
 

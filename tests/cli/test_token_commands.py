@@ -9,8 +9,8 @@ from subprocess import CompletedProcess
 import pytest
 from tests.cli.shop import Shop
 
+from interlock.errors import NotSignedIn
 from interlock.systems.access.authentication import TokenCheck
-from interlock.systems.access.principals import NotSignedIn
 from interlock.systems.embedded import EmbeddedOrchestrator
 
 Ask = Callable[..., CompletedProcess[str]]

@@ -14,8 +14,7 @@ from tests.server.running import Running, any_port, running
 from tests.waiting import PATIENCE_S, until
 
 from interlock import Interlock, Role
-from interlock.errors import GuardRefused, UnknownEvent, UnknownKind, VersionChanged
-from interlock.systems.access.principals import NotAllowed
+from interlock.errors import GuardRefused, NotAllowed, UnknownEvent, UnknownKind, VersionChanged
 from interlock.systems.kinds import lifecycles_with
 from interlock.worker.imports import import_named
 

@@ -13,8 +13,8 @@ from tests.server.dripping import ByHand, by_hand
 from tests.server.running import FOR_EVER_S, Running, any_port, running
 from tests.waiting import PATIENCE_S, until
 
-from interlock.api.problems import BadRequest, TooMany
 from interlock.api.server import Alive
+from interlock.errors import BadRequest, TooMany
 from interlock.server.limits import Buckets
 from interlock.server.requests import check_depth
 from interlock.server.routes import Call, Route

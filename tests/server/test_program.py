@@ -19,10 +19,12 @@ from tests.waiting import PATIENCE_S, until, until_so
 from interlock import Interlock
 from interlock.api.server import Alive
 from interlock.cli.main import main
-from interlock.errors import InvalidSettings, StoreUnavailable
+from interlock.errors import CannotListen, InvalidSettings, StoreUnavailable
 from interlock.server.routes import Call, Route
 from interlock.server.settings import ServerSettings
-from interlock.server.sockets import CannotListen, bind
+from interlock.server.sockets import (
+    bind,
+)
 from interlock.systems.access.principals import Role
 from interlock.wire.runner import ClaimRequest
 from interlock.worker.http import HttpOrchestrator

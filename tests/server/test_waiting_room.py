@@ -11,12 +11,11 @@ import pytest
 from tests.waiting import PATIENCE_S, until
 
 from interlock.engine.clock import StoreClock
-from interlock.errors import StoreUnavailable
+from interlock.errors import ClaimOver, StoreUnavailable
 from interlock.server import long_poll
 from interlock.server.long_poll import Coalescer, LongPoll
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.grants import ClaimOver
 from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.systems.runtime import Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS

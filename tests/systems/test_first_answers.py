@@ -14,10 +14,13 @@ from tests.systems.orchestrator.test_every_store_alike import OpenHouse, open_ho
 from tests.systems.simulations.worker import SPEC, begun
 
 from interlock.engine.unit_of_work import OwnRequestId
-from interlock.errors import InterlockError, RequestIdReused, TransitionRefused
+from interlock.errors import InterlockError, RequestIdReused, SecretShownOnce, TransitionRefused
 from interlock.lifecycles.durations import Durations
 from interlock.systems.access.principals import Role
-from interlock.systems.access.tokens import SecretShownOnce, Tokens, Use
+from interlock.systems.access.tokens import (
+    Tokens,
+    Use,
+)
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.runs.runs import Runs
 from interlock.systems.runtime import Runtime

@@ -60,7 +60,7 @@ def test_a_copy_that_nobody_has_broken_passes(project: Path) -> None:
 
 
 BETWEEN_PACKAGES = {
-    "errors.py": "import interlock.machine",
+    "errors/__init__.py": "import interlock.machine",
     "machine/table.py": "from interlock import lifecycles",
     "machine/machine.py": "import interlock.cli",
     "lifecycles/__init__.py": "def late():\n    import interlock.cli",

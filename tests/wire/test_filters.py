@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlock.errors import BadFilter
 from interlock.lifecycles.job import JOB
 from interlock.text import read_duration, write_duration
-from interlock.wire.filter_language import BadFilter
 from interlock.wire.filters import Filter, job_id_of, read_filter
 from interlock.wire.jobs import JobView
 

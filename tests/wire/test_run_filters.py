@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interlock.wire.filter_language import BadFilter
+from interlock.errors import BadFilter
 from interlock.wire.filters import read_run_filter, run_id_of
 from interlock.wire.runs import RunView
 

@@ -11,10 +11,15 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from interlock.errors import NotExecuted
 from interlock.wire.runner import Grant
 from interlock.wire.simulations import AnySimulationWord, Begin, SimulationOrders
 from interlock.worker.context import Context, HandlerServices
-from interlock.worker.simulations import NotExecuted, SimulationContext, drive, drive_async
+from interlock.worker.simulations import (
+    SimulationContext,
+    drive,
+    drive_async,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GRANT = Grant(

@@ -4,7 +4,7 @@ Reading order:
 
     operation  what an operation is, and how its address is made
     messages   what several operations share: pages, filters, request ids
-    problems   what an error is answered with, and the errors of requests
+    problems   what an error is answered with
     jobs       one module for each noun: its inputs, its outputs and its operations
     table      all of them
 

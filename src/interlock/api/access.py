@@ -9,21 +9,25 @@ from msgspec import Meta
 
 from interlock.api.messages import Input, Reason, RequestId
 from interlock.api.operation import Confined, Link, Operation, Parameter
-from interlock.api.problems import TooBusy, TooMany
-from interlock.errors import RequestIdReused, TransitionNotAllowed
+from interlock.errors import (
+    InvalidToken,
+    NotAllowed,
+    NotSignedIn,
+    RequestIdReused,
+    SecretShownOnce,
+    TooBusy,
+    TooMany,
+    TransitionNotAllowed,
+    UnknownToken,
+)
 from interlock.wire.access import (
     MAX_LIFETIME,
     MAX_OVERLAP,
     OVERLAPPING,
     USUAL,
-    InvalidToken,
     Issued,
-    NotAllowed,
-    NotSignedIn,
     Role,
-    SecretShownOnce,
     TokenView,
-    UnknownToken,
 )
 
 _VIEW = {

@@ -9,11 +9,13 @@ import msgspec
 from interlock.api.jobs import JOB
 from interlock.api.messages import Input
 from interlock.api.operation import BYTES, Confined, Operation, Parameter
-from interlock.api.problems import ArrivedTooSlowly, BadRequest
 from interlock.errors import (
+    ArrivedTooSlowly,
     ArtifactExists,
     ArtifactGone,
+    BadRequest,
     BlobsFull,
+    CacheRefused,
     InvalidArguments,
     InvalidArtifact,
     LeaseExpired,
@@ -22,6 +24,7 @@ from interlock.errors import (
     NoBlobs,
     TooLarge,
     UnknownArtifact,
+    UnknownCache,
     UnknownJob,
     UnknownLease,
     WrongRunner,
@@ -34,9 +37,7 @@ from interlock.wire.artifacts import (
     RUNNER,
     ArtifactList,
     ArtifactView,
-    CacheRefused,
     CacheView,
-    UnknownCache,
 )
 
 _NAME = Parameter("The name of the file: letters, digits, dots, dashes and underscores.")

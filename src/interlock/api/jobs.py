@@ -21,23 +21,27 @@ from interlock.api.messages import (
     RequestId,
 )
 from interlock.api.operation import Confined, Link, Operation, Parameter, id_of
-from interlock.api.problems import BadRequest, UnknownAttempt
 from interlock.errors import (
+    BadFilter,
+    BadRequest,
     InvalidJob,
     LeaseExpired,
     LeaseRevoked,
     MessageRefused,
+    NotAllowed,
     RequestIdReused,
     TerminalState,
     TooLarge,
     TransitionNotAllowed,
+    UnknownAttempt,
     UnknownJob,
     UnknownLease,
     WrongRunner,
 )
-from interlock.wire.access import NotAllowed, Role
+from interlock.wire.access import (
+    Role,
+)
 from interlock.wire.artifacts import LEASE, RUNNER
-from interlock.wire.filter_language import BadFilter
 from interlock.wire.jobs import (
     MAX_NODES,
     NODES,

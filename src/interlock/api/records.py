@@ -10,13 +10,14 @@ from msgspec import Meta
 
 from interlock.api.messages import Cursor, EntryView, HistoryPage, HistoryQuery, Input, Limit, Output
 from interlock.api.operation import Confined, Link, Operation, Parameter
-from interlock.api.problems import BadRequest, TooMany
 from interlock.errors import (
+    BadRequest,
     InvalidRecord,
+    TooMany,
     UnknownEvent,
     UnknownKind,
-    UnknownName,
     UnknownRecord,
+    UnknownRecordKind,
     UnknownState,
 )
 from interlock.wire.access import Role
@@ -60,10 +61,6 @@ class EventsQuery(Input, frozen=True, kw_only=True):
     """Only about these records, separated by commas."""
     begin: bool = False
     """Whether the stream begins with an event `begin`, whose id is the cursor that it begins at."""
-
-
-class UnknownRecordKind(UnknownName, code="unknown_record_kind", status=404, noun="kind"):
-    """The store keeps no records of that kind."""
 
 
 class RecordsQuery(Input, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from interlock.api.operation import Confined, Operation
-from interlock.api.problems import BadRequest
 from interlock.errors import (
+    BadRequest,
     ConflictingCompletion,
     LeaseExpired,
     LeaseRevoked,

@@ -21,21 +21,22 @@ from interlock.api.messages import (
 )
 from interlock.api.operation import Link, Operation, Parameter, id_of
 from interlock.errors import (
+    BadFilter,
+    BadPayload,
     InvalidRun,
+    NotSigned,
     PlanRefused,
     RequestIdReused,
     TooLarge,
     TransitionNotAllowed,
     UnknownRun,
+    WebhookOff,
 )
 from interlock.lifecycles.run import RUN
 from interlock.wire.access import Role
 from interlock.wire.artifacts import ArtifactView
-from interlock.wire.filter_language import BadFilter
 from interlock.wire.runs import (
-    BadPayload,
     FlakyJobs,
-    NotSigned,
     Receipt,
     ReportView,
     RerunPreview,
@@ -45,7 +46,6 @@ from interlock.wire.runs import (
     RunJobView,
     RunSpec,
     RunView,
-    WebhookOff,
 )
 
 _RUN = id_of("run", UnknownRun)

@@ -11,6 +11,7 @@ from interlock.api.operation import Confined, Link, Operation, id_of
 from interlock.errors import (
     InvalidJob,
     InvalidSchedule,
+    NotAllowed,
     RequestIdReused,
     ScheduleExists,
     TerminalState,
@@ -18,7 +19,9 @@ from interlock.errors import (
     UnknownSchedule,
 )
 from interlock.lifecycles.schedule import SCHEDULE
-from interlock.wire.access import NotAllowed, Role
+from interlock.wire.access import (
+    Role,
+)
 from interlock.wire.schedules import (
     MAX_NEXT,
     NAME,

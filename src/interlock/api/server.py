@@ -10,10 +10,12 @@ from msgspec import Meta
 
 from interlock.api.messages import Input, Output, Reason
 from interlock.api.operation import Confined, Operation, Parameter
-from interlock.api.problems import NotReady
-from interlock.errors import StoreUnavailable
+from interlock.errors import NotReady, StoreUnavailable, UnknownSession
 from interlock.store.contract import ServerConnections
-from interlock.wire.access import Role, SessionView, UnknownSession
+from interlock.wire.access import (
+    Role,
+    SessionView,
+)
 from interlock.wire.figures import LONGEST_MIN, FiguresView, OverviewView
 from interlock.wire.runs import FailedReport
 

@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from interlock.api.messages import Cursor, HistoryPage, Input, Limit, Output, Reason, RequestId
 from interlock.api.operation import Confined, Link, Operation, id_of
-from interlock.api.problems import BadRequest, TooMany
 from interlock.errors import (
     AlreadyThere,
+    BadRequest,
     GuardRefused,
     InvalidRecord,
     InvalidSimulation,
@@ -20,6 +20,7 @@ from interlock.errors import (
     SimulationExists,
     TerminalState,
     TooLarge,
+    TooMany,
     TransitionNotAllowed,
     UnknownSimulation,
     UnknownState,

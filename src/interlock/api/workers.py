@@ -19,10 +19,9 @@ from interlock.api.messages import (
     RequestId,
 )
 from interlock.api.operation import Confined, Link, Operation, id_of
-from interlock.errors import InvalidWorker, RequestIdReused, TransitionNotAllowed, UnknownWorker
+from interlock.errors import BadFilter, InvalidWorker, RequestIdReused, TransitionNotAllowed, UnknownWorker
 from interlock.lifecycles.worker import WORKER
 from interlock.wire.access import Role
-from interlock.wire.filter_language import BadFilter
 from interlock.wire.workers import (
     Namesakes,
     Pools,

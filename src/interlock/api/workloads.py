@@ -17,19 +17,22 @@ from interlock.errors import (
     LeaseExpired,
     LeaseRevoked,
     MessageRefused,
+    NotAllowed,
     RequestIdReused,
     TooLarge,
     UnknownJob,
     UnknownLease,
     UnknownState,
+    UnknownWorkload,
     WrongRunner,
 )
-from interlock.wire.access import NotAllowed, Role
+from interlock.wire.access import (
+    Role,
+)
 from interlock.wire.workloads import (
     QUEUE,
     Latencies,
     SecondView,
-    UnknownWorkload,
     WorkloadFacts,
     WorkloadResult,
     WorkloadsHeard,

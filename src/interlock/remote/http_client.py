@@ -27,8 +27,8 @@ from interlock.errors import (
     ServerRefused,
     StoreUnavailable,
     UnknownName,
+    requests,
 )
-from interlock.wire import access, filter_language
 from interlock.wire.json_values import decode_as
 from interlock.wire.tls import trusting
 
@@ -298,7 +298,10 @@ def _read(response: httpx2.Response, answer: type[T]) -> T:
 
 
 def _kinds() -> dict[str, type[InterlockError]]:
-    """Every error that a store or a check of ours could raise as well, by its code."""
-    homes = (errors, filter_language, access)
-    found = [kind for home in homes for kind in vars(home).values() if isinstance(kind, type)]
-    return {kind.code: kind for kind in found if issubclass(kind, InterlockError)}
+    """Return every error that a store or a check of ours could raise as well, by its code.
+
+    Errors of the request itself are told as `ServerRefused`: a program on the store does not meet them.
+    """
+    found = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    own = [kind for kind in found if issubclass(kind, InterlockError)]
+    return {kind.code: kind for kind in own if kind.__module__ != requests.__name__}

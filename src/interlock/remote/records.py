@@ -16,13 +16,12 @@ import msgspec
 from interlock.api import jobs, records
 from interlock.api import kinds as api
 from interlock.api.messages import MAX_PAGE, HistoryQuery
-from interlock.errors import InterlockError, StoreUnavailable
+from interlock.errors import InterlockError, NotAllowed, StoreUnavailable
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.remote.history import entry_of, history_of
 from interlock.remote.http_client import ApiClient, Lines
 from interlock.store.records import Entry, Feed, Key
-from interlock.wire.access import NotAllowed
 from interlock.wire.records import KindView, RecordExplanation, StoredRecord
 
 

@@ -13,7 +13,7 @@ from starlette.routing import Route as Mounted
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from interlock.api.problems import UnknownPage
+from interlock.errors import UnknownPage
 from interlock.server.api import ROUTES
 from interlock.server.api.records import routes_of
 from interlock.server.endpoint import Endpoint, endpoints_of

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakValueDictionary
 
 from interlock.engine.clock import Clock
-from interlock.errors import InvalidSettings
+from interlock.errors import InvalidSettings, NotAllowed, NotSignedIn
 from interlock.lifecycles import lease
 from interlock.lifecycles.job import JOB
 from interlock.server.settings import ServerSettings, is_loopback
@@ -35,7 +35,6 @@ from interlock.systems.access.principals import Principal
 from interlock.systems.access.tokens import TOKEN, Tokens
 from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.tokens import Token, is_the_same, read_token
-from interlock.wire.access import NotAllowed, NotSignedIn
 
 NAME = "interlock_session"
 PREFIX = "__Host-"

@@ -17,8 +17,10 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 
-from interlock.api.problems import MEDIA_TYPE, ArrivedTooSlowly, NoHttp, TooBusy
-from interlock.errors import InterlockError
+from interlock.api.problems import (
+    MEDIA_TYPE,
+)
+from interlock.errors import ArrivedTooSlowly, InterlockError, NoHttp, TooBusy
 from interlock.server.limits import Connections
 from interlock.server.problems import problem_of
 from interlock.server.settings import ServerSettings

@@ -16,9 +16,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from interlock.api.operation import Lane
-from interlock.api.problems import MethodNotAllowed, TookTooLong
 from interlock.engine.unit_of_work import OwnRequestId
-from interlock.errors import RequestIdReused
+from interlock.errors import MethodNotAllowed, RequestIdReused, TookTooLong
 from interlock.server.authentication import only_for_tokens
 from interlock.server.limits import NOWHERE, Buckets, Crowd, Deadlines, Places, Within, origin_of
 from interlock.server.parts import Parts

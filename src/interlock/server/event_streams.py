@@ -18,8 +18,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from interlock.api.problems import TooMany
-from interlock.errors import StoreUnavailable
+from interlock.errors import StoreUnavailable, TooMany
 from interlock.lifecycles.worker import WORKER
 from interlock.server.history import entry_view
 from interlock.server.limits import Deadlines

@@ -17,7 +17,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from interlock.api.problems import TooBusy, TooMany
+from interlock.errors import TooBusy, TooMany
 from interlock.server.settings import Rate, ServerSettings
 from interlock.systems.access.principals import Principal
 

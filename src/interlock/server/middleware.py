@@ -21,8 +21,15 @@ from itertools import chain
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from interlock.api.problems import ForeignOrigin, NoHttp, NotReady, WrongHost
-from interlock.errors import InterlockError
+from interlock.errors import (
+    ForeignOrigin,
+    InterlockError,
+    NoHttp,
+    NotReady,
+    NotSigned,
+    NotSignedIn,
+    WrongHost,
+)
 from interlock.server.authentication import session_of
 from interlock.server.connections import head_too_large
 from interlock.server.endpoint import EXCHANGE, Exchange
@@ -35,9 +42,10 @@ from interlock.server.settings import ServerSettings
 from interlock.server.web import Web
 from interlock.systems.access.authentication import not_signed_in
 from interlock.systems.access.principals import LOCAL, Principal
-from interlock.wire.access import NotSignedIn, Role
+from interlock.wire.access import (
+    Role,
+)
 from interlock.wire.artifacts import LEASE, RUNNER
-from interlock.wire.runs import NotSigned
 
 GONE = 499
 """What the log says of a request whose sender did not wait."""

@@ -20,10 +20,14 @@ from interlock.api.jobs import MAX_BULK
 from interlock.api.operation import BYTES, PARAMETER, SHAPE, Confined
 from interlock.api.problems import (
     MEDIA_TYPE,
+    Problem,
+)
+from interlock.errors import (
     BadRequest,
     ConflictingRequestIds,
+    NotAllowed,
+    NotSignedIn,
     NotUtf8,
-    Problem,
     RequestTooLarge,
     TooBusy,
     TooMany,
@@ -32,7 +36,10 @@ from interlock.api.problems import (
 from interlock.server.authentication import NAME, PREFIX
 from interlock.server.problems import every_error, title_of
 from interlock.server.routes import Call, Handler, Route
-from interlock.wire.access import MEANINGS, NotAllowed, NotSignedIn, Role
+from interlock.wire.access import (
+    MEANINGS,
+    Role,
+)
 
 REF = "#/components/schemas/{name}"
 

@@ -9,15 +9,17 @@ from starlette.responses import Response
 
 from interlock.api.problems import (
     MEDIA_TYPE,
+    Problem,
+)
+from interlock.errors import (
     ArrivedTooSlowly,
+    InterlockError,
     MethodNotAllowed,
     NoHttp,
-    Problem,
     RequestTooLarge,
     TooMany,
     Unexpected,
 )
-from interlock.errors import InterlockError
 from interlock.wire.credentials import redacted
 
 _CLOSING = frozenset({ArrivedTooSlowly, RequestTooLarge, NoHttp})

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Receive
 
-from interlock.api.problems import (
+from interlock.errors import (
     ArrivedTooSlowly,
     BadRequest,
     ConflictingRequestIds,

@@ -20,7 +20,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from interlock.errors import InterlockError
+from interlock.errors import CannotListen
 from interlock.processes import early_signals
 from interlock.server.app import make_app
 from interlock.server.connections import Handshake, connection_for
@@ -47,13 +47,6 @@ AT_ONCE = 64
 """How many connections are accepted before those that are too many can be closed."""
 SPARE_FILES = 256
 """How many open files are left to the store, to git and to connections that are just accepted."""
-
-
-class CannotListen(InterlockError):
-    """The address cannot be listened at; nothing was started."""
-
-    code = "cannot_listen"
-    status = 500
 
 
 class Listener(uvicorn.Server):

@@ -7,7 +7,6 @@ from enum import StrEnum
 
 import msgspec
 
-from interlock.errors import InterlockError
 from interlock.wire.views import View
 
 USUAL = timedelta(days=90)
@@ -16,20 +15,6 @@ MAX_LIFETIME = timedelta(days=3_660)
 OVERLAPPING = timedelta(minutes=10)
 """How long the old secret of a rotated token works, unless the request says otherwise."""
 MAX_OVERLAP = timedelta(days=30)
-
-
-class NotSignedIn(InterlockError):
-    """No token came with the request, or not one that is any good."""
-
-    code = "not_signed_in"
-    status = 401
-
-
-class NotAllowed(InterlockError):
-    """Whoever it is, they may not do this."""
-
-    code = "not_allowed"
-    status = 403
 
 
 class Role(StrEnum):
@@ -58,27 +43,6 @@ MEANINGS: dict[Role, str] = {
     Role.ADMIN: "Everything that people can do.",
     Role.RUNNER: "Asks for work and reports on it; nothing else.",
 }
-
-
-class UnknownToken(InterlockError):
-    """No token goes by that name or id."""
-
-    code = "unknown_token"
-    status = 404
-
-
-class InvalidToken(InterlockError):
-    """A token that cannot be made as it was asked for; nothing was stored."""
-
-    code = "invalid_token"
-    status = 422
-
-
-class SecretShownOnce(InterlockError):
-    """The request was carried out before, and the secret that it made is not shown again."""
-
-    code = "secret_shown_once"
-    status = 409
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -121,7 +85,3 @@ class SessionView(View, frozen=True, kw_only=True):
     state: str
     created_at: datetime
     expires_at: datetime
-
-
-class UnknownSession(InterlockError, code="unknown_session", status=404):
-    """No session has this id, or it has ended."""

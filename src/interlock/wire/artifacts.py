@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.errors import InvalidArguments, InvalidArtifact, JobError
+from interlock.errors import InvalidArguments, InvalidArtifact
 from interlock.wire.views import View
 
 LEASE = "X-Interlock-Lease"
@@ -61,20 +61,6 @@ CACHE = "X-Interlock-Cache"
 """The header of a download that says which cache it is, as JSON."""
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+/-]*")
-
-
-class UnknownCache(JobError):
-    """Nothing is saved under that key, nor under one that begins like it."""
-
-    code = "unknown_cache"
-    status = 404
-
-
-class CacheRefused(JobError):
-    """What is saved is used by others, so not everybody may save something."""
-
-    code = "cache_refused"
-    status = 409
 
 
 class CacheView(View, frozen=True, kw_only=True, omit_defaults=False):

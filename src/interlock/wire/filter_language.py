@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 import msgspec
 
-from interlock.errors import InterlockError, UnknownState
+from interlock.errors import BadFilter, UnknownState
 from interlock.lifecycles.job import JOB
 from interlock.machine import Machine
 from interlock.text import nearest, read_duration, write_duration
@@ -29,13 +29,6 @@ _WORD = re.compile(rf'(?:[^\s"]|{_QUOTED})+', re.DOTALL)
 _VALUE = re.compile(rf'(?:[^,"]|{_QUOTED})+', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _NEEDS_QUOTES = re.compile(r'[\s,"\\]')
-
-
-class BadFilter(InterlockError):
-    """A filter that cannot be understood, and where in it the word is."""
-
-    code = "bad_filter"
-    status = 422
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from interlock.errors import BadFilter
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import OUTCOMES, RUN
 from interlock.lifecycles.worker import WORKER
@@ -34,7 +35,6 @@ from interlock.store.records import Query
 from interlock.wire.filter_language import (
     JOBS,
     LOOKED_AT,
-    BadFilter,
     Said,
     Vocabulary,
     Wanted,

@@ -12,7 +12,6 @@ from typing import Literal
 
 import msgspec
 
-from interlock.errors import InterlockError
 from interlock.wire.jobs import FailureView, RetryRule
 from interlock.wire.views import View
 
@@ -399,15 +398,3 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_id: str = ""
     reason: str = ""
     """Why there is none."""
-
-
-class NotSigned(InterlockError, code="not_signed", status=401):
-    """A webhook whose signature is missing, too old, or made with another secret; nothing was done."""
-
-
-class WebhookOff(InterlockError, code="webhook_off", status=404):
-    """This server takes no webhooks of that name: it is not configured, or has no secret."""
-
-
-class BadPayload(InterlockError, code="bad_payload", status=422):
-    """A signed webhook whose body is not what its event should bring; nothing was done."""

@@ -9,30 +9,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from interlock.errors import InterlockError
 from interlock.wire.runner import Secretive
 from interlock.wire.views import View
-
-
-class UnknownWorkload(InterlockError, code="unknown_workload", status=404):
-    """No workload has that id."""
-
-
-class AgentUnavailable(InterlockError, code="agent_unavailable", status=503):
-    """An agent does not answer, or has stopped answering."""
-
-
-class AgentRefused(InterlockError, code="agent_refused", status=409):
-    """An agent does not take the workload, and these are its words."""
-
-
-class SkewTooLarge(InterlockError, code="skew_too_large", status=409):
-    """It is not known well enough what the agents' clocks say, so nothing was started."""
-
-
-class WorkloadFailed(InterlockError, code="workload_failed", status=409):
-    """Fewer agents have completed than the policy needs; what there is was saved."""
-
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Text = Annotated[str, Meta(max_length=2_000)]

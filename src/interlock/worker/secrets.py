@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from interlock.errors import JobError
+from interlock.errors import NotGiven
 from interlock.wire.runner import Grant
 
 
@@ -46,9 +46,3 @@ class Secrets(Mapping[str, str]):
             todo=f"Name it when the job is submitted: secrets=({name!r},)",
             facts={"secret": name, "given": list(self)},
         )
-
-
-class NotGiven(JobError, KeyError):
-    """A handler asks for a secret that its job was not given."""
-
-    code = "secret_not_given"

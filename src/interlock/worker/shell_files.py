@@ -31,8 +31,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.errors import InterlockError, InvalidArguments, ServerRefused, StoreUnavailable
-from interlock.wire.artifacts import MAX_PREFIXES, CacheRefused, checked_key, checked_name
+from interlock.errors import CacheRefused, InterlockError, InvalidArguments, ServerRefused, StoreUnavailable
+from interlock.wire.artifacts import (
+    MAX_PREFIXES,
+    checked_key,
+    checked_name,
+)
 from interlock.worker.archives import PACKED, Beneath, copy, found_in, inside, pack
 from interlock.worker.context import Context
 from interlock.worker.extraction import unpack

@@ -39,7 +39,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from interlock.errors import InvalidArguments, JobError, StoreUnavailable, TooLarge
+from interlock.errors import InvalidArguments, NotExecuted, StoreUnavailable, TooLarge
 from interlock.wire.simulations import (
     MOST_METRICS,
     PRIORITIES,
@@ -66,10 +66,6 @@ MAX_TEXT_BYTES = 500
 MOST_DANGERS = 1_000
 MOST_UNSENT = 100
 """So many samples at most are sent together; of more each stands for several steps."""
-
-
-class NotExecuted(JobError, code="not_executed", status=409):
-    """Somebody else executes the simulation, or nobody may: its worker has to stop."""
 
 
 class SimulationContext:

@@ -10,17 +10,23 @@ import pytest
 from tests.systems.access.test_tokens import House
 
 from interlock.engine.audit import audit
-from interlock.errors import RequestIdReused, TransitionRefused
+from interlock.errors import (
+    InvalidToken,
+    NotSignedIn,
+    RequestIdReused,
+    SecretShownOnce,
+    TransitionRefused,
+    UnknownToken,
+)
 from interlock.store.records import Key
 from interlock.systems.access.authentication import BELIEVED_S, USES_EVERY_S, TokenCheck
-from interlock.systems.access.principals import NotSignedIn, Role
+from interlock.systems.access.principals import (
+    Role,
+)
 from interlock.systems.access.tokens import (
     OVERLAP,
     TOKEN,
-    InvalidToken,
     Issued,
-    SecretShownOnce,
-    UnknownToken,
     read_secret,
 )
 from interlock.systems.catalogue import JOURNALLED

@@ -13,9 +13,12 @@ from interlock.engine.clock import StoreClock
 from interlock.engine.committer import DirectCommitter
 from interlock.engine.retention import Retention, sweep_ended
 from interlock.engine.unit_of_work import Engine
+from interlock.errors import NotAllowed, NotSignedIn
 from interlock.store.records import Key, Query
 from interlock.systems.access.authentication import BELIEVED_S, LIFETIME, SESSION, Sessions, TokenCheck
-from interlock.systems.access.principals import NotAllowed, NotSignedIn, Role
+from interlock.systems.access.principals import (
+    Role,
+)
 from interlock.systems.access.tokens import Tokens, TokenSecret
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 

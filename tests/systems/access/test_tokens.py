@@ -11,12 +11,28 @@ from interlock.engine.audit import audit
 from interlock.engine.clock import StoreClock
 from interlock.engine.committer import DirectCommitter
 from interlock.engine.unit_of_work import Engine
-from interlock.errors import AlreadyThere, TerminalState, TransitionRefused
+from interlock.errors import (
+    AlreadyThere,
+    InvalidToken,
+    NotAllowed,
+    NotSignedIn,
+    TerminalState,
+    TransitionRefused,
+    UnknownToken,
+)
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Key, Record
 from interlock.systems.access.authentication import BELIEVED_S, TokenCheck
-from interlock.systems.access.principals import LOCAL, NotAllowed, NotSignedIn, Principal, Role
-from interlock.systems.access.tokens import TOKEN, InvalidToken, Tokens, UnknownToken, read_secret
+from interlock.systems.access.principals import (
+    LOCAL,
+    Principal,
+    Role,
+)
+from interlock.systems.access.tokens import (
+    TOKEN,
+    Tokens,
+    read_secret,
+)
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.testing.clocks import JumpingClock
 from interlock.wire.credentials import redacted

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlock.errors import SkewTooLarge
 from interlock.systems.fleet.clocks import ClockExchange, Offset, choose_start, offset_of, spread_of
 from interlock.systems.fleet.member import ReferenceClock
-from interlock.wire.workloads import SkewTooLarge
 
 MS = 1_000_000
 SECOND = 1_000 * MS

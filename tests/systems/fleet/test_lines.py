@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.waiting import PATIENCE_S
 
+from interlock.errors import AgentUnavailable, WorkloadFailed
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.agent_client import report_of
 from interlock.systems.fleet.clocks import Offset
@@ -20,7 +21,9 @@ from interlock.systems.fleet.results import AgentReport
 from interlock.systems.fleet.spec import Verdict, WorkloadSpec
 from interlock.testing.clocks import VirtualTime
 from interlock.wire.fleet import fleet_pb2 as wire
-from interlock.wire.workloads import AgentUnavailable, WorkloadFact, WorkloadFailed
+from interlock.wire.workloads import (
+    WorkloadFact,
+)
 
 from .test_merging import NS, packed
 

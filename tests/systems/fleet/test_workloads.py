@@ -10,7 +10,7 @@ from tests.systems.orchestrator.house import House, done
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 
 from interlock.engine.audit import audit
-from interlock.errors import InvalidWorkload
+from interlock.errors import InvalidWorkload, UnknownWorkload
 from interlock.lifecycles.durations import WORKLOAD_BEAT_S, Durations
 from interlock.store.records import Query
 from interlock.systems.catalogue import JOURNALLED
@@ -18,7 +18,10 @@ from interlock.systems.fleet.spec import TASK
 from interlock.systems.fleet.workloads import CONTROLLER_LOST, Workloads, workload_id_of
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.runner import Grant
-from interlock.wire.workloads import Happened, UnknownWorkload, WorkloadFact
+from interlock.wire.workloads import (
+    Happened,
+    WorkloadFact,
+)
 
 DURATIONS = DEFAULT_SETTINGS.durations
 

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from tests.systems.orchestrator.house import TTL_S, House, beat, done, release
 
-from interlock.errors import RequestIdReused
-from interlock.systems.orchestrator.grants import ClaimOver, asked_of
+from interlock.errors import ClaimOver, RequestIdReused
+from interlock.systems.orchestrator.grants import (
+    asked_of,
+)
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.wire.runner import ClaimRequest, Grant, StaleCode
 

@@ -15,14 +15,13 @@ from tests.clocks import move_server, move_sqlite
 from tests.systems.orchestrator.house import House, ack, beat, done, failed, release, stopped
 from tests.waiting import PATIENCE_S, until
 
-from interlock.errors import InterlockError, RequestIdReused, TerminalState
+from interlock.errors import ClaimOver, InterlockError, RequestIdReused, TerminalState
 from interlock.lifecycles import job
 from interlock.lifecycles.durations import Durations
 from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Query
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.grants import ClaimOver
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.wire.runner import Grant, LogLine, Progress, StaleCode

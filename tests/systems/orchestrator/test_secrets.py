@@ -12,7 +12,7 @@ import pytest
 from tests.systems.orchestrator.house import House, beat, done, failed
 from tests.systems.orchestrator.test_fencing import everything_stored
 
-from interlock.errors import InvalidJob
+from interlock.errors import InvalidJob, NoSecret
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Key
 from interlock.systems.orchestrator.attachments import lines_of
@@ -20,7 +20,6 @@ from interlock.systems.orchestrator.body import Provenance, encode_body
 from interlock.systems.orchestrator.vault import (
     Asker,
     Environment,
-    NoSecret,
     SecretPolicy,
     SecretScope,
     Vault,

@@ -12,12 +12,11 @@ from tests.systems.orchestrator.house import RUNNER, done
 from tests.systems.runs.caching.test_caches import fetch, files, save
 from tests.systems.runs.site import Site, plan, planned
 
-from interlock.errors import InvalidJob, InvalidRun, TransitionRefused
+from interlock.errors import CacheRefused, InvalidJob, InvalidRun, TransitionRefused
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.vault import SecretPolicy, SecretScope
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.settings import Settings
-from interlock.wire.artifacts import CacheRefused
 from interlock.wire.jobs import SHELL, JobSpec
 from interlock.wire.runner import Grant
 from interlock.wire.runs import ForkTerms, PlannedJob, RunSpec, Source

@@ -14,12 +14,17 @@ import msgspec
 from starlette.responses import Response
 
 from interlock.api import access as api
+from interlock.errors import NotAllowed
 from interlock.server.authentication import cleared_cookie, is_encrypted, session_of, set_cookie
 from interlock.server.routes import Call, handles
 from interlock.systems.access.authentication import LIFETIME
 from interlock.systems.access.principals import Principal
 from interlock.systems.access.tokens import unknown_token
-from interlock.wire.access import Issued, NotAllowed, Role, TokenView
+from interlock.wire.access import (
+    Issued,
+    Role,
+    TokenView,
+)
 
 
 @handles(api.CREATE_TOKEN)

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from interlock.api import artifacts as api
 from interlock.api.operation import BYTES
-from interlock.api.problems import ArrivedTooSlowly
+from interlock.errors import ArrivedTooSlowly, UnknownCache
 from interlock.server.api.runner import known_as
 from interlock.server.api.visibility import job_of
 from interlock.server.authentication import lease_of
@@ -33,7 +33,6 @@ from interlock.wire.artifacts import (
     ArtifactList,
     ArtifactView,
     CacheView,
-    UnknownCache,
 )
 
 UPLOAD_S = 3_600.0

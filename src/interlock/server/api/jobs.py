@@ -15,8 +15,7 @@ import msgspec
 
 from interlock.api import jobs as api
 from interlock.api.messages import ActionAnswer, CountView, Done, EntryView, HistoryPage, Undone
-from interlock.api.problems import UnknownAttempt
-from interlock.errors import InterlockError, UnknownJob
+from interlock.errors import InterlockError, UnknownAttempt, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import FAILED, JOB
 from interlock.server.api.visibility import (

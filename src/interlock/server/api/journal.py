@@ -8,8 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from interlock.api import records as api
-from interlock.api.problems import BadRequest
-from interlock.errors import UnknownEvent, UnknownState
+from interlock.errors import BadRequest, UnknownEvent, UnknownState
 from interlock.machine.table import fold_name
 from interlock.server.event_streams import EventStream, Readers, Stream, Wanted
 from interlock.server.history import entry_view

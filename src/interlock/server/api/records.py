@@ -20,7 +20,15 @@ from interlock.api import kinds
 from interlock.api import records as api
 from interlock.api.messages import HistoryPage, Reason, RequestId
 from interlock.api.operation import Operation
-from interlock.errors import InvalidData, UnknownEvent, UnknownKind, UnknownRecord, UnknownState
+from interlock.errors import (
+    InvalidData,
+    NotAllowed,
+    UnknownEvent,
+    UnknownKind,
+    UnknownRecord,
+    UnknownRecordKind,
+    UnknownState,
+)
 from interlock.machine.table import fold_name
 from interlock.server.api.journal import need_kinds
 from interlock.server.api.machines import sheet_of
@@ -31,7 +39,9 @@ from interlock.store.catalogue import Kind
 from interlock.store.records import Key, Query, Record
 from interlock.systems.kinds import DeclaredKind, camel
 from interlock.systems.records import Records, unknown
-from interlock.wire.access import NotAllowed, Role
+from interlock.wire.access import (
+    Role,
+)
 from interlock.wire.records import RecordExplanation, StoredPage, StoredRecord
 
 
@@ -63,7 +73,7 @@ async def get_record_history(call: Call) -> HistoryPage:
 def _kind(call: Call) -> Kind:
     name, kinds = call.path["kind"], call.parts.lifecycles.kinds
     if name not in kinds:
-        raise api.UnknownRecordKind(name[:64], tuple(kinds))
+        raise UnknownRecordKind(name[:64], tuple(kinds))
     need_kinds(call, (name,))
     return kinds[name]
 

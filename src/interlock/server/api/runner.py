@@ -20,12 +20,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from interlock.api import runner as api
-from interlock.api.problems import BadRequest
+from interlock.errors import BadRequest, ClaimOver
 from interlock.server.authentication import lease_of
 from interlock.server.requests import ClientGone, decode
 from interlock.server.routes import Call, handles
 from interlock.systems.access.principals import Principal
-from interlock.systems.orchestrator.grants import ClaimOver
 from interlock.systems.orchestrator.tokens import raise_for_answer
 from interlock.wire.runner import (
     MAX_TASKS,

@@ -15,8 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from interlock.api import server as api
-from interlock.api.problems import NotReady
-from interlock.errors import StoreError, StoreUnavailable
+from interlock.errors import NotReady, StoreError, StoreUnavailable
 from interlock.server.parts import Parts
 from interlock.server.routes import Call, handles
 from interlock.store.contract import StoreStatus

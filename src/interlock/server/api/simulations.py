@@ -16,8 +16,7 @@ from starlette.responses import Response
 
 from interlock.api import simulations as api
 from interlock.api.messages import HistoryPage
-from interlock.api.problems import BadRequest
-from interlock.errors import StoreUnavailable
+from interlock.errors import BadRequest, StoreUnavailable
 from interlock.server.api.journal import Admitted
 from interlock.server.api.visibility import is_shaped
 from interlock.server.event_streams import SILENCE_S, Broadcast, EventStream, gap_after

@@ -19,12 +19,11 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import msgspec
 
 from interlock.api.operation import ID
-from interlock.errors import UnknownJob
+from interlock.errors import UnknownJob, UnknownToken
 from interlock.server.routes import Call
 from interlock.store.cursors import bad_cursor
 from interlock.store.records import Record
 from interlock.systems.orchestrator.views import glimpse
-from interlock.wire.access import UnknownToken
 from interlock.wire.filters import Filter, Selection, read_filter
 from interlock.wire.jobs import FailureView, JobView
 

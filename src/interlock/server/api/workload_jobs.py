@@ -18,7 +18,7 @@ import yaml
 
 from interlock.agent.port import Kind, load_kind, offered_homes
 from interlock.api import workloads as api
-from interlock.errors import CannotLoad, InterlockError, InvalidWorkload
+from interlock.errors import CannotLoad, InterlockError, InvalidWorkload, UnknownWorkload
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.workload import WORKLOAD
@@ -35,7 +35,6 @@ from interlock.wire.workloads import (
     QUEUE,
     Latencies,
     SecondView,
-    UnknownWorkload,
     WorkloadResult,
     WorkloadSpec,
 )

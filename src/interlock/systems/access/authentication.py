@@ -18,6 +18,7 @@ import msgspec
 from interlock.engine.aggregate import RecordKind
 from interlock.engine.clock import Clock
 from interlock.engine.unit_of_work import Decision, Engine
+from interlock.errors import NotSignedIn, UnknownSession
 from interlock.machine import Deadline, Event, Machine, command, end, ignore, on, state, timer
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record
 from interlock.systems.access.principals import Principal
@@ -32,7 +33,10 @@ from interlock.systems.access.tokens import (
     read_body,
     read_secret,
 )
-from interlock.wire.access import NotSignedIn, Role, SessionView, UnknownSession
+from interlock.wire.access import (
+    Role,
+    SessionView,
+)
 
 BELIEVED_S = 3.0
 USES_EVERY_S = 60.0

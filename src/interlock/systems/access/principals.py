@@ -7,9 +7,13 @@ from functools import lru_cache
 
 import msgspec
 
-from interlock.wire.access import MEANINGS, NotAllowed, NotSignedIn, Role
+from interlock.errors import NotAllowed
+from interlock.wire.access import (
+    MEANINGS,
+    Role,
+)
 
-__all__ = ["LOCAL", "MEANINGS", "NotAllowed", "NotSignedIn", "Principal", "Role", "enough_for"]
+__all__ = ["LOCAL", "MEANINGS", "Principal", "Role", "enough_for"]
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from interlock.engine.aggregate import Entity, RecordKind, rewritten
 from interlock.engine.bulk import Item, apply_all
 from interlock.engine.loader import every_record
 from interlock.engine.unit_of_work import Applied, Decision, Engine, IdempotencyKey, failed
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, InvalidToken, SecretShownOnce, UnknownToken
 from interlock.machine import (
     STAY,
     Deadline,
@@ -43,15 +43,12 @@ from interlock.wire.access import (
     MAX_OVERLAP,
     OVERLAPPING,
     USUAL,
-    InvalidToken,
     Issued,
     Role,
-    SecretShownOnce,
     TokenView,
-    UnknownToken,
 )
 
-__all__ = ["OVERLAPPING", "USUAL", "InvalidToken", "Issued", "SecretShownOnce", "TokenView", "UnknownToken"]
+__all__ = ["OVERLAPPING", "USUAL", "Issued", "TokenView"]
 
 
 class TokenState(StrEnum):

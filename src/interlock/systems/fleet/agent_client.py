@@ -11,7 +11,7 @@ import grpc
 import msgspec
 from grpc import aio
 
-from interlock.errors import InterlockError, InvalidSettings
+from interlock.errors import AgentRefused, AgentUnavailable, InterlockError, InvalidSettings
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import ClockExchange, Offset, offset_of
 from interlock.systems.fleet.member import ABORT_S, ANSWER_S, EXCHANGES, Lines, ReferenceClock
@@ -19,7 +19,9 @@ from interlock.systems.fleet.results import AgentReport
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
 from interlock.wire.tls import authorities, check_pair
-from interlock.wire.workloads import AgentRefused, AgentUnavailable, WorkloadSpec
+from interlock.wire.workloads import (
+    WorkloadSpec,
+)
 
 PROBLEM = "interlock-problem-bin"
 _SILENT = (

@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from interlock.wire.workloads import SkewTooLarge, Spread
+from interlock.errors import SkewTooLarge
+from interlock.wire.workloads import (
+    Spread,
+)
 
 
 def took(ms: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, WorkloadFailed
 from interlock.lifecycles import lease
 from interlock.lifecycles.couplings import COUPLINGS, Receiver
 from interlock.lifecycles.durations import DEFAULTS
@@ -24,7 +24,12 @@ from interlock.systems.fleet.results import AgentReport, Merged, ResultInputs, r
 from interlock.systems.fleet.spec import can_still_do
 from interlock.systems.fleet.workloads import WorkloadRecorder, workload_id_of
 from interlock.text import counted
-from interlock.wire.workloads import Happened, WorkloadFact, WorkloadFailed, WorkloadResult, WorkloadSpec
+from interlock.wire.workloads import (
+    Happened,
+    WorkloadFact,
+    WorkloadResult,
+    WorkloadSpec,
+)
 
 STOP_S = 18.0
 """How long an agent may take to stop; it kills after 15."""

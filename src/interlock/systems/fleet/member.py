@@ -12,11 +12,15 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Protocol, TypeAlias
 
+from interlock.errors import AgentRefused, AgentUnavailable
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.results import AgentReport, Ending
 from interlock.wire.fleet import fleet_pb2 as wire
-from interlock.wire.workloads import AgentRefused, AgentUnavailable, Happened, WorkloadSpec
+from interlock.wire.workloads import (
+    Happened,
+    WorkloadSpec,
+)
 
 EXCHANGES = 8
 ANSWER_S = 20.0

@@ -15,7 +15,7 @@ import msgspec
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.engine.loader import every_entry
 from interlock.engine.unit_of_work import Decision, Engine
-from interlock.errors import InterlockError, InvalidWorkload, StoreUnavailable
+from interlock.errors import InterlockError, InvalidWorkload, StoreUnavailable, UnknownWorkload
 from interlock.lifecycles import job, workload
 from interlock.lifecycles.couplings import COUPLINGS
 from interlock.lifecycles.durations import WORKLOAD_BEAT_S, Durations
@@ -30,7 +30,11 @@ from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
 from interlock.wire.runner import Heartbeat
-from interlock.wire.workloads import Happened, UnknownWorkload, WorkloadFact, WorkloadView
+from interlock.wire.workloads import (
+    Happened,
+    WorkloadFact,
+    WorkloadView,
+)
 
 CONTROLLER_LOST = "its controller was not heard of any more"
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from interlock.engine.unit_of_work import Decision, IdempotencyKey
-from interlock.errors import InterlockError, RequestIdReused
+from interlock.errors import ClaimOver, RequestIdReused
 from interlock.lifecycles import attempt, lease
 from interlock.store.records import (
     Batch,
@@ -231,13 +231,6 @@ def grant_of(draft: JobAggregate, one: AttemptBody, token: str, fence: int, give
 
 ENDPOINT = "claim"
 _INSTANT = timedelta(microseconds=1)
-
-
-class ClaimOver(InterlockError):
-    """Everything that was given out under the name of a claim has ended; a server answers with nothing."""
-
-    code = "claim_over"
-    status = 409
 
 
 class GrantedLease(msgspec.Struct, frozen=True, array_like=True):

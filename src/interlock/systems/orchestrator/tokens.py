@@ -9,6 +9,7 @@ import re
 import msgspec
 
 from interlock.errors import (
+    CacheRefused,
     ConflictingCompletion,
     InterlockError,
     LeaseExpired,
@@ -18,7 +19,6 @@ from interlock.errors import (
     UnknownLease,
     WrongRunner,
 )
-from interlock.wire.artifacts import CacheRefused
 from interlock.wire.runner import Answer, Heard, NotHeard, Stale
 
 _SHAPE = re.compile(r"([\w-]{1,64})\.(\d{1,4})\.(\d{1,6})\.([0-9a-f]{32})", re.ASCII)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from interlock.errors import InterlockError
+from interlock.errors import NoSecret
 from interlock.processes.credentials import ENVIRONMENT
 from interlock.processes.credentials import SECRET as PREFIX
 from interlock.processes.masks import Mask
@@ -25,13 +25,6 @@ from interlock.wire.runner import Ack, Complete, Failed, Grant, Message
 FILE = "INTERLOCK_SECRETS_FILE"
 SHORTEST = 4
 """What is shorter cannot be told from other text, and so could not be kept out of logs."""
-
-
-class NoSecret(InterlockError):
-    """A job cannot be given a secret that it names."""
-
-    code = "no_secret"
-    status = 422
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ import msgspec
 
 from interlock.engine.aggregate import Columns, RecordKind
 from interlock.engine.unit_of_work import Decision, Engine
-from interlock.errors import InterlockError, NoBlobs, UnknownLease
+from interlock.errors import CacheRefused, InterlockError, NoBlobs, UnknownLease
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.machine import (
@@ -59,7 +59,10 @@ from interlock.systems.orchestrator.attachments import Saving
 from interlock.systems.orchestrator.body import Provenance, decode_body
 from interlock.systems.orchestrator.tokens import Token, raise_for_answer, read_token
 from interlock.systems.runs.body import decode_run
-from interlock.wire.artifacts import CacheRefused, CacheView, checked_key
+from interlock.wire.artifacts import (
+    CacheView,
+    checked_key,
+)
 from interlock.wire.runner import Answer, Heartbeat, Message
 
 

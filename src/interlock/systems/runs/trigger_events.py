@@ -19,9 +19,14 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from interlock.errors import BadPayload
 from interlock.systems.orchestrator.texts import opening
 from interlock.systems.runs.webhook_security import Secret
-from interlock.wire.runs import BadPayload, ForkTerms, RunSpec, Source
+from interlock.wire.runs import (
+    ForkTerms,
+    RunSpec,
+    Source,
+)
 
 MAX_COMMITS = 2_048
 """GitHub names at most so many commits of a push: of a larger one nobody knows all paths."""

@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 
 from interlock.engine.clock import Clock
-from interlock.errors import RequestIdReused
+from interlock.errors import RequestIdReused, WebhookOff
 from interlock.systems.runs.body import ChangeTime
 from interlock.systems.runs.runs import Runs
 from interlock.systems.runs.trigger_events import (
@@ -31,7 +31,11 @@ from interlock.systems.runs.trigger_events import (
     spec_of,
 )
 from interlock.systems.runs.webhook_security import check_github, check_standard
-from interlock.wire.runs import ForkTerms, Receipt, RunSpec, WebhookOff
+from interlock.wire.runs import (
+    ForkTerms,
+    Receipt,
+    RunSpec,
+)
 
 REMEMBERED_S = 7 * 86_400.0
 """GitHub lets people send a delivery of the last three days again; it must still be known then."""

@@ -27,9 +27,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from interlock.errors import InvalidSettings
+from interlock.errors import InvalidSettings, NotSigned
 from interlock.processes.credentials import ENVIRONMENT
-from interlock.wire.runs import NotSigned
 
 LEAST_TEXT = 16
 """How many characters a secret has at least that somebody has made up."""

@@ -11,12 +11,11 @@ import pytest
 from tests.systems.orchestrator.house import RUNNER, TTL_S
 from tests.systems.runs.site import Site, planned
 
-from interlock.errors import InterlockError, InvalidArguments, LeaseExpired, NoBlobs
+from interlock.errors import CacheRefused, InterlockError, InvalidArguments, LeaseExpired, NoBlobs
 from interlock.systems.blobs import BlobSettings, DirectoryBlobs
 from interlock.systems.orchestrator.attachments import Saving
 from interlock.systems.runs.caches import CacheBody, new_cache
 from interlock.systems.settings import Settings
-from interlock.wire.artifacts import CacheRefused
 from interlock.wire.runner import Grant, NotHeard
 from interlock.wire.runs import Source
 

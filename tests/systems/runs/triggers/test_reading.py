@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.systems.runs.triggers.deliveries import FORK, HERE, NONE, A, B, pull_request, push
 
+from interlock.errors import BadPayload
 from interlock.systems.runs.trigger_events import (
     MAX_COMMITS,
     MAX_PATHS,
@@ -25,7 +26,10 @@ from interlock.systems.runs.trigger_events import (
     unknown_targets,
 )
 from interlock.systems.runs.triggers import key_of
-from interlock.wire.runs import BadPayload, RunSpec, Source
+from interlock.wire.runs import (
+    RunSpec,
+    Source,
+)
 
 CI = Rule(run=Evaluation(workflow="ci", labels=("linux",)))
 

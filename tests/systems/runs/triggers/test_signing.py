@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.errors import InvalidSettings
+from interlock.errors import InvalidSettings, NotSigned
 from interlock.systems.runs.webhook_security import (
     Secret,
     check_github,
@@ -21,7 +21,6 @@ from interlock.systems.runs.webhook_security import (
     standard_headers,
     standard_signature,
 )
-from interlock.wire.runs import NotSigned
 
 GITHUB = Secret(b"It's a Secret to Everybody")
 HELLO = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"

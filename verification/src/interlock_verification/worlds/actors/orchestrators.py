@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from interlock.engine.loops import Loop, run_loops
 from interlock.engine.retention import Retention
+from interlock.errors import ClaimOver
 from interlock.lifecycles.job import JOB
-from interlock.systems.orchestrator.grants import ClaimOver
 from interlock.systems.quarantine import QUARANTINED, STANDING
 from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message

@@ -1,8 +1,8 @@
 """The error tree, drawn once.
 
-Every error that a user can meet is one of these. Each carries a stable `code`, a sentence, the
-facts it is about, what would have been allowed and what to do next; the API, the command line and
-the dashboard all show the same words, and the API answers with `status`.
+Every error that a user can meet is one of these, and all are imported from here. Each carries a stable
+`code`, a sentence, the facts it is about, what would have been allowed and what to do next; the API, the
+command line and the dashboard all show the same words, and the API answers with `status`.
 
     InterlockError
     ├── MalformedTable            malformed_table          422  a declaration with faults, all of them listed
@@ -29,6 +29,7 @@ the dashboard all show the same words, and the API answers with `status`.
     │   ├── UnknownLease          UNKNOWN_LEASE            409
     │   ├── WrongRunner           wrong_runner             409  the lease belongs to another one
     │   └── MessageRefused        message_refused          409
+    ├── ClaimOver                 claim_over               409  all leases of the named claim have ended
     ├── CommitFailed
     │   ├── Contended             contended                409  others were faster, again and again
     │   ├── VersionChanged        version_changed          409  it is not what somebody decided on
@@ -46,7 +47,13 @@ the dashboard all show the same words, and the API answers with `status`.
     │   ├── InvalidArtifact       invalid_artifact         422  a name or a path that it cannot have
     │   ├── UnknownArtifact       unknown_artifact         404
     │   ├── ArtifactExists        artifact_exists          409  another one has this name
-    │   └── ArtifactGone          artifact_gone            410  it is not kept any more
+    │   ├── ArtifactGone          artifact_gone            410  it is not kept any more
+    │   ├── UnknownCache          unknown_cache            404
+    │   ├── CacheRefused          cache_refused            409  this job may not save one
+    │   ├── NotGiven              secret_not_given         500  a secret that the job was not given
+    │   └── NotExecuted           not_executed             409  the simulation has another worker
+    ├── UnknownAttempt            unknown_attempt          404
+    ├── NoSecret                  no_secret                422  a secret that a job cannot be given
     ├── NoBlobs                   no_blobs                 409  nowhere to keep artifacts
     ├── BlobsFull                 blobs_full               507
     ├── PlanRefused               plan_refused             422  no plan can be made, and where it is wrong
@@ -56,6 +63,11 @@ the dashboard all show the same words, and the API answers with `status`.
     ├── InvalidRun                invalid_run              422  an evaluation that cannot be accepted
     ├── UnknownRun                unknown_run              404
     ├── InvalidWorkload           invalid_workload         422  a workload that an agent cannot run
+    ├── UnknownWorkload           unknown_workload         404
+    ├── AgentUnavailable          agent_unavailable        503
+    ├── AgentRefused              agent_refused            409
+    ├── SkewTooLarge              skew_too_large           409  clocks that are not known well enough
+    ├── WorkloadFailed            workload_failed          409  too few agents have completed
     ├── InvalidSimulation         invalid_simulation       422  one that cannot be accepted
     ├── SimulationExists          simulation_exists        409  its id is taken
     ├── UnknownSimulation         unknown_simulation       404
@@ -66,65 +78,74 @@ the dashboard all show the same words, and the API answers with `status`.
     ├── InvalidData               invalid_data             422  data that do not fit a kind or its event
     ├── RecordExists              record_exists            409  its id is taken
     ├── UnknownRecord             unknown_record           404
+    ├── BadFilter                 bad_filter               422
+    ├── NotSignedIn               not_signed_in            401  no token, or none that is valid
+    ├── NotAllowed                not_allowed              403
+    ├── UnknownToken              unknown_token            404
+    ├── InvalidToken              invalid_token            422
+    ├── SecretShownOnce           secret_shown_once        409  the secret of a token is not stored
+    ├── UnknownSession            unknown_session          404
     ├── UnknownName
     │   ├── UnknownKind           unknown_kind             422
+    │   ├── UnknownRecordKind     unknown_record_kind      404
     │   ├── UnknownMachine        unknown_machine          404
     │   ├── UnknownState          unknown_state            422
     │   ├── UnknownEvent          unknown_event            422
     │   └── UnknownTask           unknown_task             422  no function goes by that name
-    └── TransitionRefused
-        ├── AlreadyThere          already_there            409
-        ├── TerminalState         terminal_state           409
-        ├── TransitionNotAllowed  transition_not_allowed   409
-        ├── EventIgnored          event_ignored            409
-        └── GuardRefused          guard_refused            409
+    ├── TransitionRefused
+    │   ├── AlreadyThere          already_there            409
+    │   ├── TerminalState         terminal_state           409
+    │   ├── TransitionNotAllowed  transition_not_allowed   409
+    │   ├── EventIgnored          event_ignored            409
+    │   └── GuardRefused          guard_refused            409
+    ├── BadRequest                bad_request              422
+    │   ├── NoHttp                no_http                  400
+    │   └── NotUtf8               not_utf8                 400
+    ├── UnknownPage               unknown_page             404
+    ├── MethodNotAllowed          method_not_allowed       405
+    ├── RequestTooLarge           request_too_large        413
+    ├── UnsupportedMedia          unsupported_media        415
+    ├── ConflictingRequestIds     conflicting_request_ids  409
+    ├── TooMany                   too_many_requests        429
+    ├── TooBusy                   too_busy                 503
+    ├── TookTooLong               took_too_long            504
+    ├── ArrivedTooSlowly          arrived_too_slowly       408
+    ├── WrongHost                 wrong_host               421
+    ├── ForeignOrigin             foreign_origin           403
+    ├── NotReady                  not_ready                503
+    ├── Unexpected                unexpected               500
+    ├── CannotListen              cannot_listen            500
+    ├── NotSigned                 not_signed               401
+    ├── WebhookOff                webhook_off              404
+    └── BadPayload                bad_payload              422
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
 
-from interlock.text import nearest
-
-
-class InterlockError(Exception):
-    """Something that a user asked for cannot be done, and this is why."""
-
-    code: ClassVar[str] = "error"
-    status: ClassVar[int] = 500
-
-    def __init_subclass__(cls, *, code: str = "", status: int = 0) -> None:
-        super().__init_subclass__()
-        cls.code, cls.status = code or cls.code, status or cls.status
-
-    def __init__(
-        self,
-        sentence: str,
-        *,
-        allowed: Iterable[str] = (),
-        todo: str = "",
-        facts: dict[str, object] | None = None,
-    ) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
-        self.allowed: tuple[str, ...] = tuple(allowed)
-        self.todo = todo
-        self.facts: dict[str, object] = dict(facts or {})
-        if todo:
-            self.add_note(f"→ {todo}")  # a traceback shows it
-
-    def as_dict(self) -> dict[str, object]:
-        """The error as the API and `--json` show it."""
-        return {
-            "code": self.code,
-            "status": self.status,
-            "error": self.sentence,
-            "facts": self.facts,
-            "allowed": list(self.allowed),
-            "todo": self.todo,
-        }
+from interlock.errors.base import InterlockError as InterlockError
+from interlock.errors.base import UnknownName as UnknownName
+from interlock.errors.requests import ArrivedTooSlowly as ArrivedTooSlowly
+from interlock.errors.requests import BadPayload as BadPayload
+from interlock.errors.requests import BadRequest as BadRequest
+from interlock.errors.requests import CannotListen as CannotListen
+from interlock.errors.requests import ConflictingRequestIds as ConflictingRequestIds
+from interlock.errors.requests import ForeignOrigin as ForeignOrigin
+from interlock.errors.requests import MethodNotAllowed as MethodNotAllowed
+from interlock.errors.requests import NoHttp as NoHttp
+from interlock.errors.requests import NotReady as NotReady
+from interlock.errors.requests import NotSigned as NotSigned
+from interlock.errors.requests import NotUtf8 as NotUtf8
+from interlock.errors.requests import RequestTooLarge as RequestTooLarge
+from interlock.errors.requests import TooBusy as TooBusy
+from interlock.errors.requests import TookTooLong as TookTooLong
+from interlock.errors.requests import TooMany as TooMany
+from interlock.errors.requests import Unexpected as Unexpected
+from interlock.errors.requests import UnknownPage as UnknownPage
+from interlock.errors.requests import UnsupportedMedia as UnsupportedMedia
+from interlock.errors.requests import WebhookOff as WebhookOff
+from interlock.errors.requests import WrongHost as WrongHost
 
 
 class MalformedTable(InterlockError, code="malformed_table", status=422):
@@ -223,6 +244,10 @@ class MessageRefused(RunnerError, code="message_refused"):
     """The lease lives, but what was said under it cannot be: `facts` say why."""
 
 
+class ClaimOver(InterlockError, code="claim_over", status=409):
+    """Everything that was given out under the name of a claim has ended; a server answers with nothing."""
+
+
 class CommitFailed(InterlockError, code="commit_failed", status=409):
     """What was decided did not become true; nothing was changed."""
 
@@ -313,6 +338,32 @@ class ArtifactGone(JobError, code="artifact_gone", status=410):
     """It was kept, and is not any more."""
 
 
+class UnknownAttempt(InterlockError, code="unknown_attempt", status=404):
+    """No attempt has that id."""
+
+
+class UnknownCache(JobError, code="unknown_cache", status=404):
+    """Nothing is saved under that key, nor under one that begins like it."""
+
+
+class CacheRefused(JobError, code="cache_refused", status=409):
+    """What is saved is used by others, so not everybody may save something."""
+
+
+class NoSecret(InterlockError, code="no_secret", status=422):
+    """A job cannot be given a secret that it names."""
+
+
+class NotGiven(JobError, KeyError, code="secret_not_given"):
+    """A handler asks for a secret that its job was not given. It is a `KeyError`, too."""
+
+    __str__ = InterlockError.__str__
+
+
+class NotExecuted(JobError, code="not_executed", status=409):
+    """Somebody else executes the simulation, or nobody may: its worker has to stop."""
+
+
 class NoBlobs(InterlockError, code="no_blobs", status=409):
     """There is no place where artifacts could be kept."""
 
@@ -347,6 +398,26 @@ class UnknownRun(InterlockError, code="unknown_run", status=404):
 
 class InvalidWorkload(InterlockError, code="invalid_workload", status=422):
     """A workload that no agent could run, or not this one; nothing was started."""
+
+
+class UnknownWorkload(InterlockError, code="unknown_workload", status=404):
+    """No workload has that id."""
+
+
+class AgentUnavailable(InterlockError, code="agent_unavailable", status=503):
+    """An agent does not answer, or has stopped answering."""
+
+
+class AgentRefused(InterlockError, code="agent_refused", status=409):
+    """An agent does not take the workload, and these are its words."""
+
+
+class SkewTooLarge(InterlockError, code="skew_too_large", status=409):
+    """It is not known well enough what the agents' clocks say, so nothing was started."""
+
+
+class WorkloadFailed(InterlockError, code="workload_failed", status=409):
+    """Fewer agents have completed than the policy needs; what there is was saved."""
 
 
 class InvalidSimulation(InterlockError, code="invalid_simulation", status=422):
@@ -389,34 +460,32 @@ class UnknownRecord(InterlockError, code="unknown_record", status=404):
     """There is no record of that kind with that id."""
 
 
-class UnknownName(InterlockError, code="unknown_name", status=404):
-    """A name that is not known here; the known ones are in `allowed`."""
-
-    noun: ClassVar[str] = "name"
-
-    def __init_subclass__(cls, *, noun: str = "", code: str = "", status: int = 0) -> None:
-        super().__init_subclass__(code=code, status=status)
-        cls.noun = noun or cls.noun
-
-    def __init__(self, name: object, known: Sequence[str], *, where: str = "") -> None:
-        self.name, self.known, self.where = str(name), tuple(known), where
-        near = nearest(self.name, known) if self.name not in known else None
-        place = f" of {where}" if where else ""
-        guess = f" Did you mean {near}?" if near else ""
-        super().__init__(
-            f"There is no {self.noun} {self.name!r}{place}.{guess}",
-            allowed=known,
-            todo=f"Use one of: {', '.join(known)}." if known else "",
-            facts={self.noun: self.name, "known": list(known)},
-        )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _unknown_name, (type(self), self.name, self.known, self.where)
+class BadFilter(InterlockError, code="bad_filter", status=422):
+    """A filter that cannot be understood, and where in it the word is."""
 
 
-def _unknown_name(kind: type[UnknownName], name: str, known: tuple[str, ...], where: str) -> UnknownName:
-    """Made anew from its facts when it comes from another process."""
-    return kind(name, known, where=where)
+class NotSignedIn(InterlockError, code="not_signed_in", status=401):
+    """No token came with the request, or not one that is any good."""
+
+
+class NotAllowed(InterlockError, code="not_allowed", status=403):
+    """Whoever it is, they may not do this."""
+
+
+class UnknownToken(InterlockError, code="unknown_token", status=404):
+    """No token goes by that name or id."""
+
+
+class InvalidToken(InterlockError, code="invalid_token", status=422):
+    """A token that cannot be made as it was asked for; nothing was stored."""
+
+
+class SecretShownOnce(InterlockError, code="secret_shown_once", status=409):
+    """The request was carried out before, and the secret that it made is not shown again."""
+
+
+class UnknownSession(InterlockError, code="unknown_session", status=404):
+    """No session has this id, or it has ended."""
 
 
 class UnknownMachine(UnknownName, code="unknown_machine", noun="machine"):
@@ -425,6 +494,10 @@ class UnknownMachine(UnknownName, code="unknown_machine", noun="machine"):
 
 class UnknownKind(UnknownName, code="unknown_kind", status=422, noun="kind"):
     """The store has no such kind of record."""
+
+
+class UnknownRecordKind(UnknownName, code="unknown_record_kind", status=404, noun="kind"):
+    """The store keeps no records of that kind."""
 
 
 class UnknownState(UnknownName, code="unknown_state", status=422, noun="state"):
