@@ -15,20 +15,20 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import TypeVar
-from urllib.parse import urlencode
+from typing import Any, cast
 
 import httpx2
 import msgspec
 
+from interlock.api import artifacts, jobs, runner, schedules, simulations, workers, workloads
+from interlock.api.operation import Operation, Out
 from interlock.api.problems import Problem
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.wire.artifacts import CACHE, LEASE, RUNNER, ArtifactView, CacheView, checked_name
-from interlock.wire.jobs import Born, ChildPage, JobSpec, NewChildren
+from interlock.wire.jobs import ChildPage, JobSpec, NewChildren
 from interlock.wire.json_values import decode_as
 from interlock.wire.runner import (
     Answer,
-    Answers,
     ClaimRequest,
     Grant,
     Granted,
@@ -36,18 +36,17 @@ from interlock.wire.runner import (
     Message,
     NotHeard,
 )
-from interlock.wire.schedules import ScheduleSpec, ScheduleView
+from interlock.wire.schedules import ScheduleSpec
 from interlock.wire.simulations import AnySimulationWord, SaidOfSimulation, SimulationOrders
 from interlock.wire.tls import trusting
 from interlock.wire.workers import (
-    Namesakes,
     WorkerBeat,
     WorkerDeath,
     WorkerOrders,
     WorkerSpec,
     WorkerView,
 )
-from interlock.wire.workloads import WorkloadFact, WorkloadFacts, WorkloadsHeard
+from interlock.wire.workloads import WorkloadFact, WorkloadFacts
 
 
 def refusal_of(response: httpx2.Response) -> ServerRefused:
@@ -64,7 +63,6 @@ def refusal_of(response: httpx2.Response) -> ServerRefused:
     )
 
 
-CACHES = "/api/runner/caches"
 READ_S = 60.0
 """How long nothing may come."""
 _OK, _NOT_FOUND = 200, 404
@@ -85,7 +83,8 @@ async def downloaded_cache(
     """A cache and what it says, piece by piece; None when there is none."""
     asked = {"key": key, **({"prefixes": ",".join(prefixes)} if prefixes else {})}
     patience = httpx2.Timeout(READ_S)
-    async with client.stream("GET", CACHES, params=asked, headers=headers, timeout=patience) as response:
+    path = artifacts.FETCH_CACHE.address()
+    async with client.stream("GET", path, params=asked, headers=headers, timeout=patience) as response:
         if response.status_code == _OK:
             yield msgspec.json.decode(response.headers[CACHE], type=CacheView), response.aiter_bytes()
             return
@@ -105,8 +104,6 @@ _TOO_LARGE = 413
 _AROUND = len(b'{"messages":[]}')
 
 _JSON = {"Content-Type": "application/json"}
-
-T = TypeVar("T")
 
 
 class HttpOrchestrator:
@@ -151,7 +148,7 @@ class HttpOrchestrator:
         if self._client is None:
             self._client = self._new_client()
         sent_at = self._monotonic()
-        greeting = await self._ask("GET", "/api/runner", None, Greeting)
+        greeting = await self._ask(runner.GREET_RUNNER)
         if greeting.protocol != PROTOCOL:
             raise ServerRefused(
                 f"The server at {self.server} speaks version {greeting.protocol} of the runner protocol, "
@@ -164,7 +161,7 @@ class HttpOrchestrator:
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
         """Create a schedule, or change the one of that name; the token needs the role operator as well."""
         asked = {"name": name, "schedule": spec, "source": source, "replace": True}
-        await self._ask("POST", "/api/schedules", msgspec.json.encode(asked), ScheduleView)
+        await self._ask(schedules.CREATE_SCHEDULE, msgspec.json.encode(asked))
 
     async def disconnect(self) -> None:
         """Let go of the connections. Safe to call twice."""
@@ -214,9 +211,8 @@ class HttpOrchestrator:
         for remaining in reversed(range(TRIES)):
             sent_at = self._monotonic()
             try:
-                granted = await self._ask(
-                    "POST", "/api/runner/lease", msgspec.json.encode(request), Granted, more_s=request.wait_s
-                )
+                body = msgspec.json.encode(request)
+                granted = await self._ask(runner.LEASE_ATTEMPTS, body, more_s=request.wait_s)
             except StoreUnavailable:
                 if not remaining:
                     raise
@@ -270,7 +266,7 @@ class HttpOrchestrator:
         body = b'{"messages":[%s]}' % b",".join(batch)
         sent_at = self._monotonic()
         try:
-            heard = await self._ask("POST", "/api/runner/messages", body, Answers)
+            heard = await self._ask(runner.SAY_MESSAGES, body)
         except ServerRefused as refused:
             if refused.facts["status"] != _TOO_LARGE or len(batch) > 1:
                 raise
@@ -282,20 +278,21 @@ class HttpOrchestrator:
         self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]
     ) -> ArtifactView:
         """Upload a file under a lease."""
-        path, headers = f"/api/runner/artifacts/{checked_name(name)}", _held(token, runner_id)
-        return await self._ask("PUT", path, pieces, ArtifactView, headers=headers, more_s=UPLOADED_S)
+        headers, named = _held(token, runner_id), checked_name(name)
+        operation = artifacts.UPLOAD_ARTIFACT
+        return await self._ask(operation, pieces, headers=headers, more_s=UPLOADED_S, artifact=named)
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Say something about the simulation that is executed under a lease."""
         body = msgspec.json.encode(SaidOfSimulation(token=token, runner_id=runner_id, word=word))
-        return await self._ask("POST", "/api/runner/simulation", body, SimulationOrders)
+        return await self._ask(simulations.SAY_SIMULATION, body)
 
     async def keep_cache(
         self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]
     ) -> CacheView:
         """Upload something for later jobs."""
-        path, headers = f"{CACHES}?{urlencode({'key': key})}", _held(token, runner_id)
-        return await self._ask("PUT", path, pieces, CacheView, headers=headers, more_s=UPLOADED_S)
+        headers, query = _held(token, runner_id), {"key": key}
+        return await self._ask(artifacts.SAVE_CACHE, pieces, query=query, headers=headers, more_s=UPLOADED_S)
 
     @asynccontextmanager
     async def open_cache(
@@ -319,49 +316,48 @@ class HttpOrchestrator:
     ) -> tuple[str, ...]:
         """Submit children under a lease."""
         asked = NewChildren(token=token, runner_id=runner_id, name=name, jobs=tuple(specs))
-        return (await self._ask("POST", "/api/runner/children", msgspec.json.encode(asked), Born)).ids
+        return (await self._ask(jobs.SUBMIT_CHILDREN, msgspec.json.encode(asked))).ids
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         """A page of the children of a job, under a lease on it."""
-        path = f"/api/runner/children?{urlencode({'cursor': cursor})}"
-        return await self._ask("GET", path, None, ChildPage, headers=_held(token, runner_id))
+        headers, query = _held(token, runner_id), {"cursor": cursor}
+        return await self._ask(jobs.LIST_CHILDREN, query=query, headers=headers)
 
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Have the store know what was heard of agents."""
         body = msgspec.json.encode(WorkloadFacts(token=token, runner_id=runner_id, facts=tuple(facts)))
-        await self._ask("POST", "/api/runner/workloads", body, WorkloadsHeard)
+        await self._ask(workloads.TELL_WORKLOADS, body)
 
     # The supervisor
 
     async def register(self, spec: WorkerSpec) -> str:
         """A new life in the books of the supervisor."""
         body = msgspec.json.encode(spec)
-        return (await self._ask("POST", "/api/workers", body, WorkerView)).id
+        return (await self._ask(workers.REGISTER_WORKER, body)).id
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
         """A sign of life, answered with orders."""
-        return await self._ask(
-            "POST", f"/api/workers/{worker_id}/heartbeat", msgspec.json.encode(beat), WorkerOrders
-        )
+        return await self._ask(workers.BEAT_WORKER, msgspec.json.encode(beat), worker_id=worker_id)
 
     async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
         """The orders, as soon as there are newer ones."""
-        path = f"/api/workers/{worker_id}/orders?after={after}&wait_s={min(wait_s, WAIT_S):g}"
-        return await self._ask("GET", path, None, WorkerOrders, more_s=wait_s)
+        query = {"after": str(after), "wait_s": f"{min(wait_s, WAIT_S):g}"}
+        operation = workers.GET_WORKER_ORDERS
+        return await self._ask(operation, query=query, more_s=wait_s, worker_id=worker_id)
 
     async def leave(self, worker_id: str, reason: str) -> None:
         """It goes."""
         body = msgspec.json.encode({"reason": reason})
-        await self._ask("POST", f"/api/workers/{worker_id}/leave", body, WorkerView)
+        await self._ask(workers.LEAVE_WORKER, body, worker_id=worker_id)
 
     async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
         """The other living workers under its name."""
-        return (await self._ask("GET", f"/api/workers/{worker_id}/namesakes", None, Namesakes)).workers
+        return (await self._ask(workers.LIST_NAMESAKES, worker_id=worker_id)).workers
 
     async def died(self, name: str, incarnation: str, reason: str) -> None:
         """A process was seen to have ended."""
         death = WorkerDeath(name=name, incarnation=incarnation, reason=reason)
-        await self._ask("POST", "/api/supervisor/deaths", msgspec.json.encode(death), WorkerView)
+        await self._ask(workers.REPORT_DEATH, msgspec.json.encode(death))
 
     async def recover(self) -> int:
         """Nothing: deadlines are the server's business."""
@@ -411,22 +407,23 @@ class HttpOrchestrator:
 
     async def _ask(
         self,
-        method: str,
-        path: str,
-        body: bytes | AsyncIterable[bytes] | None,
-        answer: type[T],
+        operation: Operation[Any, Out],
+        body: bytes | AsyncIterable[bytes] | None = None,
         *,
+        query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] = _JSON,
         more_s: float = 0.0,
-    ) -> T:
+        **path: str,
+    ) -> Out:
         if self._client is None:
             raise StoreUnavailable(
                 f"Not connected to {self.server}.", todo="Connect first; nothing was said."
             )
         try:
             response = await self._client.request(
-                method,
-                path,
+                operation.method,
+                operation.address(**path),
+                params=query,
                 content=body,
                 headers=headers if body or headers is not _JSON else {},
                 timeout=self._timeout_s + more_s,
@@ -438,7 +435,7 @@ class HttpOrchestrator:
         if response.status_code not in (200, 201):
             raise refusal_of(response)
         try:
-            return decode_as(response.content, answer)
+            return decode_as(response.content, cast("type[Out]", operation.output))
         except msgspec.DecodeError as error:
             raise self._away(f"its answer cannot be read: {error}") from error
 
