@@ -63,7 +63,9 @@ def differences(tree: Iterable[Drawn], classes: Iterable[type[InterlockError]]) 
     found += [f"{name} exists and is not drawn" for name in real if name not in drawn]
     for name in drawn.keys() & real.keys():
         entry, cls = drawn[name], real[name]
-        own = [base.__name__ for base in cls.__bases__ if base.__module__ != "builtins" or cls is InterlockError]
+        own = [
+            base.__name__ for base in cls.__bases__ if base.__module__ != "builtins" or cls is InterlockError
+        ]
         if own != [entry.parent]:
             found.append(f"{name} is drawn below {entry.parent}")
         if entry.code and (entry.code, entry.status) != (cls.code, cls.status):

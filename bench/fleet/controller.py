@@ -20,8 +20,7 @@ from bench.report import Line, Section
 from bench.rounds import Figure, Pace
 from interlock.systems.fleet.agent_client import Access, over_grpc
 from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
-from interlock.systems.fleet.outcome import WorkloadResult
-from interlock.systems.fleet.spec import Verdict, WorkloadSpec
+from interlock.wire.workloads import Verdict, WorkloadResult, WorkloadSpec
 
 FEW, MANY = 5, 50
 SECONDS, RATE = 10.0, 100.0

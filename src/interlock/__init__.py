@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from interlock.client import Interlock, JobHandle
     from interlock.errors import FlakyError, InterlockError
-    from interlock.systems.access.principals import Role
     from interlock.systems.kinds import kind
     from interlock.systems.runs.planning.flow import Flow, flow
+    from interlock.wire.access import Role
     from interlock.wire.jobs import JobSpec, JobView, RetryRule
     from interlock.wire.schedules import ScheduleSpec, ScheduleView
     from interlock.worker.context import Context, TaskCancelled

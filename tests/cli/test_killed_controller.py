@@ -27,12 +27,14 @@ from interlock.store.records import Query
 from interlock.store.sqlite import SqliteStore
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec
+from interlock.systems.fleet.spec import (
+    TASK,
+)
 from interlock.systems.fleet.workloads import CONTROLLER_LOST
 from interlock.testing import watchdog
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.jobs import JobSpec
-from interlock.wire.workloads import WorkloadView
+from interlock.wire.workloads import QUEUE, WorkloadSpec, WorkloadView
 
 
 @pytest.fixture(scope="module")

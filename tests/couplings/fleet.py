@@ -13,9 +13,11 @@ from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
 from interlock.systems.fleet.results import AgentReport
-from interlock.systems.fleet.spec import WorkloadSpec, checked
+from interlock.systems.fleet.spec import (
+    checked,
+)
 from interlock.wire.fleet import fleet_pb2 as wire
-from interlock.wire.workloads import WorkloadFact
+from interlock.wire.workloads import WorkloadFact, WorkloadSpec
 from interlock.worker.context import Context, TaskCancelled
 from interlock.worker.tasks import Registry
 from interlock.workloads import CANCEL, driven

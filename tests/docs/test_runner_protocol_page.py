@@ -19,8 +19,8 @@ from tests.server.running import Running, running
 from tests.waiting import PATIENCE_S
 
 from interlock.lifecycles.durations import Durations
-from interlock.systems.access.principals import Role
 from interlock.systems.settings import Settings
+from interlock.wire.access import Role
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "runner-protocol.md"

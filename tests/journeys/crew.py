@@ -30,12 +30,12 @@ from interlock.lifecycles import job
 from interlock.lifecycles.durations import Durations
 from interlock.store.records import Entry, Query
 from interlock.store.urls import store_for
-from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.testing.process_control import freeze
 from interlock.testing.servers import PostgresServer, RedisServer
+from interlock.wire.access import Role
 from interlock.wire.jobs import JobView
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from typing import Any
 from tests.journeys.crew import Crew, Worker
 from tests.programs import Program
 
-from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
+from interlock.wire.access import Role
 
 
 class ServerProcess:

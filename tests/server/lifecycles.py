@@ -13,7 +13,7 @@ from interlock.api.server import Alive
 from interlock.machine import Deadline, Machine, command, end, ignore, on, refuse, state, timer
 from interlock.server.routes import Call, Route
 from interlock.store.records import Change, Commit, Committed, Key, Note, StepLine
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 
 class ParcelState(StrEnum):

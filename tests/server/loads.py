@@ -10,9 +10,17 @@ from tests.server.runners import Runner
 
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
-from interlock.systems.fleet.outcome import LEVEL, WorkloadProgress, WorkloadResult, line_of
-from interlock.systems.fleet.spec import TASK, Policy, Verdict, covered, judged
-from interlock.wire.workloads import Latencies, SecondView
+from interlock.systems.fleet.outcome import (
+    LEVEL,
+    WorkloadProgress,
+    line_of,
+)
+from interlock.systems.fleet.spec import (
+    TASK,
+    covered,
+    judged,
+)
+from interlock.wire.workloads import Latencies, Policy, SecondView, Verdict, WorkloadResult
 
 
 async def driving(client: httpx2.AsyncClient) -> tuple[Runner, dict[str, Any]]:

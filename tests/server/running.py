@@ -24,9 +24,9 @@ from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
 from interlock.server.sockets import Listener, serve
 from interlock.store.memory import MemoryStore
-from interlock.systems.access.principals import Role
 from interlock.systems.kinds import OURS, Lifecycles
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
+from interlock.wire.access import Role
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Grant, LogLine, Succeeded
 

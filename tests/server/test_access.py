@@ -12,8 +12,8 @@ from tests.server.running import ANY_PORT, Running, any_port, running
 
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.authentication import TokenCheck
-from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import read_secret
+from interlock.wire.access import Role
 
 
 @pytest.fixture

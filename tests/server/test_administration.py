@@ -12,11 +12,11 @@ from tests.server.test_sessions import signed_in
 from tests.waiting import until
 
 from interlock.server.api.server import STATUS_FOR_S
-from interlock.systems.access.principals import Role
 from interlock.systems.runs.settings import ReportingSettings, RunSettings, WebhookReporting
 from interlock.systems.runs.trigger_events import Hook, TriggerSettings
 from interlock.systems.runs.webhook_security import Secret
 from interlock.systems.settings import Settings
+from interlock.wire.access import Role
 
 
 async def test_a_server_tells_how_it_is_with_the_last_error_of_each_loop(

@@ -10,7 +10,7 @@ from tests.server.runners import Runner
 from tests.server.running import Running, any_port, running
 
 from interlock.server.api import jobs
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 
 async def fail(server: Running, error: str, task: str = "shop.send", queue: str = "default") -> str:

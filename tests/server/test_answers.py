@@ -9,7 +9,7 @@ import msgspec
 from tests.server.running import Running
 
 from interlock.lifecycles import MACHINES
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 from interlock.wire.jobs import JobView
 from interlock.wire.runner import LogLine
 

@@ -17,12 +17,12 @@ from tests.systems.runs.planning.test_repositories import CI_FILE, Repository
 from tests.systems.runs.triggers.deliveries import FORK, pull_request
 from tests.worker.git_server import git_server
 
-from interlock.systems.access.principals import Role
 from interlock.systems.orchestrator.vault import SecretPolicy, SecretScope
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.settings import RunSettings
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
 from interlock.systems.settings import Settings
+from interlock.wire.access import Role
 from interlock.wire.runner import ClaimRequest
 
 CI = """

@@ -13,9 +13,9 @@ from tests.server.runners import Runner, done
 from tests.server.running import ANY_PORT, Running, any_port, running
 from tests.waiting import PATIENCE_S
 
-from interlock.systems.access.principals import Role
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.settings import Settings
+from interlock.wire.access import Role
 
 MOST = 3_000_000
 

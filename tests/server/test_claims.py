@@ -10,9 +10,9 @@ import pytest
 from tests.server.running import Running, running
 
 from interlock.server.app import every_route
-from interlock.systems.access.principals import Role
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.settings import Settings
+from interlock.wire.access import Role
 from interlock.wire.runner import Complete, Grant, Succeeded
 
 BY_CLAIM = {

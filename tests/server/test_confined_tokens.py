@@ -16,8 +16,8 @@ from tests.server.test_trees import parent_of
 
 from interlock.server.app import every_route
 from interlock.server.routes import Route
-from interlock.systems.access.principals import Role
 from interlock.systems.orchestrator import views
+from interlock.wire.access import Role
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Complete, Heartbeat, LogLine, Succeeded

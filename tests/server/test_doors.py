@@ -15,11 +15,11 @@ from interlock.errors import InvalidSettings, StoreUnavailable
 from interlock.server import web
 from interlock.server.settings import ServerSettings
 from interlock.store.urls import store_for
-from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.runtime import Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS
+from interlock.wire.access import Role
 
 FORWARDED = {
     "Forwarded": "for=203.0.113.9",

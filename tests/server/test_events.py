@@ -18,8 +18,8 @@ from tests.waiting import PATIENCE_S, until
 from interlock.server import event_streams
 from interlock.server.event_streams import Broadcast, JournalReader
 from interlock.store.records import Feed
-from interlock.systems.access.principals import Role
 from interlock.systems.figures.figures import ENTRIES, Figures
+from interlock.wire.access import Role
 from interlock.wire.jobs import JobSpec
 
 

@@ -12,8 +12,8 @@ from tests.server.loads import ASKED
 from tests.server.running import Running
 
 from interlock.server.api import ROUTES
-from interlock.systems.access.principals import Role
 from interlock.systems.catalogue import CATALOGUE
+from interlock.wire.access import Role
 
 PLAN = {"workflow": "ci", "plan": {"jobs": [{"name": "a", "task": "t"}]}}
 FORK = {**PLAN, "source": {"ref": "refs/pull/7/head", "sha": "5f" * 20, "from_fork": True}}

@@ -21,9 +21,12 @@ from tests.systems.runs.triggers.deliveries import push
 from tests.waiting import until
 
 from interlock.server import limits
-from interlock.systems.access.principals import Principal, Role
+from interlock.systems.access.principals import (
+    Principal,
+)
 from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.webhook_security import github_signature
+from interlock.wire.access import Role
 
 CROWD = pick(100, 1_000)
 """How many requests the server answers at once; by default 1,000."""

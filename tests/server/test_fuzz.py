@@ -31,7 +31,7 @@ from interlock.api.operation import Link
 from interlock.api.server import Alive
 from interlock.server.app import every_route
 from interlock.server.routes import Call, Route
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 LABELS = [f"{route.method} {route.path}" for route in every_route()]
 LINKED = {link.operation for route in every_route() for link in route.links}

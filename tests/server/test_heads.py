@@ -11,7 +11,7 @@ from tests.server.dripping import by_hand
 from tests.server.running import Running, any_port, running
 from tests.server.test_program import certificate
 
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 GOOD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEALTHY = b'{"status":"ok"}'

@@ -19,7 +19,7 @@ from interlock.server.limits import Buckets
 from interlock.server.requests import check_depth
 from interlock.server.routes import Call, Route
 from interlock.server.settings import Rate
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 SMALL = any_port(max_body_bytes=2_000, max_json_depth=10, max_header_bytes=4_096)
 HURRY_S = 0.2

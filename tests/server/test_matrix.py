@@ -22,7 +22,7 @@ from interlock.api.server import Alive
 from interlock.server.app import every_route
 from interlock.server.routes import Call, Route
 from interlock.server.settings import Rate
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.runner import Grant
 

@@ -15,8 +15,8 @@ from tests.server.running import Running, any_port, path_of, running
 
 from interlock.server.app import every_route
 from interlock.server.openapi import document_of
-from interlock.systems.access.principals import Role
 from interlock.systems.fleet.spec import TASK
+from interlock.wire.access import Role
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runs import Plan, PlannedJob, RunSpec

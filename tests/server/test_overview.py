@@ -19,10 +19,10 @@ from interlock.lifecycles.durations import Durations
 from interlock.server import overview
 from interlock.server.overview import LEAST_FAILURES, LEAST_GROWTH
 from interlock.store.records import Page, Query
-from interlock.systems.access.principals import Role
 from interlock.systems.figures import figures
 from interlock.systems.quarantine import LostWork, QuarantineSettings
 from interlock.systems.settings import Settings
+from interlock.wire.access import Role
 from interlock.wire.jobs import RetryRule
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Heartbeat, Succeeded
 from interlock.wire.workers import WorkerBeat, WorkerSpec

@@ -15,9 +15,9 @@ from interlock.server.api import jobs as api_jobs
 from interlock.server.api import machines, visibility
 from interlock.server.app import every_route
 from interlock.store.sqlite import database
-from interlock.systems.access.principals import Role
 from interlock.systems.figures import figures
 from interlock.wire import filters
+from interlock.wire.access import Role
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Succeeded
 

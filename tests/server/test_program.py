@@ -25,7 +25,7 @@ from interlock.server.settings import ServerSettings
 from interlock.server.sockets import (
     bind,
 )
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 from interlock.wire.runner import ClaimRequest
 from interlock.worker.http import HttpOrchestrator
 

@@ -15,8 +15,8 @@ from interlock.remote.services import RemoteOrchestrator
 from interlock.server import overview, queues
 from interlock.server.queues import Seen, Some, views_of
 from interlock.store.records import Record
-from interlock.systems.access.principals import Role
 from interlock.systems.figures import figures
+from interlock.wire.access import Role
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 NONE = Some((), True)

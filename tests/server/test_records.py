@@ -8,9 +8,9 @@ import pytest
 from tests.server.lifecycles import ARRIVED, PARCEL, SENT, move, pack, recalling
 from tests.server.running import Running, any_port, running
 
-from interlock.systems.access.principals import Role
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.kinds import lifecycles_with
+from interlock.wire.access import Role
 
 
 async def asked(server: Running, path: str, token: str | None = None) -> tuple[int, dict[str, Any]]:

@@ -15,7 +15,7 @@ from interlock.server import logs
 from interlock.server.logs import Log, libraries_logging
 from interlock.server.routes import Call, Route
 from interlock.server.settings import Rate
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 MANY = 60
 

@@ -12,7 +12,7 @@ from tests.server.running import Running, running
 
 from interlock.errors import InterlockError, UnknownJob
 from interlock.server.bulk import part_of
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 from interlock.wire.jobs import JobSpec
 
 MANY = 32

@@ -11,7 +11,7 @@ from tests.server.running import Running, running
 from tests.server.test_artifacts import keeping, upload
 from tests.server.test_runs import made, until, work
 
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 SOURCE = {"repository": "shop/web", "ref": "refs/heads/main", "sha": "5f1c"}
 

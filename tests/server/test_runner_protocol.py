@@ -13,8 +13,8 @@ from tests.server.running import FOR_EVER_S, Running, running
 from tests.waiting import PATIENCE_S, until
 
 from interlock.lifecycles.durations import Durations
-from interlock.systems.access.principals import Role
 from interlock.systems.settings import Settings
+from interlock.wire.access import Role
 
 ATTENTIVE = Settings(durations=Durations(sweep_every_s=0.05))
 

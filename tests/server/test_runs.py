@@ -12,7 +12,7 @@ from tests import waiting
 from tests.server.running import ANY_PORT, Running, running
 from tests.systems.runs.planning.test_repositories import CI_FILE, Repository
 
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 from interlock.wire.runner import ClaimRequest, Complete, Succeeded
 from interlock.wire.runs import RunView
 

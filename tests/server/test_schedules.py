@@ -12,7 +12,7 @@ from tests.server.running import Running, running
 from interlock import Interlock, task
 from interlock.errors import InvalidSchedule, ScheduleExists, ServerRefused, UnknownSchedule
 from interlock.server.settings import ServerSettings
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 from interlock.wire.jobs import JobSpec
 from interlock.worker.http import HttpOrchestrator
 from interlock.worker.schedules import schedule_spec

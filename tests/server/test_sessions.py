@@ -20,7 +20,7 @@ from interlock.server import parts as parts_module
 from interlock.server.settings import Rate
 from interlock.store.records import Query
 from interlock.systems.access.authentication import LIFETIME, SESSION
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 
 def plain(server: Running) -> str:

@@ -12,8 +12,8 @@ from tests.server.running import program, running
 from tests.waiting import PATIENCE_S
 
 from interlock.store.records import Entry
-from interlock.systems.access.principals import Role
 from interlock.testing.servers import PostgresServer
+from interlock.wire.access import Role
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

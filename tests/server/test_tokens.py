@@ -9,8 +9,8 @@ import httpx2
 import pytest
 from tests.server.running import Running, any_port, running
 
-from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import read_secret
+from interlock.wire.access import Role
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ from tests.waiting import PATIENCE_S, PROGRAM_S, until
 
 from interlock.engine.audit import audit
 from interlock.store.urls import store_for
-from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.runtime import Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS
+from interlock.wire.access import Role
 
 RUNNERS, JOBS = 50, pick(150, 300)
 MUCH, WORDY = 1_000, "\N{COLLISION SYMBOL}" * 1_000

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 from tests.server.running import Running
 
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.runner import Grant
 

@@ -12,7 +12,7 @@ from tests.server.running import Running, any_port, running
 
 from interlock.server import app, web
 from interlock.server.app import every_route
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 PAGE = b'<!doctype html><html lang="en"><title>Interlock</title><script src="/assets/main-1a2b.js"></script>'
 SCRIPT = b"export const answer = 42;" * 50

@@ -9,7 +9,7 @@ import pytest
 from tests.server.running import Running
 from tests.server.test_workers import registered
 
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 ACTIONS = "/api/supervisor/workers/actions"
 

@@ -14,8 +14,8 @@ from tests.waiting import PATIENCE_S, until
 from interlock.errors import TerminalState, UnknownWorker
 from interlock.remote.services import RemoteOrchestrator
 from interlock.store.records import Key, Query, Record
-from interlock.systems.access.principals import Role
 from interlock.systems.supervisor.workers import Workers
+from interlock.wire.access import Role
 from interlock.wire.workers import WorkerOrders
 
 

@@ -11,10 +11,9 @@ from tests.server.running import Running
 
 from interlock.remote.services import RemoteOrchestrator
 from interlock.store.records import Query
-from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.systems.fleet.spec import job_of as driving_job
 from interlock.systems.fleet.workload_file import read_workload
-from interlock.wire.workloads import Happened, WorkloadFact
+from interlock.wire.workloads import Happened, WorkloadFact, WorkloadSpec
 from interlock.worker.http import HttpOrchestrator
 from interlock.workloads import drive_workload
 

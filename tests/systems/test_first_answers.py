@@ -16,7 +16,6 @@ from tests.systems.simulations.worker import SPEC, begun
 from interlock.engine.unit_of_work import OwnRequestId
 from interlock.errors import InterlockError, RequestIdReused, SecretShownOnce, TransitionRefused
 from interlock.lifecycles.durations import Durations
-from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import (
     Tokens,
     Use,
@@ -27,6 +26,7 @@ from interlock.systems.runtime import Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.workers import Workers
+from interlock.wire.access import Role
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, Source
 from interlock.wire.workers import WorkerSpec

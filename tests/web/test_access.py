@@ -12,7 +12,7 @@ from tests.server.running import Running, any_port, running
 from tests.waiting import PATIENCE_S
 from tests.web.visiting import PATTERNS, Visitor, fill, path_of, visit, visiting
 
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -11,7 +11,7 @@ from tests.server.running import Running, any_port, running
 from tests.waiting import PATIENCE_S
 from tests.web.visiting import ON_EVERY_STORE, WIDE, Visitor, fill, visit, visiting
 
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -17,8 +17,8 @@ from tests.waiting import PATIENCE_S, until
 from tests.web.test_access import sign_in
 from tests.web.visiting import COUNT_NEWS, PATTERNS, Visitor, fill, path_of, told, visit, visiting
 
-from interlock.systems.access.principals import Role
 from interlock.testing.servers import PostgresServer
+from interlock.wire.access import Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

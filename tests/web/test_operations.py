@@ -12,7 +12,7 @@ from tests.server.test_sessions import signed_in
 from tests.waiting import PATIENCE_S
 from tests.web.visiting import ON_EVERY_STORE, WIDE, Visitor, visit
 
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -14,8 +14,8 @@ from tests.server.running import Running, running
 from tests.waiting import PATIENCE_S
 from tests.web.visiting import WIDE, Visitor, fill, visit
 
-from interlock.systems.access.principals import Role
 from interlock.systems.kinds import lifecycles_with
+from interlock.wire.access import Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

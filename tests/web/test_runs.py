@@ -18,7 +18,7 @@ from tests.server.test_artifacts import keeping, upload
 from tests.waiting import PATIENCE_S, until
 from tests.web.visiting import ON_EVERY_STORE, Visitor
 
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -18,8 +18,8 @@ from tests.systems.fleet.fleets import LOADS, fleet
 from tests.waiting import PATIENCE_S
 from tests.web.visiting import Visitor
 
-from interlock.systems.fleet.spec import QUEUE
 from interlock.testing.agent_process import AgentProcess
+from interlock.wire.workloads import QUEUE
 from interlock.worker.http import HttpOrchestrator
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings

@@ -20,8 +20,8 @@ from interlock.engine.clock import StoreClock
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.server.api import runner as protocol
 from interlock.store.memory import MemoryStore
-from interlock.systems.access.principals import Role
 from interlock.testing.proxy import Loss, Wires, wires_to
+from interlock.wire.access import Role
 from interlock.wire.runner import (
     Ack,
     CancelAck,

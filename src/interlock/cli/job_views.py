@@ -20,10 +20,9 @@ from interlock.lifecycles.job import JOB
 from interlock.remote.interfaces import JobsApi, Reach, Services
 from interlock.remote.search import find
 from interlock.store.records import Query
-from interlock.systems.orchestrator.explanation import Explanation
 from interlock.text import harmless
 from interlock.wire.filters import MAX_SCANNED, job_id_of, read_filter
-from interlock.wire.jobs import AttemptView, JobView
+from interlock.wire.jobs import AttemptView, Explanation, JobView
 from interlock.wire.runner import Progress
 
 PAGE = 500

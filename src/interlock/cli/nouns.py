@@ -23,11 +23,11 @@ from interlock.cli.output import Sheet, print_line, print_struct, shown
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.remote.interfaces import Reach, Services
 from interlock.store.records import Entry
-from interlock.systems.orchestrator.explanation import Explanation
 from interlock.systems.orchestrator.ids import drawn_at
 from interlock.text import counted, harmless, harmless_lines
 from interlock.wire.filter_language import ID_DIGITS, id_of
 from interlock.wire.filters import MAX_SCANNED
+from interlock.wire.jobs import Explanation
 from interlock.wire.runs import RunExplanation
 
 V = TypeVar("V")

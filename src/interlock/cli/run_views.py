@@ -32,14 +32,21 @@ from interlock.errors import UnknownRun
 from interlock.lifecycles import run
 from interlock.lifecycles.run import RunState
 from interlock.remote.interfaces import Reach, Services, Which
-from interlock.systems.runs.failure_analysis import FlakyJob
 from interlock.systems.runs.graph import MARKS, TONES, Node, run_graph
 from interlock.systems.runs.graph_text import LineSegment, draw_text
-from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.systems.runs.search import found_runs
 from interlock.text import harmless
 from interlock.wire.filters import read_run_filter, run_id_of
-from interlock.wire.runs import JobChange, Plan, RunComparison, RunFilter, RunJobView, RunView
+from interlock.wire.runs import (
+    FlakyJob,
+    JobChange,
+    Plan,
+    ReportView,
+    RunComparison,
+    RunFilter,
+    RunJobView,
+    RunView,
+)
 
 if TYPE_CHECKING:
     from interlock.cli.runs import Format

@@ -16,7 +16,7 @@ from interlock.cli.options import Json, Place, Reason, epilog, examples
 
 if TYPE_CHECKING:
     from interlock.remote.interfaces import TokensApi
-    from interlock.systems.access.tokens import Issued
+    from interlock.wire.access import Issued
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def create(
     """Create a token and print its secret once."""
     from interlock.cli.connection import actor
     from interlock.cli.options import parse_duration
-    from interlock.systems.access.principals import Role
+    from interlock.wire.access import Role
 
     lasts = None if expires == "never" else parse_duration(expires)
 

@@ -33,13 +33,20 @@ from interlock.remote.search import find
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.fleet.agent_client import Access
-from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress, WorkloadResult, progress_in
-from interlock.systems.fleet.spec import TASK, Verdict, WorkloadSpec, spec_of
+from interlock.systems.fleet.outcome import (
+    AgentProgress,
+    WorkloadProgress,
+    progress_in,
+)
+from interlock.systems.fleet.spec import (
+    TASK,
+    spec_of,
+)
 from interlock.systems.fleet.workload_file import read_workload
 from interlock.text import counted
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import JobView
-from interlock.wire.workloads import WorkloadView
+from interlock.wire.workloads import Verdict, WorkloadResult, WorkloadSpec, WorkloadView
 from interlock.worker.context import Context
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.process import WorkerProcess

@@ -13,9 +13,12 @@ from rich.text import Text
 from interlock.cli.output import Sheet, print_row
 from interlock.cli.tables import console_here, style_of
 from interlock.systems.fleet.clocks import in_ms, took
-from interlock.systems.fleet.outcome import AgentProgress, AgentResult, WorkloadProgress, WorkloadResult
-from interlock.systems.fleet.spec import Verdict
+from interlock.systems.fleet.outcome import (
+    AgentProgress,
+    WorkloadProgress,
+)
 from interlock.text import counted
+from interlock.wire.workloads import AgentResult, Verdict, WorkloadResult
 
 AGENT_COLUMNS = ("agent", "outcome", "done", "errors", "p99 ms", "clock ms", "began ms")
 """As many as a terminal of 80 columns shows; the report has more."""

@@ -24,8 +24,8 @@ from interlock.machine.cascade import deadlines_of
 from interlock.machine.events import payload_of
 from interlock.store.catalogue import Catalogue, catalogue_of
 from interlock.store.records import Record
-from interlock.systems.access.principals import Role
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.wire.access import Role
 from interlock.wire.records import EventView, KindView
 
 D = TypeVar("D")

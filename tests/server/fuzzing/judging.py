@@ -10,7 +10,7 @@ import msgspec
 
 from interlock.api.problems import MEDIA_TYPE, Problem
 from interlock.server.app import every_route
-from interlock.systems.access.tokens import Issued
+from interlock.wire.access import Issued
 from interlock.wire.runner import Granted
 
 CREDENTIAL = re.compile(r"il_[0-9a-f]{16}_[0-9a-f]{64}|j_[0-9a-f]{12}\.\d+\.\d+\.[0-9a-f]{32}", re.ASCII)

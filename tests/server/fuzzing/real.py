@@ -10,10 +10,13 @@ import msgspec
 from tests.server.fuzzing.world import World
 from tests.server.loads import finished
 
-from interlock.systems.access.principals import Principal, Role
+from interlock.systems.access.principals import (
+    Principal,
+)
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.fleet.workloads import workload_id_of
 from interlock.systems.quarantine import LostWork
+from interlock.wire.access import Role
 from interlock.wire.jobs import SHELL, JobSpec, JobView
 from interlock.wire.runner import ClaimRequest, Grant
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView, Source

@@ -36,7 +36,7 @@ from interlock.server.routes import Route
 from interlock.server.settings import Rate
 from interlock.store.sqlite import database as sqlite_opening
 from interlock.store.sqlite.database import connect
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 CALLED = "http://localhost"
 HURRY_S = 0.01

@@ -20,16 +20,13 @@ from interlock.errors import (
 )
 from interlock.store.records import Key
 from interlock.systems.access.authentication import BELIEVED_S, USES_EVERY_S, TokenCheck
-from interlock.systems.access.principals import (
-    Role,
-)
 from interlock.systems.access.tokens import (
     OVERLAP,
     TOKEN,
-    Issued,
     read_secret,
 )
 from interlock.systems.catalogue import JOURNALLED
+from interlock.wire.access import Issued, Role
 
 HOUR = timedelta(hours=1)
 

@@ -16,11 +16,9 @@ from interlock.engine.unit_of_work import Engine
 from interlock.errors import NotAllowed, NotSignedIn
 from interlock.store.records import Key, Query
 from interlock.systems.access.authentication import BELIEVED_S, LIFETIME, SESSION, Sessions, TokenCheck
-from interlock.systems.access.principals import (
-    Role,
-)
 from interlock.systems.access.tokens import Tokens, TokenSecret
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.wire.access import Role
 
 
 class Hall(House):

@@ -26,7 +26,6 @@ from interlock.systems.access.authentication import BELIEVED_S, TokenCheck
 from interlock.systems.access.principals import (
     LOCAL,
     Principal,
-    Role,
 )
 from interlock.systems.access.tokens import (
     TOKEN,
@@ -35,6 +34,7 @@ from interlock.systems.access.tokens import (
 )
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.testing.clocks import JumpingClock
+from interlock.wire.access import Role
 from interlock.wire.credentials import redacted
 
 

@@ -9,12 +9,13 @@ from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 from interlock.engine.audit import audit
 from interlock.errors import NotSignedIn
 from interlock.systems.access.authentication import TokenCheck
-from interlock.systems.access.principals import (
-    Role,
+from interlock.systems.access.tokens import (
+    TOKEN,
+    Tokens,
 )
-from interlock.systems.access.tokens import TOKEN, Issued, Tokens
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.settings import DEFAULT_SETTINGS
+from interlock.wire.access import Issued, Role
 
 
 async def lets_in(tokens: Tokens, issued: Issued) -> bool:

@@ -17,10 +17,14 @@ from tests.waiting import PATIENCE_S, until, until_so
 from interlock.systems.fleet.agent_client import NOTHING_NEEDED, Access, AgentConnection, over_grpc
 from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
 from interlock.systems.fleet.member import ReferenceClock
-from interlock.systems.fleet.outcome import WorkloadProgress, WorkloadResult
-from interlock.systems.fleet.spec import WorkloadSpec, checked
+from interlock.systems.fleet.outcome import (
+    WorkloadProgress,
+)
+from interlock.systems.fleet.spec import (
+    checked,
+)
 from interlock.testing.agent_process import AgentProcess
-from interlock.wire.workloads import Happened, WorkloadFact
+from interlock.wire.workloads import Happened, WorkloadFact, WorkloadResult, WorkloadSpec
 
 OPTIONS = ("--sample-every", "0.2", "--drain", "30")
 LOADS = Path(__file__).with_name("loads")

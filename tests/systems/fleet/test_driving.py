@@ -18,13 +18,14 @@ from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import InterlockError, SkewTooLarge, WorkloadFailed
 from interlock.systems.fleet.agent_client import Access
-from interlock.systems.fleet.spec import Policy, Verdict
 from interlock.testing import skewed_clock
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.fleet_pb2_grpc import AgentServicer, add_AgentServicer_to_server
 from interlock.wire.workloads import (
     Happened,
+    Policy,
+    Verdict,
 )
 
 from .fleets import LOADS, Driven, asked, fleet, gated, states, until_all_have_become

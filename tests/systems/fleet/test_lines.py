@@ -16,13 +16,17 @@ from interlock.systems.fleet.agent_client import report_of
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.driver import Drive, Driver, DriverPorts
 from interlock.systems.fleet.member import ANSWER_S, EXCHANGES, ReferenceClock
-from interlock.systems.fleet.outcome import WorkloadProgress, WorkloadResult
+from interlock.systems.fleet.outcome import (
+    WorkloadProgress,
+)
 from interlock.systems.fleet.results import AgentReport
-from interlock.systems.fleet.spec import Verdict, WorkloadSpec
 from interlock.testing.clocks import VirtualTime
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.workloads import (
+    Verdict,
     WorkloadFact,
+    WorkloadResult,
+    WorkloadSpec,
 )
 
 from .test_merging import NS, packed

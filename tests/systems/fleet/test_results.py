@@ -17,14 +17,9 @@ from interlock.errors import InvalidWorkload
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset, choose_start
 from interlock.systems.fleet.histograms import by_nines, empty, latencies
-from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.report import files_of, nice, page, scale_for
 from interlock.systems.fleet.results import Ending, Merged, ResultInputs, result_of
 from interlock.systems.fleet.spec import (
-    Coverage,
-    Policy,
-    Verdict,
-    WorkloadSpec,
     can_still_do,
     checked,
     covered,
@@ -32,6 +27,7 @@ from interlock.systems.fleet.spec import (
     with_port,
 )
 from interlock.systems.fleet.workload_file import read_workload
+from interlock.wire.workloads import Coverage, Policy, Verdict, WorkloadResult, WorkloadSpec
 
 from .test_merging import NS, report
 

@@ -14,14 +14,15 @@ from interlock.client import Interlock
 from interlock.errors import JobFailed
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.fleet.outcome import WorkloadResult
-from interlock.systems.fleet.spec import QUEUE, TASK, Verdict, WorkloadSpec
+from interlock.systems.fleet.spec import (
+    TASK,
+)
 from interlock.systems.settings import Settings
 from interlock.testing.agent_process import AgentProcess
 from interlock.testing.at_work import at_work
 from interlock.wire.runner import ClaimRequest, Heard, Release
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
-from interlock.wire.workloads import WorkloadView
+from interlock.wire.workloads import QUEUE, Verdict, WorkloadResult, WorkloadSpec, WorkloadView
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry

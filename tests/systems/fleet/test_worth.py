@@ -14,12 +14,16 @@ from interlock.cli.workload_actions import exit_code
 from interlock.lifecycles import job
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset, choose_start, in_ms, took
-from interlock.systems.fleet.outcome import WorkloadResult, progress_of
+from interlock.systems.fleet.outcome import (
+    progress_of,
+)
 from interlock.systems.fleet.report import files_of, page
 from interlock.systems.fleet.results import Ending, Merged, ResultInputs, result_of
-from interlock.systems.fleet.spec import TASK, Policy, Verdict, WorkloadSpec
+from interlock.systems.fleet.spec import (
+    TASK,
+)
 from interlock.wire.jobs import JobView
-from interlock.wire.workloads import Happened
+from interlock.wire.workloads import Happened, Policy, Verdict, WorkloadResult, WorkloadSpec
 
 from .test_merging import NS, report
 

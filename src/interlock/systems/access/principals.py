@@ -9,11 +9,8 @@ import msgspec
 
 from interlock.errors import NotAllowed
 from interlock.wire.access import (
-    MEANINGS,
     Role,
 )
-
-__all__ = ["LOCAL", "MEANINGS", "Principal", "Role", "enough_for"]
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,8 +48,6 @@ from interlock.wire.access import (
     TokenView,
 )
 
-__all__ = ["OVERLAPPING", "USUAL", "Issued", "TokenView"]
-
 
 class TokenState(StrEnum):
     """Where a token stands."""

@@ -12,10 +12,7 @@ import msgspec
 from interlock.systems.fleet.clocks import some, took
 from interlock.systems.orchestrator.attachments import Chunk
 from interlock.text import counted
-from interlock.wire.workloads import AgentResult, Happened, Latencies, WorkloadResult, WorkloadSpec
-
-__all__ = ["AgentResult", "WorkloadResult"]
-
+from interlock.wire.workloads import Happened, Latencies, WorkloadResult, WorkloadSpec
 
 if TYPE_CHECKING:
     from interlock.systems.fleet.results import Merged

@@ -16,8 +16,6 @@ from interlock.systems.orchestrator.failures import FailureClass
 from interlock.wire.jobs import JobSpec, JobView, RetryRule
 from interlock.wire.workloads import QUEUE, Coverage, Latencies, Policy, Threshold, Verdict, WorkloadSpec
 
-__all__ = ["QUEUE", "Coverage", "Policy", "Verdict", "WorkloadSpec"]
-
 
 def needed(policy: Policy, agents: int) -> int:
     """How many of them have to complete."""

@@ -29,9 +29,6 @@ from interlock.text import nearest
 from interlock.wire.jobs import Explanation, Waiting
 from interlock.wire.workers import WorkerSpec
 
-__all__ = ["Explanation"]
-
-
 PAGE, PAGES = 500, 4
 """How many workers are looked at; where there are more, and none of these fits, nothing is said."""
 SHELL = "interlock.shell"

@@ -54,9 +54,6 @@ from interlock.wire.runs import (
     RunView,
 )
 
-__all__ = ["FlakyJob", "JobFinding"]
-
-
 MAX_QUOTE = 160
 _BY_SHELL = 128
 """What a shell adds to the number of the signal that ended a command."""

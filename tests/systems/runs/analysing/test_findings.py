@@ -9,7 +9,6 @@ import pytest
 from interlock.systems.orchestrator.failures import FailureClass, FailureRule
 from interlock.systems.runs.failure_analysis import (
     SIGNS,
-    JobFinding,
     evidence_in,
     finding_of,
     signal_of,
@@ -17,7 +16,7 @@ from interlock.systems.runs.failure_analysis import (
 )
 from interlock.systems.runs.job_history import HistoryBody, JobIdentity, JobOutcome
 from interlock.wire.jobs import FailureView
-from interlock.wire.runs import RunJobView
+from interlock.wire.runs import JobFinding, RunJobView
 
 HERE = JobIdentity("acme/shop", "ci", "test")
 

@@ -8,7 +8,6 @@ from tests.systems.runs.reporting.receiver import Receiver
 from tests.systems.runs.site import Site, planned
 
 from interlock.systems.runs.reporting.delivery import ReporterQueue
-from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.systems.runs.settings import (
     GithubReporting,
     ReportingSettings,
@@ -17,7 +16,7 @@ from interlock.systems.runs.settings import (
 )
 from interlock.systems.runs.webhook_security import Secret
 from interlock.systems.settings import Settings
-from interlock.wire.runs import Source
+from interlock.wire.runs import ReportView, Source
 
 SOURCE = Source(repository="acme/shop", ref="refs/heads/main", sha="b" * 40, event="push")
 

@@ -9,8 +9,8 @@ import msgspec
 
 from interlock.lifecycles.workload import WORKLOAD, Status, Workload, WorkloadState
 from interlock.store.records import Record
-from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.systems.fleet.workloads import WorkloadBody
+from interlock.wire.workloads import WorkloadSpec
 from interlock_verification.claims import SUBMISSION_CLAIMS, Submission
 from interlock_verification.worlds.network import Process, Watcher
 

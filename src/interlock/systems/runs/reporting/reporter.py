@@ -61,9 +61,6 @@ from interlock.systems.runs.settings import ReportingSettings
 from interlock.systems.runs.views import view_of
 from interlock.wire.runs import FailedReport, ReportView, RunExplanation, RunFilter, RunView, RunWaiting
 
-__all__ = ["ReportView"]
-
-
 NEWER = 20
 """How many runs of one commit are looked at for one that is newer."""
 

@@ -16,10 +16,13 @@ from interlock.errors import InterlockError, SkewTooLarge
 from interlock.systems.fleet.agent_client import AgentConnection
 from interlock.systems.fleet.driver import SLACK_S, STOP_S
 from interlock.systems.fleet.member import ANSWER_S, EXCHANGES, ReferenceClock
-from interlock.systems.fleet.outcome import WorkloadResult
-from interlock.systems.fleet.spec import PORT, TASK, Policy, Verdict, WorkloadSpec
+from interlock.systems.fleet.spec import (
+    PORT,
+    TASK,
+)
 from interlock.systems.fleet.workloads import LAST_WORDS_S, workload_id_of
 from interlock.systems.runtime import Runtime
+from interlock.wire.workloads import Policy, Verdict, WorkloadResult, WorkloadSpec
 from interlock.worker.context import Context
 from interlock.worker.tasks import Registry
 from interlock.workloads import Watcher, drive_workload, driven, prepared, worth
