@@ -11,6 +11,7 @@ import pytest
 from interlock.engine.aggregate import Columns, RecordKind, rewritten
 from interlock.errors import InterlockError, MalformedCouplings
 from interlock.machine import STAY, Deadline, Machine, command, consequence, end, ignore, on, state, timer
+from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Note, Record, StepLine, record_after
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,7 +62,7 @@ class DoorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""
 
 
-DOORS = RecordKind(DOOR, DoorBody, quiet=(knock,), sends=(wall,))
+DOORS = RecordKind(DOOR, DoorBody, events=EventRules(quiet=(knock,), sent=(wall,)))
 
 
 def written(change: Change, before: Record | None = None, at: datetime = NOW) -> Record:
@@ -158,7 +159,7 @@ def test_a_deadline_in_a_state_without_a_timer_is_cleared() -> None:
 
 
 def test_a_kind_that_is_not_journalled_leaves_no_note_and_may_encode_its_bodies_itself() -> None:
-    doors = RecordKind(DOOR, msgspec.Raw, sends=(wall,), journalled=False)
+    doors = RecordKind(DOOR, msgspec.Raw, events=EventRules(sent=(wall,)), journalled=False)
     door = doors.new("d", msgspec.Raw(b"[1, 2]"), NOW)
     door.must(unlock)
     change = door.change()

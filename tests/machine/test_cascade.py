@@ -31,6 +31,8 @@ from interlock.machine import (
 )
 from interlock.machine.cascade import (
     Cascade,
+    EventRules,
+    MakeEvent,
     Root,
     Route,
     Wiring,
@@ -163,12 +165,15 @@ ROUTES: dict[Any, Route] = {
 }
 
 
+MADE: dict[type[Event], MakeEvent] = {Fill: lambda kitchen, _: Fill(at=kitchen.now)}
+
+
 def wired(routes: dict[Any, Route] | None = None, **said: Any) -> Wiring:
-    said = {"events": {Fill: lambda kitchen, _: Fill(at=kitchen.now)}, "durations": ("flow_s",), **said}
-    return Wiring("kitchen", (TAP, CUP), COUPLINGS, ROUTES if routes is None else routes, **said)
+    said = {"events": EventRules(made=MADE), "durations": ("flow_s",), **said}
+    return Wiring((TAP, CUP), COUPLINGS, ROUTES if routes is None else routes, **said)
 
 
-Kitchen.wiring = wired(quiet=(drip,), notes={CUP: (Cup.FULL,)})
+Kitchen.wiring = wired(events=EventRules(made=MADE, quiet=(drip,)), notes={CUP: (Cup.FULL,)})
 
 
 def rewired(routes: dict[Any, Route], **said: Any) -> Kitchen:
@@ -273,7 +278,6 @@ def test_a_timer_runs_from_entering_the_state_and_fires_once() -> None:
 def test_a_step_of_a_machine_elsewhere_is_followed_where_it_is_heard() -> None:
     class House(Kitchen):
         wiring = Wiring(
-            "house",
             (CUP,),
             COUPLINGS,
             {"the neighbours": ROUTES["the cup below"], "its tap": elsewhere("the kitchen")},
@@ -317,7 +321,7 @@ def test_a_route_to_another_machine_keeps_the_program_from_starting() -> None:
 
 
 def test_an_event_that_nobody_can_make_keeps_the_program_from_starting() -> None:
-    assert "nothing says how fill is made" in faults_of(ROUTES, events={})
+    assert "nothing says how fill is made" in faults_of(ROUTES, events=EventRules())
 
 
 def test_a_timer_without_a_duration_keeps_the_program_from_starting() -> None:
@@ -326,7 +330,7 @@ def test_a_timer_without_a_duration_keeps_the_program_from_starting() -> None:
 
 def test_a_consequence_that_nothing_sends_keeps_the_program_from_starting() -> None:
     with pytest.raises(MalformedCouplings) as raised:
-        Wiring("cups", (CUP,), Couplings[Facts](()), {})
+        Wiring((CUP,), Couplings[Facts](()), {})
     assert "no coupling sends fill to a cup" in str(raised.value)
     assert "no coupling sends spill to a cup" in str(raised.value)
 

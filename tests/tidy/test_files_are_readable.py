@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("src", "verification/src")
 SOURCE_LINES = 600
 TEST_LINES = 500
+PARAMETERS = 8
 TEXT = frozenset({".py", ".sql", ".lua", ".js", ".css", ".html", ".proto", ".toml", ".md"})
 
 
@@ -68,3 +69,28 @@ def test_a_module_without_a_docstring_would_be_noticed(tmp_path: Path) -> None:
     empty.write_text("")
     fine.write_text('"""What it is for."""\n')
     assert without_docstring(modules_in(tmp_path)) == [str(empty), str(silent)]
+
+
+def crowded_constructors(files: Iterable[Path], limit: int) -> list[str]:
+    """Name the classes whose constructor takes more parameters than a caller can keep in mind."""
+    found = []
+    for path in files:
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for kind in (node for node in nodes if isinstance(node, ast.ClassDef)):
+            for made in (node for node in kind.body if isinstance(node, ast.FunctionDef)):
+                taken = len(made.args.args) - 1 + len(made.args.kwonlyargs)
+                if made.name == "__init__" and taken > limit:
+                    found.append(f"{path.name}: {kind.name} takes {taken}")
+    return found
+
+
+@pytest.mark.parametrize("folder", SOURCES)
+def test_no_constructor_takes_more_than_eight_parameters(folder: str) -> None:
+    assert crowded_constructors(modules_in(ROOT / folder), PARAMETERS) == []
+
+
+def test_a_crowded_constructor_would_be_noticed(tmp_path: Path) -> None:
+    crowded, fine = tmp_path / "crowded.py", tmp_path / "fine.py"
+    crowded.write_text("class A:\n    def __init__(self, a, b, *, c): ...\n")
+    fine.write_text("class B:\n    def __init__(self, a, *, b): ...\n    def other(self, a, b, c): ...\n")
+    assert crowded_constructors([crowded, fine], 2) == ["crowded.py: A takes 3"]

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -35,6 +35,7 @@ import msgspec
 from interlock.machine import Couplings, Event, Machine, Moved, State, ignore, on
 from interlock.machine.cascade import (
     Cascade,
+    EventRules,
     Owner,
     Refusal,
     Root,
@@ -251,6 +252,9 @@ class Entity(Aggregate, Generic[B]):
         return _ENCODER.encode(self.root.data)
 
 
+_PLAIN = EventRules()
+
+
 class RecordKind(Generic[B]):
     """A kind of record with one machine: its table, its body, and what it is found by."""
 
@@ -263,16 +267,14 @@ class RecordKind(Generic[B]):
         durations: Mapping[str, float] | None = None,
         couplings: Couplings[Any] | None = None,
         routes: Mapping[str | tuple[str, Event | type[Event]], Route] | None = None,
-        events: Mapping[type[Event], Callable[[Any, Owner], Event]] | None = None,
-        quiet: Collection[type[Event] | Event] = (),
-        sends: Collection[type[Event] | Event] = (),
+        events: EventRules = _PLAIN,
         journalled: bool = True,
     ) -> None:
         """Declare a kind of record.
 
         `columns`: derives them from the body; without it they stay as they are. `durations`: of the timers;
-        those that the table declares by default. `sends`: consequences that the system sends itself,
-        without a coupling. `journalled`: False where the journal shall say nothing of such records.
+        those that the table declares by default. `journalled`: False where the journal shall say nothing
+        of such records.
         """
         self.machine = machine
         self.name = machine.name
@@ -281,13 +283,10 @@ class RecordKind(Generic[B]):
             durations = {deadline.setting: deadline.seconds for deadline in deadlines_of(machine)}
         self.durations = durations
         self.wiring = Wiring(
-            machine.name,
             (machine,),
             Couplings(()) if couplings is None else couplings,
             routes or {},
             events=events,
-            quiet=quiet,
-            sends=sends,
             durations=tuple(durations),
         )
         self._decoder = msgspec.json.Decoder(body)

@@ -32,6 +32,7 @@ from interlock.machine import (
     state,
     timer,
 )
+from interlock.machine.cascade import EventRules
 from interlock.store.contract import Store
 from interlock.store.records import Change, Claim, Commit, Committed, Record
 
@@ -97,7 +98,7 @@ class OutboxMessage(msgspec.Struct, frozen=True):
     last_error: str = ""
 
 
-_MESSAGES = RecordKind(MESSAGE, OutboxMessage, sends=(drop,))
+_MESSAGES = RecordKind(MESSAGE, OutboxMessage, events=EventRules(sent=(drop,)))
 
 
 class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):

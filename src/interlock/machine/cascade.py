@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -183,33 +184,43 @@ class StepEffects:
                 self.arms, self.sets_timer = step.arms[0].setting if step.arms else "", True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRules:
+    """What is particular about single events of a cascade."""
+
+    made: Mapping[type[Event], MakeEvent] = field(default_factory=dict)
+    """How an event that carries data is made."""
+    quiet: Collection[type[Event] | Event] = ()
+    """Events that alone are no news."""
+    sent: Collection[type[Event] | Event] = ()
+    """Consequences that the system sends itself, without a coupling."""
+
+
+_PLAIN = EventRules()
+
+
 class Wiring:
     """The machines of a cascade, and how the receivers of their couplings are reached."""
 
     def __init__(
         self,
-        name: str,
         machines: tuple[AnyMachine, ...],
         couplings: Couplings[Any] | tuple[Couplings[Any], ...],
         routes: Mapping[str | tuple[str, EventRef], Route],
         *,
         hears: Collection[AnyMachine] = (),
-        events: Mapping[type[Event], MakeEvent] | None = None,
+        events: EventRules = _PLAIN,
         own_timers: Collection[AnyMachine] = (),
-        quiet: Collection[type[Event] | Event] = (),
         notes: Mapping[AnyMachine, Collection[Any | tuple[Any, EventRef]]] | None = None,
-        sends: Collection[type[Event] | Event] = (),
         durations: Collection[str] | None = None,
     ) -> None:
         """Declare a cascade.
 
-        `machines`: the root first. `hears`: machines elsewhere whose steps reach this cascade. `events`:
-        how an event that carries data is made. `own_timers`: machines whose data say when they end.
-        `quiet`: events that alone are no news. `notes`: states, or (state, event) for one event alone, on
-        whose entry `entered` is called. `sends`: consequences that the system sends itself, without a
-        coupling. `durations`: the names of the durations there are, to check the timers against.
+        `machines`: the root first. `hears`: machines elsewhere whose steps reach this cascade. `own_timers`:
+        machines whose data say when they end. `notes`: states, or (state, event) for one event alone, on
+        whose entry `entered` is called. `durations`: the names of the durations there are, to check the
+        timers against.
         """
-        self.name = name
         self.machines = machines
         self.root = machines[0]
         self.couplings = couplings if isinstance(couplings, tuple) else (couplings,)
@@ -218,20 +229,20 @@ class Wiring:
         }
         self.hears = tuple(hears)
         self.own_timers = frozenset(own_timers)
-        self.quiet = frozenset(type_of(event).name for event in quiet)
-        self._sends = frozenset(type_of(event) for event in sends)
+        self.quiet = frozenset(type_of(event).name for event in events.quiet)
+        self._sends = frozenset(type_of(event) for event in events.sent)
         self._notes = {machine: frozenset(map(_note, noted)) for machine, noted in (notes or {}).items()}
-        self._events = dict(events or {})
+        self._events = dict(events.made)
         self.known: dict[int, StepEffects] = {}
         """What follows from steps that were taken before, by the identity of the steps."""
         for each_list in self.couplings:
             each_list.memos.append(self.known)
         if faults := [*self._faults(durations)]:
             raise MalformedCouplings(
-                f"The wiring of {name!r} has {counted(len(faults), 'fault')}.\n"
+                f"The wiring of {self.root.name!r} has {counted(len(faults), 'fault')}.\n"
                 + "\n".join(f"  {fault}" for fault in faults),
                 todo="Mend every fault above.",
-                facts={"wiring": name, "faults": faults},
+                facts={"wiring": self.root.name, "faults": faults},
             )
 
     def effects_of(self, machine: AnyMachine, steps: Steps) -> StepEffects:

@@ -20,7 +20,7 @@ import msgspec
 from interlock.engine.aggregate import Columns, RecordKind
 from interlock.errors import InvalidData, MalformedKind, UnknownEvent
 from interlock.machine import Event, Kind, Machine
-from interlock.machine.cascade import deadlines_of
+from interlock.machine.cascade import EventRules, deadlines_of
 from interlock.machine.events import payload_of
 from interlock.store.catalogue import Catalogue, catalogue_of
 from interlock.store.records import Record
@@ -123,7 +123,8 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
         self.payloads = {
             event.name: payload_type(machine.name, event) for event in machine.events if event.kind in SENT
         }
-        super().__init__(machine, data, columns=indexed.columns, durations=durations, events=_timers(machine))
+        events = EventRules(made=_timers(machine))
+        super().__init__(machine, data, columns=indexed.columns, durations=durations, events=events)
 
     def __repr__(self) -> str:
         return f"<kind {self.name}>"

@@ -32,6 +32,7 @@ from interlock.machine import (
     state,
     timer,
 )
+from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record
 from interlock.wire.workers import StandingView
 
@@ -186,7 +187,7 @@ _STANDINGS = RecordKind(
     STANDING,
     StandingBody,
     columns=lambda body: Columns(labels=(label_of(body.runner),)),
-    sends=(too_often,),
+    events=EventRules(sent=(too_often,)),
 )
 
 

@@ -21,7 +21,7 @@ from interlock.lifecycles.process import PROCESS
 from interlock.lifecycles.task import TASK
 from interlock.lifecycles.worker import WORKER
 from interlock.machine import Event, EventRef, Moved, Step
-from interlock.machine.cascade import Cascade, Owner, Part, Refusal, Root, Wiring, each, order, to
+from interlock.machine.cascade import Cascade, EventRules, Owner, Part, Refusal, Root, Wiring, each, order, to
 from interlock.machine.couplings import AnyMachine
 from interlock.machine.events import type_of
 from interlock.wire.runner import Grant
@@ -263,7 +263,6 @@ def _how_it_ended(_: Machines, running: TaskPart) -> process.TaskEnded:
 
 
 WIRING = Wiring(
-    PROCESS.name,
     (PROCESS, TASK),
     COUPLINGS,
     {
@@ -277,10 +276,12 @@ WIRING = Wiring(
         (Receiver.ITS_LEASE, lease.Release): order(_owe_release),
     },
     hears=(LEASE, WORKER),
-    events={
-        process.TaskEnded: _how_it_ended,
-        task.ShutdownRequested: lambda machines, _: task.ShutdownRequested(at=machines.clock()),
-    },
+    events=EventRules(
+        made={
+            process.TaskEnded: _how_it_ended,
+            task.ShutdownRequested: lambda machines, _: task.ShutdownRequested(at=machines.clock()),
+        }
+    ),
     own_timers=(PROCESS, TASK),
     notes={TASK: ((task.REPORTING, task.ShutdownRequested), *task.ENDED)},
     durations=Durations.__struct_fields__,

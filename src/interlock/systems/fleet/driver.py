@@ -62,7 +62,6 @@ class _Load(Cascade):
 
     __slots__ = ("abort",)
     wiring = Wiring(
-        "load",
         (WORKLOAD,),
         COUPLINGS,
         {Receiver.ITS_AGENTS: order(lambda load, _: load.abort())},

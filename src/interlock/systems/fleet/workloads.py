@@ -65,7 +65,6 @@ class WorkloadAggregate(Aggregate):
     __slots__ = ("body", "durations", "job_id")
     kind = WORKLOAD.name
     wiring = Wiring(
-        WORKLOAD.name,
         (WORKLOAD,),
         COUPLINGS,
         {},

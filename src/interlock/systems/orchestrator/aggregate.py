@@ -22,6 +22,7 @@ from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.lease import LEASE, Lease
 from interlock.machine import Deadline, Event, Step
 from interlock.machine.cascade import (
+    EventRules,
     Refusal,
     Root,
     Wiring,
@@ -447,7 +448,6 @@ def _stop(record: JobAggregate, _: One) -> job.Cancel:
 _COMPLETED = {succeeded: attempt.Completed(succeeded=succeeded) for succeeded in (True, False)}
 
 WIRING = Wiring(
-    JOB.name,
     (JOB, ATTEMPT, LEASE),
     COUPLINGS,
     {
@@ -467,17 +467,19 @@ WIRING = Wiring(
         Receiver.ITS_AGENTS: elsewhere("the controller of the fleet, once its worker hears of the cancel"),
         Receiver.ITS_TASK: elsewhere("the worker, with the answer to its next message"),
     },
-    events={
-        job.AllocateResources: lambda record, _: timed(job.AllocateResources, record.now),
-        job.Success: lambda record, _: timed(job.Success, record.now),
-        job.Error: lambda record, _: timed(job.Error, record.now),
-        job.Cancel: _stop,
-        job.Timeout: lambda record, _: job.Timeout(at=record.now, still_active=record.body.active),
-        attempt.Completed: lambda _, one: _COMPLETED[one.failure is None],
-        lease.Expire: lambda record, _: timed(lease.Expire, record.now),
-    },
+    events=EventRules(
+        made={
+            job.AllocateResources: lambda record, _: timed(job.AllocateResources, record.now),
+            job.Success: lambda record, _: timed(job.Success, record.now),
+            job.Error: lambda record, _: timed(job.Error, record.now),
+            job.Cancel: _stop,
+            job.Timeout: lambda record, _: job.Timeout(at=record.now, still_active=record.body.active),
+            attempt.Completed: lambda _, one: _COMPLETED[one.failure is None],
+            lease.Expire: lambda record, _: timed(lease.Expire, record.now),
+        },
+        quiet=(lease.Heartbeat, attempt.heartbeat),
+    ),
     own_timers=(LEASE,),
-    quiet=(lease.Heartbeat, attempt.heartbeat),
     notes={JOB: (job.FAILED,), ATTEMPT: (attempt.STARTING, *attempt.ENDED)},
     durations=Durations.__struct_fields__,
 )

@@ -19,7 +19,7 @@ from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.run import RUN, Run, RunState
 from interlock.machine import Event, Step
-from interlock.machine.cascade import Refusal, Root, Wiring, create, order, to
+from interlock.machine.cascade import EventRules, Refusal, Root, Wiring, create, order, to
 from interlock.store.records import Record
 from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs import body as letters
@@ -350,7 +350,6 @@ def _run(record: RunAggregate, _: JobChanged | None) -> Any:
 
 
 WIRING = Wiring(
-    RUN.name,
     (RUN,),
     COUPLINGS,
     {
@@ -362,7 +361,7 @@ WIRING = Wiring(
         Receiver.DEPENDENTS: order(RunAggregate.stop_dependents),
     },
     hears=(JOB,),
-    quiet=(run.unattended,),
+    events=EventRules(quiet=(run.unattended,)),
     notes={RUN: (run.RUNNING, run.REPORTED, *run.OUTCOMES)},
     durations=Durations.__struct_fields__,
 )

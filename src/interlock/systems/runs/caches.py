@@ -53,6 +53,7 @@ from interlock.machine import (
     state,
     timer,
 )
+from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Commit, Key, Query, Record
 from interlock.systems.blobs import Blobs, BlobSettings
 from interlock.systems.orchestrator.attachments import Saving
@@ -136,8 +137,7 @@ _CACHES = RecordKind(
     CACHE,
     CacheBody,
     columns=lambda body: Columns(labels=labels_of(body.scope, body.key)),
-    quiet=(used,),
-    sends=(evict,),
+    events=EventRules(quiet=(used,), sent=(evict,)),
 )
 
 

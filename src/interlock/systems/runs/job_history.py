@@ -30,6 +30,7 @@ from interlock.machine import (
     state,
     timer,
 )
+from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Record
 from interlock.systems.orchestrator.body import JobBody
 from interlock.systems.orchestrator.failures import FailureClass
@@ -144,8 +145,8 @@ _HISTORIES = RecordKind(
     HISTORY,
     HistoryBody,
     columns=lambda body: Columns(labels=body.named.labels),
-    quiet=(heard,),  # one more outcome of the same kind
-    sends=(forget,),
+    # One more outcome of the same kind is no news.
+    events=EventRules(quiet=(heard,), sent=(forget,)),
 )
 
 

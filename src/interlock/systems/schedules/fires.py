@@ -22,6 +22,7 @@ from interlock.errors import InvalidSchedule, TransitionRefused
 from interlock.lifecycles import job, schedule
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.schedule import ACTIVE, SCHEDULE, Schedule
+from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Commit, Key, Note, Record
 from interlock.systems.orchestrator.body import given_of
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of
@@ -72,8 +73,10 @@ SCHEDULES = RecordKind(
     SCHEDULE,
     ScheduleBody,
     columns=lambda body: Columns(queue=body.spec.job.queue),
-    events={schedule.Due: lambda entity, _: schedule.Due(at=entity.now)},
-    quiet=(schedule.Due,),  # what a fire has submitted is noted; looking after one that waits is no news
+    # What a fire has submitted is noted; looking after one that waits is no news.
+    events=EventRules(
+        made={schedule.Due: lambda entity, _: schedule.Due(at=entity.now)}, quiet=(schedule.Due,)
+    ),
 )
 
 

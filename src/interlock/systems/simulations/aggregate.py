@@ -19,7 +19,7 @@ from interlock.lifecycles.couplings import COUPLINGS, Circumstances, Receiver
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.simulation import SIMULATION, Simulation, SimulationState
 from interlock.machine import Couplings, Event, Step, couple
-from interlock.machine.cascade import Refusal, Root, RootOf, Wiring, to
+from interlock.machine.cascade import EventRules, Refusal, Root, RootOf, Wiring, to
 from interlock.machine.couplings import AnyMachine
 from interlock.store.records import Change, Commit, Note, Record, StepLine
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -262,13 +262,13 @@ def _pulse(record: SimulationAggregate, _: None) -> Root:
 
 
 SimulationAggregate.wiring = Wiring(
-    SIMULATION.name,
     (SIMULATION, PULSE),
     (COUPLINGS, PULSES),
     {Receiver.ITSELF: to(SIMULATION, _simulation), _Receiver.ITS_PULSE: to(PULSE, _pulse)},
-    events={simulation.Cancel: lambda record, _: simulation.Cancel(at=record.now)},
+    events=EventRules(
+        made={simulation.Cancel: lambda record, _: simulation.Cancel(at=record.now)}, quiet=(body.beat,)
+    ),
     own_timers=(SIMULATION,),
-    quiet=(body.beat,),
     notes={
         SIMULATION: tuple(state for state in SIMULATION.states if state is not simulation.RUNNING),
         PULSE: (body.BEATING,),

@@ -13,7 +13,7 @@ from interlock.lifecycles.couplings import COUPLINGS, Receiver
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.worker import TAKING, WORKER, Worker, WorkerState
 from interlock.machine import Deadline, Event
-from interlock.machine.cascade import Refusal, Root, Wiring, elsewhere, later, outward
+from interlock.machine.cascade import EventRules, Refusal, Root, Wiring, elsewhere, later, outward
 from interlock.store.records import Change, Commit, Record
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 
@@ -161,14 +161,13 @@ class WorkerAggregate(Aggregate):
     __slots__ = ("body", "durations")
     kind = WORKER.name
     wiring = Wiring(
-        WORKER.name,
         (WORKER,),
         COUPLINGS,
         {
             Receiver.HELD_LEASES: outward(),
             Receiver.ITS_PROCESS: elsewhere("the worker process, with the answer to its next sign of life"),
         },
-        quiet=(worker.Heartbeat,),
+        events=EventRules(quiet=(worker.Heartbeat,)),
         durations=Durations.__struct_fields__,
     )
 

@@ -21,6 +21,7 @@ from interlock.engine.aggregate import Columns, Entity, RecordKind, rewritten
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.machine import Event
+from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Claim, Commit, Committed, Key, Record, record_after
 from interlock.systems.runs.reporting.report import (
     ENDED,
@@ -48,7 +49,7 @@ from interlock.systems.runs.settings import ReportingSettings
 from interlock.wire.runs import RunView
 
 MAX_ERROR = 500
-_REPORTS = RecordKind(REPORT, ReportBody, sends=(drop,))
+_REPORTS = RecordKind(REPORT, ReportBody, events=EventRules(sent=(drop,)))
 
 
 def body_of(record: Record) -> ReportBody:
