@@ -126,14 +126,34 @@ async def test_a_cancelled_shell_step_is_gone_with_what_it_has_started(
     assert all(gone(int(pid)) for pid in pids.read_text().split())
 
 
-async def test_a_shell_step_that_takes_too_long_is_stopped_and_says_so(board: Board, start: Start) -> None:
-    job = board.pin("interlock.shell", {"run": "echo begun; sleep 600", "timeout_s": 0.2})
+async def test_a_shell_step_that_takes_too_long_is_stopped_and_says_so(
+    board: Board, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = timeouts_of(monkeypatch, 777.0)
+    job = board.pin("interlock.shell", {"run": "echo begun; sleep 600", "timeout_s": 777.0})
     start()
+    await board.until(lambda: "begun" in job.lines, "the step to run")
+    limits[0].reschedule(0)
     await ended(board, job)
-    assert "timeout_s is 0.2" in job.failure.error
+    assert "timeout_s is 777" in job.failure.error
     assert job.failure.failure_class == "timeout"
     assert job.failure.details.splitlines() == ["begun"], "what it has written until then"
-    assert job.lines == ["begun", "The step 'echo begun; sleep 600' was stopped: timeout_s is 0.2."]
+    assert job.lines == ["begun", "The step 'echo begun; sleep 600' was stopped: timeout_s is 777."]
+
+
+def timeouts_of(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[asyncio.Timeout]:
+    """Return a list that gets each timeout of so many seconds, to end it when the test wants."""
+    made: list[asyncio.Timeout] = []
+    make = asyncio.timeout
+
+    def timeout(delay: float | None) -> asyncio.Timeout:
+        limit = make(delay)
+        if delay == seconds:
+            made.append(limit)
+        return limit
+
+    monkeypatch.setattr(asyncio, "timeout", timeout)
+    return made
 
 
 async def test_what_a_shell_step_leaves_in_the_background_does_not_hold_it_up(
