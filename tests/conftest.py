@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.brief_reports import pytest_runtest_makereport
-from tests.databases import postgres, redis
+from tests.databases import postgres, redis, shared_postgres
 from tests.effort import ALL, pick
 
-__all__ = ["postgres", "pytest_runtest_makereport", "redis"]
+__all__ = ["postgres", "pytest_runtest_makereport", "redis", "shared_postgres"]
 
 # Said before anybody imports gRPC, which reads it then. With its care for forks a process that has spoken
 # gRPC now and then loses a child between fork and exec, or leaves it hanging there with all its pipes open.

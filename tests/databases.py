@@ -6,20 +6,140 @@ misconfigures a server starts its own.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 from tests.clocks import movable
+from tests.waiting import PATIENCE_S
 
-from interlock.testing.servers import PostgresServer, RedisServer, postgres_server, redis_server
+from interlock.store.postgres import PostgresStore
+from interlock.testing.servers import PostgresServer, RedisServer, ServerRefused, redis_server, running
+
+SETTINGS = {"autovacuum": "off", "timezone": "<+0545>-05:45"}
+"""Tests vacuum when they want to; no code may rely on the time zone of the server."""
+
+KEEP = """
+CREATE SCHEMA as_new;
+DO $$ DECLARE name text; BEGIN
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'interlock' LOOP
+        EXECUTE format('CREATE TABLE as_new.%I AS TABLE interlock.%I', name, name);
+    END LOOP;
+END $$
+"""
+"""Keep the rows of the schema that has just been made."""
+
+RENEW = """
+SET session_replication_role = replica;  -- the schema refuses to be emptied
+SET client_min_messages = error;
+DO $$ DECLARE name text; BEGIN
+    EXECUTE (SELECT 'TRUNCATE ' || string_agg(format('interlock.%I', tablename), ', ') || ' RESTART IDENTITY'
+             FROM pg_tables WHERE schemaname = 'interlock');
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'as_new' LOOP
+        EXECUTE format('INSERT INTO interlock.%I OVERRIDING SYSTEM VALUE TABLE as_new.%I', name, name);
+    END LOOP;
+END $$;
+SELECT pg_stat_reset()
+"""
+"""Leave the rows that the schema had when it was made, and no others."""
+
+SCHEMA = """
+SELECT string_agg(line, E'\\n' ORDER BY line) FROM (
+    SELECT concat_ws(' ', 'schema', nspname, nspacl) FROM pg_namespace WHERE nspname !~ '^pg_(temp|toast)'
+    UNION ALL SELECT concat_ws(' ', 'setting', setconfig) FROM pg_db_role_setting
+        WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
+    UNION ALL SELECT concat_ws(' ', 'relation', oid::regclass, relkind, relpersistence, reloptions, relacl)
+        FROM pg_class WHERE relnamespace::regnamespace::text IN ('interlock', 'public')
+    UNION ALL SELECT concat_ws(' ', 'column', c.oid::regclass, attnum, attname, atttypid::regtype, attnotnull,
+        attisdropped, attstattarget) FROM pg_attribute JOIN pg_class AS c ON c.oid = attrelid
+        WHERE relnamespace::regnamespace::text IN ('interlock', 'public') AND attnum > 0
+    UNION ALL SELECT concat_ws(' ', 'constraint', conrelid::regclass, conname, pg_get_constraintdef(oid))
+        FROM pg_constraint WHERE connamespace::regnamespace::text = 'interlock'
+    UNION ALL SELECT concat_ws(' ', 'index', pg_get_indexdef(indexrelid), indisvalid) FROM pg_index
+        WHERE indrelid::regclass::text LIKE 'interlock.%'
+    UNION ALL SELECT concat_ws(' ', 'trigger', pg_get_triggerdef(oid), tgenabled) FROM pg_trigger
+        WHERE NOT tgisinternal
+    UNION ALL SELECT concat_ws(' ', 'function', oid::regprocedure, md5(prosrc), proconfig, proacl)
+        FROM pg_proc WHERE pronamespace::regnamespace::text IN ('interlock', 'public')
+    UNION ALL SELECT concat_ws(' ', 'extension', extname) FROM pg_extension
+    UNION ALL SELECT concat_ws(' ', 'statistics', starelid::regclass, staattnum) FROM pg_statistic
+        WHERE starelid::regclass::text LIKE 'interlock.%'
+) AS everything (line)
+"""
+"""Describe everything that a test could have changed apart from the rows."""
+
+
+class SharedPostgres(PostgresServer):
+    """Gives each test a database with the schema and nothing else; the same ones again and again.
+
+    Making a database costs more than most tests. One that a test has left is renewed, unless the test has
+    changed the schema: then it is dropped.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(durable=False, tcp=False, settings=SETTINGS, around=movable)
+        self._lent: list[str] = []
+        self._renewed: list[str] = []
+        self._schema: object = None
+
+    def start(self) -> None:
+        """Start, and make the schema in the template of all other databases."""
+        super().start()
+        asyncio.run(migrate(self.url_of("template1")))
+        self.sql(KEEP, database="template1")
+        self._schema = self.sql(SCHEMA, database="template1")
+
+    def new_database_name(self, *, template: str = "template1") -> str:
+        """Take a database that was renewed, or make one; a test of the migrations asks for `template0`."""
+        is_usual = template == "template1"
+        name = (
+            self._renewed.pop()
+            if is_usual and self._renewed
+            else super().new_database_name(template=template)
+        )
+        self._lent.append(name)
+        return name
+
+    def take_back(self) -> None:
+        """Renew or drop the databases that were asked for since the last time."""
+        while self._lent:
+            name = self._lent.pop()
+            if self._renew(name):
+                self._renewed.append(name)
+            else:
+                self.drop_database(name)
+
+    def _renew(self, name: str) -> bool:
+        """Return whether the database is as new."""
+        try:
+            self.sql(
+                f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '{name}'"
+            )
+            self.sql(RENEW, database=name)
+            return self.sql(SCHEMA, database=name) == self._schema
+        except ServerRefused:
+            return False
+
+
+async def migrate(url: str) -> None:
+    """Make the schema, for no lifecycle yet."""
+    store = PostgresStore(url, {}, timeout_s=PATIENCE_S)
+    await store.open()
+    await store.close()
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """Without fsync, which no test here needs, and in a time zone that no code may rely on."""
-    settings = {"autovacuum": "off", "timezone": "<+0545>-05:45"}
-    with postgres_server(durable=False, settings=settings, around=movable) as server:
+def shared_postgres() -> Iterator[SharedPostgres]:
+    """Without fsync, which no test here needs."""
+    with running(SharedPostgres()) as server:
         yield server
+
+
+@pytest.fixture
+def postgres(shared_postgres: SharedPostgres) -> Iterator[PostgresServer]:
+    """The server; its databases are taken back after the test."""
+    yield shared_postgres
+    shared_postgres.take_back()
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import tracemalloc
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -151,7 +152,11 @@ MANY = any_port(streams_each=200, tokens_required=False)
 
 async def never_reading(server: Running) -> asyncio.StreamWriter:
     """A reader that takes the beginning, and nothing after it."""
-    reader, writer = await asyncio.open_connection(*server.address, limit=1_024)
+    few = socket.socket(socket.AF_INET6 if ":" in server.address[0] else socket.AF_INET)
+    few.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)  # else the kernel takes megabytes for it
+    few.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(few, server.address)
+    reader, writer = await asyncio.open_connection(sock=few, limit=1_024)
     writer.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await reader.readline()
     reader._transport.pause_reading()  # type: ignore[attr-defined]
@@ -195,7 +200,10 @@ async def test_a_reader_that_takes_nothing_for_long_is_let_go(monkeypatch: pytes
         stuck = await never_reading(server)
         async with asyncio.timeout(PATIENCE_S):
             while server.parts.broadcast.readers:
-                await server.parts.runtime.jobs.submit_many([JobSpec(task="t")] * 100)
+                print("Q")
+                await server.parts.runtime.jobs.submit_many(
+                    [JobSpec(task="t", description="x" * 1_000)] * 100
+                )
         stuck.transport.abort()
 
 

@@ -63,7 +63,7 @@ def restore(
                 connection.executescript(path.read_text(encoding="utf-8"))
             return f"sqlite:///{tmp_path / 'old.db'}"
         if name.endswith("postgres"):
-            url, programs = postgres.new_database(), postgres_programs()
+            url, programs = postgres.new_database(template="template0"), postgres_programs()
             subprocess.run(
                 [programs.path("psql"), "-qX", "-v", "ON_ERROR_STOP=1", "-f", str(path), url],
                 env=environment(programs.environment),

@@ -120,7 +120,7 @@ async def told(url: str, seen: int) -> bool:
 
 
 def into_another_database(server: PostgresServer, dump: Path, _: str) -> str:
-    name = server.new_database_name()
+    name = server.new_database_name(template="template0")
     in_shell("pg_restore", "--no-owner", "--dbname", server.url_of(name), str(dump))
     return name
 

@@ -76,10 +76,6 @@ class _Bundle:
             self.answer.set_exception(error)
 
 
-TURN = 1_000
-"""After so many commits in its own task a caller lets others have a turn."""
-
-
 class GroupCommit:
     """Gathers what concurrent callers commit into one call of the store."""
 
@@ -95,7 +91,6 @@ class GroupCommit:
         """Nothing is under way, and the last batch was of one caller."""
         self._direct = False
         """A caller is at the store itself."""
-        self._in_a_row = 0
         self._direct_ended: asyncio.Future[None] | None = None
         """Made by who closes, to wait for that."""
         self._closed = False
@@ -136,10 +131,6 @@ class GroupCommit:
         self._inside += size
         self._count(size)
         try:
-            # A store in memory answers without suspending; a caller in a loop would keep out all others.
-            self._in_a_row += 1
-            if self._in_a_row % TURN == 0:
-                await asyncio.sleep(0)
             return await self._outcomes_of(work)
         finally:
             self._direct = False

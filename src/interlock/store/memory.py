@@ -6,6 +6,7 @@ stores do. Nothing survives the process.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -58,12 +59,16 @@ Clock = Callable[[], datetime]
 class MemoryStore:
     """The contract on dictionaries. `clock` is the store's clock; a test may hand in one that jumps."""
 
-    def __init__(self, catalogue: Catalogue, *, clock: Clock = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self, catalogue: Catalogue, *, clock: Clock = lambda: datetime.now(UTC), yields: bool = False
+    ) -> None:
+        """Make an empty store; `yields` lets other tasks run at each commit, as a connection does."""
         self.capabilities = Capabilities(
             durable=False, durability="in memory: gone with the process", shared=False, enforces_tables=True
         )
         self._catalogue = catalogue
         self._clock = clock
+        self._yields = yields
         self._latest_now = datetime.min.replace(tzinfo=UTC)
         self._call_at: datetime | None = None
         """All commits of one call are done at one moment, as in one transaction of a database."""
@@ -145,6 +150,11 @@ class MemoryStore:
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         """Judge them one after the other."""
+        if self._yields:
+            await asyncio.sleep(0)
+        return self._commit_now(commits)
+
+    def _commit_now(self, commits: Sequence[Work]) -> list[Outcome]:
         self._check_open()
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
         self._call_at = self._now()
@@ -293,7 +303,7 @@ class MemoryStore:
         return sorted(found, key=_place, reverse=query.newest_first)
 
     async def _decided(self, taken: Sequence[Record], now: datetime, decide: Decide) -> list[Outcome]:
-        return await self.commit(decide(taken, now)) if taken else []
+        return self._commit_now(decide(taken, now)) if taken else []
 
     def _commit_one(self, commit: Commit) -> Outcome:
         now = self._now()

@@ -52,7 +52,7 @@ def url_of(place: str) -> str:
 
 
 def _memory(_: str, catalogue: Catalogue, __: float) -> Store:
-    return MemoryStore(catalogue)
+    return MemoryStore(catalogue, yields=True)  # a caller in a loop does not keep out all others
 
 
 def _driver(module: str, name: str, extra: str | None) -> Callable[[str, Catalogue, float], Store]:

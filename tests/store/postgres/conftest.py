@@ -24,14 +24,14 @@ class OpenStore(Protocol):
     async def __call__(self, url: str, **settings: Any) -> PostgresStore: ...
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def server(postgres: PostgresServer) -> PostgresServer:
     return postgres
 
 
 @pytest.fixture
 def url(server: PostgresServer) -> str:
-    """An empty database."""
+    """A database with the schema and nothing else."""
     return server.new_database()
 
 

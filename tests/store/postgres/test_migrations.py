@@ -24,6 +24,12 @@ OpenStore = Callable[..., Awaitable[PostgresStore]]
 DUMP = Path(__file__).with_name("dump_schema.py")
 
 
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    """A database without the schema."""
+    return server.new_database(template="template0")
+
+
 async def test_the_schema_is_the_sum_of_the_migrations(url: str, open_store: OpenStore) -> None:
     await open_store(url)
     tools = runpy.run_path(str(DUMP))
@@ -146,7 +152,7 @@ async def test_nobody_at_the_address_is_said_at_once(open_store: OpenStore, tmp_
 async def test_a_database_that_only_reads_is_said_to_be_read_only(
     server: PostgresServer, open_store: OpenStore, options: str
 ) -> None:
-    name = server.new_database_name()
+    name = server.new_database_name(template="template0")
     server.sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     with pytest.raises(StoreUnavailable, match="read-only"):
         await open_store(server.url_of(name) + options)
@@ -193,7 +199,7 @@ async def test_what_the_server_promises_is_said(url: str, open_store: OpenStore)
 
 
 async def test_a_user_without_rights_is_told_so(server: PostgresServer, open_store: OpenStore) -> None:
-    name = server.new_database_name()
+    name = server.new_database_name(template="template0")
     server.sql("CREATE ROLE stranger LOGIN")
     url = server.url_of(name).replace("postgres@", "stranger@")
     with pytest.raises(StoreMisconfigured, match="permission denied"):

@@ -72,8 +72,8 @@ def program() -> tuple[Path, str]:
 
 
 @pytest.fixture(scope="module")
-def pgbouncer(postgres: PostgresServer) -> Iterator[PgBouncer]:
-    with running(PgBouncer(postgres)) as server:
+def pgbouncer(shared_postgres: PostgresServer) -> Iterator[PgBouncer]:
+    with running(PgBouncer(shared_postgres)) as server:
         yield server
 
 

@@ -6,9 +6,12 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from interlock.store.postgres import PostgresStore
 from interlock.store.postgres.schema import MIGRATIONS
 from interlock.store.records import Committed, Conflict, Key, Pruned, Query
+from interlock.testing.servers import PostgresServer
 from interlock.testing.store_contract.builders import (
     CATALOGUE,
     DELIVERED,
@@ -81,6 +84,12 @@ async def fill(shell: Any) -> None:
     await shell.execute("SET interlock.vouched = 'on'")
     await shell.execute(FILL)
     await shell.execute("RESET interlock.vouched")
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    """A database without the schema."""
+    return server.new_database(template="template0")
 
 
 async def test_a_database_of_the_version_before_goes_on_with_all_that_is_in_it(
