@@ -10,19 +10,19 @@
         job = await il.submit(double, 21)
         print(await job.result(timeout_s=60))       # with `interlock worker start THIS_MODULE` beside it
 
-The way of one job from submit to done, in the order in which to read the code:
+The path of one job from submit to done, in the order in which to read the code:
 
     worker/tasks.py                          a function becomes a task; its arguments become JSON
-    systems/orchestrator/submission.py       a spec becomes a job that waits, with one attempt per shard
-    systems/orchestrator/grants.py           a worker asks for work; an attempt is granted under a lease
+    systems/orchestrator/submission.py       a spec becomes a pending job, with one attempt per shard
+    systems/orchestrator/grants.py           a worker claims work; an attempt is granted under a lease
     worker/process.py, running_task.py       the worker executes it and keeps the lease alive
-    systems/orchestrator/runner_messages.py  what the worker says is judged, under the live lease only
+    systems/orchestrator/runner_messages.py  messages of the worker are accepted, under the live lease only
     systems/orchestrator/aggregate.py        a job, its attempts and leases as one record
     engine/aggregate.py, machine/cascade.py  one machine moves, the couplings follow, the record changes
-    lifecycles/                              the tables, which alone say what may happen
-    engine/, store/                          what was decided becomes true: all of it, or nothing
+    lifecycles/                              the transition tables, which alone decide
+    engine/, store/                          decisions are committed: all of it, or nothing
 
-`ARCHITECTURE.md` tells the same with a drawing.
+`ARCHITECTURE.md` has the same with a diagram.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Public names are imported when they are first used, so that `interlock --help` answers at once."""
+    """Import a public name on first use, so that `interlock --help` starts quickly."""
     if name not in _HOMES:
         raise AttributeError(f"module 'interlock' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,4 +1,6 @@
-"""The program `interlock`, also as `python -m interlock`. Signals are heeded before anything is imported."""
+"""The program `interlock`, also as `python -m interlock`. It installs signal handlers before other
+imports.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ def main() -> int:
     words = sys.argv[1:]
     early_signals.heed(words)
     try:
-        from interlock.cli.main import main as run  # noqa: PLC0415 - a second's work, in which signals come
+        from interlock.cli.main import main as run  # noqa: PLC0415 - takes a second, in which signals arrive
 
-        if not early_signals.is_service(words):  # these take care of signals themselves
+        if not early_signals.is_service(words):  # these handle signals themselves
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
         code = run()

@@ -1,10 +1,10 @@
-"""`Interlock`: the door for programs. Submit work, wait for it, look at it, stop it.
+"""`Interlock`: the client for programs. Submit jobs, wait for them, inspect them, cancel them.
 
     async with Interlock("sqlite:///interlock.db") as il:
         job = await il.submit(resize, "cat.png", width=200)
         print(await job.result(timeout_s=60))
 
-It speaks to the store directly; workers on any host that share the store do the work. Given the
+It uses the store directly; workers on any host that share the store do the work. Given the
 address of a server instead, it does the same over HTTP:
 
     async with Interlock("http://127.0.0.1:8088", token="il_…") as il:
@@ -93,7 +93,7 @@ class Interlock:
         self.simulations = SimulationsClient(lambda: self._port.here, self._port.recover, actor)
         """Simulations: stepped work that can be paused and resumed."""
         self.schedules = SchedulesClient(lambda: self._port.here, actor)
-        """Schedules: jobs that are submitted by themselves."""
+        """Schedules: jobs that are submitted at certain times."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -158,7 +158,7 @@ class Interlock:
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
         """Wait until a job has ended and return it. Raise `ResultNotReady` on a timeout."""
-        await self._jobs.get(job_id)  # whoever waits for a job that is not there should hear so at once
+        await self._jobs.get(job_id)  # raises at once if there is no such job
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._ended(job_id)
@@ -205,7 +205,7 @@ class Interlock:
 
     async def artifacts(self, job_id: str) -> tuple[ArtifactView, ...]:
         """Return the artifacts of a job, oldest first."""
-        await self._jobs.get(job_id)  # a job without any is told from no job at all
+        await self._jobs.get(job_id)  # raises if there is no such job
         return await self._port.here.artifacts.list(job_id)
 
     async def fetch_artifact(self, job_id: str, name: str, to: str | Path, *, attempt: str = "") -> Path:

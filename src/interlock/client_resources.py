@@ -52,7 +52,7 @@ Evaluation: TypeAlias = "FlowFunction | Plan | RunSpec | Path"
 """A flow and its inputs, a finished plan or spec, or a workflow file and its inputs."""
 
 LOOK_EVERY_S = 1.0
-"""A call may be lost; then this is the price."""
+"""Polling interval, for the case that a notification is lost."""
 LEAST_PAUSE_S = 0.05
 
 
@@ -117,7 +117,7 @@ class RunsClient:
             async with asyncio.timeout(timeout_s):
                 while True:
                     called.clear()
-                    with suppress(StoreUnavailable):  # it may come back; who waits has a timeout
+                    with suppress(StoreUnavailable):  # the store may come back; the caller has a timeout
                         if (await self._runs.outline(run_id)).outcome is not None:
                             return await self._runs.view(run_id)
                         if loop.time() - swept_at >= LOOK_EVERY_S:
@@ -162,12 +162,12 @@ class RunsClient:
     async def rerun(
         self, run_id: str, which: Which = "all", *, job: str = "", request_id: str | None = None
     ) -> RunHandle:
-        """Rerun a finished run: `all` of it, what `failed`, or `from` a job on."""
+        """Rerun a finished run: `all` jobs, the `failed` ones, or `from` a job on."""
         made = await self._runs.rerun(run_id, which, job=job, request_id=request_id, actor=self._actor)
         return RunHandle(self, made.id)
 
     async def explain(self, run_id: str) -> RunExplanation:
-        """Return what a run waits for, or how it ended."""
+        """Return why a run waits, or how it ended."""
         return await self._runs.explain(run_id)
 
     async def history(self, run_id: str) -> list[Entry]:
@@ -176,7 +176,7 @@ class RunsClient:
 
 
 def run_spec(work: Evaluation, source: Source | None, workflow: str, inputs: dict[str, Any]) -> RunSpec:
-    """What is asked for, evaluated as far as it can be without a server."""
+    """Return the spec, evaluated as far as possible without a server."""
     about = source or Source()
     match work:
         case FlowFunction():
@@ -215,7 +215,7 @@ async def _called_or_time(called: asyncio.Event) -> None:
 
 
 Work: TypeAlias = "Simulation[..., Any] | SimulationSpec | str"
-"""A simulation and its arguments, a finished spec, or the name of one that is defined elsewhere."""
+"""A simulation and its arguments, a finished spec, or the name of a simulation defined elsewhere."""
 
 """A call may be lost; then this is the price."""
 
@@ -310,7 +310,7 @@ class SimulationsClient:
         self, run_id: str, *, reason: str = "", request_id: str | None = None, queue: str = ""
     ) -> SimulationView:
         """Resume it after the last saved step, optionally in another queue."""
-        await self._recover()  # word that its worker is gone may not have been delivered
+        await self._recover()  # the loss of its worker may not have been noticed yet
         return await self._simulations.resume(
             run_id, reason=reason, actor=self._actor, request_id=request_id, queue=queue
         )
@@ -365,7 +365,7 @@ class SimulationsClient:
     async def wait(self, run_id: str, *, timeout_s: float | None = None) -> SimulationView:
         """Wait until the simulation is paused, interrupted or ended, and return it.
 
-        Whoever waits also looks after deadlines, as everybody does who has the store.
+        With a store, the waiting client also handles deadlines, like every process with a store.
         """
         called, swept_at = asyncio.Event(), float("-inf")
         loop = asyncio.get_running_loop()
@@ -374,7 +374,7 @@ class SimulationsClient:
             async with asyncio.timeout(timeout_s):
                 while True:
                     called.clear()
-                    with suppress(StoreUnavailable):  # it may come back; who waits has a timeout
+                    with suppress(StoreUnavailable):  # the store may come back; the waiter has a timeout
                         view = await self._simulations.get(run_id)
                         if stands(view):
                             return view
@@ -393,7 +393,7 @@ class SimulationsClient:
 
 
 def stands(view: SimulationView) -> bool:
-    """Whether nothing will happen to it by itself."""
+    """Return whether the simulation changes only after a command."""
     status = SimulationState(view.status)
     if status is simulation.PENDING:
         return bool(view.trouble) or not view.job_id
@@ -401,7 +401,7 @@ def stands(view: SimulationView) -> bool:
 
 
 def spec_of(work: Work, arguments: dict[str, Any]) -> SimulationSpec:
-    """What is started, checked as far as it can be without a worker."""
+    """Return the spec, validated as far as possible without a worker."""
     match work:
         case Simulation():
             return work.run(**arguments)
@@ -421,7 +421,7 @@ D = TypeVar("D")
 Views: TypeAlias = list[StoredRecord]
 Entries: TypeAlias = list[Entry]
 
-"""A wake-up may be lost; then the record is read after so long."""
+"""Interval of polls, in case a wake-up is lost."""
 
 
 class RecordsClient(Generic[D]):
@@ -448,7 +448,7 @@ class RecordsClient(Generic[D]):
         """Create a record in the initial state. Without an id, one is generated."""
         records = await self._records()
         if self._declared is not None:
-            self._declared.made(data)  # checked here, so that a server is not asked in vain
+            self._declared.made(data)  # validated here, to save a request to the server
         made = await records.create(
             self.kind, data, record_id=record_id, actor=self._actor, request_id=request_id
         )
@@ -467,8 +467,8 @@ class RecordsClient(Generic[D]):
     ) -> StoredRecord:
         """Send an event, with its payload by name.
 
-        With `expected` it is refused unless the record is in that version (`VersionChanged`). The same
-        request id is done once, however often it is sent. The table's refusals are raised as they are.
+        With `expected` it is refused unless the record is in that version (`VersionChanged`). A request id
+        makes the call idempotent. Refusals of the table are raised unchanged.
         """
         name, carried = (event, data) if isinstance(event, str) else (event.name, {**_carried(event), **data})
         records = await self._records()
@@ -512,7 +512,7 @@ class RecordsClient(Generic[D]):
         return await (await self._records()).history(self.kind, record_id)
 
     async def explain(self, record_id: str) -> RecordExplanation:
-        """Return what a record waits for, who has to act and when its timer fires."""
+        """Return why a record waits, the role that has to act, and when its timer fires."""
         return await (await self._records()).explain(self.kind, record_id)
 
     async def watch(self, record_id: str) -> AsyncIterator[StoredRecord]:
@@ -534,7 +534,7 @@ class RecordsClient(Generic[D]):
                     async with asyncio.timeout(LOOK_EVERY_S):
                         await called.wait()
                 called.clear()
-                with suppress(StoreUnavailable):  # it may come back; who waits has a timeout
+                with suppress(StoreUnavailable):  # the store may come back; the waiter has a timeout
                     await self._recover()
                     view = await self.get(record_id)
         finally:
@@ -562,7 +562,7 @@ class RecordsClient(Generic[D]):
         return self._here().records
 
     def _read(self, view: StoredRecord) -> StoredRecord:
-        """Return it with data of the type of the kind."""
+        """Return the record with data of the type of the kind."""
         data = msgspec.json.decode(view.data) if isinstance(view.data, msgspec.Raw) else view.data
         if self._declared is not None:
             data = self._declared.made(data)

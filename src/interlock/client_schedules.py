@@ -45,8 +45,8 @@ class SchedulesClient:
         """Create a schedule that submits this work: a task, or `task.spec(...)` with its arguments.
 
         `when` is a cron expression or an interval; see `schedule_spec` for the rest: cron, every, at, tz,
-        start, end, exclude, jitter, catch_up, catch_up_limit, overlap. With `update` a schedule of that
-        name is changed; the same again changes nothing.
+        start, end, exclude, jitter, catch_up, catch_up_limit, overlap. With `update` an existing schedule of
+        that name is changed; repeating the call has no effect.
         """
         spec = (
             work
@@ -57,7 +57,7 @@ class SchedulesClient:
         return await act(name, spec, actor=self._actor, request_id=request_id)
 
     async def get(self, name: str) -> ScheduleView:
-        """Return a schedule as it stands, with its last jobs."""
+        """Return a schedule with its last jobs."""
         return await self._schedules.get(name)
 
     async def list(
@@ -67,7 +67,7 @@ class SchedulesClient:
         return await self._schedules.find(states=states, limit=limit, cursor=cursor)
 
     async def pause(self, name: str, *, reason: str = "", request_id: str | None = None) -> ScheduleView:
-        """Submit nothing until the schedule is resumed."""
+        """Pause a schedule; no job is submitted until it is resumed."""
         return await self._schedules.pause(name, reason=reason, actor=self._actor, request_id=request_id)
 
     async def resume(self, name: str, *, reason: str = "", request_id: str | None = None) -> ScheduleView:
@@ -98,7 +98,7 @@ class SchedulesClient:
         return await self._schedules.next(name, count)
 
     async def history(self, name: str) -> Sequence[Entry]:
-        """Return everything that has happened to a schedule, oldest first."""
+        """Return the history of a schedule, oldest first."""
         return await self._schedules.history(name)
 
     async def delete(self, name: str, *, reason: str = "", request_id: str | None = None) -> ScheduleView:

@@ -1,4 +1,4 @@
-"""The same door for programs without asyncio: a thin edge around `Interlock`, which does everything.
+"""The client for programs without asyncio: a thin wrapper around `Interlock`.
 
 with Interlock("sqlite:///interlock.db") as il:
     job_id = il.submit(resize, "cat.png", width=200)
@@ -194,7 +194,7 @@ class Records:
         return entries
 
     def explain(self, record_id: str) -> RecordExplanation:
-        """Return what a record waits for, who has to act and when its timer fires."""
+        """Return why a record waits, the owner of the next step and the time of its timer."""
         told: RecordExplanation = self._run(self._inner.explain(record_id))
         return told
 
@@ -222,7 +222,7 @@ class Schedules:
         return view
 
     def get(self, name: str) -> ScheduleView:
-        """Return a schedule as it stands, with its last jobs."""
+        """Return a schedule with its last jobs."""
         view: ScheduleView = self._run(self._inner.get(name))
         return view
 
@@ -233,12 +233,12 @@ class Schedules:
         return found
 
     def pause(self, name: str, **how: Any) -> ScheduleView:
-        """Submit nothing until the schedule is resumed."""
+        """Pause a schedule: it submits nothing until it is resumed."""
         view: ScheduleView = self._run(self._inner.pause(name, **how))
         return view
 
     def resume(self, name: str, **how: Any) -> ScheduleView:
-        """Submit jobs again, from the next fire on."""
+        """Resume a schedule, from the next fire on."""
         view: ScheduleView = self._run(self._inner.resume(name, **how))
         return view
 
@@ -258,12 +258,12 @@ class Schedules:
         return times
 
     def history(self, name: str) -> Sequence[Entry]:
-        """Return everything that has happened to a schedule, oldest first."""
+        """Return the journal of a schedule, oldest first."""
         entries: Sequence[Entry] = self._run(self._inner.history(name))
         return entries
 
     def delete(self, name: str, **how: Any) -> ScheduleView:
-        """End a schedule; jobs that it has submitted go on."""
+        """End a schedule; jobs that it has submitted continue."""
         view: ScheduleView = self._run(self._inner.delete(name, **how))
         return view
 

@@ -1,8 +1,8 @@
-"""Text for people: plurals, the nearest known name, durations, and foreign text made safe to print.
+"""Text for people: plurals, the nearest known name, durations, and untrusted text made safe to print.
 
-A terminal obeys what it is shown: foreign text can move the cursor, set the title, fill the clipboard (OSC
-52) or hide an address behind a link (OSC 8). `harmless` keeps colours at most and shows a sign for
-everything else, including the characters that change the direction of text.
+A terminal interprets escape sequences: untrusted text can move the cursor, set the title, fill the clipboard
+(OSC 52) or hide an address behind a link (OSC 8). `harmless` keeps colours at most and replaces everything
+else by a visible sign, including the characters that change the direction of text.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _NEAR = 0.6
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name that somebody who typed `name` most likely meant."""
+    """Return the known name that is most similar to `name`; None if none is close."""
     folded = {candidate.casefold(): candidate for candidate in known}
     likeness, best = max(((_likeness(name.casefold(), each), each) for each in folded), default=(0.0, ""))
     return folded[best] if likeness >= _NEAR else None
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """How alike two names are, from 0 to 1; the package that both begin with does not count."""
+    """Return the similarity of two names, from 0 to 1, without their common package."""
     while "." in name and name.partition(".")[0] == candidate.partition(".")[0] and "." in candidate:
         name, candidate = name.partition(".")[2], candidate.partition(".")[2]
     return difflib.SequenceMatcher(None, candidate, name).ratio()
@@ -45,7 +45,7 @@ _DURATION = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(UNITS)}])", re.ASCII)
 
 
 def read_duration(text: str) -> timedelta:
-    """The duration that `text` says; a ValueError says how to write one."""
+    """Parse a duration; raise ValueError with the valid forms."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
         raise ValueError(f"{text!r} is not a duration; write 90s, 15m, 12h, 30d or 4w")
@@ -56,7 +56,7 @@ def read_duration(text: str) -> timedelta:
 
 
 def write_duration(duration: timedelta) -> str:
-    """The same as text, in the largest unit in which it is a whole number."""
+    """Return a duration as text, in the largest unit in which it is a whole number."""
     seconds = duration.total_seconds()
     if seconds != int(seconds):
         return f"{seconds:.6f}".rstrip("0") + "s"
@@ -81,15 +81,15 @@ _SIGNS = {
 
 
 def harmless_lines(text: str) -> str:
-    """The same for a text of several lines, without colours."""
+    """Return a text of several lines without control sequences and colours."""
     return "\n".join(map(harmless, text.split("\n")))
 
 
 def harmless(text: str, *, colours: bool = False) -> str:
-    """The text without anything that a terminal would obey; with its colours, if they are wanted."""
+    """Return the text without control sequences; with its colours, if wanted."""
     if text.isprintable():
         return text
-    parts = _COLOUR.split(text)  # text and the numbers of a colour by turns
+    parts = _COLOUR.split(text)  # text and colour codes alternate
     shown = [parts[0].translate(_SIGNS)]
     for numbers, following in zip(parts[1::2], parts[2::2], strict=True):
         if colours and not _CONCEALED.search(numbers):

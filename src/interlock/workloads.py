@@ -1,9 +1,9 @@
-"""The task that drives a fleet: its jobs are workloads, so whatever holds for jobs holds for them.
+"""The task that drives a fleet: workloads are jobs, with all that applies to jobs.
 
     interlock worker start interlock.workloads --queue workloads
 
-A job of it drives once: whatever comes after its first attempt asks nothing of any agent. Stopping the job
-stops the agents: the handler tells every one of them, and ends when they have said that they have stopped.
+Only the first attempt of a job drives: a later one sends nothing to any agent. Cancelling the job stops the
+agents: the handler sends the abort to each of them, and ends when they have confirmed it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from interlock.worker.context import Context, TaskCancelled
 from interlock.worker.tasks import task
 
 CANCEL = "cancel"
-"""What a context says when somebody has asked the job to stop."""
+"""Reason of a context when the job was cancelled."""
 FIRST = 1
-"""The attempt at a job that drives; no other does."""
+"""Number of the attempt that drives; later attempts do not."""
 
 
 @task(
@@ -48,24 +48,24 @@ FIRST = 1
     description="One workload on many agents.",
 )
 async def drive_workload(workload: WorkloadSpec, *, ctx: Context) -> WorkloadResult:
-    """Drive one workload, save what came of it, and answer with the result in short."""
+    """Drive one workload, save its result, and return a summary."""
     return await drive(workload, ctx, Watcher())
 
 
 class Watcher:
-    """Whoever looks on in the same process; this one looks away."""
+    """An observer of a drive in the same process; this one does nothing."""
 
     def show(self, live: WorkloadProgress) -> None:
-        """How it goes, every second."""
+        """Show the progress, every second."""
 
     def save(self, result: WorkloadResult, files: Mapping[str, bytes]) -> None:
-        """What has come of it."""
+        """Save the result."""
 
 
 async def drive(
     workload: WorkloadSpec, ctx: Context, watcher: Watcher, access: Access | None = None
 ) -> WorkloadResult:
-    """The same, with a watcher; without `access`, agents are given that of the environment."""
+    """Drive one workload with a watcher; without `access`, use the credentials of the environment."""
     allowed = msgspec.structs.replace(access or access_here(), silence_s=workload.lost_after_s)
     driving = prepared(workload, ctx, watcher, over_grpc(allowed))
     result = await driven(driving, ctx)
@@ -83,11 +83,11 @@ def prepared(
     lines: Lines,
     reference: ReferenceClock | None = None,
 ) -> Drive:
-    """The drive of a job, over these lines; nothing is asked of any agent yet.
+    """Return the drive of a job over these connections; nothing is sent to any agent yet.
 
-    Raises when there was an attempt before, however it ended. Work that a worker gives back, because it goes
-    or has lost its connection, is given out again whatever the rules for failures say; and nobody knows here
-    how far the former attempt has come.
+    Raise when there was an attempt before, whatever its outcome. A worker that shuts down or loses its
+    connection gives work back, and it is granted again regardless of the retry rules; the progress of the
+    former attempt is unknown here.
     """
     if ctx.attempt > FIRST:
         raise WorkloadFailed(
@@ -106,7 +106,7 @@ def prepared(
 
 
 def worth(result: WorkloadResult, ctx: Context) -> WorkloadResult:
-    """The result as the job keeps it; raises when the job was stopped, or has failed."""
+    """Return the result for the job; raise when the job was stopped, or has failed."""
     match result.verdict:
         case Verdict.ABORTED:
             raise TaskCancelled(result.sentence)
@@ -120,13 +120,13 @@ def worth(result: WorkloadResult, ctx: Context) -> WorkloadResult:
 
 
 def access_here() -> Access:
-    """What agents let us in with, from the environment."""
+    """Return the credentials for agents from the environment."""
     token, ca, certificate, key = (os.environ.get(name, "") for name in (TOKEN, CA, CERT, KEY))
     return Access(token=token, ca=ca, certificate=certificate, key=key)
 
 
 async def driven(drive: Drive, ctx: Context) -> WorkloadResult:
-    """Drive, and stop when the job shall stop; whoever cancels us waits until the agents have stopped."""
+    """Run a drive, and stop it with the job; a cancellation waits until the agents have stopped."""
     driving = asyncio.create_task(drive.run(), name="drive")
     watching = asyncio.create_task(ctx.wait_cancelled(), name="stop of the job")
     try:
@@ -156,7 +156,7 @@ def _show(ctx: Context, live: WorkloadProgress) -> None:
 
 
 async def _save(ctx: Context, files: Mapping[str, bytes]) -> None:
-    """Keep the files as artifacts of the job; where there is no place for them the result has to do."""
+    """Save the files as artifacts of the job; without an artifact store only the result is kept."""
     with tempfile.TemporaryDirectory(prefix="interlock-workload-") as folder:
         for name, content in files.items():
             path = Path(folder) / name

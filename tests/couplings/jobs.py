@@ -159,8 +159,7 @@ async def job_that_begins(world: World) -> None:
 
 
 @delivers(
-    "attempt enters SUCCEEDED, if nobody has asked it to stop and it was the last shard: "
-    "send success to its job"
+    "attempt enters SUCCEEDED, if no stop was requested and it was the last shard: send success to its job"
 )
 async def job_that_succeeds(world: World) -> None:
     """The success of the last shard completes the job."""
@@ -171,7 +170,7 @@ async def job_that_succeeds(world: World) -> None:
 
 
 @delivers(
-    "attempt enters FAILED or TIMED_OUT, if nobody has asked it to stop and its failure may be retried and "
+    "attempt enters FAILED or TIMED_OUT, if no stop was requested and its failure may be retried and "
     "a try is left: create the next attempt of the shard"
 )
 async def retry(world: World) -> None:
@@ -185,7 +184,7 @@ async def retry(world: World) -> None:
 
 
 @delivers(
-    "attempt enters FAILED or TIMED_OUT, if nobody has asked it to stop and its failure may not be retried "
+    "attempt enters FAILED or TIMED_OUT, if no stop was requested and its failure may not be retried "
     "or no try is left: send error to its job"
 )
 async def job_without_a_try_left(world: World) -> None:
@@ -199,7 +198,7 @@ async def job_without_a_try_left(world: World) -> None:
 
 
 @delivers(
-    "attempt enters STALE by lease_expired, if nobody has asked it to stop and its losses are within their "
+    "attempt enters STALE by lease_expired, if no stop was requested and its losses are within their "
     "own budget: create the next attempt of the shard"
 )
 async def attempt_after_a_loss(world: World) -> None:
@@ -210,7 +209,7 @@ async def attempt_after_a_loss(world: World) -> None:
 
 
 @delivers(
-    "attempt enters STALE by lease_expired, if nobody has asked it to stop and it was lost too often: "
+    "attempt enters STALE by lease_expired, if no stop was requested and it was lost too often: "
     "send error to its job"
 )
 async def job_that_was_lost_too_often(world: World) -> None:
@@ -221,8 +220,7 @@ async def job_that_was_lost_too_often(world: World) -> None:
 
 
 @delivers(
-    "attempt enters STALE by lease_revoked, if nobody has asked it to stop: "
-    "create the next attempt of the shard"
+    "attempt enters STALE by lease_revoked, if no stop was requested: create the next attempt of the shard"
 )
 async def attempt_after_a_release(world: World) -> None:
     """Work that was given back is given out again, and costs no loss."""

@@ -1,11 +1,11 @@
-"""One workload while something of it may live: its processes are watched, and their end is sent to the table.
+"""Execution of one workload: its processes are watched, and their end is an event for the table.
 
-The process of a workload runs under a warden (`interlock.processes`), so its end is the end of everything it
-has started, and the end of the agent, however sudden, is its end as well. `ended` returns when nothing of it
-is left, and not before.
+The process of a workload runs under a warden (`interlock.processes`), so all processes that it starts end
+with it, and it ends with the agent, even on a crash. `ended` returns when no process of it is left, and not
+before.
 
-Events say what happened, not what it means: when the processes are gone, both that the workload ended (with
-success or failure) and that nothing of it is left. Which of the two matters depends on whether it was being
+Events report facts, not their meaning: when the processes are gone, both that the workload ended (with
+success or failure) and that no process is left. Which of the two matters depends on whether it was being
 stopped, and only the table knows that.
 """
 
@@ -50,20 +50,20 @@ CHILD = "interlock.agent.workload_process"
 LAST_LINES = 20
 LOOK_AGAIN_S = 0.2
 LAST_WORDS_S = 15.0
-"""How long what it has said is read after its end; that ends by itself, unless the machine stands still."""
+"""Time for reading the output after the end of the process; normally much less is needed."""
 OURS = "INTERLOCK_"
 
 Hear: TypeAlias = Callable[[Started | Sample], None]
-"""Is given what the workload says while it runs."""
+"""Callback for messages of the workload while it runs."""
 Line: TypeAlias = Callable[[str, str], None]
-"""Is given each line that it writes, and to which stream."""
+"""Callback for each line of output, with its stream."""
 
 
 class Family(Protocol):
-    """A workload that has been started."""
+    """The processes of a workload that has been started."""
 
     async def ended(self) -> str | None:
-        """Why it failed, or None when it ended well; answers when nothing of it is left."""
+        """Return the error, or None on success, when no process of it is left."""
         ...
 
     def ask(self) -> None:
@@ -71,7 +71,7 @@ class Family(Protocol):
         ...
 
     def terminate(self) -> None:
-        """Do not ask any more: terminate every process of it."""
+        """Send SIGTERM to every process of it."""
         ...
 
     def kill(self) -> None:
@@ -79,7 +79,7 @@ class Family(Protocol):
         ...
 
     def survivors(self) -> int:
-        """How many processes of it there are."""
+        """Return the number of its processes."""
         ...
 
 
@@ -100,7 +100,7 @@ class ProcessFamily:
         self._pending: list[Callable[[], None]] = []
 
     async def ended(self) -> str | None:
-        """Run it to its end, and to the end of all that it has started."""
+        """Run it until all its processes have ended."""
         try:
             end = await self._run()
         except OSError as error:
@@ -113,22 +113,22 @@ class ProcessFamily:
         return self._judge(end)
 
     def ask(self) -> None:
-        """Ask it to stop; what is not up yet has nothing to clean up, and is killed."""
+        """Ask it to stop; kill it if it is not up yet, because then it has nothing to clean up."""
         if self._up and self._writer is not None and not self._writer.is_closing():
             self._writer.write(line_of(Stop()))
         else:
             self.kill()
 
     def terminate(self) -> None:
-        """SIGTERM to each of them; who kills, and when, is the table's to say."""
+        """Send SIGTERM to each process; the table decides about SIGKILL."""
         self._with_group(lambda group: group.terminate(float(10**6)))
 
     def kill(self) -> None:
-        """SIGKILL to each of them."""
+        """Send SIGKILL to each process."""
         self._with_group(lambda group: group.kill())
 
     def survivors(self) -> int:
-        """How many there are; at least one while the warden has not said that all is over."""
+        """Return the number of processes; at least one while the warden has not reported the end."""
         return 0 if self._over else 1
 
     def _with_group(self, act: Callable[[Group], None]) -> None:
@@ -153,14 +153,14 @@ class ProcessFamily:
             return await self._until_both_end(group, ours)
 
     async def _until_both_end(self, group: Group, ours: socket.socket) -> End:
-        """Listen until it has said its last word, and wait for the end of all of it, whichever is first."""
+        """Read its messages until the last one, and wait for the end of its processes, whichever is first."""
         talking = asyncio.create_task(self._converse(ours))
         ending = asyncio.create_task(group.ended())
         try:
             await asyncio.wait((talking, ending), return_when=asyncio.FIRST_COMPLETED)
         finally:
             if self._said is None:
-                group.kill()  # it is gone, or nobody understands it, or nobody wants to know any more
+                group.kill()  # it is gone, has sent an invalid message, or this task is cancelled
             await asyncio.wait((ending,))
             await asyncio.wait((talking,), timeout=LAST_WORDS_S)
             talking.cancel()
@@ -175,7 +175,7 @@ class ProcessFamily:
             with contextlib.suppress(ConnectionError):
                 while self._said is None and (line := await reader.readline()):
                     self._take(from_child(line))
-        except (ValueError, msgspec.DecodeError) as error:  # no line, or none of ours
+        except (ValueError, msgspec.DecodeError) as error:  # an invalid line
             self._garbled = f"Its process says what nobody understands: {error}."
         finally:
             writer.close()
@@ -196,7 +196,7 @@ class ProcessFamily:
         self._line(line, stream)
 
     def _still(self, left: dict[int, str]) -> bool:
-        """Kill whoever is left again; whether there is somebody."""
+        """Kill the remaining processes again; return whether there are any."""
         assert self._group is not None
         hunted = hunt(self._group.mark)
         return hunted > 0 or any(birth and _birth(pid) == birth for pid, birth in left.items())
@@ -211,7 +211,7 @@ class ProcessFamily:
 
 
 def _birth(pid: int) -> str:
-    """When a process began, which tells it from a later one of the same number; empty when it is gone."""
+    """Return the start time of a process, which distinguishes reused process ids; empty when it is gone."""
     with contextlib.suppress(OSError):
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
         return "" if state in "ZX" else fields[18]
@@ -222,12 +222,12 @@ Log: TypeAlias = FilteringBoundLogger
 Spawn: TypeAlias = Callable[[Order, Hear, Line], Family]
 
 KILLED_S = 1.0
-"""How long the killed are waited for before they are counted."""
+"""Time to wait for killed processes before they are counted."""
 OVERRUN = "It had not ended some time after its time was over, and was killed."
 
 
 class Execution:
-    """The processes of one workload, from the start to the last one's end."""
+    """The processes of one workload, from the start to the end of the last one."""
 
     def __init__(
         self, workload_id: str, family: Family, say: Callable[[OfWorkload], object], durations: Durations
@@ -246,23 +246,23 @@ class Execution:
         self._family.ask()
 
     def terminate(self) -> None:
-        """Do not ask any more."""
+        """Terminate its processes."""
         self._family.terminate()
 
     def kill(self) -> None:
-        """Kill all of it; a little later, if that was not the end of it, say how many are left."""
+        """Kill its processes; a little later, report the number of survivors."""
         self._killed = True
         self._family.kill()
         self._in(KILLED_S, self._count)
 
     def is_over_time(self) -> None:
-        """It should have ended by itself, and has not: made to end, and that is a failure."""
+        """Terminate a workload that has exceeded its time, which is a failure."""
         self._overrun = True
         self._family.terminate()
         self._in(self._durations.abort_kill_s - self._durations.abort_warning_s, self._family.kill)
 
     async def abandon(self) -> None:
-        """Nobody can wait any longer: its warden loses its orders, and ends everything."""
+        """Stop waiting: its warden loses the agent, and ends everything."""
         self.watching.cancel()
         await asyncio.wait((self.watching,))
 
@@ -273,7 +273,7 @@ class Execution:
     async def _watch(self) -> None:
         try:
             error = await self._family.ended()
-        except Exception as caught:  # noqa: BLE001 - an agent must not stay busy with what it cannot watch
+        except Exception as caught:  # noqa: BLE001 - an agent must not stay busy
             error = f"The agent has lost sight of it: {type(caught).__name__}: {caught}"
         if self._timer is not None:
             self._timer.cancel()

@@ -1,14 +1,14 @@
-"""The load on one host: concurrent operations at a rate, counted, until it is over.
+"""The load on one host: concurrent operations at a rate, counted.
 
-Operation number n is due at start + n / rate, whichever lane does it, so a slow one delays no other and the
-rate does not drift. The measured time begins where a user would begin to wait: with the operation when a lane
-was free in time, at the moment it was due when all were busy (no coordinated omission).
+Operation number n is due at start + n / rate, in whichever lane, so a slow one delays no other and the
+rate does not drift. Latency is measured from when a user would start to wait: from the start of the operation
+when a lane was free in time, from its due time when all were busy (no coordinated omission).
 
-A lane does operations one after another, each when it is due. The two loops of a lane, for operations that
-are awaited and for those that block, are the same lines: they are the hot path of every measurement, so they
-call no shared code, and read the clock twice for each operation.
+A lane executes operations one after another, each when it is due. The two loops of a lane, for awaited and
+for blocking operations, are the same lines: they are the hot path of every measurement, so they call no
+shared code, and read the clock twice for each operation.
 
-An operation leaves a number in a queue, without a lock; what it means for a histogram is computed when a
+An operation appends a number to a queue, without a lock; its bucket in the histogram is computed when a
 sample is taken. Every operation is counted exactly once.
 """
 
@@ -31,11 +31,11 @@ T = TypeVar("T")
 DIGITS = 11
 """Binary digits that a histogram of three decimal digits keeps of a value."""
 LONGEST_NS = 3_600_000_000_000
-"""What takes longer is counted as this."""
+"""Longest duration that is counted; longer ones count as this."""
 
 
 class Counting:
-    """What operations have taken since the last sample."""
+    """Measurements since the last sample."""
 
     def __init__(self) -> None:
         self._took: deque[int] = deque()
@@ -44,9 +44,9 @@ class Counting:
         self._sample = Sample(samples=0)
 
     def note(self, took_ns: int, size: int | None = None, error: str | None = None) -> None:
-        """One operation: how long it took, how many bytes it has moved, and why it has failed; any thread.
+        """Record one operation: its duration, the bytes moved, and its error; from any thread.
 
-        An operation may be any function, which answers whatever it likes: only a number is a size.
+        An operation may be any function and return any value: only a number is a size.
         """
         if type(size) is int and size:
             self._moved.append(size)
@@ -55,7 +55,7 @@ class Counting:
         self._took.append(took_ns)
 
     def gather(self) -> None:
-        """Work out what the numbers mean, so that they do not pile up."""
+        """Aggregate the queued measurements, so that the queues stay short."""
         sample, took, failed = self._sample, _emptied(self._took), _emptied(self._failed)
         sample.operations += len(took)
         sample.errors += len(failed)
@@ -67,7 +67,7 @@ class Counting:
                 sample.error_samples.append(text[:ERROR_LENGTH])
 
     def take(self, elapsed_ns: int) -> Sample:
-        """Everything since the last time."""
+        """Return the sample since the last call."""
         self.gather()
         sample, self._sample = self._sample, Sample(samples=0)
         sample.elapsed_ns, sample.samples = elapsed_ns, 1
@@ -75,12 +75,12 @@ class Counting:
 
 
 def _emptied(queue: deque[T]) -> list[T]:
-    """What is in it now; whatever others add meanwhile stays for the next time."""
+    """Remove and return the present items; items that are added meanwhile stay for the next call."""
     return [queue.popleft() for _ in range(len(queue))]
 
 
 def _bucket(took_ns: int) -> int:
-    """The lowest value that a histogram does not tell apart from this one."""
+    """Return the lowest value in the same bucket of the histogram."""
     if took_ns >= LONGEST_NS:
         return LONGEST_NS
     spare = took_ns.bit_length() - DIGITS
@@ -89,49 +89,49 @@ def _bucket(took_ns: int) -> int:
 
 CUT_OFF = "it had not ended when the time was over"
 BREATH_NS = 5_000_000
-"""After so long without a pause others get a turn: samples, and whoever wants it to stop."""
+"""Time without a pause after which a lane yields to samples and stop requests."""
 
 
 class Due(Protocol):
-    """What gives out operations."""
+    """A source of operations."""
 
     counting: Counting
     numbers: Iterator[int]
-    """Whoever takes the next one has that operation alone."""
+    """Numbers of operations; each is taken by one lane only."""
     paced: bool
-    """Whether an operation has a moment at which it is due; otherwise that is at once."""
+    """Whether operations have a due time; otherwise they are due at once."""
     end_ns: int
-    """From then on none should be begun; it may come nearer while others look."""
+    """Time after which no operation starts; it may move closer concurrently."""
 
     def now_ns(self) -> int:
-        """The monotonic clock."""
+        """Return the monotonic clock."""
         ...
 
     def due_ns(self, number: int) -> int:
-        """When an operation is due."""
+        """Return the due time of an operation."""
         ...
 
 
 class Lane:
-    """Does one operation at a time, and counts it unless it was closed meanwhile."""
+    """A lane: executes one operation at a time, and counts it unless the lane was closed meanwhile."""
 
     def __init__(self, load: Due) -> None:
         self._load = load
         self.begun = 0
-        """How many operations it has begun."""
+        """Number of operations started."""
         self._since_ns = 0
         self._closed = False
         self._counting = threading.Lock()
 
     def close(self, *, cut_off: bool) -> None:
-        """Count nothing more, but for what is being done now, if it is `cut_off`."""
+        """Stop counting; the operation in progress is counted as failed with `cut_off`."""
         with self._counting:
             if cut_off and self._since_ns and not self._closed:
                 self._load.counting.note(self._load.now_ns() - self._since_ns, None, CUT_OFF)
             self._closed = True
 
     async def follow(self, operation: Operation) -> None:
-        """Do operations that are awaited."""
+        """Execute awaited operations."""
         load, now_ns, note, counting = self._load, self._load.now_ns, self._load.counting.note, self._counting
         ended_ns = rested_ns = now_ns()
         while ended_ns < load.end_ns and (number := next(load.numbers, None)) is not None:
@@ -161,7 +161,7 @@ class Lane:
                 ended_ns = rested_ns = now_ns()
 
     def follow_in_thread(self, operation: BlockingOperation) -> asyncio.Future[None]:
-        """Do operations that block; what is answered is done when the thread has ended."""
+        """Execute blocking operations; the future is resolved when the thread has ended."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 
@@ -169,7 +169,7 @@ class Lane:
             try:
                 self._block(operation)
             finally:
-                with suppress(RuntimeError):  # nobody waits any more
+                with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(_resolve, ended)
 
         threading.Thread(target=follow, daemon=True).start()
@@ -202,7 +202,7 @@ class Lane:
                 self._since_ns = 0
 
     def _wait_ns(self, number: int, now_ns: int) -> int | None:
-        """How long until an operation is due, less than 0 when it is late; None when it will not be."""
+        """Return the time until an operation is due, negative when it is late; None when it never is."""
         due_ns = self._load.due_ns(number)
         return due_ns - now_ns if due_ns < self._load.end_ns else None
 
@@ -213,11 +213,11 @@ def _resolve(ended: asyncio.Future[None]) -> None:
 
 
 LET_GO_S = 1.0
-"""How long threads are waited for when somebody wants to stop: nobody can interrupt them."""
+"""Time to wait for threads after a stop; they cannot be interrupted."""
 
 
 class PacedLoad:
-    """How much is asked of a workload, and what has been done; see `port.Load`."""
+    """A load at a rate, and its measurements; see `port.Load`."""
 
     def __init__(self, order: Order, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.duration_s = order.duration_s
@@ -230,39 +230,39 @@ class PacedLoad:
         self._drain_s = order.drain_s
         self._period_ns = 1e9 / order.rate if order.rate else 0.0
         self.paced = bool(order.rate)
-        # Whoever takes the next number has it alone: an iterator written in C is not interrupted.
+        # Each number is taken once: an iterator written in C is not interrupted.
         self.numbers = iter(range(order.max_operations)) if order.max_operations else count()
         self._lanes: list[Lane] = []
         self._max_operations = order.max_operations
         self._stopped_ns: int | None = None
         self._stopped = asyncio.Event()
         self.end_ns = self.start_ns + self._duration_ns
-        """From then on no operation is begun: its time is over, or somebody wants it to stop."""
+        """Time after which no operation starts: the end of the duration, or a stop."""
 
     def begin(self) -> None:
-        """The start is now."""
+        """Set the start to now."""
         self.start_ns = self.now_ns()
         self.end_ns = 0 if self.stopped else self.start_ns + self._duration_ns
 
     def stop(self) -> None:
-        """It is over: somebody wants it to stop."""
+        """Stop the load."""
         self._stopped_ns = self.now_ns() if self._stopped_ns is None else self._stopped_ns
         self._stopped.set()
         self.end_ns = 0
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody wants it to stop."""
+        """Whether a stop was requested."""
         return self._stopped.is_set()
 
     @property
     def elapsed_ns(self) -> int:
-        """Since the start."""
+        """The time since the start."""
         return self.now_ns() - self.start_ns
 
     @property
     def backlog(self) -> int:
-        """Operations that were due by now and have not begun; when it is over, those that never did."""
+        """Number of due operations that have not started; after the end, those that never did."""
         if not self.paced or not self._lanes:
             return 0
         until_ns = self.now_ns() if self._stopped_ns is None else self._stopped_ns
@@ -276,13 +276,13 @@ class PacedLoad:
         self.counting.note(took_ns, size, error)
 
     async def until_over(self) -> None:
-        """Wait until no operation should be begun any more."""
+        """Wait until no more operations should start."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._left_s()):
                 await self._stopped.wait()
 
     async def drive(self, operation: Operation) -> None:
-        """Do it at the rate, side by side, until the load is over; count and measure each."""
+        """Execute the operation at the rate, concurrently, until the load ends; measure each."""
         lanes = self._new_lanes()
         tasks = [asyncio.create_task(lane.follow(operation)) for lane in lanes]
         try:
@@ -294,7 +294,7 @@ class PacedLoad:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def drive_in_threads(self, operation: BlockingOperation) -> None:
-        """The same for operations that block, in as many threads."""
+        """Execute a blocking operation at the rate, in as many threads."""
         lanes = self._new_lanes()
         ends = [lane.follow_in_thread(operation) for lane in lanes]
         try:
@@ -306,7 +306,7 @@ class PacedLoad:
                 lane.close(cut_off=not self.stopped)
 
     async def _until_done(self, ending: Coroutine[Any, Any, None]) -> None:
-        """Until it is done, or the time for that is over, or somebody wants it to stop."""
+        """Wait for the end, for the end of the drain time, or for a stop."""
         done = asyncio.create_task(ending)
         stopped = asyncio.create_task(self._stopped.wait())
         patience_s = self._left_s() + self._drain_s
@@ -316,7 +316,7 @@ class PacedLoad:
         await asyncio.gather(done, stopped, return_exceptions=True)
 
     def due_ns(self, number: int) -> int:
-        """When an operation is due."""
+        """Return the due time of an operation."""
         return self.start_ns + round(number * self._period_ns)
 
     def _new_lanes(self) -> list[Lane]:
@@ -325,7 +325,7 @@ class PacedLoad:
         return lanes
 
     def _due_by(self, end_ns: int) -> int:
-        """How many operations are due before an instant; exactly, as `due_ns` rounds."""
+        """Return the number of operations due before an instant, with the same rounding as `due_ns`."""
         number = max(0, int((end_ns - self.start_ns) / self._period_ns))
         while self.due_ns(number) < end_ns:
             number += 1

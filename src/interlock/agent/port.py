@@ -1,7 +1,7 @@
-"""Kinds of workloads: what one is to an agent, and which there are.
+"""Kinds of workloads: their interface, and the kinds that are available.
 
-A kind is a class. Its `spec_type` says what a request may ask of it; the agent checks a request against
-that before it says READY. An instance lives in a process of its own, from shortly before the start:
+A kind is a class. Its `spec_type` is the type of its configuration; the agent checks a request against it
+before READY. An instance lives in a process of its own, from shortly before the start:
 
     class Greeting(Workload[GreetingSpec]):
         kind = "greeting"
@@ -13,10 +13,10 @@ that before it says READY. An instance lives in a process of its own, from short
         async def run(self, load: Load) -> None:    # from the start on: operations, counted and paced
             await load.drive(self.greet)
 
-        async def greet(self) -> int:               # one operation; what it answers is a number of bytes
+        async def greet(self) -> int:               # one operation; returns the number of bytes
             return await self.client.greet()
 
-        async def cleanup(self) -> None:            # in the end, whatever that was
+        async def cleanup(self) -> None:            # at the end, also after a failure
             await self.client.close()
 
 A package offers a kind through an entry point of the group `interlock.workloads`; one that is not in a
@@ -37,28 +37,28 @@ from interlock.errors import CannotLoad
 SpecT = TypeVar("SpecT", bound=msgspec.Struct)
 
 Operation: TypeAlias = Callable[[], Awaitable[int | None]]
-"""Done again and again; answers how many bytes it has moved, and raises when it fails."""
+"""An operation; returns the number of bytes moved, and raises when it fails."""
 
 BlockingOperation: TypeAlias = Callable[[], int | None]
-"""The same for one that blocks: it is called in a thread."""
+"""A blocking operation, which is called in a thread."""
 
 
 class Load(Protocol):
-    """How much is asked of a workload, and what has been done."""
+    """The load that a workload has to generate, and its measurements."""
 
     duration_s: float
-    """For how long operations are begun."""
+    """Time during which operations start."""
     rate: float
-    """Operations per second; 0 is as many as it can."""
+    """Operations per second; 0: as many as possible."""
     concurrency: int
-    """How many operations there may be side by side."""
+    """Maximum number of concurrent operations."""
 
     async def drive(self, operation: Operation) -> None:
-        """Do it at the rate, side by side, until the load is over; count and measure each."""
+        """Execute the operation at the rate, concurrently, until the load ends; measure each."""
         ...
 
     async def drive_in_threads(self, operation: BlockingOperation) -> None:
-        """The same, in as many threads."""
+        """Execute a blocking operation at the rate, in as many threads."""
         ...
 
     def record(self, took_ns: int, *, size: int = 0, error: str | None = None) -> None:
@@ -66,34 +66,38 @@ class Load(Protocol):
         ...
 
     async def until_over(self) -> None:
-        """Wait until no operation should be begun any more."""
+        """Wait until no more operations should start."""
         ...
 
 
 class Workload(Generic[SpecT]):
-    """Base of a kind of workload; `prepare` and `cleanup` may be left out."""
+    """Base of a kind of workload; `prepare` and `cleanup` are optional."""
 
     kind: ClassVar[str]
     spec_type: ClassVar[type[msgspec.Struct]]
     prepare_s: ClassVar[float] = 1.0
-    """How long before the start it may begin to prepare, its process included, unless a request says so."""
+    """Time before the start at which its process is started to prepare, unless a request sets it."""
 
     def __init__(self, spec: SpecT) -> None:
         self.spec = spec
 
     @classmethod
     def check(cls, spec: SpecT) -> None:
-        """Raise `ValueError` for what types cannot say. Runs in the agent, so it must be quick."""
+        """Raise `ValueError` for constraints that types cannot express. Runs in the agent, so it must be
+        quick.
+        """
 
     async def prepare(self) -> None:
-        """Get ready; what fails here fails the workload. An abort meanwhile kills the process."""
+        """Prepare; an exception fails the workload. An abort meanwhile kills the process."""
 
     async def run(self, load: Load) -> None:
-        """Do the work, until the load is over or there is nothing left to do."""
+        """Generate the load, until it ends or there is nothing left to do."""
         raise TypeError(f"{type(self).__name__} has no run, so nothing is done with {load!r}")
 
     async def cleanup(self) -> None:
-        """Let go of everything; also after a failure, and an abort that comes after the start."""
+        """Release all resources; also called after a failure, and after an abort that comes after the
+        start.
+        """
 
 
 GROUP = "interlock.workloads"
@@ -108,14 +112,14 @@ Kind: TypeAlias = type[Workload[Any]]
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """A kind, and where its process finds it."""
+    """A kind, and the location of its class."""
 
     home: str
     kind: Kind
 
 
 def offered_kinds(named: Iterable[str] = ()) -> dict[str, Offered]:
-    """Every kind by its name; one that is named goes before one of a package, and that before ours."""
+    """Return all kinds by name; a named one overrides one of a package, which overrides a built-in one."""
     homes = [*offered_homes(), *named]
     offered: Mapping[str, Offered] = {
         kind.kind: Offered(home, kind) for home in homes for kind in [load_kind(home)]
@@ -124,12 +128,12 @@ def offered_kinds(named: Iterable[str] = ()) -> dict[str, Offered]:
 
 
 def offered_homes() -> list[str]:
-    """Return where the kinds of Interlock and of installed packages are; nothing is imported."""
+    """Return the locations of the built-in kinds and those of packages; nothing is imported."""
     return [*BUILT_IN.values(), *(point.value for point in entry_points(group=GROUP))]
 
 
 def load_kind(home: str) -> Kind:
-    """The class at `module:Class`."""
+    """Return the class at `module:Class`."""
     module, _, name = home.partition(":")
     try:
         found = getattr(import_module(module), name)

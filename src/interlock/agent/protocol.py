@@ -10,22 +10,22 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Run this workload; the first line that its process is told."""
+    """The order to run a workload; the first message to its process."""
 
     home: str
-    """Where the class of its kind is: `module:Class`."""
+    """Location of the class of its kind: `module:Class`."""
     spec: msgspec.Raw
     start_at_ns: int
-    """The instant of the first operation, by the monotonic clock, which is one for all of a host."""
+    """Time of the first operation, by the monotonic clock, which all processes of a host share."""
     duration_s: float
     rate: float
     concurrency: int
     max_operations: int
     sample_every_s: float
     drain_s: float
-    """How long operations that were begun in time may take to end."""
+    """Time for operations in progress to finish after the end."""
     path: list[str]
-    """Where modules are looked for."""
+    """Module search path."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
@@ -33,34 +33,34 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Up(msgspec.Struct, frozen=True, tag=True):
-    """The process is there; from now on it can be asked to stop."""
+    """The process is up and can be asked to stop."""
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Operations can begin."""
+    """Operations can start."""
 
     at_unix_ns: int
     late_ns: int
 
 
 class Sample(msgspec.Struct, kw_only=True, tag=True):
-    """What was done since the sample before."""
+    """Measurements since the previous sample."""
 
     elapsed_ns: int = 0
-    """From the start until now."""
+    """Time since the start."""
     operations: int = 0
     errors: int = 0
     size: int = 0
     counts: dict[int, int] = {}
-    """How often an operation took so many nanoseconds, to eleven binary digits: what a histogram keeps."""
+    """Number of operations by duration in nanoseconds, rounded to eleven binary digits as in a histogram."""
     error_samples: list[str] = []
     backlog: int = 0
-    """Operations that were due by now and have not begun."""
+    """Number of due operations that have not started."""
     samples: int = 1
-    """How many of them this one stands for."""
+    """Number of samples merged into this one."""
 
     def absorb(self, later: Sample) -> None:
-        """Let this one stand for a later one as well."""
+        """Merge a later sample into this one."""
         self.elapsed_ns = later.elapsed_ns
         self.backlog = later.backlog
         self.operations += later.operations
@@ -74,7 +74,7 @@ class Sample(msgspec.Struct, kw_only=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The workload has ended and cleaned up; the last line of its process."""
+    """The workload has ended and cleaned up; the last message of its process."""
 
     error: str | None = None
 
@@ -90,22 +90,22 @@ _from_child: msgspec.json.Decoder[FromChild] = msgspec.json.Decoder(Up | Started
 
 
 def line_of(word: ToChild | FromChild) -> bytes:
-    """A word as the other side reads it."""
+    """Return a message as a line."""
     return msgspec.json.encode(word) + b"\n"
 
 
 def to_child(line: bytes) -> ToChild:
-    """What an agent has said."""
+    """Decode a message of the agent."""
     return _to_child.decode(line)
 
 
 def from_child(line: bytes) -> FromChild:
-    """What the process of a workload has said."""
+    """Decode a message of the process of a workload."""
     return _from_child.decode(line)
 
 
 def told_briefly(error: BaseException) -> str:
-    """An error in one line that is not too long."""
+    """Return an error in one short line."""
     text = " ".join(str(error).split())
     name = type(error).__name__
     return (f"{name}: {text}" if text else name)[:ERROR_LENGTH]

@@ -1,11 +1,11 @@
 """The gRPC server of an agent: its calls, addresses, TLS, tokens and users, health and reflection.
 
-`AgentService` takes the controller's calls and sends its messages; the workload itself is in `state`.
+`AgentService` serves the controller's calls and sends its messages; the workload itself is in `state`.
 
-A controller that has vanished without a word (a cut cable, a machine without power) is found out by pings on
-the connection; the call that holds its workload then breaks, and the workload is stopped.
+A controller that disappears without closing its connection (a cut cable, a power failure) is detected by
+pings on the connection; the call that holds its workload then breaks, and the workload is stopped.
 
-Over loopback, `Peers` finds out which user of this machine a connection belongs to. TCP carries no
+Over loopback, `Peers` determines which user of this machine owns a connection. TCP carries no
 credentials, but the kernel's table of connections names the owner of each. The client's end of a connection
 is in it for as long as the client keeps it open, and no other user can make an entry for that pair of
 addresses meanwhile. The kernel shows a closed end as user 0's, so only established ones with an inode count,
@@ -48,7 +48,7 @@ from interlock.wire.fleet.fleet_pb2_grpc import AgentServicer, add_AgentServicer
 from interlock.wire.tls import authorities, check_pair
 
 PROBLEM = "interlock-problem-bin"
-"""The metadata in which the whole problem travels, as JSON."""
+"""Metadata key of the complete problem, as JSON."""
 
 _CODES = {
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -60,7 +60,7 @@ _CODES = {
 
 
 async def refuse(context: aio.ServicerContext[Any, Any], error: InterlockError) -> NoReturn:
-    """End the call with what went wrong."""
+    """End the call with an error."""
     problem = msgspec.json.encode(error.as_dict(), enc_hook=str)
     code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
     await context.abort(code, error.sentence, ((PROBLEM, problem),))
@@ -70,7 +70,7 @@ SIGNIFICANT_DIGITS = 3
 
 
 def stats_of(workload_id: str, message: Message, at_unix_ns: int) -> wire.WorkloadStats:
-    """The message for the controller, at this time by the agent's wall clock."""
+    """Return the message for the controller, with the time of the agent's wall clock."""
     said, started, totals, since = message.said, message.started, message.totals, message.since
     return wire.WorkloadStats(
         workload_id=workload_id,
@@ -98,13 +98,13 @@ def stats_of(workload_id: str, message: Message, at_unix_ns: int) -> wire.Worklo
 
 
 def encoded(counts: Mapping[int, int]) -> bytes:
-    """Nanoseconds and how often they were counted, as a compressed V2 histogram; empty for nothing."""
+    """Return durations in nanoseconds and their counts as a compressed V2 histogram; empty without any."""
     if not counts:
         return b""
     histogram = HdrHistogram(1, LONGEST_NS, SIGNIFICANT_DIGITS)
     for value, count in counts.items():
         histogram.record_value(value, count)
-    # Without its wrapping in base64 the library would leave the header away as well.
+    # Without base64 the library would also omit the header.
     return base64.b64decode(histogram.encode())
 
 
@@ -112,7 +112,7 @@ LONGEST_WAIT_S = 60.0
 
 
 class AgentService(AgentServicer):
-    """The agent as a controller sees it."""
+    """The gRPC service of an agent."""
 
     def __init__(self, desk: Desk, instance: str) -> None:
         self._desk = desk
@@ -121,7 +121,7 @@ class AgentService(AgentServicer):
     async def RunWorkloadWithLiveStats(  # noqa: N802 - the proto's name
         self, request: wire.WorkloadRequest, context: aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[wire.WorkloadStats]:
-        """Run one workload and tell how it goes; when the call breaks the workload is stopped."""
+        """Run a workload and stream its statistics; stop it when the call breaks."""
         try:
             outbox = self._desk.request(_asked(request))
         except InterlockError as error:
@@ -130,13 +130,13 @@ class AgentService(AgentServicer):
             while (message := await outbox.next()) is not None:
                 yield stats_of(request.workload_id, message, self._desk.clocks.wall_ns())
         finally:
-            # Also after the last message, when it means nothing any more; the table knows.
+            # Also after the last message, when the table ignores it.
             self._desk.disconnected(request.workload_id)
 
     async def StartWorkload(  # noqa: N802
         self, request: wire.StartRequest, context: aio.ServicerContext[Any, Any]
     ) -> wire.StartAnswer:
-        """Tell a READY workload when it starts."""
+        """Set the start time of a READY workload."""
         try:
             late_ns = self._desk.start(request.workload_id, request.start_at_unix_ns)
         except InterlockError as error:
@@ -146,7 +146,7 @@ class AgentService(AgentServicer):
     async def AbortWorkload(  # noqa: N802
         self, request: wire.AbortRequest, context: aio.ServicerContext[Any, Any]
     ) -> wire.AbortAnswer:
-        """Stop the workload of that id, if there is one to stop."""
+        """Abort the workload with this id, if there is one."""
         del context
         accepted = self._desk.abort(request.workload_id, request.reason)
         await self._desk.until_left()
@@ -155,7 +155,7 @@ class AgentService(AgentServicer):
     async def Ping(  # noqa: N802
         self, request: wire.PingRequest, context: aio.ServicerContext[Any, Any]
     ) -> wire.PingAnswer:
-        """Say what time it is."""
+        """Return the time of the agent."""
         received = self._desk.clocks.wall_ns()
         del context
         answer = wire.PingAnswer(sent_unix_ns=request.sent_unix_ns, received_unix_ns=received)
@@ -165,7 +165,7 @@ class AgentService(AgentServicer):
     async def GetStatus(  # noqa: N802
         self, request: wire.StatusRequest, context: aio.ServicerContext[Any, Any]
     ) -> wire.StatusAnswer:
-        """Say where the agent stands, perhaps once it is idle."""
+        """Return the state of the agent, with `wait_idle_s` once it is idle."""
         del context
         if request.wait_idle_s > 0:
             await self._desk.until_idle(min(request.wait_idle_s, LONGEST_WAIT_S))
@@ -204,10 +204,10 @@ TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 UID_MAP = Path("/proc/self/uid_map")
 ESTABLISHED = "01"
 TRIES = 3
-"""The table may change while it is read, so that an entry is missed."""
+"""Number of reads of the table, because an entry can be missed while the table changes."""
 _ALL_USERS = ["0", "0", "4294967295"]
 _UNKNOWN_USER = 65_534
-"""What the kernel shows for a user who has no number in this namespace."""
+"""User id that the kernel shows for users without one in this namespace."""
 
 
 class Peers:
@@ -219,14 +219,16 @@ class Peers:
         self._all_known = _knows_all_users()
 
     def is_own(self, peer: str) -> bool:
-        """Whether a connection belongs to the user of this process; `peer` is as gRPC says it."""
+        """Return whether a connection belongs to the user of this process; `peer` is in the form of gRPC."""
         own = os.getuid()
         if own == _UNKNOWN_USER and not self._all_known:
             return False
         return self.uid_of(peer) == own and self.uid_of(peer) == own
 
     def uid_of(self, peer: str) -> int | None:
-        """The user who owns the client's end of a connection; None when there is no such connection."""
+        """Return the user that owns the client's end of a connection; None when there is no such
+        connection.
+        """
         try:
             ends = list(self._ends(peer))
         except ValueError:
@@ -238,7 +240,7 @@ class Peers:
         return None
 
     def _ends(self, peer: str) -> Iterator[bytes]:
-        """Both ends as they stand in the tables, also for a client that maps IPv4 into IPv6."""
+        """Yield both ends as the tables show them, also for a client that maps IPv4 into IPv6."""
         _, _, place = unquote(peer).partition(":")
         host, _, port = place.rpartition(":")
         theirs = ipaddress.ip_address(host.strip("[]"))
@@ -255,7 +257,7 @@ class Peers:
 
 
 def check_table() -> None:
-    """Raise where the kernel does not say whose a connection is."""
+    """Raise where the kernel does not show the owners of connections."""
     if not any(map(_read, TABLES)):
         raise InvalidSettings(
             f"This agent has no token, and cannot tell users of this machine apart: there is no {TABLES[0]}.",
@@ -282,7 +284,7 @@ def _row(
 
 
 def _words(packed: bytes) -> str:
-    """An address as the kernel prints it: words of 32 bits, in the order of this machine."""
+    """Return an address as the kernel prints it: words of 32 bits, in the byte order of this machine."""
     words = (int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4))
     return "".join(f"{word:08X}" for word in words)
 
@@ -309,12 +311,12 @@ SERVICE = wire.DESCRIPTOR.services_by_name["Agent"].full_name
 HEALTH = f"/{health.SERVICE_NAME}/"
 MAX_CALLS = 256
 GRACE_S = 15.0
-"""How long calls may take to end when the agent is stopped: a controller is to hear the last word."""
+"""Time for calls to end when the agent is stopped, so that the controller receives the final message."""
 
 
 @asynccontextmanager
 async def serving(settings: AgentSettings, log: Log) -> AsyncIterator[str]:
-    """An agent while this lasts, at the address that is given; in the end its workload is stopped."""
+    """Run an agent at an address while the context lasts; stop its workload at the end."""
     desk = Desk(settings, offered_kinds(settings.workloads), log)
     gate = _gate(settings)
     server = aio.server(
@@ -351,10 +353,10 @@ async def serving(settings: AgentSettings, log: Log) -> AsyncIterator[str]:
 def _options(settings: AgentSettings) -> Sequence[tuple[str, Any]]:
     keepalive_ms = round(settings.keepalive_s * 1000)
     return (
-        ("grpc.so_reuseport", 0),  # two agents on one port would share the calls between them
+        ("grpc.so_reuseport", 0),  # two agents on one port would share the calls
         ("grpc.keepalive_time_ms", keepalive_ms),
         ("grpc.keepalive_timeout_ms", keepalive_ms),
-        ("grpc.http2.ping_timeout_ms", keepalive_ms),  # which is what a ping waits for, and is a minute
+        ("grpc.http2.ping_timeout_ms", keepalive_ms),  # the wait for an answer; a minute by default
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
@@ -390,7 +392,7 @@ def _credentials(settings: AgentSettings) -> grpc.ServerCredentials:
         raise InvalidSettings(
             f"A file for TLS cannot be read: {error}.", todo="Check the path, and who may read it."
         ) from None
-    # The library says of what it cannot use only that it cannot listen.
+    # For unusable files the library only reports that it cannot listen.
     check_pair(settings.certificate, settings.key)
     if settings.client_ca is not None:
         authorities(settings.client_ca)
@@ -398,7 +400,7 @@ def _credentials(settings: AgentSettings) -> grpc.ServerCredentials:
 
 
 def _gate(settings: AgentSettings) -> aio.ServerInterceptor | None:
-    """Return what decides about calls; None if everybody who can connect is let in."""
+    """Return the interceptor that authorizes calls; None if every connection is allowed."""
     if settings.tokens:
         return _Tokens(settings.tokens)
     if settings.insecure or settings.client_ca is not None:
@@ -416,7 +418,7 @@ def _let_in(settings: AgentSettings) -> str:
 
 
 class _OwnUser(aio.ServerInterceptor):
-    """Lets in connections of the agent's own user; everybody may ask whether it is healthy."""
+    """Authorizes connections of the agent's own user; health checks are open to all."""
 
     def __init__(self, peers: Peers) -> None:
         self.peers = peers
@@ -430,7 +432,7 @@ class _OwnUser(aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Answer the call once it is known whose it is."""
+        """Serve the call after checking its user."""
         handler = await continuation(handler_call_details)
         if handler is None or handler_call_details.method.startswith(HEALTH):
             return handler
@@ -442,7 +444,7 @@ class _OwnUser(aio.ServerInterceptor):
 
 
 class _Tokens(aio.ServerInterceptor):
-    """Lets in controllers that have a token; everybody may ask whether the agent is healthy."""
+    """Authorizes controllers with a token; health checks are open to all."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._expected = [f"Bearer {token}".encode() for token in tokens]
@@ -452,7 +454,7 @@ class _Tokens(aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Answer the call, or refuse it in a way that fits it."""
+        """Serve the call, or refuse it with a handler of the same type."""
         handler = await continuation(handler_call_details)
         if handler_call_details.method.startswith(HEALTH) or self._knows(handler_call_details):
             return handler
@@ -466,7 +468,7 @@ class _Tokens(aio.ServerInterceptor):
 
 
 def _refusing(handler: Any) -> Any:
-    """A handler of the same shape that lets nobody in."""
+    """Return a handler of the same type that refuses the call."""
 
     async def refused(_request: Any, context: aio.ServicerContext[Any, Any]) -> None:
         await context.abort(
@@ -478,7 +480,7 @@ def _refusing(handler: Any) -> Any:
 
 
 def _checked(handler: Any, check: Callable[[aio.ServicerContext[Any, Any]], Awaitable[None]]) -> Any:
-    """A handler of the same shape that lets a check come first."""
+    """Return a handler of the same type that runs a check first."""
     asked = next(
         one
         for one in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)

@@ -1,4 +1,4 @@
-"""What an agent can be told to do differently."""
+"""Settings of an agent."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ PORT = 7167
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent; each setting with the default that we run with."""
+    """The settings of an agent, with their defaults."""
 
     host: str = "127.0.0.1"
     port: int = PORT
-    """0: any that is free."""
+    """Port; 0: any free one."""
     tokens: tuple[str, ...] = ()
-    """Controllers that have one are let in; without any, on loopback, those of the agent's own user."""
+    """Accepted tokens of controllers; without any, on loopback, the agent's own user is accepted."""
     insecure: bool = False
-    """Without a token let everybody in, whatever the address; with one let it travel in plain text."""
+    """Without a token accept every controller, at any address; with one allow plain text connections."""
     certificate: str | None = None
     key: str | None = None
     client_ca: str | None = None
-    """Whoever has no certificate that these vouch for is not let in."""
+    """Certificate authorities; controllers need a certificate signed by one of them."""
     workloads: tuple[str, ...] = ()
-    """Kinds beyond those that come with packages, each as `module:Class`."""
+    """Additional kinds, each as `module:Class`."""
     sample_every_s: float = 1.0
     drain_s: float = 5.0
-    """How long operations that were begun in time may take to end."""
+    """Time for operations in progress to finish after the end."""
     keepalive_s: float = 15.0
-    """How often a silent controller is asked whether it is there, and how long it may take to answer."""
+    """Interval of pings to a silent controller, and the time for its answer."""
     durations: Durations = DEFAULTS
 
     def __post_init__(self) -> None:
@@ -52,13 +52,13 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _open(self) -> bool:
-        """Whether strangers could reach it and would be let in."""
+        """Whether other hosts can connect without authentication."""
         guarded = self.tokens or self.client_ca or self.insecure
         return not guarded and not is_loopback(self.host)
 
     @property
     def _readable(self) -> bool:
-        """Whether its token would be sent over the network for everybody on it to read."""
+        """Whether its token would travel over the network in plain text."""
         plain = self.certificate is None and not self.insecure
         return bool(self.tokens) and plain and not is_loopback(self.host)
 
@@ -79,7 +79,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
+    """Return whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,11 +1,11 @@
-"""The state of an agent: its one workload, and what the table says about everything that happens.
+"""The state of an agent: its one workload, and the table that decides about every event.
 
 Each occurrence becomes an event with the workload's id; `_apply` asks the table and carries out the answer.
-Nothing else here knows which state allows what: a late timer, a second abort, the end of a process that was
-replaced are all sent to the table, and it ignores those that no longer mean anything.
+Nothing else here knows which state allows which event: a late timer, a second abort, the end of a process
+that was replaced are all sent to the table, and it ignores those that no longer apply.
 
-The outbox holds what the controller has not read yet of one workload, never more than one message of each
-kind. A slow reader slows nothing down and costs no memory: samples are merged into the message that waits.
+The outbox holds the messages about one workload that the controller has not read, never more than one of each
+kind. A slow reader slows nothing down and costs no memory: samples are merged into the waiting message.
 READY comes first and the final message last.
 """
 
@@ -53,19 +53,19 @@ from interlock.machine import Deadline, Moved, Refused
 
 
 class Clocks(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent reads the time from; a simulated machine hands in its own."""
+    """The clocks of an agent; a simulated machine passes its own."""
 
     wall_ns: Callable[[], int] = time.time_ns
-    """Nanoseconds since 1970, as far as anybody here knows; instants are told by it."""
+    """Nanoseconds since 1970 by the clock of this host; start times refer to it."""
     monotonic_ns: Callable[[], int] = time.monotonic_ns
-    """It goes on whatever happens to the other one; whatever is waited for is waited for by it."""
+    """Monotonic clock, which a change of the wall clock does not affect; all waits use it."""
 
 
 THIS_MACHINE = Clocks()
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller is told: a status, and what was done since the message before."""
+    """A message to the controller: a status, and the measurements since the previous message."""
 
     sequence: int
     said: SendStatus
@@ -76,13 +76,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outbox:
-    """Merges what is said, and gives it out in order."""
+    """Merges the messages about a workload, and returns them in order."""
 
     def __init__(self, quiet_s: float, on_last: Callable[[], None] = lambda: None) -> None:
         self._quiet_s = quiet_s
-        """After so long without a sample a message goes out that says only that it runs."""
+        """Time without a sample after which a message reports only that the workload runs."""
         self._on_last = on_last
-        """Is called when the last message was taken."""
+        """Callback after the last message was taken."""
         self._statuses: list[SendStatus] = []
         self._running = False
         self._started: Started | None = None
@@ -94,18 +94,18 @@ class Outbox:
         self._ended = False
 
     def run(self) -> None:
-        """It runs from now on, and that is news."""
+        """Mark the workload as running, which is a message by itself."""
         self._running = True
         self._news.set()
 
     def say(self, status: SendStatus) -> None:
-        """READY, or how it ended: neither is ever merged with another."""
+        """Add READY or the final status, which are never merged."""
         self._statuses.append(status)
         self._running = self._running and not status.completed
         self._news.set()
 
     def hear(self, word: Started | Sample) -> None:
-        """What the workload says while it runs."""
+        """Add a message of the workload while it runs."""
         if isinstance(word, Started):
             self._started = word
         else:
@@ -113,7 +113,7 @@ class Outbox:
         self._news.set()
 
     async def next(self) -> Message | None:
-        """The next message as soon as there is one; None after the last."""
+        """Return the next message as soon as there is one; None after the last."""
         if self._ended:
             return None
         if not self._statuses and not self._news.is_set():
@@ -138,7 +138,7 @@ class Outbox:
 
     def _message(self, said: SendStatus) -> Message:
         since = Sample(samples=0)
-        if said.status is not Status.READY:  # which may be read late, and is about nothing that came later
+        if said.status is not Status.READY:  # READY may be read late, and must not carry later measurements
             since, self._since = self._since, since
         since.elapsed_ns = max(since.elapsed_ns, self._told_ns)
         interval_ns, self._told_ns = since.elapsed_ns - self._told_ns, since.elapsed_ns
@@ -160,19 +160,19 @@ class Outbox:
 
 
 REMEMBERED = 1_000
-"""So many ids are not taken a second time: what is left of an old workload must find nobody."""
+"""Number of past workload ids that are refused, so that late messages about them have no effect."""
 UNREAD_S = 5.0
-"""How long an error that nobody reads keeps the agent from being idle."""
+"""Time after which an unread error no longer keeps the agent from being idle."""
 LEAVE_S = 4.0
-"""How long the answer to an abort waits for what is killed while it prepares; milliseconds are usual."""
+"""Time that the answer to an abort waits for a killed preparation; milliseconds are usual."""
 QUIET = 1.5
-"""After so many intervals without a sample the controller is told that there was none."""
+"""Number of intervals without a sample after which the controller is told that there was none."""
 
 P = ParamSpec("P")
 
 
 class Present:
-    """The workload that the agent has now, and what belongs to it alone."""
+    """The present workload of an agent, and its resources."""
 
     def __init__(self, asked: Asked, checked: Checked | None, outbox: Outbox) -> None:
         self.asked = asked
@@ -180,20 +180,20 @@ class Present:
         self.outbox = outbox
         self.start_at_ns: int | None = None
         self.told_unix_ns: int | None = None
-        """The start as it was told, by the wall clock."""
+        """Start time as requested, by the wall clock."""
         self.execution: Execution | None = None
         self.leaving: OfWorkload | None = None
-        """Why it is aborted while it prepares; the table is told when nothing of it is left."""
+        """The event that aborts it during preparation; sent to the table when no process is left."""
         self.timers: list[asyncio.TimerHandle] = []
 
     @property
     def workload_id(self) -> str:
-        """By which everything that is said about it names it."""
+        """The id of the workload."""
         return self.asked.workload_id
 
 
 class Desk:
-    """Has one workload at a time, or none."""
+    """The state of an agent, with at most one workload."""
 
     def __init__(
         self,
@@ -219,20 +219,20 @@ class Desk:
 
     @property
     def since_s(self) -> float:
-        """How long it has been in its state."""
+        """The time since the last transition."""
         return (self.clocks.monotonic_ns() - self._since_ns) / 1e9
 
     @property
     def sample_every_s(self) -> float:
-        """How often it reports while a workload runs."""
+        """The interval of reports while a workload runs."""
         return self._settings.sample_every_s
 
-    # What the controller wants
+    # Requests of the controller
 
     def request(self, asked: Asked) -> Outbox:
-        """Take a workload; what is said about it comes out of the outbox. Raises when the agent is busy."""
+        """Accept a workload and return its outbox. Raise when the agent is busy."""
         refused = WORKLOAD.decide(self.state, self.record, RpcReceived(workload_id=asked.workload_id))
-        if isinstance(refused, Refused):  # before anything of the request is looked at
+        if isinstance(refused, Refused):  # before the request itself is validated
             error = refused.error()
             error.facts |= {"workload_id": self.record.workload_id, "controller": self.controller}
             raise error
@@ -251,7 +251,7 @@ class Desk:
         return outbox
 
     def start(self, workload_id: str, start_at_unix_ns: int) -> int:
-        """Say when it starts; how many nanoseconds ago that was. Raises when it cannot start any more."""
+        """Set the start time; return how many nanoseconds ago it was. Raise when it can no longer start."""
         refused = WORKLOAD.decide(self.state, self.record, StartTimeReached(workload_id=workload_id))
         if isinstance(refused, Refused):
             raise refused.error()
@@ -271,21 +271,21 @@ class Desk:
         return 0
 
     def abort(self, workload_id: str, reason: str = "") -> bool:
-        """Stop it; whether there was anything to stop."""
+        """Abort the workload; return whether there was one to abort."""
         self._log.info("workload_abort_asked", workload_id=workload_id, reason=reason)
         return self._leave(AbortReceived(workload_id=workload_id))
 
     def disconnected(self, workload_id: str) -> None:
-        """Nobody is left who wants to know about it."""
+        """Abort the workload whose controller has disconnected."""
         self._leave(ControllerDisconnect(workload_id=workload_id))
 
     async def until_left(self) -> None:
-        """Wait for what is killed while it prepares, which takes a moment."""
+        """Wait for the end of a preparation that was killed."""
         if self.present is not None and self.present.leaving is not None:
             await self.until_idle(LEAVE_S)
 
     async def until_idle(self, seconds: float) -> None:
-        """Wait until it is idle, but no longer than so long."""
+        """Wait until the agent is idle, up to a limit."""
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
@@ -293,7 +293,7 @@ class Desk:
             pass
 
     async def close(self) -> None:
-        """Stop what there is; killed if need be, nothing is left behind."""
+        """Stop the workload, by force if necessary."""
         if self.present is not None and not self._idle.is_set():
             self.abort(self.present.workload_id, "the agent is stopped")
         await self.until_idle(self._durations.abort_kill_s + KILLED_S)
@@ -302,7 +302,7 @@ class Desk:
 
     @property
     def controller(self) -> str:
-        """Who asked for the workload that it has, or had last."""
+        """The controller of the present or last workload."""
         return self.present.asked.controller if self.present is not None else ""
 
     def _look_at(self, asked: Asked) -> Checked:
@@ -311,7 +311,9 @@ class Desk:
         return look_at(asked, self.kinds, self._durations, self.clocks.wall_ns())
 
     def _schedule(self, present: Present, start_at_unix_ns: int) -> int:
-        """From here on the monotonic clock counts, whatever happens to the other one."""
+        """Schedule the start by the monotonic clock, so that later changes of the wall clock do not
+        matter.
+        """
         ahead_ns = start_at_unix_ns - self.clocks.wall_ns()
         present.start_at_ns = self.clocks.monotonic_ns() + ahead_ns
         present.told_unix_ns = start_at_unix_ns
@@ -323,10 +325,10 @@ class Desk:
         self._in(present, max(0.0, ahead_ns / 1e9), self._apply, reached)
         return max(0, -ahead_ns)
 
-    # While it prepares it is READY: the table knows nothing of its process before the start
+    # During preparation it is READY: the table knows its process only from the start on
 
     def _leave(self, event: OfWorkload) -> bool:
-        """Abort it. What prepares is killed first: when the agent is IDLE nothing is left."""
+        """Abort the workload. A preparation is killed first, so that IDLE means that no process is left."""
         present = self.present
         if (
             present is None
@@ -343,13 +345,13 @@ class Desk:
         return True
 
     def _hear(self, present: Present, word: Started | Sample) -> None:
-        """What its process says. It begins at the instant by itself, perhaps before our timer is due."""
+        """Handle a message of its process, which starts by itself, perhaps before the timer here."""
         if isinstance(word, Started) and present.leaving is None:
             self._apply(StartTimeReached(workload_id=present.workload_id))
         present.outbox.hear(word)
 
     def _of_execution(self, present: Present, event: OfWorkload) -> None:
-        """What becomes of its process; one that ends while READY ends the wait for the start."""
+        """Handle an event of its process; one that ends while READY ends the wait for the start."""
         if self.state is not READY or self.present is not present:
             self._apply(event)
         elif present.leaving is None:
@@ -362,10 +364,10 @@ class Desk:
         elif isinstance(event, Timeout15s | TaskCancelled):
             self._apply(present.leaving)
 
-    # What the table says
+    # Decisions of the table
 
     def _apply(self, event: OfWorkload) -> Moved[WorkloadState, Workload] | Refused[WorkloadState]:
-        """Let the table decide what an event does, and do that."""
+        """Ask the table for the effect of an event, and carry it out."""
         decision = WORKLOAD.decide(self.state, self.record, event)
         if isinstance(decision, Refused):
             self._log.debug("workload_event_ignored", _event=event.name, sentence=decision.sentence)
@@ -405,7 +407,7 @@ class Desk:
                 if effect.completed:
                     asyncio.get_running_loop().call_later(UNREAD_S, self._error_sent, present.workload_id)
             case SpawnWorkload():
-                if present.execution is None:  # otherwise it has prepared, and begins by itself
+                if present.execution is None:  # otherwise it has prepared, and starts by itself
                     self._begin(present)
                 present.outbox.run()
             case CancelWorkload(forced=False) if present.execution is not None:
@@ -420,7 +422,7 @@ class Desk:
         self._apply(ErrorSent(workload_id=workload_id))
 
     def _begin(self, present: Present) -> None:
-        """Start its process, which prepares and waits for the start; what it says goes into the outbox."""
+        """Start its process, which prepares and waits for the start; its messages go into the outbox."""
         checked, asked = present.checked, present.asked
         assert checked is not None
         assert present.start_at_ns is not None
@@ -444,10 +446,10 @@ class Desk:
     def _hear_line(self, workload_id: str, line: str, stream: str) -> None:
         self._log.info("workload_output", workload_id=workload_id, line=line, stream=stream)
 
-    # Timers: each is about one workload, and means nothing to another
+    # Timers: each belongs to one workload, and is ignored for another
 
     def _arm(self, present: Present, deadline: Deadline) -> None:
-        """What a deadline of the table does when it is due."""
+        """Start the timer of a deadline of the table."""
         seconds = float(getattr(self._durations, deadline.setting))
         workload_id = present.workload_id
         match deadline.setting:
@@ -462,7 +464,7 @@ class Desk:
                 self._in(present, seconds, self._kill, present)
 
     def _longest_s(self, present: Present) -> float:
-        """From now until it has to have ended; its process should have seen to that long before."""
+        """Return the time until it must have ended; normally its process ends long before."""
         assert present.checked is not None
         assert present.start_at_ns is not None
         ahead_s = max(0.0, (present.start_at_ns - self.clocks.monotonic_ns()) / 1e9)

@@ -34,7 +34,7 @@ _NOUNS = {
 
 
 def faults_of_given(spec: bytes, offered: Offered) -> list[str]:
-    """Everything that is wrong with it, each in one line; nothing when it can be run."""
+    """Return the faults of a spec, each in one line; empty when it can be run."""
     kind = offered.kind
     try:
         decoded: Any = msgspec.json.decode(spec or b"{}", type=kind.spec_type)
@@ -74,7 +74,7 @@ def _nouns(types: str) -> str:
 
 
 def _keys(spec_type: Any) -> tuple[str, ...]:
-    """What may be given, where that is known: a plugin may take anything that can be decoded."""
+    """Return the keys of a spec, where known: a plugin may accept anything that can be decoded."""
     if isinstance(spec_type, type) and issubclass(spec_type, msgspec.Struct):
         return tuple(field.encode_name for field in msgspec.structs.fields(spec_type))
     return ()
@@ -88,7 +88,7 @@ MAX_SPEC_BYTES = 1024 * 1024
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for a workload, as it came."""
+    """A request for a workload, as received."""
 
     workload_id: str
     kind: str
@@ -103,7 +103,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that can be carried out."""
+    """A valid request."""
 
     asked: Asked
     home: str
@@ -113,7 +113,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look_at(asked: Asked, kinds: Mapping[str, Offered], durations: Durations, now_unix_ns: int) -> Checked:
-    """The request as it can be carried out; `InvalidWorkload` with everything that is wrong with it."""
+    """Validate a request; raise `InvalidWorkload` with all its faults."""
     faults = list(_faults(asked, durations, now_unix_ns))
     offered = kinds.get(asked.kind)
     if offered is None:
@@ -138,7 +138,7 @@ def look_at(asked: Asked, kinds: Mapping[str, Offered], durations: Durations, no
 
 
 def too_far(start_at_unix_ns: int, now_unix_ns: int, durations: Durations) -> str | None:
-    """What is wrong with a start, if it is too far ahead, or none."""
+    """Return the fault of a start time that is too far ahead; None if there is none."""
     if start_at_unix_ns < 0:
         return f"start_at_unix_ns is {start_at_unix_ns} and must be nanoseconds since 1970"
     ahead_s = (start_at_unix_ns - now_unix_ns) / 1e9

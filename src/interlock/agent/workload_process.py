@@ -1,8 +1,8 @@
-"""The process of one workload: prepares it, starts it at the instant, drives it, and cleans up.
+"""The process of one workload: prepares it, starts it on time, drives it, and cleans up.
 
     python -m interlock.agent.workload_process DESCRIPTOR
 
-Through the descriptor the agent says what to run and when to stop, and the process sends what it counts. When
+Over the descriptor the agent sends the order and the stop, and the process sends its measurements. When
 the agent is gone the warden ends the process.
 """
 
@@ -35,19 +35,19 @@ from interlock.agent.protocol import (
 )
 
 GATHER_S = 0.1
-"""How often the numbers are worked out between two samples."""
+"""Interval of aggregating the measurements between two samples."""
 STOP_S = 2.0
-"""How long a workload that is told to stop may take before it is cancelled."""
+"""Time for a workload to stop before it is cancelled."""
 LATE_S = 1.0
-"""How much longer than its time a workload may run that drives itself."""
+"""Tolerance after the end of the time, for a workload that drives itself."""
 NAP_S = 0.005
-"""The last bit before the start is slept through without the event loop, whose timers are coarse."""
+"""Time before the start that is slept without the event loop, whose timers are coarse."""
 SPIN_NS = 200_000
-"""And the very last is not slept at all: waking up takes longer."""
+"""Time before the start that is spent spinning, because waking up takes longer."""
 
 
 def main() -> None:
-    """Run the workload that the descriptor tells of; threads that are left are left behind."""
+    """Run the workload of the descriptor; threads that are left are abandoned."""
     asyncio.run(_converse(int(sys.argv[1])))
     sys.stdout.flush()
     os._exit(0)
@@ -72,7 +72,7 @@ async def _converse(descriptor: int) -> None:
 
 
 class _Execution:
-    """One workload, from its class to its last word."""
+    """Execution of one workload, from loading its class to the last message."""
 
     def __init__(self, order: Order, writer: asyncio.StreamWriter) -> None:
         self._order = order
@@ -81,19 +81,19 @@ class _Execution:
         self._stop = asyncio.Event()
 
     def say(self, word: FromChild) -> None:
-        """Tell the agent."""
+        """Send a message to the agent."""
         if not self._writer.is_closing():
             self._writer.write(line_of(word))
 
     async def listen(self, reader: asyncio.StreamReader) -> None:
-        """Whatever comes after the order means stop, also the end of the agent."""
+        """Stop on the next message or on the end of the agent."""
         with suppress(ConnectionError):
             await reader.readline()
         self._load.stop()
         self._stop.set()
 
     async def execute(self) -> None:
-        """Prepare, wait for the start, run, clean up, and say how it ended."""
+        """Prepare, wait for the start, run, clean up, and report the outcome."""
         error = None
         try:
             workload = self._load_workload()
@@ -104,8 +104,8 @@ class _Execution:
                     await self._run(workload)
             finally:
                 await workload.cleanup()
-        except Exception as caught:  # noqa: BLE001 - whatever it was is how the workload ended
-            traceback.print_exc()  # for the agent's log; the controller is told in one line
+        except Exception as caught:  # noqa: BLE001 - any exception is the outcome
+            traceback.print_exc()  # for the agent's log; the controller gets one line
             error = _told_with_place(caught)
         self._tell()
         self.say(Ended(error=error))
@@ -115,7 +115,7 @@ class _Execution:
         return kind(msgspec.json.decode(self._order.spec, type=kind.spec_type))
 
     async def _until_start(self) -> None:
-        """Exactly then, however long it is; late when preparing took longer."""
+        """Wait until exactly the start; it is late when preparing took longer."""
         left_s = (self._order.start_at_ns - time.monotonic_ns()) / 1e9
         if left_s > NAP_S:
             with suppress(TimeoutError):
@@ -139,7 +139,7 @@ class _Execution:
             sampling.cancel()
 
     async def _sample(self) -> None:
-        """Say what was done, at whole intervals since the common start, also when its own was later."""
+        """Send samples at whole intervals since the common start, also when its own start was later."""
         every_ns = round(self._order.sample_every_s * 1e9)
         number = self._since_start_ns // every_ns + 1
         while True:
@@ -156,7 +156,7 @@ class _Execution:
         return time.monotonic_ns() - self._order.start_at_ns
 
     def _tell(self) -> None:
-        """Say what was done since the last time."""
+        """Send the measurements since the last sample."""
         sample = self._load.counting.take(max(self._load.elapsed_ns, 0))
         sample.backlog = self._load.backlog
         self.say(sample)
@@ -164,7 +164,7 @@ class _Execution:
     async def _unless_stopped(
         self, doing: Coroutine[Any, Any, None], longest_s: float | None = None, stop_s: float = 0.0
     ) -> None:
-        """Do it until it has ended, or has to: somebody wants it to stop, or it takes too long."""
+        """Await a coroutine until it ends, a stop is requested, or its time is over."""
         task, told = asyncio.create_task(doing), asyncio.create_task(self._stop.wait())
         await asyncio.wait((task, told), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
         if told.done() and stop_s and not task.done():

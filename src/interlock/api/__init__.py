@@ -2,9 +2,9 @@
 
 Reading order:
 
-    operation  what an operation is, and how its address is made
-    messages   what several operations share: pages, filters, request ids
-    problems   what an error is answered with
+    operation  the declaration of an operation, and its address
+    messages   types that several operations share: pages, filters, request ids
+    problems   the body of an error
     jobs       one module for each noun: its inputs, its outputs and its operations
     table      all of them
 

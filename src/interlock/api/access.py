@@ -57,7 +57,7 @@ Lasts = Annotated[float, Meta(gt=0, le=MAX_LIFETIME.total_seconds(), description
 
 
 class NewToken(Input, frozen=True, kw_only=True):
-    """A token to be made."""
+    """A token to create."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64)]
     role: Role
@@ -65,7 +65,7 @@ class NewToken(Input, frozen=True, kw_only=True):
         tuple[Queue, ...], Meta(max_length=100, description="Confine it to these queues; none means all.")
     ] = ()
     lasts_s: Lasts | None = USUAL.total_seconds()
-    """None for a token that does not expire."""
+    """Lifetime; null for a token that does not expire."""
     request_id: RequestId | None = None
 
 
@@ -78,14 +78,14 @@ class RotateRequest(Input, frozen=True, kw_only=True):
 
 
 class RevokeRequest(Input, frozen=True, kw_only=True):
-    """Take a token back."""
+    """Revoke a token."""
 
     reason: Reason = ""
     request_id: RequestId | None = None
 
 
 class TokensQuery(Input, frozen=True, kw_only=True):
-    """Which tokens."""
+    """Filter of tokens."""
 
     ended: Annotated[bool, Meta(description="Also those that were revoked or have expired.")] = False
 
@@ -103,15 +103,15 @@ class SignIn(Input, frozen=True, kw_only=True):
 
 
 class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
-    """The principal of a request, and what it may do."""
+    """The principal of a request, and its permissions."""
 
     name: str
     roles: tuple[Role, ...]
-    """Every role whose requests are allowed."""
+    """Roles of the principal, including those that its role implies."""
     queues: tuple[str, ...] = ()
-    """The queues that exist for it; none named means all of them."""
+    """Queues visible to the principal; empty: all queues."""
     signed_in: bool = False
-    """Whether a token or a session was shown; otherwise there is nothing to sign out of."""
+    """Whether the request had a token or a session; otherwise there is nothing to sign out of."""
 
 
 class SignedOut(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,23 +48,23 @@ _HEADERS = {LEASE: "The token of the lease.", RUNNER: "The runner that holds it.
 
 
 class ArtifactQuery(Input, frozen=True, kw_only=True):
-    """Of which attempt."""
+    """Attempt of the artifact."""
 
     attempt: Annotated[str, msgspec.Meta(max_length=16)] = ""
-    """Shard and number, as in 1.2; otherwise the last attempt that has left one."""
+    """Shard and number, as in 1.2; by default the last attempt that has uploaded one."""
 
 
 class KeyQuery(Input, frozen=True, kw_only=True):
-    """Under which key."""
+    """Key of a cache."""
 
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)]
 
 
 class CacheQuery(KeyQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which cache is wanted."""
+    """Key and prefixes of the cache to restore."""
 
     prefixes: Annotated[str, msgspec.Meta(max_length=MAX_PREFIXES * (MAX_KEY + 1))] = ""
-    """What the key of another one may begin with, separated by commas; the first goes before the others."""
+    """Prefixes of the keys of other caches, separated by commas; earlier ones are preferred."""
 
 
 UPLOAD_ARTIFACT = Operation(

@@ -70,17 +70,17 @@ FilterText = Annotated[
 
 
 class OneJob(JobSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One job to be done, perhaps under a request id."""
+    """One job to submit, perhaps under a request id."""
 
     request_id: RequestId | None = None
 
     def spec(self) -> JobSpec:
-        """The job without the id of the request, which is not part of it."""
+        """Return the job without the request id, which is not part of it."""
         return JobSpec(**{name: getattr(self, name) for name in JobSpec.__struct_fields__})
 
 
 class ManyJobs(Input, frozen=True, kw_only=True):
-    """Several jobs, submitted together."""
+    """Several jobs to submit together."""
 
     jobs: Annotated[tuple[JobSpec, ...], Meta(min_length=1, max_length=MAX_BULK)]
     request_id: RequestId | None = None
@@ -94,13 +94,13 @@ class CancelRequest(Input, frozen=True, kw_only=True):
 
 
 class RetryRequest(Input, frozen=True, kw_only=True):
-    """Do an ended job again."""
+    """Retry an ended job."""
 
     request_id: RequestId | None = None
 
 
 class ActionRequest(Input, frozen=True, kw_only=True):
-    """Do something with every job that a filter means."""
+    """An action on every job that matches a filter."""
 
     filter: FilterText
     action: Literal["cancel", "retry"]
@@ -111,7 +111,7 @@ class ActionRequest(Input, frozen=True, kw_only=True):
 
 
 class JobsQuery(Input, frozen=True, kw_only=True):
-    """Which page of which jobs."""
+    """Filter and page of jobs."""
 
     q: FilterText = ""
     limit: Limit = 50
@@ -119,13 +119,13 @@ class JobsQuery(Input, frozen=True, kw_only=True):
 
 
 class AttemptsQuery(Input, frozen=True, kw_only=True):
-    """Of which job."""
+    """The job of the attempts."""
 
     job: Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class Submitted(Output, frozen=True, kw_only=True):
-    """The ids of new jobs, in their order; `id` when it is one."""
+    """Ids of new jobs, in their order; `id` when it is one."""
 
     ids: tuple[str, ...]
     id: str | None = None
@@ -134,14 +134,14 @@ class Submitted(Output, frozen=True, kw_only=True):
 class JobPage(Output, frozen=True, kw_only=True):
     """Jobs, newest first. `cursor` is for the next page, and is empty at the end.
 
-    A page can have fewer jobs than asked for, or none, and still a cursor: then so many jobs were looked at
-    that the server stopped. Go on with the cursor.
+    A page can have fewer jobs than its limit, or none, and still a cursor: the server stopped after it had
+    examined many jobs. Continue with the cursor.
     """
 
     jobs: tuple[JobView, ...]
     cursor: str
     count: CountView | None = None
-    """On the first page only."""
+    """Number of matches; on the first page only."""
 
 
 class AttemptList(Output, frozen=True, kw_only=True):
@@ -158,7 +158,7 @@ class QueueList(Output, frozen=True, kw_only=True):
 
 
 class LogLineView(Output, frozen=True, kw_only=True):
-    """One line that an attempt has written. The time is its runner's; the level `gap` is ours."""
+    """A line that an attempt has written. The time is its runner's; the level `gap` marks missing lines."""
 
     at: datetime
     level: str
@@ -166,7 +166,7 @@ class LogLineView(Output, frozen=True, kw_only=True):
     shard: int
     attempt: int
     offset: int = 0
-    """Where in the log of the attempt it is, in bytes."""
+    """Position in the log of the attempt, in bytes."""
 
 
 class LogPage(Output, frozen=True, kw_only=True):
@@ -177,18 +177,18 @@ class LogPage(Output, frozen=True, kw_only=True):
 
 
 class Alike(Output, frozen=True, kw_only=True):
-    """The jobs of the same task that failed with the same error, but for numbers and ids in it."""
+    """Jobs of the same task that failed with the same error, ignoring numbers and ids in it."""
 
     number: int
-    """How many of those looked at, with the job itself; 0 when it has not failed."""
+    """Number of the examined jobs, including the job itself; 0 when it has not failed."""
     looked_at: int
-    """How many failed jobs were looked at, newest first."""
+    """Number of failed jobs examined, newest first."""
     more: bool = False
-    """There are older ones that were not looked at."""
+    """There are older failed jobs that were not examined."""
     since: datetime | None = None
-    """When the first of them failed."""
+    """Time of the first failure."""
     ids: tuple[str, ...] = ()
-    """The newest of them, and the oldest one last."""
+    """Ids of the newest, and of the oldest last."""
 
 
 class QueueRequest(Input, frozen=True, kw_only=True):
@@ -200,13 +200,13 @@ class QueueRequest(Input, frozen=True, kw_only=True):
 
 
 class TreeQuery(Input, frozen=True, kw_only=True):
-    """How much of a tree."""
+    """Size of the view of a tree."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_NODES, description="How many jobs at most.")] = NODES
 
 
 class ChildrenQuery(Input, frozen=True, kw_only=True):
-    """Where a list of children goes on."""
+    """Page of a list of children."""
 
     cursor: Cursor = ""
 

@@ -1,8 +1,8 @@
 """Operations of records of a declared kind.
 
-A server has each of them once for every kind that users have declared, with the name of the kind in place of
-`{kind}`, the roles that the kind asks for, and one `SEND` for each event. A client knows no kinds, so it
-calls them as they stand here.
+A server has each of them once for every declared kind, with the name of the kind in place of `{kind}`, the
+roles that the kind requires, and one `SEND` for each event. A client does not know the kinds, so it calls
+them as they are declared here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Version = Annotated[int, Meta(ge=1, le=2**53, description="Refuse if it is in an
 
 
 class KindQuery(Input, frozen=True, kw_only=True):
-    """Which page of which records."""
+    """Filter and page of records."""
 
     state: Annotated[str, Meta(max_length=1_000, description="Only in these states, with commas.")] = ""
     where: Annotated[

@@ -1,4 +1,4 @@
-"""The tables that decide, as data and as pictures, and where records stand in them."""
+"""The transition tables as data and as pictures, and the number of records in each state."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SVG = "image/svg+xml"
 
 
 class PictureQuery(Input, frozen=True, kw_only=True):
-    """What to light in a picture."""
+    """States and path to highlight in a picture."""
 
     state: Annotated[str, Meta(max_length=64)] = ""
     path: Annotated[str, Meta(max_length=1_000, description="The states passed so far: A,B,C")] = ""
 
 
 class MachineView(Output, frozen=True, kw_only=True):
-    """A machine in short."""
+    """Summary of a machine."""
 
     name: str
     doc: str
@@ -35,13 +35,13 @@ class MachineView(Output, frozen=True, kw_only=True):
     terminal: tuple[str, ...]
     fingerprint: str
     meanings: dict[str, Tone]
-    """How each state looks to people."""
+    """Tone of each state for display."""
     recorded: bool = True
-    """Whether the store keeps records of it; others live inside of a record of another kind."""
+    """Whether the store keeps records of it; others are part of a record of another kind."""
 
 
 class MachineList(Output, frozen=True, kw_only=True):
-    """The machines that a journal may speak of."""
+    """The machines that occur in the journal."""
 
     machines: tuple[MachineView, ...]
 
@@ -52,16 +52,16 @@ class StandOfState(Output, frozen=True, kw_only=True):
     state: str
     number: int
     capped: bool = False
-    """There are at least so many."""
+    """The number is a lower bound."""
     oldest_id: str = ""
     oldest_at: datetime | None = None
-    """When the oldest of them was created."""
+    """Creation time of the oldest."""
     median_stay_s: float | None = None
-    """How long the hundred oldest have been as they are, in the middle."""
+    """Median time in this state of the hundred oldest."""
 
 
 class Standing(Output, frozen=True, kw_only=True):
-    """Where the live records of a machine stand."""
+    """Number of live records of a machine by state."""
 
     machine: str
     states: tuple[StandOfState, ...]

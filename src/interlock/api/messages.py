@@ -1,4 +1,4 @@
-"""What several operations share: request ids, pages, filters, the journal of a record, bulk actions."""
+"""Types that several operations share: request ids, pages, filters, the journal of a record, bulk actions."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ Reason = Annotated[str, Meta(max_length=1_000, description="Why, in words.")]
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of inputs. A name that means nothing is a mistake, not a default."""
+    """Base of inputs. An unknown field is an error."""
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of outputs. New fields have a default, so that a client understands older servers."""
+    """Base of outputs. New fields have a default, so that a client can read the answers of older servers."""
 
 
 class HistoryQuery(Input, frozen=True, kw_only=True):
-    """From which version on."""
+    """Page of the journal of a record, by version."""
 
     after: Annotated[int, Meta(ge=0, le=2**53)] = 0
     limit: Limit = 200
 
 
 class PageQuery(Input, frozen=True, kw_only=True):
-    """Which page."""
+    """Page of a list."""
 
     limit: Limit = 200
     cursor: Cursor = ""
 
 
 class CountView(Output, frozen=True, kw_only=True):
-    """How many match; when `capped`, at least that many."""
+    """Number of matches; a lower bound when `capped`."""
 
     number: int
     capped: bool = False
 
 
 class StepView(Output, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
-    """One step of one machine."""
+    """A step of a machine."""
 
     machine: str
     event: str
@@ -62,12 +62,12 @@ class StepView(Output, frozen=True, kw_only=True, rename={"source": "from", "tar
     target: str
     owner: str
     entity: str = ""
-    """Which one of those inside the record; missing for the record itself."""
+    """Entity inside the record; missing for the record itself."""
     moves: bool = True
 
 
 class EntryView(Output, frozen=True, kw_only=True):
-    """What the journal says about one change, or about one refusal."""
+    """Entry of the journal about a change or a refusal."""
 
     cursor: str
     at: datetime
@@ -90,16 +90,16 @@ class HistoryPage(Output, frozen=True, kw_only=True):
 
 
 class Done(Output, frozen=True, kw_only=True):
-    """A job with which it was done, or would be."""
+    """A record on which the action was carried out, or would be."""
 
     id: str
     state: str
     new_id: str | None = None
-    """The job that does it again."""
+    """Id of the retry or rerun."""
 
 
 class Undone(Output, frozen=True, kw_only=True):
-    """A job with which it could not be done, and why."""
+    """A record on which the action was refused, and the reason."""
 
     id: str
     code: str
@@ -107,7 +107,7 @@ class Undone(Output, frozen=True, kw_only=True):
 
 
 class ActionAnswer(Output, frozen=True, kw_only=True):
-    """What has become of an action. `more`: others match that were not looked at."""
+    """Result of an action. `more`: further records match that were not examined."""
 
     action: str
     dry_run: bool

@@ -1,8 +1,8 @@
 """An operation: one declaration, from which server, client, OpenAPI and reference are made.
 
-The address, input and output, who may ask and what can go wrong are said once. What follows from them is
-not said again: an operation is repeatable when its input has a request id, a token that is confined to
-queues is let in only where `confined` says how, and runners have a rate limit of their own.
+It declares the address, input, output, required role and errors. The rest follows from these: an operation is
+repeatable when its input has a request id, a token that is confined to queues is accepted only where
+`confined` says how, and runners have a rate limit of their own.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ else:
     Out = TypeVar("Out")
 
 BYTES = "application/octet-stream"
-"""The media type of content that the API does not look into."""
+"""Media type of opaque content."""
 SHAPE = r"[A-Za-z0-9_.-]{1,64}"
-"""What an id looks like."""
+"""Pattern of an id."""
 
 ID = re.compile(SHAPE)
 PARAMETER = re.compile(r"{(\w+)}")
 
 
 class Lane(StrEnum):
-    """Which rate limit a request counts against."""
+    """Rate limit that a request counts against."""
 
     API = "api"
     RUNNER = "runner"
@@ -49,7 +49,7 @@ class Lane(StrEnum):
 
 
 class Confined(StrEnum):
-    """How an operation keeps to the queues of a token that is confined to some."""
+    """Rule for tokens that are confined to queues."""
 
     HIDES = "hides"
     """Records in other queues do not exist: they are not found and not listed."""
@@ -58,9 +58,9 @@ class Confined(StrEnum):
     LEASED = "leased"
     """The lease of an attempt decides, which was granted within the queues of the token."""
     OWNS = "owns"
-    """It is about workers that were registered with the same token; others do not exist."""
+    """The operation concerns workers that were registered with the same token; others do not exist."""
     NOTHING = "nothing"
-    """The answer is the same for everybody, and says nothing of any queue."""
+    """The answer is the same for every principal, and concerns no queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def id_of(noun: str, error: type[InterlockError], name: str = "", meaning: str =
 
 @dataclass(frozen=True, kw_only=True)
 class Operation(Generic[In, Out]):
-    """One request that the API answers."""
+    """A request that the API answers."""
 
     name: str
     """The operation's id, by which links and generated clients call it."""
@@ -111,7 +111,7 @@ class Operation(Generic[In, Out]):
     """Method and path: `GET /api/jobs/{job_id}`."""
     summary: str
     role: Role | None
-    """The role that is needed; None for everybody, also without a token."""
+    """Required role; None for every client, also without a token."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     input: type[In] | tuple[Any, ...] | None = None
     """The struct of the query of a GET or of the body of another request; several where it is one of them."""
@@ -119,7 +119,7 @@ class Operation(Generic[In, Out]):
     """The struct of the answer; several where it is one of them, None when it is not JSON."""
     errors: tuple[type[InterlockError], ...] = ()
     confined: Confined | None = None
-    """How it keeps to the queues of a token that is confined to some; None where none is let in."""
+    """Rule for tokens that are confined to queues; None: they are refused."""
     status: int = 200
     media: str = "application/json"
     required: bool | None = None
@@ -137,10 +137,11 @@ class Operation(Generic[In, Out]):
     bounded: bool = True
     """The answer has to be ready in time; streams and long polls are not bounded."""
     free: bool = False
-    """It counts against no rate limit."""
+    """The operation counts against no rate limit."""
     fires: tuple[str, str] | None = None
     """The machine and the event that it sends to the record in its path, with no more than a request id: a
-    page of that record offers it where the table has something for the event."""
+    page of that record offers it where the table has a transition for the event.
+    """
     example: Any = None
     """A good body."""
     answer_example: Any = None
@@ -167,12 +168,12 @@ class Operation(Generic[In, Out]):
 
     @cached_property
     def bodies(self) -> tuple[Any, ...]:
-        """Every struct that the body may be; none for a request without one."""
+        """The structs that the body may be; empty for a request without one."""
         return () if self.method == "GET" or self.streamed else self._inputs
 
     @cached_property
     def answers(self) -> tuple[Any, ...]:
-        """Every struct that a good answer may be."""
+        """The structs that a successful answer may be."""
         return _several(self.output)
 
     @cached_property
@@ -194,7 +195,7 @@ class Operation(Generic[In, Out]):
 
     @cached_property
     def lane(self) -> Lane:
-        """Which rate limit it counts against."""
+        """The rate limit that it counts against."""
         if self.free:
             return Lane.FREE
         return Lane.RUNNER if self.role is Role.RUNNER else Lane.API

@@ -1,11 +1,11 @@
-"""What every error is answered with (problem+json, RFC 9457).
+"""The body of every error (problem+json, RFC 9457).
 
-    {"type": "/docs#unknown_job", "title": "No job has that id.", "status": 404, "code": "unknown_job",
+    {"type": "/docs#unknown_job", "title": "No job has this id.", "status": 404, "code": "unknown_job",
      "error": "There is no job j_0123456789ab.", "facts": {"job_id": "j_0123456789ab"}, "allowed": [],
      "todo": "Look for it with `interlock job list`; …", "request": "5f3a9c01d2e4b687"}
 
-`type` leads to the page of the server that explains the code; `title` is the same for every error of
-a code, `error` is about this one; `request` is what the server's log calls the request.
+`type` links to the page of the server that explains the code; `title` is the same for every error of
+a code, `error` is specific; `request` is the id of the request in the server's log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What every error is answered with."""
+    """Body of every error."""
 
     type: str
     title: str

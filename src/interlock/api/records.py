@@ -1,4 +1,4 @@
-"""Records of any kind, records of the kinds that users have declared, and the journal."""
+"""Records of any kind, records of declared kinds, and the journal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RECORD = {**_KIND, "record_id": Parameter("The id of a record of that kind.")}
 
 
 class JournalQuery(Input, frozen=True, kw_only=True):
-    """Which stretch of the journal, and of whom."""
+    """Filter and page of the journal."""
 
     after: Cursor = ""
     limit: Limit = 200
@@ -43,7 +43,7 @@ class JournalQuery(Input, frozen=True, kw_only=True):
 
 
 class JournalPage(Output, frozen=True, kw_only=True):
-    """A stretch of the journal. `cursor` goes on after it; `gap` when what came before was pruned."""
+    """A page of the journal. `cursor` is for the next page; `gap` when entries before it were pruned."""
 
     entries: tuple[EntryView, ...]
     cursor: str
@@ -51,20 +51,20 @@ class JournalPage(Output, frozen=True, kw_only=True):
 
 
 class EventsQuery(Input, frozen=True, kw_only=True):
-    """Which events, and from where on."""
+    """Filter of live events, and where to start."""
 
     after: str = ""
-    """A cursor; the header Last-Event-ID goes before it. Without one: from now on, or a moment earlier."""
+    """A cursor; the header Last-Event-ID takes precedence. Without one: from now on, or a moment earlier."""
     kind: str = ""
-    """Only of these kinds, separated by commas."""
+    """Kinds of records, separated by commas."""
     id: str = ""
-    """Only about these records, separated by commas."""
+    """Ids of records, separated by commas."""
     begin: bool = False
-    """Whether the stream begins with an event `begin`, whose id is the cursor that it begins at."""
+    """Whether the stream starts with an event `begin`, whose id is the cursor of the start."""
 
 
 class RecordsQuery(Input, frozen=True, kw_only=True):
-    """Which page of which records."""
+    """Filter and page of records."""
 
     state: Annotated[str, Meta(max_length=1_000, description="Only in these states, with commas.")] = ""
     limit: Limit = 50
@@ -72,7 +72,7 @@ class RecordsQuery(Input, frozen=True, kw_only=True):
 
 
 class RecordView(Output, frozen=True, kw_only=True):
-    """A record without what only its own lifecycle understands."""
+    """A record without the data of its lifecycle."""
 
     kind: str
     id: str
@@ -96,26 +96,26 @@ class RecordPage(Output, frozen=True, kw_only=True):
 
 
 class RecordAction(Output, frozen=True, kw_only=True):
-    """An event that can be brought to a record now, by a POST that needs no more than a request id."""
+    """An event that can be sent to a record now, by a POST that needs no more than a request id."""
 
     event: str
     request: str
     """The path to post to."""
     summary: str = ""
     stops: bool = False
-    """It ends the record for good."""
+    """The event ends the record for good."""
 
 
 class RecordDetail(RecordView, frozen=True, kw_only=True, omit_defaults=True):
-    """One record, and what can be done with it."""
+    """A record, and its possible actions."""
 
     actions: tuple[RecordAction, ...] = ()
     body: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    """What its lifecycle keeps in it; for admins only."""
+    """Data of its lifecycle; for admins only."""
 
 
 class Kinds(msgspec.Struct, frozen=True, kw_only=True):
-    """The kinds that users have declared."""
+    """The declared kinds."""
 
     kinds: tuple[KindView, ...]
 

@@ -1,4 +1,4 @@
-"""The runner protocol: ask for work, and report on it."""
+"""The runner protocol: claim work, and report on it."""
 
 from __future__ import annotations
 

@@ -57,17 +57,17 @@ RunFilterText = Annotated[
 
 
 class OneRun(RunSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One run that somebody asks for, perhaps under a request id."""
+    """One run to submit, perhaps under a request id."""
 
     request_id: RequestId | None = None
 
     def spec(self) -> RunSpec:
-        """The run without the id of the request, which is not part of it."""
+        """Return the run without the request id, which is not part of it."""
         return RunSpec(**{name: getattr(self, name) for name in RunSpec.__struct_fields__})
 
 
 class RunsQuery(Input, frozen=True, kw_only=True):
-    """Which page of which runs."""
+    """Filter and page of runs."""
 
     q: RunFilterText = ""
     limit: Limit = 50
@@ -75,41 +75,41 @@ class RunsQuery(Input, frozen=True, kw_only=True):
 
 
 class RunQuery(Input, frozen=True, kw_only=True):
-    """How much of a run."""
+    """Parts of a run to return."""
 
     jobs: Annotated[bool, Meta(description="false: without its jobs, however many they are.")] = True
 
 
 class RunJobsQuery(Input, frozen=True, kw_only=True):
-    """Which of its jobs."""
+    """Page of the jobs of a run."""
 
     first: Annotated[int, Meta(ge=0, le=1_000_000, description="From which place of the plan on.")] = 0
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="How many at most.")] = 200
 
 
 class CancelRun(Input, frozen=True, kw_only=True):
-    """Stop a run."""
+    """Cancel a run."""
 
     reason: Reason = ""
     request_id: RequestId | None = None
 
 
 class ApproveRun(Input, frozen=True, kw_only=True):
-    """Approve a run that waits for it."""
+    """Approve a run that waits for approval."""
 
     comment: Reason = ""
     request_id: RequestId | None = None
 
 
 class DeclineRun(Input, frozen=True, kw_only=True):
-    """Do not approve a run that waits for it."""
+    """Decline a run that waits for approval."""
 
     reason: Reason = ""
     request_id: RequestId | None = None
 
 
 class RerunRequest(Input, frozen=True, kw_only=True):
-    """Do a run again that has ended."""
+    """Rerun a run that has ended."""
 
     which: Annotated[
         Literal["all", "failed", "from"], Meta(description="`from`: from one job on; the others are kept.")
@@ -119,7 +119,7 @@ class RerunRequest(Input, frozen=True, kw_only=True):
 
 
 class RerunQuery(Input, frozen=True, kw_only=True):
-    """Which rerun is previewed."""
+    """Rerun to preview."""
 
     which: Annotated[
         Literal["all", "failed", "from"], Meta(description="`from`: from one job on; the others are kept.")
@@ -128,14 +128,14 @@ class RerunQuery(Input, frozen=True, kw_only=True):
 
 
 class RunArtifactsQuery(Input, frozen=True, kw_only=True):
-    """The artifacts of which of its jobs."""
+    """Page of the jobs whose artifacts are listed."""
 
     first: Annotated[int, Meta(ge=0, le=1_000_000, description="From which place of the plan on.")] = 0
     limit: Annotated[int, Meta(ge=1, le=100, description="Of how many jobs at most.")] = 50
 
 
 class RunActionRequest(Input, frozen=True, kw_only=True):
-    """Do something with every run that a filter means."""
+    """An action on every run that matches a filter."""
 
     filter: RunFilterText
     action: Literal["cancel", "rerun"]
@@ -162,7 +162,7 @@ class RunJobs(Output, frozen=True, kw_only=True):
 
 
 class RunArtifact(Output, frozen=True, kw_only=True):
-    """A file, and the name of the job that has left it behind."""
+    """An artifact, and the name of its job."""
 
     job: str
     artifact: ArtifactView
@@ -177,13 +177,13 @@ class RunArtifacts(Output, frozen=True, kw_only=True):
 
 
 class Reports(msgspec.Struct, frozen=True):
-    """Who is told about a run; without reporters of its own a server tells its log, and has none."""
+    """Reports of a run; a server without reporters writes to its log, and has none."""
 
     reports: tuple[ReportView, ...]
 
 
 class FlakyQuery(Input, frozen=True, kw_only=True):
-    """Which flaky jobs are looked for."""
+    """Filter and page of flaky jobs."""
 
     repository: str = ""
     workflow: str = ""
@@ -192,7 +192,7 @@ class FlakyQuery(Input, frozen=True, kw_only=True):
 
 
 class ComparisonQuery(Input, frozen=True, kw_only=True):
-    """What a run is compared with."""
+    """Run to compare with."""
 
     other: str = ""
     """The id of a run; without one the last green run of the same workflow, repository and ref."""
@@ -203,7 +203,7 @@ class GithubEvent(msgspec.Struct, frozen=True):
 
 
 class AnyEvent(msgspec.Struct, frozen=True):
-    """A RunSpec, or whatever the settings of the hook can find the parts of one in."""
+    """A RunSpec, or any JSON from which the settings of the hook extract one."""
 
 
 LIST_REPORTS = Operation(

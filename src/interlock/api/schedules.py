@@ -35,7 +35,7 @@ from interlock.wire.schedules import (
 
 
 class SchedulesQuery(Input, frozen=True, kw_only=True):
-    """Which page of which schedules."""
+    """Filter and page of schedules."""
 
     state: Literal["", "active", "paused", "ended"] = ""
     limit: Limit = 100
@@ -43,7 +43,7 @@ class SchedulesQuery(Input, frozen=True, kw_only=True):
 
 
 class NextQuery(Input, frozen=True, kw_only=True):
-    """How many fire times."""
+    """Number of fire times."""
 
     count: Annotated[int, Meta(ge=1, le=MAX_NEXT)] = 10
 
@@ -60,7 +60,7 @@ class NewSchedule(Input, frozen=True, kw_only=True):
 
 
 class ScheduleChange(Input, frozen=True, kw_only=True):
-    """Why a schedule is paused, resumed, run or deleted."""
+    """Reason why a schedule is paused, resumed, run or deleted."""
 
     reason: Reason = ""
     request_id: RequestId | None = None
@@ -70,9 +70,9 @@ class BackfillRequest(Input, frozen=True, kw_only=True):
     """A range of fire times that have passed."""
 
     since: Annotated[str, Meta(min_length=1, max_length=40)]
-    """From this time on; without an offset it is meant in the time zone of the schedule."""
+    """Start of the range; without an offset it is in the time zone of the schedule."""
     until: Annotated[str, Meta(min_length=1, max_length=40)]
-    """Before this time."""
+    """End of the range, exclusive."""
     queued: bool = False
     """Submit the jobs one after the other, instead of all at once."""
     reason: Reason = ""

@@ -23,13 +23,13 @@ _SESSION = {"session_id": Parameter("The id of a session.")}
 
 
 class Alive(Output, frozen=True, kw_only=True):
-    """The process is up."""
+    """The process is alive."""
 
     status: Literal["ok"]
 
 
 class LoopView(Output, frozen=True, kw_only=True):
-    """How a loop is."""
+    """State of a loop."""
 
     name: str
     rounds: int
@@ -42,12 +42,12 @@ class Readiness(Output, frozen=True, kw_only=True):
 
     status: Literal["ready"]
     store_at: datetime
-    """The store's clock."""
+    """Time of the store."""
     loops: tuple[LoopView, ...]
 
 
 class FiguresQuery(Input, frozen=True, kw_only=True):
-    """Which figures, and of how long."""
+    """Period and queue of figures."""
 
     minutes: Annotated[
         int, Meta(ge=1, le=LONGEST_MIN, description="How many minutes up to now; 10080 are seven days.")
@@ -57,27 +57,27 @@ class FiguresQuery(Input, frozen=True, kw_only=True):
 
 
 class LoopHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How a loop is, with its last error."""
+    """State of a loop, with its last error."""
 
     name: str
     rounds: int
     done: int
-    """How much it has found to do."""
+    """Number of items that it has processed."""
     failures_in_a_row: int
     last_success_at: datetime | None
     last_error: str
 
 
 class ServerView(msgspec.Struct, frozen=True, kw_only=True):
-    """One server process."""
+    """A server process."""
 
     version: str
     python: str
     at: datetime
-    """The store's clock."""
+    """Time of the store."""
     started_at: datetime | None
     memory_bytes: int | None
-    """What the process holds in memory; null where the system does not tell."""
+    """Memory of the process; null where the operating system does not tell."""
     connections: int
     max_connections: int
     waiting_runners: int
@@ -86,34 +86,34 @@ class ServerView(msgspec.Struct, frozen=True, kw_only=True):
     """Live streams that are open."""
     tokens_required: bool
     counted_until: datetime | None
-    """Up to when the journal has been counted for the figures; null when no server has begun to."""
+    """Time up to which the journal has been counted for figures; null when no server has begun to count."""
     loops: tuple[LoopHealth, ...]
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """How long records of a kind are kept after they have ended."""
+    """Retention of ended records of a kind."""
 
     kind: str
     seconds: float
     states: tuple[str, ...]
-    """Where they have ended."""
+    """Terminal states to which it applies."""
 
 
 class StoreView(msgspec.Struct, frozen=True, kw_only=True):
-    """The store of a server, and what is kept for how long."""
+    """The store of a server, and its retention."""
 
     url: str
-    """Without its password."""
+    """Address without its password."""
     server: str
     schema_version: int
     wanted_version: int
     durable: bool
     durability: str
     shared: bool
-    """Several hosts may use it at once."""
+    """Several hosts may use the store at once."""
     size_bytes: int | None
     records: dict[str, dict[str, int]]
-    """By kind and state, counted up to `cap`."""
+    """Number of records by kind and state, counted up to `cap`."""
     entries: int
     oldest_entry_at: datetime | None
     cap: int | None
@@ -129,16 +129,16 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     path: str
     keys: int
-    """How many secrets this server has for it; with none it is refused."""
+    """Number of secrets that this server has for it; without one it is refused."""
 
 
 class Receiver(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is told about runs."""
+    """Receiver of reports about runs."""
 
     name: str
     kind: str
     to: str
-    """Its host; the rest of its address may be a secret."""
+    """Host; the rest of the address may be a secret."""
     able: bool
     """Whether this server has the secret that it needs."""
     words: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class WebhooksView(msgspec.Struct, frozen=True, kw_only=True):
     incoming: tuple[Incoming, ...]
     receivers: tuple[Receiver, ...]
     failing: tuple[FailedReport, ...]
-    """Deliveries that have failed and are tried again, or were given up on; the newest."""
+    """Deliveries that have failed and are retried, or were given up; the newest."""
 
 
 class OpenSessions(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +162,7 @@ class OpenSessions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RevokeSession(Input, frozen=True, kw_only=True):
-    """Why a session is ended."""
+    """Reason why a session is ended."""
 
     reason: Reason = ""
 

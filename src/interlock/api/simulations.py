@@ -50,17 +50,17 @@ _EXAMPLE = {
 class OneSimulation(
     SimulationSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """One simulation that somebody wants, perhaps under a request id."""
+    """One simulation to submit, perhaps under a request id."""
 
     request_id: RequestId | None = None
 
     def spec(self) -> SimulationSpec:
-        """The simulation without the id of the request, which is not part of it."""
+        """Return the simulation without the request id, which is not part of it."""
         return SimulationSpec(**{name: getattr(self, name) for name in SimulationSpec.__struct_fields__})
 
 
 class SimulationsQuery(Input, frozen=True, kw_only=True):
-    """Which page of which simulations."""
+    """Filter and page of simulations."""
 
     status: Annotated[str, Meta(max_length=200, description="One or more, separated by commas.")] = ""
     priority: Annotated[str, Meta(max_length=20, description="low, normal or high.")] = ""
@@ -95,14 +95,14 @@ class MoveSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown
 
 
 class SimulationBeat(Input, frozen=True, kw_only=True):
-    """A sign of life of a simulation that is driven by hand."""
+    """A heartbeat of a simulation that is driven by hand."""
 
     worker_id: Annotated[str, Meta(min_length=1, max_length=200, description="Who executes it.")]
     step: Annotated[int, Meta(ge=0, le=2**53, description="The last completed step.")]
 
 
 class StaleQuery(Input, frozen=True, kw_only=True):
-    """For how long nothing was heard."""
+    """Time without a heartbeat."""
 
     timeout_s: (
         Annotated[float, Meta(gt=0, le=31_536_000, description="Default: `simulation_silence_s`.")] | None
@@ -110,13 +110,13 @@ class StaleQuery(Input, frozen=True, kw_only=True):
 
 
 class StaleSimulations(msgspec.Struct, frozen=True, kw_only=True):
-    """Simulations that run and were not heard of for too long."""
+    """Running simulations without a recent heartbeat."""
 
     run_ids: tuple[str, ...]
 
 
 class SimulationEventsQuery(Input, frozen=True, kw_only=True):
-    """From where on."""
+    """Cursor to start after."""
 
     after: Annotated[str, Meta(max_length=200, description="A cursor; Last-Event-ID goes before it.")] = ""
 
@@ -129,7 +129,7 @@ class SimulationPage(Output, frozen=True, kw_only=True):
 
 
 class PauseRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """It was asked to pause; its worker does so after the present step."""
+    """The pause was requested; the worker stops after the present step."""
 
     status: Literal["pause_requested"] = "pause_requested"
     simulation: SimulationView

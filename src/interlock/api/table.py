@@ -43,4 +43,4 @@ def declared_in(noun: ModuleType) -> tuple[Operation[Any, Any], ...]:
 
 
 OPERATIONS = tuple(operation for noun in NOUNS for operation in declared_in(noun))
-"""Everything that can be asked for, beside the document that says so and the operations of users' kinds."""
+"""All operations, except for the OpenAPI document and the operations of declared kinds."""

@@ -41,24 +41,24 @@ LONGEST_WAIT_S = 30.0
 
 
 class NewWorker(WorkerSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A worker to be registered, perhaps under a request id."""
+    """A worker to register, perhaps under a request id."""
 
     request_id: RequestId | None = None
 
     def spec(self) -> WorkerSpec:
-        """The worker without the id of the request, which is not part of it."""
+        """Return the worker without the request id, which is not part of it."""
         return WorkerSpec(**{name: getattr(self, name) for name in WorkerSpec.__struct_fields__})
 
 
 class HoldRequest(Input, frozen=True, kw_only=True):
-    """What shall be done with a worker, and why."""
+    """Reason for holding or stopping a worker."""
 
     reason: Reason = ""
     request_id: RequestId | None = None
 
 
 class PauseRequest(HoldRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Take nothing new."""
+    """Pause a worker."""
 
     give_back: Annotated[bool, Meta(description="Give back what it has, instead of finishing it.")] = False
 
@@ -67,13 +67,13 @@ Hold = TypeVar("Hold", bound=HoldRequest)
 
 
 class LeaveRequest(Input, frozen=True, kw_only=True):
-    """The worker goes."""
+    """The worker leaves."""
 
     reason: Reason = "it has done all it had"
 
 
 class WorkersQuery(Input, frozen=True, kw_only=True):
-    """Which page of which workers."""
+    """Filter and page of workers."""
 
     q: Annotated[str, Meta(max_length=2_000, description="Which workers: `state:running label:gpu`.")] = ""
     limit: Limit = 50
@@ -81,7 +81,7 @@ class WorkersQuery(Input, frozen=True, kw_only=True):
 
 
 class OrdersQuery(Input, frozen=True, kw_only=True):
-    """Newer orders than these, and how long to wait for them."""
+    """Number of the latest known orders, and how long to wait for newer ones."""
 
     after: Annotated[int, Meta(ge=-1, le=2**53)] = -1
     wait_s: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)] = 0.0
@@ -95,7 +95,7 @@ class WorkerPage(Output, frozen=True, kw_only=True):
 
 
 class WorkerActionRequest(Input, frozen=True, kw_only=True):
-    """Do something with every worker that a filter means."""
+    """An action on every worker that matches a filter."""
 
     filter: Annotated[str, Meta(max_length=2_000, description="Which workers: `state:running label:gpu`.")]
     action: Literal["pause", "resume", "terminate", "drain"]
@@ -109,7 +109,7 @@ class WorkerActionRequest(Input, frozen=True, kw_only=True):
 
 
 class LiftRequest(Input, frozen=True, kw_only=True):
-    """Which runner is in order again."""
+    """Runner to release from quarantine."""
 
     runner: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
     reason: Annotated[str, msgspec.Meta(max_length=1_000)] = ""

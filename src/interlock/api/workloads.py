@@ -49,7 +49,7 @@ _BY_JOB = (
 
 
 class WorkloadsQuery(Input, frozen=True, kw_only=True):
-    """Which page of which workloads."""
+    """Filter and page of workloads."""
 
     job: Annotated[
         str, Meta(pattern=f"^(?:{SHAPE})?$", description="Of this job: one of each of its agents.")
@@ -67,11 +67,11 @@ class WorkloadPage(Output, frozen=True, kw_only=True):
 
 
 class WorkloadJob(Output, frozen=True, kw_only=True):
-    """A job that drives a fleet, in short."""
+    """Summary of a job that drives a fleet."""
 
     id: str
     state: str
-    """Of the job."""
+    """State of the job."""
     name: str
     kind: str
     agents: int
@@ -80,7 +80,7 @@ class WorkloadJob(Output, frozen=True, kw_only=True):
     completed_at: datetime | None = None
     error: str = ""
     verdict: str = ""
-    """What its result is worth: COMPLETE, DEGRADED or PARTIAL; the other outcomes are states of the job."""
+    """Quality of its result: COMPLETE, DEGRADED or PARTIAL; the other outcomes are states of the job."""
     rate: float | None = None
     """Operations per second of all agents."""
     operations: int | None = None
@@ -89,11 +89,11 @@ class WorkloadJob(Output, frozen=True, kw_only=True):
     p99_ms: float | None = None
     thresholds: int = 0
     missed: int = 0
-    """How many of the thresholds were not kept."""
+    """Number of thresholds that were not met."""
 
 
 class WorkloadJobsQuery(Input, frozen=True, kw_only=True):
-    """Which page."""
+    """Page of jobs."""
 
     limit: Annotated[int, Meta(ge=1, le=100, description="At most so many.")] = 50
     cursor: Cursor = ""
@@ -107,34 +107,36 @@ class WorkloadJobs(Output, frozen=True, kw_only=True):
 
 
 class WorkloadJobView(Output, frozen=True, kw_only=True):
-    """A job that drives a fleet, with what is known of its agents and what has come of it."""
+    """A job that drives a fleet, with the state of its agents and its result."""
 
     job: WorkloadJob
     spec: WorkloadSpec
     agents: tuple[WorkloadView, ...] = ()
     more_agents: bool = False
-    """There are more; list them with GET /api/workloads?job=ID."""
+    """There are more agents; list them with GET /api/workloads?job=ID."""
     result: WorkloadResult | None = None
-    """Once it is over; its seconds and its histogram are asked for on their own."""
+    """Result, once it has ended; its seconds and its histogram have requests of their own."""
 
 
 class SecondsQuery(Input, frozen=True, kw_only=True):
-    """From where on."""
+    """Last second to leave out."""
 
     after: Annotated[int, Meta(ge=-1, le=86_400, description="Only seconds after this one.")] = -1
 
 
 class WorkloadSeconds(Output, frozen=True, kw_only=True):
-    """Seconds of a workload, oldest first; of a long one several are one point."""
+    """Seconds of a workload, oldest first; of a long one, several seconds make one point."""
 
     seconds: tuple[SecondView, ...]
     step: int = 1
-    """How many seconds one point stands for: the mean of their operations, and their highest latencies."""
+    """Number of seconds that a point stands for: the mean of their operations, and their highest
+    latencies.
+    """
     ended: bool = False
 
 
 class PercentilePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One point of the curve of a histogram."""
+    """A point of the curve of a histogram."""
 
     nines: float
     """0 is the fastest operation, 1 is 90 %, 2 is 99 %."""
@@ -152,7 +154,7 @@ class WorkloadPercentiles(Output, frozen=True, kw_only=True):
 
 
 class WorkloadKind(Output, frozen=True, kw_only=True):
-    """A kind of workload that this server knows, and what it is given."""
+    """A kind of workload that this server knows, and the schema of its input."""
 
     kind: str
     about: str
@@ -164,9 +166,9 @@ class WorkloadKinds(msgspec.Struct, frozen=True, kw_only=True):
 
     kinds: tuple[WorkloadKind, ...]
     options: dict[str, Any]
-    """The JSON Schema of a workload, whatever its kind."""
+    """JSON Schema of the options that all kinds share."""
     queue: str
-    """Where workers are expected that drive what is started here."""
+    """Queue whose workers drive workloads that are started here."""
 
 
 class StartWorkload(Input, frozen=True, kw_only=True):
@@ -175,7 +177,7 @@ class StartWorkload(Input, frozen=True, kw_only=True):
     workload: WorkloadSpec
     queue: Annotated[str, Meta(min_length=1, max_length=64, description="Queue of the job.")] = QUEUE
     check_only: bool = False
-    """Say what is wrong, and start nothing."""
+    """Validate only, and start nothing."""
     request_id: RequestId | None = None
 
 

@@ -46,7 +46,7 @@ def run_agent(options: AgentOptions) -> int:
     check_installed()
     _check_choice("log_level", options.log_level, ("debug", "info", "warning", "error"))
     _check_choice("log_format", options.log_format, ("auto", "json", "text"))
-    sys.path.insert(0, str(Path.cwd()))  # where workloads of one's own are
+    sys.path.insert(0, str(Path.cwd()))  # lets workloads be imported from the current directory
     settings = AgentSettings(
         host=options.host,
         port=options.port,
@@ -80,7 +80,7 @@ def check_installed() -> None:
 def _is_there(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # of the package around it
+    except ModuleNotFoundError:  # raised for the package that contains it
         return False
 
 

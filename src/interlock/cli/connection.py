@@ -26,11 +26,11 @@ from interlock.wire.tls import CA
 
 PAGE = 500
 OVERLAP = timedelta(seconds=10)
-"""Chunks are searched again so far back: of two concurrent ones, one may become visible later."""
+"""Overlap of two searches for chunks: a concurrent chunk may become visible later."""
 
 
 class StoredChunks:
-    """The chunks of one job; each call gives what has come since the one before."""
+    """The chunks of one job; each call yields those that arrived since the previous call."""
 
     def __init__(self, store: Store, job_id: str) -> None:
         self._store = store

@@ -142,7 +142,7 @@ def _connections(found: ServerConnections | None) -> list[tuple[str, str]]:
 
 
 def pruned_sheet(pruned: dict[str, dict[str, int]]) -> Sheet:
-    """Return what was removed, one row for each kind."""
+    """Return the number of removed records, one row for each kind."""
     rows = [(kind, str(n["records"]), str(n["entries"]), str(n["requests"])) for kind, n in pruned.items()]
     return Sheet("pruned", "Removed", ("kind", "records", "entries", "requests"), rows)
 
@@ -154,7 +154,7 @@ def audit_entry(found: Audit) -> dict[str, Any]:
 
 
 def audit_sheets(found: Audit) -> list[Sheet]:
-    """Return the audit for people: what was checked, then every fault."""
+    """Return the audit for people: the counts, then every fault."""
     verdict = f"{len(found.faults)} faults" if found.faults else "journal and records agree"
     about = [
         ("verdict", verdict),

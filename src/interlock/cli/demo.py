@@ -49,7 +49,7 @@ _BAR = 30
 
 
 class Screen:
-    """The jobs, live on a terminal; into a pipe only what changes."""
+    """Displays the jobs: live on a terminal, as lines of changes in a pipe."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -68,14 +68,14 @@ class Screen:
             self._live.stop()
 
     def show(self, views: Sequence[JobView]) -> None:
-        """The jobs as they are now."""
+        """Display the current jobs."""
         if self._live is not None:
             self._live.update(_picture(views), refresh=True)
         else:
             self._print_changes(views)
 
     def say(self, what: str) -> None:
-        """Print what the fault injector does."""
+        """Print an action of the fault injector."""
         self._console.print(Text(f"  ⚡ {what}", style="bold yellow"))
 
     def _print_changes(self, views: Sequence[JobView]) -> None:
@@ -127,7 +127,7 @@ def _words(view: JobView, one: AttemptView) -> str:
 
 
 async def print_history(il: Interlock, job_id: str, console: Console) -> None:
-    """Everything that happened to one job, from the journal."""
+    """Print all steps of one job from the journal."""
     history = await il.here.jobs.history(job_id)
     console.print(f"[bold]The history of the film, {job_id}, from the journal:[/]")
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -146,11 +146,11 @@ PHOTOS = 24
 WORKERS = ("anna", "ben")
 LOOK_EVERY_S = 0.1
 PATIENCE_S = 600.0
-"""A demonstration that is not over by then has failed."""
+"""The demonstration fails if it has not ended after this time."""
 STOP_S = 20.0
-"""A worker that has not ended by then is killed."""
+"""A worker that has not ended after this time is killed."""
 LOSSES = 100
-"""On a machine that stands still for seconds living workers lose their leases too, as often as it does."""
+"""Maximum losses of a job; on a machine that stalls for seconds, live workers lose leases too."""
 
 SETTINGS = """\
 # Short, so that a dead worker is noticed within a demonstration. The defaults are made for real work.
@@ -185,7 +185,7 @@ class DemoJobs(msgspec.Struct, frozen=True):
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Every job."""
+        """All jobs."""
         return (*self.photos, *self.films, self.upload, self.film, self.archive, self.retouch)
 
     def with_another_film(self, film: str) -> DemoJobs:
@@ -234,12 +234,12 @@ async def _submit(il: Interlock) -> DemoJobs:
 
 
 def _first(spec: JobSpec) -> JobSpec:
-    """The few that take long go before the many that do not."""
+    """Return the few long jobs before the many short ones."""
     return msgspec.structs.replace(_lasting(spec), priority=10)
 
 
 def _lasting(spec: JobSpec) -> JobSpec:
-    """However often its lease is lost, it is executed again."""
+    """Return the spec with enough losses that the job is always run again."""
     return msgspec.structs.replace(spec, losses=LOSSES)
 
 
@@ -257,7 +257,7 @@ class FaultInjector:
         self._screen = screen
 
     async def inject(self, by_id: Mapping[str, JobView]) -> None:
-        """Inject what is due."""
+        """Inject the faults that are due."""
         film = by_id[self.jobs.film]
         if not self.killed and film.state in job.ENDED:
             await self._render_again()
@@ -305,7 +305,7 @@ async def _watch(
 
 
 def _expect_alive(workers: Sequence[subprocess.Popen[bytes]], *, but: int) -> None:
-    """Raise an error if a worker has ended by itself: it could not start."""
+    """Raise an error if a worker has exited: it could not start."""
     gone = [name for name, process in zip(WORKERS, workers, strict=True) if process.poll() is not None]
     if len(gone) > but:
         raise CannotLoad(
@@ -351,7 +351,7 @@ async def _judge(il: Interlock, jobs: DemoJobs, views: Sequence[JobView], consol
 def _workers(
     folder: Path, url: str, *options: str, path: str = "", stop_s: float = STOP_S
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start two workers as a user would, and stop them at the end; `path` goes before PATH."""
+    """Start two workers as a user would, and stop them at the end; prepend `path` to PATH."""
     command = [sys.executable, "-m", "interlock", "worker", "start", "--store", url, *options]
     environment = {name: value for name, value in os.environ.items() if name != "INTERLOCK_URL"}
     if path:
@@ -378,7 +378,7 @@ def _workers(
 
 
 RUN_PATIENCE_S = 1_800.0
-"""A demonstration that is not over by then has failed."""
+"""The demonstration fails if it has not ended after this time."""
 WIDTH = 150
 
 

@@ -38,10 +38,10 @@ LOOK_EVERY_S = 0.5
 SOON_S = 5.0
 """A worker that ends within this time is not restarted until a file changes."""
 BEGIN_S = 60.0
-"""How long a worker may take to report that it cannot start: a busy machine imports slowly."""
+"""Time for a worker to report that it cannot start: imports are slow on a busy machine."""
 CANNOT_START = 2
 GRACE_S = 5.0
-"""How much longer than it should a worker may take to end before it is killed."""
+"""Extra time for a worker to exit before it is killed."""
 
 _ELSEWHERE = frozenset({"__pycache__", "node_modules", "site-packages"})
 
@@ -134,7 +134,7 @@ class WorkerReloader:
             await self._start()
 
     def _should_restart(self) -> bool:
-        """Return whether the worker has ended by itself, and not right after its start."""
+        """Return whether the worker has exited, unless that was right after its start."""
         if self._process is None or self._process.returncode is None:
             return False
         code, self._process = self._process.returncode, None
@@ -146,9 +146,9 @@ class WorkerReloader:
         return True
 
     async def _start(self) -> None:
-        """Start the worker in a session of its own, so that Ctrl-C reaches only this process.
+        """Start the worker in its own session, so that Ctrl-C reaches only this process.
 
-        It knows its parent, and does not outlive it.
+        The worker receives the id of its parent process and exits when the parent does.
         """
         self._started_at = time.monotonic()
         with credentials.handed_over({URL: self._url}) as (environment, pipe):
@@ -195,7 +195,7 @@ async def _is_set(event: asyncio.Event, within_s: float) -> bool:
 
 
 def _file_of(name: str) -> Path | None:
-    """Return the file of a module; None if it cannot be known without importing it."""
+    """Return the file of a module; None if that requires importing it."""
     if name.endswith(".py") or "/" in name:
         return Path(name)
     relative = Path(*name.split("."))
@@ -212,7 +212,7 @@ def _times(folder: Path) -> Iterator[tuple[str, int]]:
         for name in files:
             if name.endswith(".py"):
                 path = f"{place}/{name}"
-                with suppress(OSError):  # it may have gone since
+                with suppress(OSError):  # it may have been removed since
                     yield path, os.stat(path).st_mtime_ns  # noqa: PTH116 - a Path for each takes longer
 
 
@@ -259,12 +259,12 @@ def _told(code: int) -> str:
     return "could not start" if code == CANNOT_START else f"exited with code {code}"
 
 
-# A terminal that is closed says SIGHUP.
+# A terminal that is closed sends SIGHUP.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def say(line: str) -> None:
-    """Print a message about the worker, beside its own log."""
+    """Print a message about the worker to stderr."""
     typer.echo(line, err=True)
 
 
@@ -328,7 +328,7 @@ async def run_dev(
 
 
 async def _ends(serving: asyncio.Task[None], working: asyncio.Task[None] | None) -> None:
-    """Wait for both, also when one of them has failed; then raise its error."""
+    """Wait for both tasks, even if one of them has failed; then raise its error."""
     tasks = [serving] if working is None else [serving, working]
     await asyncio.wait(tasks)
     for task in tasks:
@@ -338,7 +338,7 @@ async def _ends(serving: asyncio.Task[None], working: asyncio.Task[None] | None)
 
 @contextmanager
 def _stop(again: Callable[[], None]) -> Iterator[asyncio.Event]:
-    """Yield an event that the first signal sets; every other signal calls `again`."""
+    """Yield an event that the first signal sets; later signals call `again`."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 

@@ -19,11 +19,11 @@ from interlock.text import harmless_lines
 
 INVALID_USAGE = 2
 BUG = 70
-"""What sysexits.h calls EX_SOFTWARE."""
+"""EX_SOFTWARE in sysexits.h."""
 
 
 def print_error(error: InterlockError, *, as_json: bool) -> int:
-    """Print what cannot be done and why; return the exit code."""
+    """Print the error and its advice; return the exit code."""
     _trace(error)
     if as_json:
         _print_json(error.as_dict())
@@ -69,7 +69,7 @@ def _details(error: InterlockError) -> Iterator[str]:
 
 
 def _allowed(faults: list[object]) -> Iterator[str]:
-    """Yield what is allowed in the place of each fault."""
+    """Yield the values allowed in the place of each fault."""
     for fault in faults:
         if isinstance(fault, dict):
             yield from _leaves(fault.get("allowed"))

@@ -1,4 +1,4 @@
-"""Command `interlock submit`: arguments become job specs, which are checked before anything is stored."""
+"""Command `interlock submit`: build job specs from arguments, and validate them before any is stored."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ def _unknown(name: str, registry: Registry | None) -> UnknownTask:
 
 
 def _functions_here(name: str) -> list[str]:
-    """Return `module:name` for each file of the current directory with such a task, read and not imported."""
+    """Return `module:name` for each file of the current directory that defines the task, without importing
+    it.
+    """
     if not name.isidentifier():
         return []
     function = re.compile(rf"^(?:async )?def {name}\(", re.MULTILINE)
@@ -133,11 +135,11 @@ class SubmitOptions:
     task: str | None = None
     arguments: tuple[str, ...] = ()
     command: str | None = None
-    """For a shell."""
+    """Command line for a shell."""
     module: str | None = None
     unchecked: bool = False
     options: dict[str, Any] = field(default_factory=dict)
-    """Of the submission, as `JobSpec` calls them."""
+    """Options of the submission, named as in `JobSpec`."""
     count: int = 1
 
 
@@ -244,7 +246,7 @@ def _spec_of(task: Task[..., Any], arguments: bytes | dict[str, Any]) -> JobSpec
 
 
 def _with_advice(error: InvalidArguments, arguments: dict[str, Any]) -> InvalidArguments:
-    """Text that looks like a number is read as a number: say how to quote it."""
+    """Return the error with advice how to quote text that looks like a number."""
     odd = [name for name, value in arguments.items() if not isinstance(value, (str, dict, list))]
     if odd and "expected str" in error.sentence:
         error.todo += f" To give text that looks like JSON, quote it twice: {odd[0]}='\"...\"'."

@@ -1,4 +1,4 @@
-"""Jobs on the command line: how they are found, their columns, and what can be done with them."""
+"""Jobs on the command line: search, columns and actions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from interlock.wire.runner import Progress
 PAGE = 500
 LIST_PAGE = 1_000
 MOST_BLOCKED = 5
-"""For how many kinds of pending jobs it is looked up whether a worker takes them."""
+"""Maximum number of kinds of pending jobs for which to check whether a worker takes them."""
 UNFINISHED = tuple(str(state) for state in job.JobState if state not in job.ENDED)
 
 
@@ -46,7 +46,7 @@ async def chosen(reach: Reach, words: Sequence[str], action: Action[JobView] | N
 
 
 async def whole_id(reach: Reach, text: str) -> str:
-    """Return the id of a job from what was typed."""
+    """Return the id of a job from the text that was typed."""
     return await find_whole_id(reach, text, noun="job", prefix="j", error=UnknownJob, ids=_ids)
 
 
@@ -87,7 +87,7 @@ def list_sheet(views: Iterable[JobView], now: datetime, *, terminal: bool) -> Sh
 
 
 def job_sheets(view: JobView, now: datetime, *, terminal: bool) -> list[Sheet]:
-    """Return everything about one job."""
+    """Return all tables about one job."""
     about = [(what, value) for what, value in _about(view, now, terminal=terminal) if value]
     attempts = [_attempt_row(one, now, terminal=terminal) for one in view.attempts]
     columns = ("attempt", "state", "runner", "began", "took", "says")
@@ -98,7 +98,7 @@ def job_sheets(view: JobView, now: datetime, *, terminal: bool) -> list[Sheet]:
 
 
 def said(view: JobView) -> str:
-    """Return why a job failed, what stops it, its progress, or its description."""
+    """Return why a job failed, its stop reason, its progress, or its description."""
     if view.failure is not None:
         return f"{view.failure.failure_class}: {view.failure.error}"
     if view.stop_reason is not None:
@@ -148,7 +148,7 @@ def _about(view: JobView, now: datetime, *, terminal: bool) -> Iterator[tuple[st
 def _contents(view: JobView, *, terminal: bool) -> Iterator[tuple[str, str]]:
     if view.failure is not None:
         yield "failure", f"{view.failure.failure_class}: {view.failure.error}"
-        yield "details", "" if terminal else view.failure.details  # people get it with its lines, below
+        yield "details", "" if terminal else view.failure.details  # a terminal shows it with its lines, below
     yield "input", _short(_text(view.input), terminal=terminal)
     if isinstance(view.result, msgspec.Raw):
         yield "result", _short(_text(view.result), terminal=terminal)
@@ -189,7 +189,7 @@ def _short(text: str, *, terminal: bool) -> str:
 def list_jobs(
     store: str | None, words: Sequence[str], *, limit: int | None, cursor: str, as_json: bool
 ) -> None:
-    """Print the jobs that match; without a limit all of them."""
+    """Print the jobs that match, all of them without a limit."""
     wanted = read_filter(" ".join(words))
     stuck: list[Explanation] = []
 
@@ -214,7 +214,7 @@ def outcome_line(view: JobView) -> str:
 
 
 def cancel(*, reason: str = "", request_id: str | None = None) -> Action[JobView]:
-    """Ask jobs to stop."""
+    """Return the action that requests the cancellation of jobs."""
 
     async def act(place: Services, job_id: str) -> JobView:
         key = part_of(request_id, job_id)

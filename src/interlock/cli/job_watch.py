@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 CONTINUES = "Stopped watching; the jobs continue."
 LOOK_FOR_WORKERS_S = 5.0
-"""How often to check for a worker that takes the pending jobs."""
+"""Interval of the check for a worker that takes the pending jobs."""
 LAST_LOOK_S = 20.0
-"""How long the store may take to answer once the time is over."""
+"""Deadline for the store to answer after the timeout."""
 
 
 class Screen(Protocol):
-    """Where news is shown."""
+    """A display for news of jobs."""
 
     async def show(self, news: News) -> None:
-        """Show what has happened."""
+        """Show the news."""
         ...
 
 
 def watch_jobs(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
-    """Follow jobs to their end and show what happens; return the exit code."""
+    """Follow jobs until they end and show their steps; return the exit code."""
 
     async def work(port: Reach) -> int:
         ids = await _chosen_ids(port, words)
@@ -67,7 +67,7 @@ async def follow(
 ) -> tuple[int, list[JobView]]:
     """Follow jobs that were just submitted; return the exit code and the jobs as they ended.
 
-    Shows the state of each; with `verbose` every transition, as `watch` does.
+    Show the state of each, or every transition with `verbose`, as `watch` does.
     """
     last = LastViews()
     if verbose:
@@ -129,7 +129,7 @@ async def _followed(
 
 
 async def _last_look(following: JobFollower, shown: Screen) -> dict[str, JobView]:
-    """Show the jobs as they are now, if the store answers."""
+    """Show the current jobs, if the store answers."""
     with suppress(StoreUnavailable, TimeoutError):
         async with asyncio.timeout(LAST_LOOK_S):
             piece = await following.look()
@@ -143,7 +143,7 @@ def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[Screen]:
 
 
 def _live(port: Reach) -> AbstractContextManager[Screen]:
-    from interlock.cli.live import LiveTable  # a pipe need not wait for rich
+    from interlock.cli.live import LiveTable  # a pipe does not need rich, which is slow to import
 
     return LiveTable(port.now)
 
@@ -152,7 +152,7 @@ class Transitions:
     """A line for each transition, for a pipe."""
 
     async def show(self, news: News) -> None:
-        """One line each, there at once."""
+        """Print one line for each step, and flush it."""
         for step in news.steps:
             output.print_row(step_row(step))
 
@@ -164,7 +164,7 @@ class StateLines:
         self._states: dict[str, str] = {}
 
     async def show(self, news: News) -> None:
-        """Print the jobs whose state has changed."""
+        """Print jobs whose state has changed."""
         for view in news.views:
             if self._states.get(view.id) != view.state:
                 self._states[view.id] = view.state
@@ -176,7 +176,7 @@ class JsonLines:
     """A line of JSON for each transition, and one for each job when it has ended."""
 
     async def show(self, news: News) -> None:
-        """One line each, there at once."""
+        """Print one line for each step, and flush it."""
         for step in news.steps:
             print_line({"step": step})
         for view in news.views:
@@ -202,13 +202,13 @@ class Outcomes:
 
 
 class LastViews:
-    """Keeps the jobs as they were last; shows nothing."""
+    """Keeps the latest view of each job, without a display."""
 
     def __init__(self) -> None:
         self.views: dict[str, JobView] = {}
 
     async def show(self, news: News) -> None:
-        """Keep what is known."""
+        """Keep the latest views."""
         self.views |= {view.id: view for view in news.views}
 
 
@@ -235,7 +235,9 @@ class NoWorker:
 
 
 MOST_CHILDREN = 20
-"""Of more children a terminal shows those that have not ended, and counts the rest."""
+"""Maximum number of children on a terminal; beyond it only unfinished ones are shown, and the rest is
+counted.
+"""
 WAITS = {"children": "waits for its children", "place": "waits for a place"}
 
 
@@ -270,7 +272,7 @@ def show_tree(
 
 
 def sheet_of(view: TreeView) -> output.Sheet:
-    """One line for each job, for a pipe."""
+    """Return one row for each job, for a pipe."""
     columns = ("id", "depth", "parent", "state", "task", "started", "ended", "cost", "tree cost", "says")
     rows = [
         (
@@ -305,7 +307,7 @@ def tree_of(nodes: Sequence[TreeNode]) -> TreeBranch:
 def lines_of(
     branch: TreeBranch, most: int | None, ahead: str = "", turn: str = ""
 ) -> Iterator[tuple[str, TreeNode | str]]:
-    """Yield each job with what is drawn before it, or a summary of jobs that are not shown."""
+    """Yield each job with the tree lines drawn before it, or a summary of jobs that are not shown."""
     yield ahead + turn, branch.node
     ahead += "" if not turn else ("   " if turn.startswith("└") else "│  ")
     shown = branch.below
@@ -324,7 +326,7 @@ def lines_of(
 
 
 def says(node: TreeNode) -> str:
-    """Return why a job failed, what stops it, what it waits for, or its progress."""
+    """Return why a job failed, its stop reason, the reason it waits, or its progress."""
     if node.failure is not None:
         return f"{node.failure.failure_class}: {node.failure.error}"
     if node.stop_reason is not None:

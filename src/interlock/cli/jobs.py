@@ -80,10 +80,10 @@ def _noun() -> Noun[Any]:
 
 
 class SubmitCommand(TyperCommand):
-    """`submit`, where words after `--` with nothing before it are a shell command, not a task."""
+    """`submit`, where words after `--` are a shell command if no word precedes it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Remember the words after `--` when there are no others."""
+        """Store the words after `--` if no other words are given."""
         behind = args[args.index("--") + 1 :] if "--" in args else []
         rest: list[str] = super().parse_args(ctx, args)
         given = [ctx.params["task"], *(ctx.params["arguments"] or ())]

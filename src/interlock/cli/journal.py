@@ -1,4 +1,4 @@
-"""Steps of the journal as they are shown."""
+"""Steps of the journal, for display."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from interlock.store.records import Entry
 
 
 class JournalStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of one machine, or something that was refused."""
+    """One step of one machine, or a refusal."""
 
     at: datetime
     job_id: str
     version: int
     machine: str
     entity: str = ""
-    """Which one of those inside the job, such as the attempt 1.2; empty for the job itself."""
+    """The entity inside the job, such as the attempt 1.2; empty for the job itself."""
     event: str
     source: str = ""
     target: str = ""
@@ -31,12 +31,12 @@ class JournalStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def who(self) -> str:
-        """The machine, and which one."""
+        """The machine and its entity."""
         return f"{self.machine} {self.entity}".rstrip()
 
 
 def steps_in(entries: Iterable[Entry]) -> Iterator[JournalStep]:
-    """Yield every step of these entries, in order; a refusal is a step of its own."""
+    """Yield every step of these entries in order; a refusal is one step."""
     for entry in entries:
         note = entry.note
         if note.refusal:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 20
-"""Of more jobs only those are shown that have not ended."""
+"""Maximum number of rows; beyond it only unfinished jobs are shown."""
 _BAR_WIDTH = 24
 
 
@@ -61,7 +61,7 @@ class LiveTable(AbstractContextManager["LiveTable"]):
         self._live.stop()
 
     async def show(self, news: News) -> None:
-        """Write the steps above, and the jobs as they are now below."""
+        """Print the steps above, and the current jobs below."""
         self._views |= {view.id: view for view in news.views}
         for step in news.steps:
             self._console.print(_step(step, with_job=len(self._views) > 1))
@@ -86,7 +86,7 @@ def _table(views: list[JobView], now: datetime) -> Table:
 
 
 def _bar(view: JobView) -> ProgressBar | Text:
-    """Return the progress of all attempts together, if they report it."""
+    """Return the progress of all attempts together, if they report any."""
     told = [one.progress for one in view.attempts if one.progress is not None and not one.ended_at]
     if has_ended(view) or not told:
         return Text("")
@@ -145,7 +145,7 @@ class LiveGraph(AbstractContextManager["LiveGraph"]):
         self._live.stop()
 
     async def show(self, view: RunView, changes: list[Change]) -> None:
-        """Draw it as it is now."""
+        """Draw the current graph."""
         for change in changes:
             if change.says and change.after in ("FAILED", "CANCELED"):
                 self._console.print(

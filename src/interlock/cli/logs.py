@@ -1,4 +1,4 @@
-"""Commands `job logs` and `run logs`: print what attempts have written, and follow it."""
+"""Commands `job logs` and `run logs`: print the output of attempts, and follow it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PrintLine = Callable[[RunJobView | None, Chunk, Placed], None]
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line, with its attempt, and with its job where several jobs are printed."""
+    """One line with its attempt, and with its job if several jobs are printed."""
 
     at: datetime
     shard: int
@@ -72,7 +72,7 @@ def show_job_logs(
 def show_run_logs(
     store: str | None, text: str, job: str | None, *, follow: bool, plain: bool, as_json: bool
 ) -> None:
-    """Print the lines of a run, job by job in the order of the plan, or as they come."""
+    """Print the lines of a run, job by job in the order of the plan, or as they arrive."""
     print_one = _printer(plain=plain, as_json=as_json)
 
     async def work(reach: Reach) -> None:
@@ -110,7 +110,7 @@ async def chunks_of(reach: Reach, job_id: str, *, follow: bool) -> AsyncGenerato
 
 
 def _nothing() -> None:
-    """There is no subscription to end."""
+    """Do nothing: there is no subscription to end."""
 
 
 def attempt_in(text: str | None) -> tuple[int | None, int | None]:
@@ -167,7 +167,7 @@ def _printer(*, plain: bool, as_json: bool) -> PrintLine:
 
 
 def _print_json(job: RunJobView | None, chunk: Chunk, placed: Placed) -> None:
-    """Print the text as it was written: JSON can spell everything."""
+    """Print the unmodified text: JSON can encode every character."""
     line = placed.line
     print_line(
         LogLine(

@@ -23,7 +23,7 @@ from interlock.text import counted
 
 
 def list_sheet(blueprints: Iterable[Blueprint]) -> Sheet:
-    """One line for each machine."""
+    """Return one row for each machine."""
     rows = [
         (
             blueprint.machine,
@@ -39,7 +39,7 @@ def list_sheet(blueprints: Iterable[Blueprint]) -> Sheet:
 
 
 def list_entry(blueprint: Blueprint) -> dict[str, object]:
-    """The same line for a program."""
+    """Return a machine of the list for a program."""
     return {
         "machine": blueprint.machine,
         "doc": first_sentence(blueprint.doc),
@@ -53,7 +53,7 @@ def list_entry(blueprint: Blueprint) -> dict[str, object]:
 
 
 def machine_sheets(blueprint: Blueprint, *, joined: bool) -> list[Sheet]:
-    """Everything about one machine; `joined` puts the sources of one row on one line."""
+    """Return all tables about one machine; `joined` puts the sources of one row on one line."""
     return [
         Sheet("state", "States", ("state", "turn", "at most", "meaning"), _states(blueprint)),
         Sheet(
@@ -78,20 +78,20 @@ def machine_sheets(blueprint: Blueprint, *, joined: bool) -> list[Sheet]:
 
 
 def silence_sheet(blueprint: Blueprint) -> Sheet:
-    """The pairs of state and event that are deliberately nothing."""
+    """Return the pairs of state and event that are ignored or refused on purpose."""
     answers = (("ignored", blueprint.ignored), ("refused", blueprint.refused))
     rows = [(s.state, s.event, answer, s.why) for answer, silences in answers for s in silences]
     return Sheet("nothing", "Deliberately nothing", ("in", "event", "is", "because"), rows)
 
 
 def couplings_sheet(couplings: Iterable[Coupling[Any]]) -> Sheet:
-    """One line for each coupling."""
+    """Return one row for each coupling."""
     rows = [(coupling.sentence, coupling.why) for coupling in couplings]
     return Sheet("coupling", "", ("when, and what follows", "why"), rows)
 
 
 def coupling_entry(coupling: Coupling[Any]) -> dict[str, object]:
-    """The same line for a program."""
+    """Return a coupling for a program."""
     return {
         "cause": coupling.cause.name,
         "into": [str(name) for name in coupling.into],
@@ -155,7 +155,7 @@ BAD_COUPLING = "bad-coupling"
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was looked at, and everything that is wrong with it."""
+    """The result of checking one machine: every fault found."""
 
     machine: str
     ok: bool
@@ -163,9 +163,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def check_machines(names: Sequence[str]) -> list[Verdict]:
-    """A verdict on each of the machines; without names on the built-in ones and their couplings."""
+    """Check the machines, by default the built-in ones and their couplings; return a verdict on each."""
     try:
-        from interlock import lifecycles  # this declares them, so a fault shows here
+        from interlock import lifecycles  # the import declares them, so a fault appears here
     except (MalformedTable, MalformedCouplings) as error:
         return [_as_told(error, "lifecycles")]
     if names:
@@ -175,13 +175,13 @@ def check_machines(names: Sequence[str]) -> list[Verdict]:
 
 
 def verdict_entry(verdict: Verdict) -> dict[str, object]:
-    """A verdict for a program."""
+    """Return a verdict for a program."""
     told: dict[str, object] = msgspec.to_builtins(verdict)
     return told
 
 
 def _on_name(name: str) -> Verdict:
-    from interlock.cli.machine_names import load_machine  # it needs sound lifecycles
+    from interlock.cli.machine_names import load_machine  # it needs lifecycles without faults
 
     try:
         return _on_machine(load_machine(name))
@@ -202,7 +202,7 @@ def _on_couplings(couplings: Couplings[Any]) -> Verdict:
 
 
 def _as_told(error: MalformedTable | MalformedCouplings, name: str) -> Verdict:
-    """The faults that a declaration raised; tables give pairs of code and sentence."""
+    """Return the faults that a declaration raised; tables give pairs of code and sentence."""
     told = error.facts.get("faults")
     faults = told if isinstance(told, list) else [error.sentence]
     pairs = ([BAD_COUPLING, fault] if isinstance(fault, str) else fault for fault in faults)
@@ -218,7 +218,7 @@ _COLOUR_OF_CHANGE = {"+": "green", "-": "red", "~": "yellow"}
 
 
 def print_machine(blueprint: Blueprint) -> None:
-    """One machine: what it promises, then its tables."""
+    """Print one machine: its description, then its tables."""
     silences = silence_sheet(blueprint)
     if not on_terminal():
         about = Sheet("machine", "", (), [(blueprint.machine, blueprint.initial, blueprint.fingerprint)])
@@ -234,7 +234,7 @@ def print_machine(blueprint: Blueprint) -> None:
 
 
 def print_verdicts(verdicts: Sequence[Verdict]) -> None:
-    """What was checked, and every fault with its code."""
+    """Print each checked machine and every fault with its code."""
     if not on_terminal():
         for verdict in verdicts:
             print("\n".join(_plain(verdict)))
@@ -248,7 +248,7 @@ def print_verdicts(verdicts: Sequence[Verdict]) -> None:
 
 
 def print_difference(difference: Difference) -> None:
-    """What changed, and whom the new table would strand."""
+    """Print the changes, and the states in use that the new table would strand."""
     if difference.old == difference.new and not difference.changes:
         _line(f"Nothing differs: both are {difference.new}.")
     elif not difference.changes:
@@ -264,12 +264,12 @@ def print_difference(difference: Difference) -> None:
 
 
 def difference_entry(difference: Difference) -> dict[str, object]:
-    """The same for a program."""
+    """Return a comparison for a program."""
     return {"ok": not difference.stranded, **msgspec.to_builtins(difference)}
 
 
 def _line(*parts: str) -> None:
-    """One line; the colours are taken out unless a terminal is there and NO_COLOR is not."""
+    """Print one line, with colours only on a terminal and without NO_COLOR."""
     typer.echo("".join(parts), color=colour_wanted())
 
 

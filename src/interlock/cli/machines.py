@@ -47,7 +47,7 @@ Output = Annotated[
 
 
 class Format(StrEnum):
-    """What a machine can be drawn as."""
+    """Formats in which a machine can be drawn."""
 
     SVG = "svg"
     MERMAID = "mermaid"

@@ -1,6 +1,6 @@
-"""The program `interlock`: its commands, and the one place where errors end.
+"""The program `interlock`: its commands, and the one place where errors are handled.
 
-Whatever happens, the user gets a sentence and an exit code; a traceback only with INTERLOCK_DEBUG=1.
+Every error becomes a sentence and an exit code; a traceback is printed only with INTERLOCK_DEBUG=1.
 
     0    success
     1    a check found something
@@ -59,7 +59,7 @@ app = typer.Typer(
     "  interlock machine show job",
     no_args_is_help=True,
     add_completion=False,
-    # Plain help and plain errors: rich alone would take longer to import than all the rest.
+    # Plain help and plain errors: importing rich would take longer than all other imports.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
-        credentials.take()  # before a child process could inherit them
+        credentials.take()  # before child processes can inherit them
     _print_in_any_encoding()
     try:
         code = _answer(given)
@@ -120,16 +120,16 @@ def _run(given: list[str]) -> int:
             app(given, prog_name="interlock")
     except SystemExit as done:
         if isinstance(done.__context__, BrokenPipeError):
-            raise done.__context__ from None  # typer would call it 1, which here is a finding
+            raise done.__context__ from None  # typer would exit with 1, which means a finding here
         return done.code if isinstance(done.code, int) else 0
     return 0
 
 
 @contextmanager
 def _one_group_only(given: list[str]) -> Iterator[None]:
-    """Hide the commands of all other groups: building them takes longer than the command."""
+    """Hide the commands of all other groups: building them takes longer than running the command."""
     groups = {group.name for group in app.registered_groups}
-    asked = next((word for word in given if word in groups), "")  # an option may come before it
+    asked = next((word for word in given if word in groups), "")  # options may precede it
     others = [group.typer_instance for group in app.registered_groups if group.name != asked]
     hidden = [(group, group.registered_commands) for group in others if group is not None]
     for group, _ in hidden:
@@ -142,7 +142,7 @@ def _one_group_only(given: list[str]) -> Iterator[None]:
 
 
 def _print_in_any_encoding() -> None:
-    """A terminal that knows no arrows gets `\\u2192`, not an error."""
+    """Escape characters that the encoding of the terminal lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -171,7 +171,7 @@ def interlock(
 ) -> None:
     """A work orchestrator in which every lifecycle is a declared, checked state machine."""
     if ca is not None:
-        os.environ["INTERLOCK_CA"] = ca  # where connections look it up
+        os.environ["INTERLOCK_CA"] = ca  # where connections read it
 
 
 @app.command(

@@ -56,7 +56,7 @@ class RecordSheets(Protocol[V_contra]):
     """The tables of one record."""
 
     def __call__(self, view: V_contra, now: datetime, *, terminal: bool) -> list[Sheet]:
-        """Return everything about the record."""
+        """Return all tables about the record."""
         ...
 
 
@@ -66,9 +66,9 @@ class Page(Generic[V]):
 
     views: Sequence[V]
     cursor: str = ""
-    """Where the next page begins; empty at the end."""
+    """Start of the next page; empty at the end."""
     stopped_early: bool = False
-    """Too many records were looked through: those after the cursor have not been."""
+    """The search limit was reached: records after the cursor have not been examined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Action(Generic[V]):
     verb: str
     act: Callable[[Services, str], Awaitable[V]]
     line: Callable[[V], str]
-    """What is printed about a record after the action."""
+    """Return the line to print about a record after the action."""
     states: Sequence[str] = ()
     """A filter matches only records in these states."""
     concurrent: int = CONCURRENT
@@ -122,7 +122,7 @@ def list_records(
     more: str = "",
     none: str = "",
 ) -> None:
-    """Print a page of records; JSON is `answer`. What the page leaves out is said on stderr.
+    """Print a page of records, or `answer` as JSON; report on stderr if records are left out.
 
     `more` is another way to see the rest, `none` the text for an empty page.
     """
@@ -184,7 +184,7 @@ def history(noun: Noun[V], store: str | None, text: str, *, as_json: bool) -> No
 
 
 def explain(noun: Noun[V], store: str | None, text: str, *, as_json: bool) -> None:
-    """Print what a record waits for."""
+    """Print the reason a record waits."""
     assert noun.explain is not None
     explained = noun.explain
 
@@ -337,7 +337,7 @@ def has_filter(words: Sequence[str]) -> bool:
 def filter_among(
     words: Sequence[str], id_of: Callable[[str], str | None], read: Callable[[str], V]
 ) -> V | None:
-    """Return the filter that the words make together; None when they are ids."""
+    """Return the filter that the words form together; None if they are ids."""
     if not has_filter(words):
         return None
     text = " ".join(words)
@@ -363,7 +363,7 @@ def too_many(noun: str, wanted: object, limit: int, *, keys: str) -> InvalidArgu
 async def whole_id(
     reach: Reach, text: str, *, noun: str, prefix: str, error: type[InterlockError], ids: Ids
 ) -> str:
-    """Return the whole id from what was typed: the start is enough where only one record has it."""
+    """Return the whole id from the text that was typed: a prefix is enough if it is unique."""
     found = id_of(text, prefix)
     if found is None:
         raise error(

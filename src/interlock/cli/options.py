@@ -160,7 +160,7 @@ class HasNoun(Protocol):
 def add_views(
     app: typer.Typer, name: str, noun: HasNoun, example: str, argument: Any = Id, **docs: str
 ) -> None:
-    """Add `show`, `history` and `explain` for a noun, as far as `docs` has them."""
+    """Add `show`, `history` and `explain` for a noun, as far as `docs` describes them."""
     for verb, doc in docs.items():
         commands = (f"{name} {verb} {example}", f"{name} {verb} {example} --json")
         app.command(verb, help=doc, epilog=examples(*commands))(_view(noun, verb, argument))
@@ -215,7 +215,7 @@ def act_on_all(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Carry out an action of a noun, and exit with its code."""
+    """Run an action of a noun, and exit with its code."""
     from interlock.cli import nouns
 
     named = noun()
@@ -266,7 +266,7 @@ _Misused: Any = typer.BadParameter.__mro__[1]
 
 
 def parse_duration(text: str) -> timedelta:
-    """Return the duration; raise an error that says how to write one."""
+    """Return the duration; raise an error that describes the format."""
     from interlock.text import read_duration
 
     try:

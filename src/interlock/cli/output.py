@@ -24,7 +24,7 @@ COLOURS = {"good": "green", "bad": "red", "stopped": "yellow", "active": "cyan"}
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One table. `noun` begins each line of a pipe when several tables share it."""
+    """One table. `noun` begins each line of a pipe if several tables share it."""
 
     noun: str
     title: str
@@ -108,7 +108,7 @@ def full_time(at: datetime | None, now: datetime, *, terminal: bool) -> str:
 
 
 def span(start: datetime | None, end: datetime | None, now: datetime) -> str:
-    """Return how long something took, or takes so far; empty before its start."""
+    """Return the duration so far, or until the end; empty before the start."""
     return "" if start is None else lasting(max(0.0, ((end or now) - start).total_seconds()))
 
 
@@ -130,7 +130,7 @@ def _write(text: bytes) -> None:
 def write_whole(path: Path, text: str) -> None:
     """Write a temporary file beside `path` and move it into place.
 
-    A link keeps pointing where it does, and a pipe or a device is simply written to.
+    Follow symbolic links; write directly to a pipe or a device.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():

@@ -1,4 +1,4 @@
-"""Where the store is and what it is run with: `interlock.toml`, found from here upward.
+"""The project file `interlock.toml`, searched in the current directory and its parents.
 
     store = "sqlite:///interlock.db"      # relative to this file
     kinds = ["shop.orders"]               # modules that declare kinds of record, for `interlock record`
@@ -39,8 +39,8 @@
     within_s = 3600
     lasts_s = 1800
 
-Webhooks, forks, secrets, environments and reports are described in `edge_sections`.
-`--store` and INTERLOCK_URL go before what the file says about the store; the rest holds in any case.
+Webhooks, forks, secrets, environments and reports are described in `edge_sections`. `--store` and
+INTERLOCK_URL go before what the file says about the store; the rest holds in any case.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _SQLITE = "sqlite:///"
 
 
 class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
-    """What workers of this project are started with."""
+    """Defaults for the workers of this project."""
 
     module: str | None = None
     name: str | None = None
@@ -110,7 +110,7 @@ class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailureSection(msgspec.Struct, frozen=True, kw_only=True, rename={"failure_class": "class"}):
-    """A rule by which a failure is of a class; rules of one's own go before the built-in ones."""
+    """A rule that assigns a failure class; rules of the project precede the built-in ones."""
 
     failure_class: FailureClass
     exceptions: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class FailureSection(msgspec.Struct, frozen=True, kw_only=True, rename={"failure
 
 
 class RetrySection(msgspec.Struct, frozen=True, kw_only=True):
-    """How failures of one class are tried again; what is left out is as it is by default."""
+    """Retry rule of one failure class; omitted fields keep their defaults."""
 
     retries: int | None = None
     first_pause_s: float | None = None
@@ -128,13 +128,13 @@ class RetrySection(msgspec.Struct, frozen=True, kw_only=True):
     jitter: float | None = None
 
     def over(self, rule: RetryRule) -> RetryRule:
-        """The rule with what is said here."""
+        """Return the rule with the values of this section."""
         said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         return msgspec.structs.replace(rule, **said)
 
 
 class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
-    """How large things may be."""
+    """Size limits."""
 
     max_input_bytes: int = Settings().max_input_bytes
     max_result_bytes: int = Settings().max_result_bytes
@@ -142,7 +142,7 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectFile(EdgeSections, frozen=True, kw_only=True):
-    """What the file may say."""
+    """The schema of the project file."""
 
     store: str | None = None
     kinds: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     blobs: BlobSettings = BlobSettings()
     quarantine: QuarantineSettings = QuarantineSettings()
     schedules: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    """By name: when, as in `ScheduleSpec`, and the job, as in `JobSpec`."""
+    """Schedules by name: times as in `ScheduleSpec`, and the job as in `JobSpec`."""
 
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -180,7 +180,7 @@ _NAMED: dict[str, type[msgspec.Struct]] = {"secrets": SecretScope, "environments
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a command needs to know before it begins."""
+    """The settings of a project, as commands need them."""
 
     url: str
     settings: Settings
@@ -190,13 +190,15 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     schedules: dict[str, Declared] = msgspec.field(default_factory=dict)
     """Schedules that the file declares, by name."""
     file: Path | None = None
-    """Where it was read from."""
+    """The project file, if there is one."""
 
 
 def load(
     store: str | None = None, *, start: Path | None = None, kinds: Sequence[str] | None = None
 ) -> Project:
-    """The project around `start`, or around the current directory; `store` and `kinds` go before all else."""
+    """Load the project around `start`, by default the current directory; `store` and `kinds` take
+    precedence.
+    """
     file = find_file(start or Path.cwd())
     said = read_file(file) if file else ProjectFile()
     url = store or os.environ.get("INTERLOCK_URL") or _from_file(said.store, file) or DEFAULT_URL
@@ -213,13 +215,13 @@ def load(
 
 
 def find_file(folder: Path) -> Path | None:
-    """The nearest project file, here or in a folder above."""
+    """Return the nearest project file, here or in a parent folder."""
     places = (place / FILE for place in (folder, *folder.parents))
     return next((place for place in places if place.is_file()), None)
 
 
 def read_file(path: Path) -> ProjectFile:
-    """What a project file says; unknown names and values that do not fit are errors."""
+    """Read a project file; raise an error for unknown names and invalid values."""
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
@@ -257,7 +259,7 @@ def _settings(said: ProjectFile, file: Path | None) -> Settings:
 
 
 def _schedules(said: ProjectFile, file: Path) -> dict[str, Declared]:
-    """Return the schedules of the file; what is said about the job stands beside the rest."""
+    """Return the schedules of the file; all keys that are not about times describe the job."""
     made, faults = {}, []
     for name, table in said.schedules.items():
         when = {key: value for key, value in table.items() if key in _WHEN}
@@ -272,14 +274,16 @@ def _schedules(said: ProjectFile, file: Path) -> dict[str, Declared]:
 
 
 def _blobs(said: BlobSettings, file: Path | None) -> BlobSettings:
-    """A folder is meant from where the project is as well."""
+    """Return the settings with a folder that is relative to the project file."""
     if said.directory is None or file is None:
         return said
     return msgspec.structs.replace(said, directory=str(file.parent / said.directory))
 
 
 def _from_file(url: str | None, file: Path | None) -> str | None:
-    """A database file is meant from where the project is, whichever folder somebody is in."""
+    """Return the URL; a relative path of SQLite is resolved from the project file, not from the current
+    directory.
+    """
     url = None if url is None else url_of(url)
     if url is None or file is None or not url.startswith(_SQLITE) or url.startswith(f"{_SQLITE}/"):
         return url
@@ -287,13 +291,13 @@ def _from_file(url: str | None, file: Path | None) -> str | None:
 
 
 def _module(name: str, file: Path | None) -> str:
-    """Return a module as it is, and a file from where the project is."""
+    """Return a module as it is, and a file relative to the project file."""
     is_file = name.partition(":")[0].endswith(".py")
     return str(file.parent / name) if is_file and file is not None else name
 
 
 def _unknown_names(tables: Mapping[str, Any]) -> Iterator[str]:
-    """Every name that means nothing: a misspelt setting must not be a silent default."""
+    """Yield every unknown name: a misspelt setting must not be ignored silently."""
     yield from _strangers(tables, ProjectFile, "")
     for name, kind in _SECTIONS.items():
         yield from _strangers(tables.get(name), kind, f"{name}.")
@@ -363,7 +367,7 @@ def _bad_patterns(said: ProjectFile) -> Iterator[str]:
 
 
 def _told(error: msgspec.ValidationError) -> str:
-    """What does not fit, with its name as it stands in the file."""
+    """Return the message of an invalid value, with its name in the file."""
     message, _, path = str(error).partition(" - at `")
     name = path.rstrip("`").removeprefix("$.")
     what = message.replace("`", "")

@@ -1,4 +1,4 @@
-"""What a project file says about webhooks, forks, secrets, environments and reports.
+"""Sections of a project file about webhooks, forks, secrets, environments and reports.
 
     public_url = "https://ci.example.org"
 
@@ -106,12 +106,12 @@ class _Evaluated(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def run(self) -> Evaluation:
-        """As the rules want it."""
+        """Return the evaluation that the rules describe."""
         return Evaluation(**{name: getattr(self, name) for name in Evaluation.__struct_fields__})
 
 
 class TriggerSection(_Evaluated, frozen=True, kw_only=True):
-    """Which changes are evaluated, and how."""
+    """A rule that selects the changes to evaluate, and how."""
 
     repository: str = "*"
     events: tuple[Literal["push", "pull_request"], ...] = ("push", "pull_request")
@@ -123,7 +123,7 @@ class TriggerSection(_Evaluated, frozen=True, kw_only=True):
 
 
 class HookSection(_Evaluated, frozen=True, kw_only=True):
-    """Somebody else's webhook."""
+    """A webhook of another system."""
 
     name: str
     secret_env: str = ""
@@ -134,7 +134,7 @@ class HookSection(_Evaluated, frozen=True, kw_only=True):
 
 
 class ReporterSection(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who is told."""
+    """A reporter: a receiver of notifications about runs."""
 
     kind: Literal["github", "webhook"]
     name: str = ""
@@ -160,7 +160,7 @@ class ReporterSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EdgeSections(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """All sections about webhooks, secrets and reports."""
 
     public_url: str = ""
     github: GithubSection = GithubSection()
@@ -172,12 +172,12 @@ class EdgeSections(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def policy_of(said: EdgeSections) -> SecretPolicy:
-    """Which jobs may have which secrets."""
+    """Return the policy that says which jobs may have which secrets."""
     return SecretPolicy(secrets=said.secrets, environments=said.environments)
 
 
 def edges_of(said: EdgeSections, environment: Mapping[str, str] = os.environ) -> RunSettings:
-    """The settings, with those secrets that this process has."""
+    """Return the settings, with those secrets that this process has."""
     secrets = _Secrets(environment)
     github = said.github
     rules = tuple(_rule(each) for each in said.triggers)
@@ -199,7 +199,7 @@ def edges_of(said: EdgeSections, environment: Mapping[str, str] = os.environ) ->
 
 
 def faults_of(said: EdgeSections) -> Iterator[str]:
-    """What cannot be meant."""
+    """Yield every contradiction in the sections."""
     names = [hook.name for hook in said.hooks]
     for hook in said.hooks:
         if not hook.name or names.count(hook.name) > 1 or "/" in hook.name:
@@ -252,7 +252,7 @@ def _reporter_faults(one: ReporterSection) -> Iterator[str]:
 
 
 class _Secrets:
-    """Reads secrets, and notes which are not there."""
+    """Reads secrets, and collects the missing ones."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment

@@ -193,7 +193,7 @@ class RecordCommands:
         output.print_sheets([Sheet("entry", f"{kind} {record_id}", columns, rows)])
 
     def explain(self, kind: str, record_id: str) -> None:
-        """Print what a record waits for."""
+        """Print the reason a record waits."""
 
         async def work(port: Reach) -> tuple[RecordExplanation, datetime]:
             return await port.here.records.explain(kind, record_id), await port.now()
@@ -245,7 +245,7 @@ class RecordCommands:
 
 
 async def _known(_: object) -> None:
-    """The kinds are loaded before the store is opened."""
+    """Return the project with its kinds loaded, before the store is opened."""
 
 
 def _line(record: StoredRecord) -> str:

@@ -58,7 +58,7 @@ class RunOptions:
 
 
 def spec_for(asked: RunOptions, url: str) -> RunSpec:
-    """Return the run to submit; raise what is wrong with it."""
+    """Return the run to submit; raise an error if the options are invalid."""
     given = [name for name in (asked.flow, asked.workflow, asked.plan) if name is not None]
     if len(given) > 1:
         raise InvalidArguments(
@@ -91,7 +91,7 @@ def _evaluated(asked: RunOptions, source: Source, inputs: dict[str, str]) -> Run
 
 
 def inputs_in(words: tuple[str, ...]) -> dict[str, str]:
-    """Inputs as they were typed: NAME=VALUE."""
+    """Return the inputs of the form NAME=VALUE."""
     given: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -102,7 +102,7 @@ def inputs_in(words: tuple[str, ...]) -> dict[str, str]:
 
 
 def flow_named(text: str) -> FlowFunction:
-    """The flow at `module:function`."""
+    """Return the flow at `module:function`."""
     module_name, colon, name = text.partition(":")
     if not colon or not name:
         raise CannotLoad(
@@ -226,10 +226,10 @@ class Change:
 
 
 class Screen(Protocol):
-    """Where news is shown."""
+    """A display for changes of a run."""
 
     async def show(self, view: RunView, changes: list[Change]) -> None:
-        """Show how it is now."""
+        """Show the current run."""
         ...
 
 
@@ -243,7 +243,7 @@ def watch_run(store: str | None, text: str, timeout_s: float | None, *, as_json:
 
 
 async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Show what happens to a run until its outcome is decided; return the exit code."""
+    """Show the changes of a run until its outcome is decided; return the exit code."""
     last: RunView | None = None
     late = f"Not ended in time: {run_id}. See `interlock run explain {run_id}`."
     with _screen(port, as_json=as_json) as screen:
@@ -268,7 +268,7 @@ def _is_over(view: RunView) -> bool:
 
 
 def changes_between(before: RunView | None, after: RunView) -> Iterator[Change]:
-    """Yield the changes of state; at first, of everything that has begun."""
+    """Yield the changes of state; without a previous view, those of all jobs that have started."""
     known = {job.name: job.state for job in before.jobs} if before is not None else {}
     for job in after.jobs:
         was = known.get(job.name, "" if before is None else "WAITING")
@@ -294,7 +294,7 @@ class Transitions:
     """A line for each change, for a pipe."""
 
     async def show(self, view: RunView, changes: list[Change]) -> None:
-        """One line each, there at once."""
+        """Print one line for each change, and flush it."""
         for change in changes:
             who = change.what or view.id
             output.print_row((iso(change.at), who, change.before, change.after, change.says))
@@ -304,7 +304,7 @@ class JsonLines:
     """A line of JSON for each change, and one for the run when it has ended."""
 
     async def show(self, view: RunView, changes: list[Change]) -> None:
-        """One line each, there at once."""
+        """Print one line for each change, and flush it."""
         for change in changes:
             told = {"at": change.at, "job": change.what, "from": change.before, "to": change.after}
             print_line({"change": {**told, "says": change.says}})

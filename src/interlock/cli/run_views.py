@@ -1,4 +1,4 @@
-"""Runs on the command line: how they are found, their columns, and what can be done with them.
+"""Runs on the command line: search, columns and actions.
 
 Also `run compare|flaky|report|graph`.
 """
@@ -57,7 +57,7 @@ MOST = 1_000
 
 
 async def whole_run_id(reach: Reach, text: str) -> str:
-    """Return the id of a run from what was typed."""
+    """Return the id of a run from the text that was typed."""
     return await whole_id(reach, text, noun="run", prefix="r", error=UnknownRun, ids=_ids)
 
 
@@ -85,7 +85,7 @@ async def chosen_runs(reach: Reach, words: Sequence[str], action: Action[RunView
 
 
 def list_sheet(views: Iterable[RunView], now: datetime, *, terminal: bool) -> Sheet:
-    """One line for each run."""
+    """Return one row for each run."""
     times = ("asked for", "took") if terminal else ("created", "started", "ended")
     rows = [
         (
@@ -104,7 +104,7 @@ def list_sheet(views: Iterable[RunView], now: datetime, *, terminal: bool) -> Sh
 
 
 def run_sheets(view: RunView, now: datetime, *, terminal: bool) -> list[Sheet]:
-    """Everything about one run."""
+    """Return all tables about one run."""
     about = [(what, value) for what, value in _about(view, now, terminal=terminal) if value]
     jobs = [_job_row(job, now, terminal=terminal) for job in view.jobs]
     skipped = [(job.name, job.why) for job in view.skipped]
@@ -116,7 +116,7 @@ def run_sheets(view: RunView, now: datetime, *, terminal: bool) -> list[Sheet]:
 
 
 def plan_sheets(plan: Plan) -> list[Sheet]:
-    """What a run would do."""
+    """Return the tables of a plan: its jobs, and those left out."""
     rows = [
         (job.name, ", ".join(job.needs), "" if job.required else "optional", job.why) for job in plan.jobs
     ]
@@ -127,7 +127,7 @@ def plan_sheets(plan: Plan) -> list[Sheet]:
 
 
 def change_of(view: RunView) -> str:
-    """What it evaluates, in short: `main 5f1c0d0`."""
+    """Return the evaluated change in short: `main 5f1c0d0`."""
     source = view.source
     where = source.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
     if source.pull_request is not None:
@@ -150,7 +150,7 @@ def said(view: RunView) -> str:
 
 
 def awaited(view: RunView) -> str:
-    """Return what has to be approved, and by whom it was requested: `a change from a fork (mallory)`."""
+    """Return the subject of the approval and its requester: `a change from a fork (mallory)`."""
     if view.awaiting is None:
         return ""
     named = ", ".join(view.awaiting.environments)
@@ -159,12 +159,12 @@ def awaited(view: RunView) -> str:
 
 
 def tally_text(view: RunView) -> str:
-    """How many jobs stand how."""
+    """Return the number of jobs in each state."""
     return " ".join(f"{MARKS.get(state, state)}{number}" for state, number in view.tally.items() if number)
 
 
 def span_of(node: Node, now: datetime) -> str:
-    """How long a job has taken so far."""
+    """Return how long a job has taken so far."""
     return span(node.started_at, node.completed_at, now)
 
 
@@ -235,7 +235,7 @@ def outcome_line(view: RunView) -> str:
 
 
 def cancel(*, reason: str = "", request_id: str | None = None) -> Action[RunView]:
-    """Ask runs to stop."""
+    """Return the action that requests the cancellation of runs."""
 
     async def act(place: Services, run_id: str) -> RunView:
         key = part_of(request_id, run_id)
@@ -360,7 +360,7 @@ def _report_row(view: ReportView) -> tuple[str, ...]:
 
 
 WIDE = 10_000
-"""A pipe has no edge."""
+"""Width of a graph in a pipe, which has no edge."""
 
 
 def show_graph(store: str | None, text: str, form: Format) -> None:
@@ -396,7 +396,7 @@ def _written(form: str, view: RunView, now: datetime) -> str:
 
 
 def drawn(view: RunView, now: datetime, width: int) -> Iterator[Sequence[LineSegment]]:
-    """A heading, the graph, and what was left out."""
+    """Yield a heading, the graph, and the jobs that were left out."""
     graph = run_graph(view)
     yield [LineSegment(heading(view))]
     yield from draw_text(graph, width, partial(span_of, now=now))
@@ -406,13 +406,13 @@ def drawn(view: RunView, now: datetime, width: int) -> Iterator[Sequence[LineSeg
 
 
 def heading(view: RunView) -> str:
-    """The run in one line."""
+    """Return the run in one line."""
     state = f"{view.state} ({view.outcome})" if view.outcome and view.state != view.outcome else view.state
     return "  ".join(filter(None, (view.workflow, view.id, state, change_of(view), said(view))))
 
 
 def coloured(line: Sequence[LineSegment]) -> str:
-    """A line with the colours of the states."""
+    """Return a line with the colours of the states."""
     shown = [(piece.node, harmless(piece.text)) for piece in line]
     return "".join(
         text if node is None else typer.style(text, fg=COLOURS.get(TONES.get(node.state, "")))

@@ -59,7 +59,7 @@ def create(
 
 
 def apply(store: str | None, module: str | None, *, as_json: bool) -> None:
-    """Register what is declared."""
+    """Register the declared schedules."""
     here = project.load(store)
     module = module or here.worker.module
     declared: dict[str, Declared] = {**(load_tasks(module).schedules if module else {}), **here.schedules}
@@ -166,7 +166,7 @@ def show(store: str | None, name: str, *, as_json: bool) -> None:
 
 
 def history(store: str | None, name: str, *, as_json: bool) -> None:
-    """Print what has happened to a schedule."""
+    """Print the history of a schedule."""
 
     async def work(port: Reach) -> tuple[list[Entry], datetime]:
         return await port.here.schedules.history(name), await port.now()

@@ -1,4 +1,4 @@
-"""`interlock schedule …`: have jobs submitted at certain times.
+"""`interlock schedule …`: submit jobs at certain times.
 
 Only the declarations are here: each command imports what it needs when it runs, so that `--help` is quick.
 """
@@ -140,7 +140,7 @@ def apply(
 ) -> None:
     """Register the declared schedules, as a starting worker does.
 
-    They are those of the module and of interlock.toml.
+    These are the schedules of the module and of interlock.toml.
     """
     from interlock.cli import schedule_actions
 
@@ -156,7 +156,7 @@ def list_schedules(
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """List schedules: when each fires, and what became of its last job."""
+    """List schedules with their times and the outcome of their last job."""
     from interlock.cli import schedule_actions
 
     schedule_actions.list_schedules(store, state, everything=everything, as_json=as_json)
@@ -172,7 +172,7 @@ def show(name: Name, store: Place = None, as_json: Json = False) -> None:
 
 @app.command("history", epilog=examples("schedule history nightly-report"))
 def history(name: Name, store: Place = None, as_json: Json = False) -> None:
-    """Show everything that has happened to a schedule."""
+    """Show the history of a schedule."""
     from interlock.cli import schedule_actions
 
     schedule_actions.history(store, name, as_json=as_json)
@@ -197,9 +197,9 @@ def show_next(
     "pause", epilog=examples("schedule pause nightly-report --reason 'the warehouse is being moved'")
 )
 def pause(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
-    """Submit nothing until the schedule is resumed.
+    """Pause a schedule.
 
-    Fires that pass meanwhile are not caught up with.
+    Fires that pass in the meantime are not caught up.
     """
     _tell(store, "pause", name, reason, as_json=as_json)
 

@@ -159,7 +159,7 @@ async def _declare(here: Project, parts: Parts) -> None:
 
 
 def announcement(url: str, parts: Parts) -> Iterator[str]:
-    """Yield the addresses, the place of the data, who has access, and the first commands to type."""
+    """Yield the addresses, the place of the data, the access rule, and the first commands to type."""
     yield f"Interlock listens at {url}"
     yield f"  data    {shown(parts.url)} ({parts.store.capabilities.durability})"
     if parts.tokens_required:
@@ -179,7 +179,7 @@ def _dashboard(url: str) -> str:
 
 
 def _let_in(parts: Parts) -> str:
-    """Return who has access without a token, and until when."""
+    """Return which clients have access without a token, and until when."""
     settings = parts.settings
     if settings.insecure and settings.allowed_hosts:
         return "EVERYBODY who can reach it or a proxy in front of it, without a token"

@@ -34,9 +34,9 @@ from interlock.wire.simulations import SimulationView
 from interlock.worker.pool import POOL, URL
 
 GOING_S = 35.0
-"""A little longer than a worker takes at most to give back what it has."""
+"""Slightly longer than the maximum time in which a worker releases its jobs."""
 SOON_S = 2.0
-"""After so long the user is told what is waited for."""
+"""Delay after which the command prints what it waits for."""
 DEAD_EVERY_S = 0.5
 TAIL_BYTES = 4_096
 ERROR = "Error: "
@@ -79,7 +79,7 @@ class LocalRun:
         self._asked = asked
         self._resume = resume
         self.queue = queue
-        """Of this execution alone: no other worker takes jobs from it."""
+        """The queue of this execution only: no other worker takes jobs from it."""
         self.view: SimulationView | None = None
         self._new: SimulationToStart | None = None
         if resume:
@@ -137,7 +137,7 @@ async def _left(port: Embedded, run_id: str) -> SimulationView:
 
 
 async def _followed(port: Embedded, run_id: str, worker: Worker, *, as_json: bool) -> int:
-    """Follow it until it stands, or its worker has ended by itself."""
+    """Follow it until it stops, or its worker has exited."""
     following = asyncio.ensure_future(follow(port, run_id, None, as_json=as_json))
     try:
         while not following.done():

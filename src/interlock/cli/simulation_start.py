@@ -108,7 +108,9 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def load(what: str) -> tuple[str, Simulation[..., Any]]:
-    """`models.py`, `models.py:flu`, `shop.models` or `shop.models:flu`: the module and the simulation."""
+    """Load `models.py`, `models.py:flu`, `shop.models` or `shop.models:flu`; return the module and the
+    simulation.
+    """
     module, _, name = what.partition(":")
     registry = load_tasks(module)
     known = {each.name: each for each in registry if isinstance(each, Simulation)}
@@ -144,9 +146,9 @@ def _arguments(words: Sequence[str]) -> dict[str, Any]:
 
 
 LOOK_EVERY_S = 0.5
-"""Steps are not in the journal, so there is no notification of them."""
+"""Polling interval: steps are not in the journal, so they cause no notification."""
 MEASURED = 20
-"""Over how many readings the rate is measured."""
+"""Number of readings over which the rate is measured."""
 _CODES = {
     SimulationState.COMPLETED: COMPLETED,
     SimulationState.FAILED: FAILED,
@@ -161,7 +163,7 @@ class Pace:
         self._seen: deque[tuple[float, int]] = deque(maxlen=MEASURED)
 
     def note(self, at_s: float, step: int) -> None:
-        """Note that it has reached this step."""
+        """Record that it has reached this step."""
         if self._seen and step < self._seen[-1][1]:
             self._seen.clear()
         self._seen.append((at_s, step))
@@ -188,10 +190,10 @@ class Pace:
 
 
 class Screen(Protocol):
-    """Where news is shown."""
+    """A display for changes of a simulation."""
 
     def show(self, view: SimulationView, pace: Pace) -> None:
-        """Show how it is now."""
+        """Show the current simulation."""
         ...
 
 
@@ -205,7 +207,7 @@ def watch_simulation(store: str | None, text: str, timeout_s: float | None, *, a
 
 
 async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
-    """Show what happens to a simulation until it stands; return the exit code."""
+    """Show the changes of a simulation until it stops; return the exit code."""
     pace, loop = Pace(), asyncio.get_running_loop()
     with _screen(as_json=as_json) as screen:
 
@@ -218,7 +220,7 @@ async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: 
 
 
 def looks_at(port: Reach, run_id: str) -> AsyncGenerator[SimulationView, None]:
-    """Yield the simulation whenever it may have changed, until it stands."""
+    """Yield the simulation whenever it may have changed, until it stops."""
     return watch.looks(port, lambda: port.here.simulations.get(run_id), stands, every_s=LOOK_EVERY_S)
 
 
@@ -243,7 +245,7 @@ class Lines:
         self._before: tuple[str, ...] = ()
 
     def show(self, view: SimulationView, pace: Pace) -> None:
-        """One line, there at once."""
+        """Print one line if the simulation has changed, and flush it."""
         now = (view.run_id, status_text(view), steps_of(view), str(view.danger_count))
         if now != self._before:
             self._before = now
@@ -257,7 +259,7 @@ class JsonLines:
         self._before: SimulationView | None = None
 
     def show(self, view: SimulationView, pace: Pace) -> None:
-        """One line, there at once."""
+        """Print one line if the simulation has changed, and flush it."""
         if view != self._before:
             self._before = view
             print_line({"simulation": view, "rate": pace.rate, "left_s": pace.left_s(view)})

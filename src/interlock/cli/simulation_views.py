@@ -1,4 +1,4 @@
-"""Simulations on the command line: how they are found, their columns, and what can be done with them."""
+"""Simulations on the command line: search, columns and actions."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def metrics(store: str | None, text: str, names: tuple[str, ...], last: int | No
 
 
 def import_runs(store: str | None, folder: Path, task: str, *, as_json: bool) -> int:
-    """Import runs from state files; return 1 if some of them could not be read."""
+    """Import runs from state files; return 1 if any could not be read."""
 
     async def work(port: EmbeddedOrchestrator) -> Imported:
         return await port.here.simulations.import_directory(folder, actor=actor(), task=task)
@@ -118,7 +118,7 @@ def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
 
 
 async def whole_id(reach: Reach, text: str) -> str:
-    """Return the id of a simulation from what was typed: the start is enough where only one has it."""
+    """Return the id of a simulation from the text that was typed: a prefix is enough if it is unique."""
     simulations = reach.here.simulations
     try:
         return (await simulations.get(text)).run_id
@@ -132,7 +132,7 @@ async def whole_id(reach: Reach, text: str) -> str:
 
 
 class SimulationStory(msgspec.Struct, frozen=True):
-    """A simulation, with what has happened to it where one is shown."""
+    """A simulation, with its history if only one is shown."""
 
     simulation: SimulationView
     history: tuple[SimulationNews, ...] = ()
@@ -152,7 +152,7 @@ def list_sheet(views: Sequence[SimulationStory], now: datetime, *, terminal: boo
 
 
 def story_sheets(view: SimulationStory, now: datetime, *, terminal: bool) -> list[Sheet]:
-    """Return everything about one simulation."""
+    """Return all tables about one simulation."""
     found = view.simulation
     facts = [(name, value) for name, value in _facts(found, now, terminal=terminal) if value]
     rows = [

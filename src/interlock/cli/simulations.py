@@ -99,7 +99,7 @@ def run(
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Run a simulation here to its end, with a worker of its own."""
+    """Run a simulation here to its end, with its own worker."""
     from interlock.cli import simulation_run, simulation_start
 
     asked = simulation_start.SimulationOptions(
@@ -217,7 +217,7 @@ def metrics(
 def watch(run_id: Id, timeout: WaitTimeout = None, store: Place = None, as_json: Json = False) -> None:
     """Follow a simulation: progress, rate and time left.
 
-    If the store or the server goes away, the command waits for it.
+    If the store or the server becomes unavailable, the command waits for it.
     """
     from interlock.cli import simulation_start
 
@@ -285,9 +285,9 @@ def import_runs(
 ) -> None:
     """Import runs from folders with a state.json each.
 
-    Runs that were running become interrupted. A resume continues at the step of the snapshot if that has a
-    "state" (what the simulation yielded after that step), and starts with step 1 otherwise. Existing runs
-    are not changed.
+    Runs that were running become interrupted. A resume continues at the step of the snapshot if it has a
+    "state" (the value that the simulation yielded after that step), and starts with step 1 otherwise.
+    Existing runs are not changed.
     """
     from interlock.cli import simulation_views
 

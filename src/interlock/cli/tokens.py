@@ -192,7 +192,7 @@ def revoke(
 
 
 def _print_issued(issued: Issued, *, as_json: bool) -> None:
-    """Print the secret on stdout, and what to know about it on stderr."""
+    """Print the secret on stdout, and its description on stderr."""
     from interlock.cli.output import print_struct
 
     if as_json:

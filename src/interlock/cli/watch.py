@@ -1,7 +1,7 @@
-"""Watch records until they end: one record by looking at it, many jobs by the feed of their journals.
+"""Watch records until they end: one record by polling it, many jobs by the feed of their journals.
 
-The feed says which jobs have news; their journals say what it is. Nothing is missed or shown twice,
-because every entry has a version.
+The feed lists the jobs that have changed; their journals contain the steps. Each step is shown exactly
+once, because every entry has a version.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ V = TypeVar("V")
 S = TypeVar("S")
 
 POLL_S = 1.0
-"""How often to look without a notification: one may be lost, and progress causes none."""
+"""Polling interval without a notification: one may be lost, and progress causes none."""
 LEAST_PAUSE_S = 0.1
-"""However many notifications there are, so long are they gathered."""
+"""Minimum interval between two updates, over which notifications are gathered."""
 PAGE = 500
 
 COMPLETED, FAILED, CANCELED, NOT_IN_TIME = 0, 3, 4, 5
@@ -53,7 +53,7 @@ def screen(
 
 
 def until_interrupted(store: str | None, work: Callable[[Reach], Awaitable[int]], said: str) -> int:
-    """Connect and follow; on Ctrl-C say what continues. Return the exit code."""
+    """Connect and follow; on Ctrl-C print what continues. Return the exit code."""
     try:
         return ask(store, work)
     except KeyboardInterrupt:
@@ -110,7 +110,7 @@ async def follow_one(
     timeout_s: float | None,
     late: str,
 ) -> int:
-    """Show a record until it is over, or say that it is late; return the exit code."""
+    """Show a record until it is over, or report a timeout; return the exit code."""
     last: V | None = None
     try:
         async with asyncio.timeout(timeout_s), aclosing(views):
@@ -125,26 +125,26 @@ async def follow_one(
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What has happened since the last time."""
+    """The steps and changed jobs since the previous update."""
 
     steps: Sequence[JournalStep]
     views: Sequence[JobView]
-    """Those that may have changed, as they are now."""
+    """Current views of the jobs that may have changed."""
 
 
 def has_ended(view: JobView) -> bool:
-    """Whether nothing will happen to it any more."""
+    """Return whether the job has ended."""
     return JobState(view.state) in job.ENDED
 
 
 def exit_code(views: Iterable[JobView]) -> int:
-    """The worst outcome of several jobs."""
+    """Return the exit code for the worst outcome of several jobs."""
     codes = {_CODES.get(JobState(view.state), NOT_IN_TIME) for view in views} or {COMPLETED}
     return next(code for code in _WORST_FIRST if code in codes)
 
 
 class JobFollower:
-    """Jobs that are followed; what has happened before is told first."""
+    """Follows jobs, from their first step on."""
 
     def __init__(
         self,
@@ -157,9 +157,9 @@ class JobFollower:
         self._port = port
         self._living = list(dict.fromkeys(job_ids))
         self._fresh: set[str] = set(job_ids)
-        """Those that may have steps which were not read yet."""
+        """Jobs that may have unread steps."""
         self._read: dict[str, int] = {}
-        """Up to which version of each job the steps were read."""
+        """The version up to which the steps of each job were read."""
         self._untold: list[JournalStep] = []
         self._tell_steps = tell_steps
         self._on_outage = on_outage
@@ -167,7 +167,7 @@ class JobFollower:
         self._swept_at = float("-inf")
 
     async def news(self) -> AsyncGenerator[News, None]:
-        """All that happens to them, until the last one has ended."""
+        """Yield all news of the jobs, until the last one has ended."""
         called = asyncio.Event()
         stop = self._port.here.store.subscribe(waker(called))
         try:
@@ -185,7 +185,7 @@ class JobFollower:
             stop()
 
     async def _find_fresh(self) -> None:
-        """Note which of them may have news: all, when part of the feed was missed."""
+        """Mark the jobs that may have news: all of them if part of the feed was missed."""
         store = self._port.here.store
         if not self._cursor:
             self._cursor = await store.latest()
@@ -199,9 +199,9 @@ class JobFollower:
                 return
 
     async def look(self) -> News:
-        """The jobs first and their journals after: of what has ended everything is told then.
+        """Read the jobs first and their journals after, so that all steps of an ended job are reported.
 
-        Whatever fails half-way is done again; what was read by then is kept until it is told.
+        After an error, the rest is read again; steps that were read by then are kept until they are reported.
         """
         views = await self._views(self._living)
         self._fresh |= {view.id for view in views if has_ended(view)}
@@ -229,7 +229,7 @@ class JobFollower:
         for start in range(0, len(job_ids), PAGE):
             found += await jobs.get_many(job_ids[start : start + PAGE])
         if None in found:
-            await jobs.get(job_ids[found.index(None)])  # says that there is no such job
+            await jobs.get(job_ids[found.index(None)])  # raises if there is no such job
         return [view for view in found if view is not None]
 
     async def _sweep(self) -> None:
@@ -240,7 +240,7 @@ class JobFollower:
 
 
 async def wait_for_wakeup(called: asyncio.Event, seconds: float) -> None:
-    """Wait for a notification, at most so long."""
+    """Wait for a notification, at most this many seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await called.wait()

@@ -1,6 +1,6 @@
 """The orchestrator ports of `interlock worker start --burst`.
 
-The worker stops when nothing is left to do.
+The worker stops when all of its work is done.
 
 That is when no job is ready for it and none in its queues is under way: in its own slots, on another
 worker, or waiting for a retry. The store decides that, not the worker: an attempt that has timed out is
@@ -58,7 +58,7 @@ async def _claimed(
     grants = await claim(request)
     if grants or await under_way():
         return grants
-    await recover()  # jobs that have ended may make room for others of their run
+    await recover()  # jobs that have ended may free places for other jobs of their run
     grants = await claim(request)
     if not grants and not await under_way():
         go()

@@ -42,11 +42,11 @@ MEGABYTE = 1024 * 1024
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The command line; the project file may say what it leaves out."""
+    """The options of a worker; the project file supplies defaults."""
 
     module: str | None = None
     shell: bool = False
-    """It runs steps in a shell and knows no tasks."""
+    """Run only shell steps, without tasks."""
     name: str | None = None
     queues: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ def _server_port(url: str, token: str | None, asked: WorkerOptions) -> Orchestra
 
 
 def _token(asked: WorkerOptions) -> str | None:
-    """Return the access token; a file goes before the environment."""
+    """Return the access token; a file takes precedence over the environment."""
     if asked.token_file is None:
         return asked.token or connection.token()
     try:
@@ -142,7 +142,9 @@ def _token(asked: WorkerOptions) -> str | None:
 
 
 def settings_for(here: project.Project, asked: WorkerOptions) -> WorkerSettings:
-    """Return the settings: the command line goes before the project file, and that before the defaults."""
+    """Return the settings: the command line takes precedence over the project file, and that over the
+    defaults.
+    """
     said = msgspec.structs.asdict(here.worker)
     said |= {name: value for name, value in msgspec.structs.asdict(asked).items() if value not in (None, ())}
     options = {
@@ -189,7 +191,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 
 
 def supervise(store: str | None, asked: WorkerOptions, *, least: int, most: int) -> int:
-    """Keep workers running until this process is asked to stop; return the exit code."""
+    """Keep workers running until this process is stopped; return the exit code."""
     here = project.load(store)
     module = asked.module or here.worker.module
     if module is None:
@@ -236,7 +238,7 @@ async def _supervise(
 
 
 def _about(pool: PoolSettings) -> dict[str, str]:
-    """Return what the workers report about their pool."""
+    """Return the environment variables with which workers report their pool."""
     return {
         POOL: pool.name,
         POOL_PID: str(os.getpid()),
@@ -251,7 +253,7 @@ class Deaths:
     def __init__(self, connect: Callable[[], OrchestratorPort], for_s: float, log: Log) -> None:
         self._connect = connect
         self._for_s = for_s
-        """After that the leases of the dead have ended by themselves."""
+        """After this time the leases of the dead worker have expired."""
         self._log = log
 
     async def report(self, name: str, incarnation: str, reason: str) -> None:
@@ -264,7 +266,7 @@ class Deaths:
                 self._log.warning("death_not_reported", worker=name, error=error.sentence)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            except InterlockError as error:  # also one that nobody knows: it had not registered yet
+            except InterlockError as error:  # also for an unknown worker: it had not registered yet
                 self._log.warning("death_not_reported", worker=name, code=error.code, error=error.sentence)
                 return
             else:
@@ -293,7 +295,7 @@ class Depth:
     async def look(self) -> int | None:
         """Return how many jobs wait for a worker or have one; None while the store is unavailable.
 
-        Jobs that wait in a paused queue are not given out, so more workers would have nothing to do.
+        Jobs that wait in a paused queue are not claimed, so more workers would stay idle.
         """
         try:
             if self._port is None:

@@ -1,4 +1,4 @@
-"""Workers on the command line: how they are found, their columns, and what can be done with them."""
+"""Workers on the command line: search, columns and actions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHOWN_TASKS = 20
 
 
 def list_sheet(views: Iterable[WorkerView], now: datetime, *, terminal: bool) -> Sheet:
-    """One line for each worker."""
+    """Return one row for each worker."""
     rows = [
         (
             view.id,
@@ -49,7 +49,7 @@ def list_sheet(views: Iterable[WorkerView], now: datetime, *, terminal: bool) ->
 
 
 def worker_sheets(view: WorkerView, now: datetime, *, terminal: bool) -> list[Sheet]:
-    """Return everything about one worker."""
+    """Return all tables about one worker."""
     about = [(what, value) for what, value in _about(view, now, terminal=terminal) if value]
     return [Sheet("about", "Worker", ("what", "value"), about)]
 
@@ -60,7 +60,7 @@ def line(view: WorkerView) -> str:
 
 
 def said(view: WorkerView) -> str:
-    """Return what was ordered and why, in a few words."""
+    """Return the current order to a worker and its reason, in a few words."""
     parts = []
     if view.draining and view.completed_at is None:
         parts.append("draining")
@@ -189,7 +189,7 @@ def show_quarantined(store: str | None, *, as_json: bool) -> None:
 
 
 def lift_quarantine(store: str | None, runner: str, reason: str, *, as_json: bool) -> None:
-    """Give a quarantined runner work again."""
+    """Lift the quarantine of a runner."""
 
     async def work(reach: Reach) -> StandingView:
         return await reach.here.quarantine.lift(runner, actor=actor(), reason=reason)

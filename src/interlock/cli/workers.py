@@ -218,7 +218,7 @@ def pause(
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Pause workers: they finish their jobs, and take no new ones."""
+    """Pause workers: they finish their jobs and claim no new ones."""
     said = {"reason": reason, "request_id": request_id, "give_back": give_back}
     act_on_all(_noun, "pause", said, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
 

@@ -1,6 +1,6 @@
 """Run, list, show, watch and abort workloads.
 
-`workload run` submits an ordinary job to a queue of its own and executes it here: it has a lease, it is
+`workload run` submits an ordinary job to its own queue and executes it here: it has a lease, it is
 journalled, and canceling it stops the agents. Ctrl-C cancels it, and waits until every agent has stopped.
 """
 
@@ -60,7 +60,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """Files for the lines to agents, as the command line names them."""
+    """TLS files for connections to agents."""
 
     ca: Path | None = None
     certificate: Path | None = None

@@ -21,7 +21,7 @@ from interlock.text import counted
 from interlock.wire.workloads import AgentResult, Verdict, WorkloadResult
 
 AGENT_COLUMNS = ("agent", "outcome", "done", "errors", "p99 ms", "clock ms", "began ms")
-"""As many as a terminal of 80 columns shows; the report has more."""
+"""Columns that fit on a terminal of 80 characters; the report has more."""
 
 
 def result_sheets(result: WorkloadResult) -> list[Sheet]:
@@ -34,7 +34,7 @@ def result_sheets(result: WorkloadResult) -> list[Sheet]:
 
 
 def heard_sheet(live: WorkloadProgress) -> Sheet:
-    """Return what the log knows of a workload without a result: never more than a part."""
+    """Return the last second in the log of a workload without a result; it is partial."""
     found = live.latencies
     slow = f"p50 {took(found.p50_ms)}, p99 {took(found.p99_ms)}, max {took(found.max_ms)}"
     rows = [
@@ -95,7 +95,7 @@ def _errors(result: WorkloadResult) -> Iterator[tuple[str, str]]:
 SPARKS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
 MOST_AGENTS = 16
-"""Of more agents only those are shown that need attention: the slowest, and those not running."""
+"""Maximum number of agents shown; beyond it only the slowest and those not running."""
 
 
 class Screen:
@@ -115,13 +115,13 @@ class Screen:
         self._live.stop()
 
     def show(self, live: WorkloadProgress) -> None:
-        """How it goes now."""
+        """Show the current progress."""
         if live.operations:
             self._rates.append(live.rate)
         self._live.update(self.drawn(live), refresh=True)
 
     def drawn(self, live: WorkloadProgress) -> Group:
-        """What stands on the terminal."""
+        """Return the picture of the current progress."""
         until = f" of {live.duration_s:g} s" if live.duration_s else ""
         head = Text.assemble((self._title, "bold"), f"  {live.elapsed_s:.0f} s{until}")
         sparks = Text(sparkline(self._rates), style="cyan")
@@ -135,13 +135,13 @@ class Lines:
     """
 
     def begin(self) -> None:
-        """Print nothing."""
+        """Do nothing."""
 
     def end(self) -> None:
-        """Print nothing."""
+        """Do nothing."""
 
     def show(self, live: WorkloadProgress) -> None:
-        """How it goes now."""
+        """Print the current progress."""
         found = live.latencies
         figures = (
             f"{live.elapsed_s:.1f}", f"{live.rate:.0f}", _ms(found.p50_ms), _ms(found.p99_ms),
@@ -152,10 +152,10 @@ class Lines:
 
 
 class Silent(Lines):
-    """No display: a program wants the result alone."""
+    """No display: a program needs only the result."""
 
     def show(self, live: WorkloadProgress) -> None:
-        """Print nothing."""
+        """Do nothing."""
 
 
 def sparkline(values: Iterable[float]) -> str:

@@ -1,1 +1,1 @@
-"""A small photo studio: the work that `interlock demo` has done, and an example to copy from."""
+"""A small photo studio: the tasks of `interlock demo`, and an example to copy from."""

@@ -2,8 +2,8 @@
 
     interlock worker start interlock.demo.tasks
 
-Most are quick. One fails twice before it succeeds, one saves how far it is, so that it goes on where
-it was when its worker dies, one stops when it is asked to, and one takes longer than it may.
+Most are quick. One fails twice before it succeeds, one saves checkpoints, so that it resumes after its worker
+dies, one stops on request, and one exceeds its timeout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILM_SCENES = 30
 
 @task(name="studio.develop", description="Develop one photo.")
 async def develop(ctx: Context, photo: int) -> str:
-    """A short job, of which there are many."""
+    """Develop a photo: a short job, of which there are many."""
     for part in range(4):
         ctx.progress(part, 4)
         await asyncio.sleep(0.05 + (photo % 5) * 0.03)
@@ -32,7 +32,7 @@ async def develop(ctx: Context, photo: int) -> str:
     retry={"infra": RetryRule(retries=3, first_pause_s=0.5)},
 )
 async def upload(ctx: Context, album: str) -> str:
-    """Fails twice as networks do; the class of the failure decides that it is tried again."""
+    """Fail twice as networks do; the class of the failure allows a retry."""
     await asyncio.sleep(0.3)
     if ctx.attempt < 3:
         raise ConnectionError("connection reset by peer")
@@ -41,7 +41,7 @@ async def upload(ctx: Context, album: str) -> str:
 
 @task(name="studio.render", description="Render the film, scene by scene.")
 async def render(ctx: Context, scene_s: float = 0.2) -> dict[str, int]:
-    """Saves a checkpoint after each scene; whoever takes it over begins after the last one saved."""
+    """Render a film and save a checkpoint after each scene; a later attempt resumes after the last one."""
     first = ctx.restored(int) or 0
     if first:
         ctx.log(f"going on after scene {first}, which was saved by an earlier attempt")
@@ -54,7 +54,7 @@ async def render(ctx: Context, scene_s: float = 0.2) -> dict[str, int]:
 
 @task(name="studio.archive", description="Archive everything there is; it takes for ever.")
 async def archive(ctx: Context) -> None:
-    """Stops when it is asked to, at the next tape."""
+    """Archive tapes until a stop is requested."""
     tape = 0
     while True:
         tape += 1
@@ -65,5 +65,5 @@ async def archive(ctx: Context) -> None:
 
 @task(name="studio.retouch", description="Retouch a photo, with a plug-in that hangs.", timeout_s=3.0)
 async def retouch() -> None:
-    """Never comes back; its timeout ends it."""
+    """Run for ever; the timeout ends it."""
     await asyncio.sleep(3_600)

@@ -6,13 +6,13 @@ Reading order:
     aggregate     a record as the machines in it; the change that events make of it
     bulk          the same for many records at once: one load, one commit
     committer     how a commit reaches the store: alone, or together with others
-    recovery      find out what became of a commit whose answer was lost
+    recovery      find out the outcome of a commit whose answer was lost
     loader        group reads of several callers; read everything page by page
-    clock         the store's time, known without asking each time
+    clock         the store's time, without asking each time
     loops         supervised background loops
     debounce      background work soon after a signal, once for many signals
     bus           typed events within a process
-    retention     remove what has ended when its time is over
+    retention     remove ended records after their retention
     outbox        messages that are committed with the change that causes them
     audit         check that the journal and the records agree
 """

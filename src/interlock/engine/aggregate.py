@@ -1,12 +1,12 @@
 """A record as the machines in it: load it, send events to its parts, and get the change to commit.
 
-This is the one place where machines and the store meet. The table decides, `machine/cascade.py` follows
-the couplings, and `Aggregate.change` says what the store has to write: the state and the body, the
-columns, the next deadline of all timers, and the note with every step for the journal. Nothing here reads
-a clock or a store, and nothing here knows a lifecycle.
+This is the one place where machines and the store meet. The table decides, `machine/cascade.py` follows the
+couplings, and `Aggregate.change` returns the write: the state and the body, the columns, the next deadline of
+all timers, and the note with every step for the journal. This module reads no clock and no store, and knows
+no lifecycle.
 
-A system derives a class for its kind of record, with its `Wiring`. A record with one machine whose data
-are the whole body needs no class of its own: `RecordKind` makes its `Entity`.
+A system derives a class for its kind of record, with its `Wiring`. A record with one machine whose data are
+the whole body needs no class: `RecordKind` makes its `Entity`.
 
     DOORS = RecordKind(DOOR, DoorBody)
     door = DOORS.of(record, now)
@@ -50,14 +50,14 @@ from interlock.machine.table import S
 from interlock.store.records import Change, Key, Note, Record, StepLine
 
 B = TypeVar("B")
-"""The type of a body; `msgspec.Raw` where the system encodes bodies itself."""
+"""The type of a body; `msgspec.Raw` if the system encodes bodies itself."""
 
 _MOST_NAMES = 4_096
 _ENCODER = msgspec.json.Encoder()
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a store can find or claim a record by."""
+    """The columns by which a store finds or claims a record."""
 
     parent: str | None = None
     queue: str | None = None
@@ -84,7 +84,7 @@ class Aggregate(Cascade):
 
     @property
     def state(self) -> Any:
-        """Where the record stands."""
+        """The state of the record."""
         return self.root.state
 
     @property
@@ -94,12 +94,12 @@ class Aggregate(Cascade):
 
     @property
     def key(self) -> Key:
-        """What the record is addressed by."""
+        """The address of the record."""
         return Key(self.kind, self.id)
 
     @property
     def lines(self) -> tuple[StepLine, ...]:
-        """The steps taken so far, as the journal keeps them."""
+        """The steps taken so far, for the journal."""
         return tuple([line for name, effects in self.taken for line in _lines(effects, name)])
 
     def parts(self) -> Iterable[tuple[AnyMachine, Any, Owner]]:
@@ -111,31 +111,32 @@ class Aggregate(Cascade):
         return self.send_to(self.wiring.root, self.root, event)
 
     def must(self, event: Event) -> None:
-        """Send an event, and raise in the table's words when it is refused."""
+        """Send an event; raise the table's refusal."""
         if refused := self.send(event):
             raise refused.error()
 
     @abstractmethod
     def columns(self) -> Columns:
-        """Return what the record can be found and claimed by."""
+        """Return the columns by which the record is found and claimed."""
 
     @abstractmethod
     def encoded(self) -> bytes:
-        """Return the body as the record keeps it."""
+        """Return the body, encoded for the record."""
 
     given: bytes | None = None
-    """What a record that is created was given, and never changes."""
+    """The immutable input of a new record."""
 
     def result(self) -> bytes | None:
-        """Return what the record leaves behind, apart from its body; None leaves what is there."""
+        """Return the output of the record, separate from its body; None keeps the existing one."""
         return None
 
     def change(
         self, *, mark: str = "", actor: str = "", reason: str = "", cause: str = "", note: bool = False
     ) -> Change:
-        """Return the record as it shall become.
+        """Return the change of the record.
 
-        A change that is no news, such as a renewed lease, leaves no journal entry unless `note` asks for one.
+        A change without a noteworthy step, such as a renewed lease, has no journal entry unless `note` is
+        set.
         """
         result = self.result()
         body, columns, record = self.encoded(), self.columns(), self.record
@@ -169,18 +170,18 @@ _REWRITTEN = tuple(
 
 
 def rewritten(record: Record, **columns: Any) -> Change:
-    """Return the record as it is, under its next version, with these columns changed.
+    """Return the unchanged record under its next version, with these columns changed.
 
-    It is no step, so the journal says nothing of it unless a `note` is given. A commit that was decided
-    beside it on the same version is refused, and is decided again. Not for records that are claimed by
-    handler: a record does not tell its handler.
+    It is no step, so there is no journal entry unless a `note` is given. A concurrent commit on the same
+    version conflicts, and is decided again. Not for records that are claimed by handler: a record does not
+    have its handler.
     """
     kept = {name: getattr(record, name) for name in _REWRITTEN}
     return Change(expected=record.version, expected_at=record.updated_at, **{**kept, **columns})
 
 
 def _lines(effects: StepEffects, name: str) -> tuple[StepLine, ...]:
-    """Return the lines of these steps; names repeat from record to record, and so do lines."""
+    """Return the lines of these steps; cached, since names and lines repeat from record to record."""
     known: tuple[StepLine, ...] | None = effects.lines.get(name)
     if known is None:
         known = tuple(
@@ -195,7 +196,7 @@ def _lines(effects: StepEffects, name: str) -> tuple[StepLine, ...]:
 class Entity(Aggregate, Generic[B]):
     """A record with one machine, whose data are the body.
 
-    The table runs its timer. Where the body says when a record ends, set `root.timer_at` after sending.
+    The table runs its timer. If the body determines when a record ends, set `root.timer_at` after sending.
     """
 
     __slots__ = ("_columns", "_kind", "_read")
@@ -218,7 +219,7 @@ class Entity(Aggregate, Generic[B]):
 
     @property
     def body(self) -> B:
-        """What the record says; replace it to change it."""
+        """The body; replace it to change it."""
         body: B = self.root.data
         return body
 
@@ -228,7 +229,7 @@ class Entity(Aggregate, Generic[B]):
 
     @property
     def deadline_at(self) -> datetime | None:
-        """When its timer runs out; it has one part, so there is none to compare."""
+        """The time at which its only timer expires."""
         timer_at: datetime | None = self.root.timer_at
         return timer_at
 
@@ -241,12 +242,12 @@ class Entity(Aggregate, Generic[B]):
         return self._kind.durations[setting]
 
     def columns(self) -> Columns:
-        """Return what the kind derives from the body, or else what was there before."""
+        """Return the columns derived from the body, or else the previous ones."""
         derive = self._kind.columns
         return self._columns if derive is None else derive(self.body)
 
     def encoded(self) -> bytes:
-        """Return the body as the record keeps it; the very bytes that were read where it is the same."""
+        """Return the encoded body; the original bytes if it is unchanged."""
         if self._read is not None and self.root.data is self._read and self.record is not None:
             return self.record.body
         return _ENCODER.encode(self.root.data)
@@ -256,7 +257,7 @@ _PLAIN = EventRules()
 
 
 class RecordKind(Generic[B]):
-    """A kind of record with one machine: its table, its body, and what it is found by."""
+    """A kind of record with one machine: its table, its body, and its columns."""
 
     def __init__(
         self,
@@ -272,9 +273,8 @@ class RecordKind(Generic[B]):
     ) -> None:
         """Declare a kind of record.
 
-        `columns`: derives them from the body; without it they stay as they are. `durations`: of the timers;
-        those that the table declares by default. `journalled`: False where the journal shall say nothing
-        of such records.
+        `columns`: derives them from the body; by default they do not change. `durations`: those of the
+        timers; by default those of the table. `journalled`: False for records without a journal.
         """
         self.machine = machine
         self.name = machine.name
@@ -295,7 +295,7 @@ class RecordKind(Generic[B]):
         self._entity: type[Entity[B]] = type("Entity", (Entity,), declared)
 
     def lasting(self, **durations: float) -> RecordKind[B]:
-        """Return the same kind with other durations of its timers, as settings have them."""
+        """Return the same kind with other durations of its timers, from the settings."""
         if unknown := durations.keys() - self.durations.keys():
             raise KeyError(f"the {self.name} has no timer of {', '.join(sorted(unknown))}")
         other = copy.copy(self)
@@ -303,14 +303,14 @@ class RecordKind(Generic[B]):
         return other
 
     def new(self, record_id: str, body: B, now: datetime, columns: Columns | None = None) -> Entity[B]:
-        """Return a record that is to be created, in the initial state; its timer runs from now on."""
+        """Return a new record in the initial state; its timer starts now."""
         root = Root(self.machine.initial, body)
         entity = self._entity(self, record_id, root, columns or Columns(), now, None)
         entity.arm(self.machine, root)
         return entity
 
     def of(self, record: Record, now: datetime, body: B | None = None) -> Entity[B]:
-        """Return the working copy of a record; `body` replaces what it says."""
+        """Return the working copy of a record; `body` replaces its body."""
         columns = Columns(
             parent=record.parent,
             queue=record.queue,
@@ -324,26 +324,26 @@ class RecordKind(Generic[B]):
         return self._entity(self, record.id, root, columns, now, record, is_as_read=as_read)
 
     def upsert(self, record: Record | None, record_id: str, body: B, now: datetime) -> Entity[B]:
-        """Return the working copy of a record with this body, or of one that is to be created."""
+        """Return the working copy of a record with this body, or of a new one."""
         return self.new(record_id, body, now) if record is None else self.of(record, now, body)
 
     def fired(self, record: Record, now: datetime) -> Entity[B]:
-        """Return the working copy of a record that the store calls due, after the event of its timer."""
+        """Return the working copy of a due record, after the event of its timer."""
         entity = self.of(record, now)
         within = self.machine.table.entry(entity.state).within
         if within is None:
-            entity.root.timer_at = None  # a timer that no state has is not due again and again
+            entity.root.timer_at = None  # a stateless timer must not stay due
         else:
             entity.must(entity.timer_event(within, None))
         return entity
 
     def body_of(self, record: Record) -> B:
-        """Return what a record says."""
+        """Return the body of a record."""
         return self._decoder.decode(record.body)
 
 
 class WriteOnce(Machine[S, None]):
-    """The table of such a record, and the changes that write it."""
+    """The table of such a record, and its changes."""
 
     def __init__(
         self,
@@ -387,8 +387,7 @@ class WriteOnce(Machine[S, None]):
     ) -> Change:
         """Return the change that creates a record, or writes an open one again, and may settle it.
 
-        Only the beginning and the end of a record are journalled. Raises where the table does not let it be
-        settled.
+        Only the creation and the end of a record are journalled. Raise if the table does not allow settling.
         """
         state, note = self.initial, Note(actor=actor, request_id=mark)
         if settle:

@@ -1,8 +1,8 @@
-"""Whether the journal and the records agree.
+"""Check that the journal and the records agree.
 
-The journal is replayed, record by record: every step has to start where the one before it ended, be
-allowed by the table, and the last one has to end in the state that the record is in. Machines that
-live inside a record (the attempts and leases of a job) are replayed beside it.
+The journal is replayed, record by record: every step has to start where the previous one ended and be
+allowed by the table, and the last one has to end in the state of the record. Machines inside a record (the
+attempts and leases of a job) are replayed beside it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from interlock.store.contract import Store
 from interlock.store.records import Entry, Record, StepLine
 
 _LOOKS = 5
-"""How often a record that changes all the time is looked at before it is accused."""
+"""Number of reads of a constantly changing record before a fault is reported."""
 
 
 class AuditFault(msgspec.Struct, frozen=True):
-    """One place where journal and records disagree."""
+    """A disagreement between journal and records."""
 
     kind: str
     id: str
@@ -31,7 +31,7 @@ class AuditFault(msgspec.Struct, frozen=True):
 
 
 class Audit(msgspec.Struct):
-    """What was looked at, and what was wrong."""
+    """The counts and faults of an audit."""
 
     records: int = 0
     entries: int = 0
@@ -59,9 +59,9 @@ async def audit(store: Store, machines: Mapping[str, Machine[Any, Any]], kinds: 
 async def _looked_again(
     store: Store, record: Record, faults: list[AuditFault], machines: Mapping[str, Machine[Any, Any]]
 ) -> list[AuditFault]:
-    """Return what is still wrong when record and journal were read without a change in between.
+    """Return the remaining faults after reading record and journal without a change in between.
 
-    The record was read in a page, and its journal later: on a store at work that is not one moment.
+    The record was read in a page, and its journal later: on an active store these are not consistent.
     """
     for _ in range(_LOOKS):
         [before] = await store.load([record.key])
@@ -78,7 +78,7 @@ async def _looked_again(
 def faults_of(
     record: Record, entries: Sequence[Entry], machines: Mapping[str, Machine[Any, Any]]
 ) -> list[AuditFault]:
-    """Everything that is wrong with the journal of one record."""
+    """Return all faults in the journal of one record."""
     sentences = [*_misnumbered(record, entries), *_misplaced(record, entries, machines)]
     return [AuditFault(record.kind, record.id, version, sentence) for version, sentence in sentences]
 
@@ -98,7 +98,7 @@ def _misnumbered(record: Record, entries: Sequence[Entry]) -> Iterator[tuple[int
 def _misplaced(
     record: Record, entries: Sequence[Entry], machines: Mapping[str, Machine[Any, Any]]
 ) -> Iterator[tuple[int, str]]:
-    """Replay every machine that the journal speaks of, each from its initial state."""
+    """Replay every machine in the journal, each from its initial state."""
     states: dict[tuple[str, str], str] = {}
     if record.kind in machines:
         states[record.kind, record.id] = str(machines[record.kind].initial)

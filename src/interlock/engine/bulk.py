@@ -1,8 +1,8 @@
-"""The same as applying, for many records at once: one load, one pass of deciding, one commit of all.
+"""Decide about many records at once: one load, one pass of decisions, one commit of all.
 
-Each item has an outcome of its own. Where somebody was faster, only that item is loaded and decided
-again. Whoever has just written a record may hand it in as `known`: if it is still current, which the
-commit itself finds out, nothing has to be loaded at all.
+Each item has its own outcome. After a conflict, only that item is loaded and decided again. A caller that has
+just written a record may pass it as `known`: if it is still current, which the commit itself checks, nothing
+has to be loaded.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ Result: TypeAlias = Applied[A] | Repeated | InterlockError
 
 
 class Item(msgspec.Struct, Generic[A], gc=False):
-    """One record to be decided about."""
+    """One record to decide about."""
 
     key: Key
     decide: DecideOne[A]
     known: Record | None = None
-    """As it was last seen, by whoever asks; None when it has to be loaded."""
+    """The record as the caller last saw it; None to load it."""
     fresh: bool = False
-    """It is to be created, so there is nothing to load."""
+    """Whether it is to be created, so there is nothing to load."""
 
 
 async def apply_all(engine: Engine, items: Sequence[Item[A]]) -> list[Result[A]]:
-    """What becomes of each of them, in their order."""
+    """Return the result of each item, in order."""
     batch = _Batch(engine, items)
     while batch.waiting:
         turn = batch.turn()
@@ -68,29 +68,29 @@ async def apply_all(engine: Engine, items: Sequence[Item[A]]) -> list[Result[A]]
 
 
 class _Batch(Generic[A]):
-    """Items on their way: what is known of their records, and what has become of them."""
+    """Items in progress: their known records, and their results."""
 
     def __init__(self, engine: Engine, items: Sequence[Item[A]]) -> None:
         self._engine = engine
         self._items = items
         self._known = [item.known for item in items]
         self._loaded = [item.fresh for item in items]
-        """Whether what is known was read just now. What somebody remembers is only a guess."""
+        """Whether the known record was just read. A record from the caller is only a guess."""
         self._tries = [0] * len(items)
         self.not_before = datetime.min.replace(tzinfo=UTC)
-        """What the store has said the time is; an estimate may be behind, after a machine has slept."""
+        """A time received from the store; an estimate may be behind, after a machine has slept."""
         self.results: list[Result[A] | None] = [None] * len(items)
         self.waiting = dict.fromkeys(range(len(items)))
 
     def turn(self) -> list[int]:
-        """Of several items about the same record the first has its turn, the others theirs after it."""
+        """Return the first item of each record; later ones have to wait."""
         first: dict[Key, int] = {}
         for place in self.waiting:
             first.setdefault(self._items[place].key, place)
         return list(first.values())
 
     async def load(self, turn: Sequence[int]) -> None:
-        """Read what nobody knows."""
+        """Load unknown records."""
         missing = [place for place in turn if self._known[place] is None and not self._loaded[place]]
         if missing:
             found = await self._engine.store.load([self._items[place].key for place in missing])
@@ -98,7 +98,7 @@ class _Batch(Generic[A]):
                 self._known[place], self._loaded[place] = record, True
 
     def decide(self, turn: Sequence[int], now: datetime) -> list[tuple[int, Commit, Decision[A]]]:
-        """Those that have something to commit; the others have their result, or have to look again."""
+        """Decide; return the items with a commit. Others have a result, or are loaded again."""
         mark = self._engine.mark()
         decided: list[tuple[int, Commit, Decision[A]]] = []
         for place in turn:
@@ -113,7 +113,7 @@ class _Batch(Generic[A]):
         return decided
 
     def _decision(self, place: int, now: datetime, mark: str) -> Decision[A] | None:
-        """A decision that may be believed: on what was just read, or proved by the version it names."""
+        """Return a reliable decision: on a record just read, or confirmed by the version it names."""
         item = self._items[place]
         try:
             decision = item.decide(self._known[place], now, mark)
@@ -129,7 +129,7 @@ class _Batch(Generic[A]):
         return None
 
     def settle(self, place: int, decision: Decision[A], outcome: Outcome | InterlockError) -> None:
-        """What the store has made of it."""
+        """Handle the outcome of an item."""
         match outcome:
             case Committed(at):
                 self._end(place, Applied(decision.answer, at))
@@ -155,7 +155,7 @@ class _Batch(Generic[A]):
 
 
 def _names_version(commit: Commit | None, key: Key) -> bool:
-    """Whether the store would notice if the decision was made on an old version of the record."""
+    """Return whether the store would detect a decision on an outdated version of the record."""
     if commit is None:
         return False
     for change in commit.changes:  # noqa: SIM110 - a generator would cost more than the question
@@ -165,7 +165,7 @@ def _names_version(commit: Commit | None, key: Key) -> bool:
 
 
 async def commit_all_with_recovery(engine: Engine, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-    """The outcome of each of many commits, also when a connection broke in the middle of them."""
+    """Return the outcome of each commit, also after a connection broke in between."""
     outcomes = await engine.committer.commit_all(work)
     doubtful = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, StoreUnavailable)]
     if doubtful:

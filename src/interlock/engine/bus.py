@@ -1,7 +1,7 @@
-"""In-process events: one system lets the others of its process know that something has changed.
+"""In-process events: a system notifies the others of its process of a change.
 
-An event is a hint and never the only word: what it announces is in the store, and a sweep finds it later in
-any case. So a handler takes no decision; it wakes a loop, or leaves a note for one.
+An event is a hint and never essential: the change is in the store, and a sweep finds it later in any case. So
+a handler takes no decision; it wakes a loop, or leaves a note for one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Bus:
         self._handlers: defaultdict[type, list[Callable[[Any], None]]] = defaultdict(list)
 
     def subscribe(self, event: type[E], handler: Callable[[E], None]) -> None:
-        """Have a handler called with every event of this type."""
+        """Call a handler with every event of this type."""
         self._handlers[event].append(handler)
 
     def publish(self, event: object) -> None:
-        """Call the handlers of an event; without any nothing happens."""
+        """Call the handlers of an event, if there are any."""
         for handler in self._handlers[type(event)]:
             handler(event)

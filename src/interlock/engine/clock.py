@@ -1,9 +1,9 @@
-"""The store's time, known without asking each time.
+"""The store's time, without asking each time.
 
-Deciders need the store's time, and a round trip for each decision would double its price. This
-clock asks now and then, and in between adds what the local monotonic clock has counted. It may be
-late, by a round trip at most, but is never ahead: what is ready now must not seem to lie in the
-future. That is no danger, because what must not be late is judged again by the store itself.
+Deciders need the store's time, and a round trip for each decision would double its cost. This clock asks
+periodically, and in between adds the local monotonic time. It may be late, by a round trip at most, but is
+never ahead: a ready record must not seem to be in the future. That is safe, because time limits are checked
+again by the store itself.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Protocol
 from interlock.store.contract import Store
 
 JUMP_S = 1.0
-"""Clocks of a host that move apart by more than this between two looks were set, or stood still."""
+"""Clocks of a host that drift by more than this between two reads were set, or stalled."""
 _AT_MOST = 0.9999
-"""How fast a local clock may be counted, so that one that runs a little fast does not get ahead."""
+"""Rate at which a local clock is counted, so that a slightly fast one does not get ahead."""
 
 
 class Clock(Protocol):
-    """Where deciders get the time from."""
+    """The clock for deciders."""
 
     async def now(self) -> datetime:
-        """The store's time, or close to it."""
+        """Return the store's time, approximately."""
         ...
 
 
 class StoreClock:
     """An estimate of the store's clock that is renewed every `resync_s` seconds.
 
-    It is renewed as well when the clock of this host, `wall`, has jumped: the host was suspended, or its
-    clock was set. The monotonic clock does not show that, and the store's clock may be the same one.
+    It is also renewed when the clock of this host, `wall`, has jumped: the host was suspended, or its clock
+    was set. The monotonic clock does not show that, and the store's clock may be the same one.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class StoreClock:
         self._wall = wall or monotonic
         self._asked_at = float("-inf")
         self._apart_s = 0.0
-        """By how much the two clocks of this host differed then."""
+        """The difference of the two clocks of this host at that time."""
         self._told = datetime.min.replace(tzinfo=UTC)
         self._latest = self._told
 
     async def now(self) -> datetime:
-        """Never goes back, and asks the store when the last answer is old."""
+        """Return the time, which never decreases; ask the store if the last answer is old."""
         now = self._monotonic()
         if now - self._asked_at > self._resync_s or abs(self._wall() - now - self._apart_s) > JUMP_S:
             await self._ask()
@@ -64,7 +64,7 @@ class StoreClock:
         return self._latest
 
     async def _ask(self) -> None:
-        # The answer was true somewhere between asking and hearing it; by now it is at least that late.
-        apart_s = self._wall() - self._monotonic()  # a jump while it is asked is found the next time
+        # The answer was true between request and response; by now it is at least that late.
+        apart_s = self._wall() - self._monotonic()  # a jump during the request is detected the next time
         self._told = await self._store.now()
         self._asked_at, self._apart_s = self._monotonic(), apart_s

@@ -1,13 +1,12 @@
-"""How a commit reaches the store: alone, or together with others.
+"""Committers: how a commit reaches the store, alone, or together with others.
 
-A database can do a hundred commits in little more time than one, because the wait for the disk is
-shared. So while one batch is on its way, whatever arrives is gathered into the next; nobody waits
-for a timer. When more callers wait than `max_waiting`, the next ones wait to be let in: that is the
-back-pressure.
+A database can do a hundred commits in little more time than one, because the wait for the disk is shared. So
+while one batch is on its way, arriving commits are gathered into the next; there is no timer. When more than
+`max_waiting` commits wait, further callers have to wait to be admitted: that is the back-pressure.
 
-A caller that finds nothing under way, after a batch that had no company either, goes straight to the store:
-without a task, and without the turns of the loop that it takes to start and to hear from one. Where callers
-come together the first of them would go without the others each time, so there a task gathers them.
+A caller that finds nothing under way, after a batch of one caller, goes straight to the store, without a
+task, whose start and result would take several iterations of the loop. With concurrent callers the first
+would always go without the others, so then a task gathers them.
 """
 
 from __future__ import annotations
@@ -25,34 +24,34 @@ from interlock.store.records import Batch, Commit, Outcome, Work, number_of, one
 
 
 class Committer(Protocol):
-    """Whoever makes commits true."""
+    """Commits changes."""
 
     async def commit(self, commit: Commit) -> Outcome:
-        """The outcome of this commit, whatever becomes of others."""
+        """Return the outcome of this commit, independent of others."""
         ...
 
     async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-        """The outcome of each of many; one that fails does not disturb its neighbours."""
+        """Return the outcome of each of many; a failure does not affect the others."""
         ...
 
 
 class DirectCommitter:
-    """One commit at a time: for tests, for simulated worlds, and to compare with."""
+    """One commit at a time: for tests, for simulated worlds, and for comparison."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def commit(self, commit: Commit) -> Outcome:
-        """Straight to the store."""
+        """Commit directly to the store."""
         return (await self._store.commit([commit]))[0]
 
     async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-        """One after the other."""
+        """Commit one after the other."""
         return [await _outcome_of(self.commit(commit)) for commit in one_by_one(work)]
 
 
 class Tally(msgspec.Struct):
-    """What a group commit has done so far."""
+    """The counts of a group commit."""
 
     commits: int = 0
     batches: int = 0
@@ -60,7 +59,7 @@ class Tally(msgspec.Struct):
 
 
 class _Bundle:
-    """What one caller wants committed, and where it waits for the outcomes."""
+    """The work of one caller, and the future of its outcomes."""
 
     __slots__ = ("answer", "size", "work")
 
@@ -77,7 +76,7 @@ class _Bundle:
 
 
 class GroupCommit:
-    """Gathers what concurrent callers commit into one call of the store."""
+    """Gathers the commits of concurrent callers into one call of the store."""
 
     def __init__(self, store: Store, *, max_batch: int = 500, max_waiting: int = 5_000) -> None:
         self._store = store
@@ -88,16 +87,16 @@ class GroupCommit:
         self._inside = 0
         self._flusher: asyncio.Task[None] | None = None
         self._is_quiet = False
-        """Nothing is under way, and the last batch was of one caller."""
+        """Whether nothing is under way, and the last batch was of one caller."""
         self._direct = False
-        """A caller is at the store itself."""
+        """Whether a caller is using the store directly."""
         self._direct_ended: asyncio.Future[None] | None = None
-        """Made by who closes, to wait for that."""
+        """Set by `close`, to wait for that."""
         self._closed = False
         self.tally = Tally()
 
     async def commit(self, commit: Commit) -> Outcome:
-        """Wait for room, then for the outcome."""
+        """Wait for admission, then for the outcome."""
         if self._is_quiet:
             [outcome] = await self._commit_directly((commit,), 1)
         else:
@@ -109,9 +108,9 @@ class GroupCommit:
         return outcome
 
     async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-        """The same for somebody who has many at once; each has an outcome or an error of its own.
+        """Commit many at once; each has its own outcome or error.
 
-        Cheaper than as many callers of `commit`: none of them has to be woken by itself.
+        Cheaper than as many callers of `commit`: there is one wake-up.
         """
         if self._is_quiet and (size := number_of(work)) <= self._max_batch:
             return await self._commit_directly(work, size) if size else []
@@ -126,7 +125,7 @@ class GroupCommit:
         return outcomes
 
     async def _commit_directly(self, work: Sequence[Work], size: int) -> list[Outcome | InterlockError]:
-        """Commit in the task of the caller; what arrives meanwhile is gathered for the next batch."""
+        """Commit in the task of the caller; arriving commits are gathered for the next batch."""
         self._is_quiet, self._direct = False, True
         self._inside += size
         self._count(size)
@@ -142,7 +141,7 @@ class GroupCommit:
             self._make_room(size)
 
     async def _let_in(self) -> None:
-        """Wait outside, first come first served, until a batch has made room."""
+        """Wait, first come first served, until a batch has made room."""
         while self._inside >= self._max_waiting:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._outside.append(turn)
@@ -164,7 +163,7 @@ class GroupCommit:
         self._flusher = asyncio.create_task(self._flush(), name="group commit")
 
     async def close(self) -> None:
-        """Take nothing more, and finish what is waiting."""
+        """Accept no more commits, and finish the waiting ones."""
         self._closed, self._is_quiet = True, False
         if self._direct and self._direct_ended is None:
             self._direct_ended = asyncio.get_running_loop().create_future()
@@ -176,7 +175,7 @@ class GroupCommit:
     async def _flush(self) -> None:
         while self._waiting:
             batch = self._next_batch()
-            # A caller that has gone away while it waited wants nothing any more.
+            # A caller that was cancelled while waiting wants no commit.
             wanted = [bundle for bundle in batch if not bundle.answer.done()]
             if wanted:
                 await self._flush_batch(wanted)
@@ -184,7 +183,7 @@ class GroupCommit:
             self._is_quiet = len(batch) == 1 and not self._waiting and not self._closed
 
     def _next_batch(self) -> list[_Bundle]:
-        """The next ones, as many as the store takes at once."""
+        """Return the next batch, up to the limit of the store."""
         batch = [self._waiting.popleft()]
         size = batch[0].size
         while self._waiting and size + self._waiting[0].size <= self._max_batch:
@@ -199,11 +198,11 @@ class GroupCommit:
         except asyncio.CancelledError as error:
             self._closed = True
             for bundle in (*batch, *self._waiting):
-                bundle.fail(error)  # nobody would come for them any more
+                bundle.fail(error)  # no flush would follow
             self._waiting.clear()
-            self._make_room(max(self._inside, len(self._outside)))  # they are told at the door
+            self._make_room(max(self._inside, len(self._outside)))  # the waiting callers are refused
             raise
-        except Exception as error:  # noqa: BLE001 - whoever waits is told, and the others go on
+        except Exception as error:  # noqa: BLE001 - raised to the waiter; the others continue
             for bundle in batch:
                 bundle.fail(error)
         else:
@@ -215,15 +214,15 @@ class GroupCommit:
                 start = end
 
     async def _outcomes_of(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-        """What becomes of each; one that the store does not even take is told so alone."""
+        """Return the outcome of each; a commit that the store rejects gets its own error."""
         try:
             return [*await self._store.commit(work)]
         except StoreUnavailable as error:
-            return [error] * number_of(work)  # each of them has an unknown outcome of its own
+            return [error] * number_of(work)  # each of them has an unknown outcome
         except InterlockError as error:
             if number_of(work) == 1:
                 return [error]
-        # The store refuses all before it writes anything of it: find out whose fault it was.
+        # The store rejects all before it writes any: find the invalid commit.
         if len(work) == 1:
             work = [*one_by_one(work)]
         middle = len(work) // 2
@@ -233,7 +232,7 @@ class GroupCommit:
         self._inside -= places
         while places and self._outside:
             turn = self._outside.popleft()
-            if not turn.done():  # else its caller has gone away, and the next may come
+            if not turn.done():  # otherwise its caller was cancelled, and the next may enter
                 turn.set_result(None)
                 places -= 1
 
@@ -244,7 +243,7 @@ class GroupCommit:
 
 
 def _parts(work: Sequence[Work], most: int) -> Iterator[list[Work]]:
-    """Cut work into parts of at most so many records; a batch may be longer than that by itself."""
+    """Split work into parts of limited size; a single batch may be larger."""
     part: list[Work] = []
     size = 0
     for item in work:

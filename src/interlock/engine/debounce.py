@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 log = logging.getLogger("interlock.runs")
 
 GRACE_S = 10.0
-"""How long a process that ends goes on planning the run that it has submitted: others would have to wait."""
+"""Time for a stopping process to plan its submitted run: others would have to wait."""
 TURNS = 20
-"""In how many turns that is waited for: a host that stands still uses up one of them."""
+"""Number of turns of that time: a stall of the host uses up only one of them."""
 
 
 class Debouncer:
-    """A body that is run whenever somebody has rung, until it finds nothing more to do."""
+    """A function that is called after signals, until it finds no more work."""
 
     def __init__(self, name: str, body: Callable[[], Awaitable[int]]) -> None:
         self._name = name
@@ -28,18 +28,18 @@ class Debouncer:
         self._closed = False
 
     def ring(self) -> None:
-        """Have it done soon."""
+        """Schedule the work."""
         self._rung = True
         if not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._answer(), name=self._name)
 
     async def idle(self) -> None:
-        """Come back when nothing is being done."""
+        """Wait until no work is running."""
         while self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
 
     async def close(self, *, grace_s: float = GRACE_S) -> None:
-        """Answer no more; what has begun may finish, if that does not take long."""
+        """Accept no more signals; running work may finish within the grace."""
         self._closed = True
         if self._task is None:
             return
@@ -55,5 +55,5 @@ class Debouncer:
             try:
                 while await self._body() and not self._closed:
                     pass
-            except Exception as error:  # noqa: BLE001 - the sweeps come by again, whatever it was
+            except Exception as error:  # noqa: BLE001 - a later sweep retries
                 log.warning("%s: %s: %s", self._name, type(error).__name__, error)

@@ -1,8 +1,8 @@
-"""Reading records: several callers with one question to the store, or everything page by page.
+"""Reading records: several callers with one query of the store, or everything page by page.
 
-Callers that are answered together by a group commit go on together, and load next: sixty-four callers would
-be sixty-four questions. What is asked for in one turn of the event loop is asked together; no caller waits
-longer than that.
+Callers that are answered together by a group commit continue together, and load next: sixty-four callers
+would be sixty-four queries. Requests of one iteration of the event loop are joined; no caller waits longer
+than that.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from interlock.store.contract import Store
 from interlock.store.records import Entry, Key, Query, Record
 
 MOST = 500
-"""So many records are asked for at once."""
+"""Maximum records in one query."""
 
 _Asked: TypeAlias = tuple[Sequence[Key], "asyncio.Future[list[Record | None]]"]
 
 
 class GroupLoad:
-    """The questions of one process."""
+    """The joined reads of one process."""
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
@@ -29,7 +29,7 @@ class GroupLoad:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
-        """The records, in the order of their keys; None where there is none."""
+        """Return the records, in the order of their keys; None for missing ones."""
         if not keys:
             return []
         answer: asyncio.Future[list[Record | None]] = asyncio.get_running_loop().create_future()
@@ -75,7 +75,7 @@ PAGE = 500
 
 
 async def every_record(store: Store, kind: str) -> AsyncIterator[Record]:
-    """All records of a kind, the oldest first."""
+    """Yield all records of a kind, the oldest first."""
     cursor = ""
     while True:
         page = await store.find(Query(kind=kind, newest_first=False, cursor=cursor, limit=PAGE))
@@ -87,10 +87,10 @@ async def every_record(store: Store, kind: str) -> AsyncIterator[Record]:
 
 
 async def every_entry(store: Store, key: Key) -> AsyncIterator[Entry]:
-    """The whole journal of one record, the oldest first.
+    """Yield the whole journal of one record, the oldest first.
 
-    Refusals have the version that the record had, so many entries may share one: a page that ends
-    within a version is read again from its beginning.
+    Refusals have the version of the record, so many entries may share one: a page that ends within a version
+    is read again from its beginning.
     """
     version, page = 0, PAGE
     while True:

@@ -1,8 +1,8 @@
-"""Background work: supervised loops, and several tasks side by side.
+"""Background work: supervised loops, and several concurrent tasks.
 
-A loop that dies silently is how systems come to be alive without doing anything. Here every loop
-notes when it last succeeded, is restarted with growing pauses when it fails, and can be asked how
-it is. Each can also be run once, by hand.
+A loop that dies silently leaves a system that is alive without doing anything. Here every loop records its
+last success, is restarted with growing pauses after a failure, and reports its health. Each can also be run
+once, by hand.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from interlock.engine.recovery import Sleep
 
 
 async def gather_all(doing: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of it; raises the first failure, when everything has ended."""
+    """Run all; raise the first failure, when all have ended."""
     waiting = list(doing)
     if len(waiting) == 1:
-        await waiting[0]  # no task is needed for one thing
+        await waiting[0]  # a single one needs no task
         return
     for result in await asyncio.gather(*waiting, return_exceptions=True):
         if isinstance(result, BaseException):
@@ -31,7 +31,7 @@ async def gather_all(doing: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 Body: TypeAlias = Callable[[], Awaitable[int]]
-"""One round; answers how much it found to do."""
+"""One round; returns the amount of work done."""
 
 LONGEST_PAUSE_S = 30.0
 
@@ -39,7 +39,7 @@ log = logging.getLogger("interlock.loops")
 
 
 class Health(msgspec.Struct, frozen=True):
-    """How a loop is."""
+    """The health of a loop."""
 
     name: str
     rounds: int
@@ -50,7 +50,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Loop:
-    """One body, run every `every_s` seconds, and again at once while it finds a full round of work."""
+    """One body, run every `every_s` seconds, and again at once after a full round."""
 
     def __init__(
         self,
@@ -73,26 +73,26 @@ class Loop:
         self._last_error = ""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         while True:
             pause_s = await self.round()
             if pause_s:
                 await self._sleep(pause_s)
 
     async def round(self) -> float:
-        """One round, never raising; answers how long to pause before the next."""
+        """Run one round, without raising; return the pause before the next."""
         self._rounds += 1
         try:
             done = await self._body()
             self._last_success_at = await self._clock.now()
-        except Exception as error:  # noqa: BLE001 - a loop outlives whatever its body meets
+        except Exception as error:  # noqa: BLE001 - a loop survives any error of its body
             return self._failed(error)
         self._failures, self._last_error = 0, ""
         self._done += done
         return 0.0 if done >= self._full else self._every_s
 
     def health(self) -> Health:
-        """How it is."""
+        """Return the health."""
         return Health(
             self.name, self._rounds, self._done, self._failures, self._last_success_at, self._last_error
         )
@@ -105,7 +105,7 @@ class Loop:
 
 
 async def run_loops(loops: Sequence[Loop]) -> None:
-    """All of them, until cancelled; none of them ends before."""
+    """Run all loops until cancelled."""
     async with asyncio.TaskGroup() as group:
         for loop in loops:
             group.create_task(loop.run(), name=f"loop {loop.name}")

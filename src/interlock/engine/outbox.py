@@ -1,9 +1,9 @@
 """Effects that must survive a crash: messages that are committed with the change that causes them.
 
-A message is a record like any other, written in the same commit as the change that wants it sent, so
-there is no change without its message and no message without its change. Whoever delivers takes it
-under a deadline; if it is not heard of again in time, somebody else takes it. So a message is
-delivered at least once, never silently dropped, and given up on, visibly, after `max_tries`.
+A message is a record like any other, written in the same commit as its change, so there is no change without
+its message and no message without its change. A courier takes it with a deadline; after the deadline another
+one takes it. So a message is delivered at least once, never silently dropped, and given up, visibly, after
+`max_tries`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from interlock.store.records import Change, Claim, Commit, Committed, Record
 
 
 class MessageState(StrEnum):
-    """Where a message stands."""
+    """The states of a message."""
 
     WAITING = "waiting"
     SENDING = "sending"
@@ -102,7 +102,7 @@ _MESSAGES = RecordKind(MESSAGE, OutboxMessage, events=EventRules(sent=(drop,)))
 
 
 class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How patiently messages are delivered."""
+    """Retry settings of messages."""
 
     delivery_s: float = PATIENCE.seconds
     max_tries: int = 10
@@ -110,7 +110,7 @@ class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     longest_pause_s: float = 300.0
 
     def pause_after(self, tries: int) -> timedelta:
-        """How long to wait before the next try."""
+        """Return the pause before the next try."""
         return timedelta(seconds=min(self.first_pause_s * 2.0 ** (tries - 1), self.longest_pause_s))
 
 
@@ -123,10 +123,9 @@ def outgoing(
     mark: str = "",
     taken_until: datetime | None = None,
 ) -> Change:
-    """A message to be committed with the change that causes it. `payload` is JSON.
+    """Return a message to be committed with the change that causes it. `payload` is JSON.
 
-    Whoever means to deliver it at once takes it in the same commit, until some time; if nothing is
-    heard of it by then, others do.
+    A caller that delivers it at once takes it in the same commit, until a time; after that others do.
     """
     ready_at = now if taken_until is None else None
     message = _MESSAGES.new(
@@ -139,13 +138,13 @@ def outgoing(
 
 
 def sent(record: Record, mark: str = "") -> Change:
-    """A message that has arrived, to be committed with what it has brought about."""
-    now = record.updated_at  # no timer begins when it has arrived, so a moment that is known will do
+    """Return the change of a delivered message, to be committed with its effect."""
+    now = record.updated_at  # no timer starts then, so a known time is good enough
     return _moved(record, delivered, now, mark=mark)
 
 
 def returned(record: Record, now: datetime, mark: str = "") -> Change:
-    """A message whose courier ends before it could deliver it: another one may take it at once."""
+    """Return the change of a message whose courier stops: another one may take it at once."""
     return _moved(record, failed, now, ready_at=now, reason="its courier has ended", mark=mark)
 
 
@@ -158,9 +157,9 @@ async def deliver(
     limit: int = 50,
     sleep: Sleep = asyncio.sleep,
 ) -> int:
-    """Take what is ready, hand it to the handler of its topic, and note what came of it.
+    """Take ready messages, pass each to the handler of its topic, and record the result.
 
-    What was taken is handed over side by side: one that takes long does not keep the others waiting.
+    Messages are handled concurrently: a slow one does not delay the others.
     """
     mine = await take_all(store, tuple(handlers), timedelta(seconds=policy.delivery_s), limit=limit)
 
@@ -173,7 +172,7 @@ async def deliver(
 
 
 async def take_all(store: Store, topics: Sequence[str], patience: timedelta, *, limit: int) -> list[Record]:
-    """Messages that are ready, ours from now on until `patience` has passed; then others may take them."""
+    """Take ready messages until `patience` has passed; then others may take them."""
     taken: list[Record] = []
     messages = _MESSAGES.lasting(delivery_s=patience.total_seconds())
 
@@ -190,7 +189,7 @@ async def take_all(store: Store, topics: Sequence[str], patience: timedelta, *, 
 
 
 async def recover(store: Store, *, limit: int = 500) -> int:
-    """Put back what somebody took and was not heard of again."""
+    """Return messages of lost couriers to the queue."""
 
     def back(records: Sequence[Record], now: datetime) -> list[Commit]:
         return [Commit(changes=(_moved(record, courier_lost, now, ready_at=now),)) for record in records]
@@ -203,7 +202,7 @@ async def _handed_over(store: Store, record: Record, handler: Handler, policy: D
     kept = msgspec.json.decode(record.body, type=OutboxMessage)
     try:
         await handler(bytes(kept.payload))
-    except Exception as error:  # noqa: BLE001 - whatever a handler meets, the message is tried again
+    except Exception as error:  # noqa: BLE001 - any error of a handler is retried
         return undelivered(record, error, await store.now(), policy)
     return sent(record)
 
@@ -211,7 +210,7 @@ async def _handed_over(store: Store, record: Record, handler: Handler, policy: D
 def undelivered(
     record: Record, error: Exception, now: datetime, policy: DeliveryPolicy, mark: str = ""
 ) -> Change:
-    """A message that could not be delivered: tried again after a pause, or given up on."""
+    """Return the change of an undelivered message: retried after a pause, or given up."""
     kept = msgspec.json.decode(record.body, type=OutboxMessage)
     tries = kept.tries + 1
     again = OutboxMessage(kept.payload, tries, f"{type(error).__name__}: {error}"[:500])
@@ -232,7 +231,7 @@ def _moved(
     mark: str = "",
     messages: RecordKind[OutboxMessage] = _MESSAGES,
 ) -> Change:
-    """What the table makes of the event, as a change of the record."""
+    """Return the change for an event of the table."""
     message = messages.of(record, now, kept)
     message.must(event)
     message.place(ready_at=ready_at)

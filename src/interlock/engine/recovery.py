@@ -1,9 +1,9 @@
-"""What to do when nobody knows whether a commit happened.
+"""Recovery of commits with an unknown outcome.
 
-A COMMIT whose answer is lost may have succeeded. It can be sent again, because every commit names
-the versions it was decided on, so it is never done twice; but then it may be told of a conflict
-with itself, and somebody would decide anew what has been done already. So in doubt the store is
-read: the entry that the commit would have written is either in the journal or it is not.
+A COMMIT whose answer is lost may have succeeded. It can be sent again, because every commit names the
+versions it was decided on, so it is never done twice; but then it may conflict with itself, and the caller
+would decide again about finished work. So the store is read: the entry of the commit either is in the journal
+or is not.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ async def commit_with_recovery(
     in_doubt: bool = False,
     sleep: Sleep = asyncio.sleep,
 ) -> Outcome:
-    """The outcome of a commit, also when a connection broke in the middle of it.
+    """Return the outcome of a commit, also after a connection broke in between.
 
-    A commit is recognised by its notes, so no two may say the same: `Engine` gives each a mark of its
-    own. A change without a note that was done and then overtaken cannot be recognised, and is answered
-    with a conflict; what must not be done twice has a note. Raises `StoreUnavailable` only when the
-    store stays away for all the tries. `in_doubt` when it was sent before and nobody knows what came of it.
+    A commit is recognised by its notes, so they must be unique: `Engine` gives each a mark. A change without
+    a note that was done and then overtaken cannot be recognised, and gets a conflict; changes that must not
+    be repeated have a note. Raise `StoreUnavailable` only if the store is unavailable for all tries.
+    `in_doubt` if it was sent before with an unknown outcome.
     """
     pause_s = FIRST_PAUSE_S
     for remaining in reversed(range(tries)):
@@ -56,9 +56,9 @@ async def commit_with_recovery(
 
 
 async def _tried(store: Store, committer: Committer, commit: Commit, in_doubt: bool) -> Outcome:
-    """Once more; in doubt what it is told is compared with what is there."""
+    """Send the commit once more; if in doubt, compare the outcome with the journal."""
     if in_doubt and not commit.changes and (done := await find_outcome(store, commit)):
-        return done  # it names no version, so sending it again would do it again
+        return done  # it names no version, so sending it again would repeat it
     outcome = await committer.commit(commit)
     if in_doubt and isinstance(outcome, Conflict | TooLate):
         return await find_outcome(store, commit) or outcome
@@ -66,18 +66,18 @@ async def _tried(store: Store, committer: Committer, commit: Commit, in_doubt: b
 
 
 def _may_yet_come_true(commit: Commit, outcome: Outcome) -> bool:
-    """Whether the try that was not answered may still be on its way, past one that came too late.
+    """Return whether the unanswered try may still be on its way, behind one that came too late.
 
-    Who changes a record waits for whoever holds it, and then knows. Who only creates records, and is too
-    late for that, has nothing to wait for: so it looks again, as often as it may try.
+    A change of a record waits for its lock, and then knows. A commit that only creates records, and is too
+    late, does not wait: so it checks again, as often as it may try.
     """
     return isinstance(outcome, TooLate) and all(change.expected == 0 for change in commit.changes)
 
 
 async def find_outcome(store: Store, commit: Commit) -> Committed | None:
-    """The outcome of a commit that is already true; None when it is not.
+    """Return the outcome of a commit that is already applied; None if it is not.
 
-    A commit is true as a whole or not at all, so its first change speaks for all of them.
+    A commit is atomic, so its first change represents all of them.
     """
     if not commit.changes:
         return await _refused(store, commit)
@@ -91,7 +91,7 @@ async def find_outcome(store: Store, commit: Commit) -> Committed | None:
 
 
 async def _refused(store: Store, commit: Commit) -> Committed | None:
-    """A refusal carries the version that the record had; it is among the entries since then."""
+    """Return the outcome of a refusal: it has the version of the record, and is among later entries."""
     for refused in commit.refusals:
         key = Key(refused.kind, refused.id)
         (record,) = await store.load([key])
@@ -103,7 +103,7 @@ async def _refused(store: Store, commit: Commit) -> Committed | None:
 
 
 async def _unnoted(store: Store, change: Change) -> Committed | None:
-    """A change without a note leaves no entry; it is recognised while nobody has changed more."""
+    """Return the outcome of a change without a note, recognised while there is no later change."""
     (record,) = await store.load([change.key])
     if record is None or record.version != change.expected + 1:
         return None

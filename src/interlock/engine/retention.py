@@ -1,4 +1,4 @@
-"""Records that ended long ago, with their journal, and requests that nobody will repeat any more."""
+"""Retention: remove records that ended long ago, with their journal, and expired requests."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from interlock.store.records import Pruned
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long records of each kind are kept after they have ended."""
+    """Retention of ended records by kind."""
 
     default: timedelta = timedelta(days=30)
     by_kind: Mapping[str, timedelta] = msgspec.field(default_factory=dict)
 
     def of(self, kind: str) -> timedelta:
-        """How long records of this kind are kept."""
+        """Return the retention of a kind."""
         return self.by_kind.get(kind, self.default)
 
 
 async def sweep_ended(
     store: Store, catalogue: Catalogue, retention: Retention, *, limit: int = 500
 ) -> dict[str, Pruned]:
-    """Prune one bounded batch of each kind; answers what was removed."""
+    """Prune one bounded batch of each kind; return the counts."""
     return {
         name: await store.prune(
             kind=name, states=sorted(kind.ended), older_than=retention.of(name), limit=limit

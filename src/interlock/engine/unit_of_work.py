@@ -1,10 +1,9 @@
 """Load, decide, commit; and decide again when another writer was faster.
 
-Deciding is pure, so it can be done as often as it takes: on a conflict the records are loaded anew
-and the decider is asked again, and it may now decide something else, or nothing. What it decides is
-committed whole or not at all.
+Decisions are pure, so they can be repeated: on a conflict the records are loaded again and the decider is
+called again, and it may now decide something else, or nothing. A decision is committed atomically.
 
-New ids come from a port (`Ids`), so that a simulated world can hand out its own.
+New ids come from a port (`Ids`), so that a simulated world can replace them.
 """
 
 from __future__ import annotations
@@ -55,36 +54,36 @@ from interlock.store.records import (
 )
 
 Ids: TypeAlias = Callable[[], str]
-"""A name that nobody else will get."""
+"""Returns a unique id."""
 
 
 def random_id() -> str:
-    """Sixteen hex digits: 64 bits, which do not repeat within the life of a record."""
+    """Return sixteen hex digits: 64 bits, which do not repeat within the life of a record."""
     return secrets.token_hex(8)
 
 
 A = TypeVar("A")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.1
-"""Between two tries that were in conflict, from the second on; with jitter."""
+"""Pause between two tries after conflicts, from the second on; with jitter."""
 
 REMEMBERED_S = DEFAULTS.request_ttl_s
-"""How long a repeat of a request is recognised, unless a setting says otherwise."""
+"""Default time for which a repeated request is recognised."""
 SMALL_ANSWER = 4_096
 """Stored answers with more bytes are compressed: the view of a run has all its jobs."""
 REFUSAL_JOURNALLED_EVERY_S = 7 * 86_400.0
-"""How often the journal repeats the same refusal, so that nothing can fill it by being refused."""
+"""Interval in which the same refusal is journalled again, to bound the journal."""
 
 
 class OwnRequestId(str):
-    """The id that a store knows a request by, where that is not the one that the client has sent."""
+    """The id of a request in the store, if it differs from the client's."""
 
     __slots__ = ("said",)
     said: str
-    """As the client has sent it."""
+    """The id as the client has sent it."""
 
     def __new__(cls, stored: str, said: str) -> Self:
-        """Keep both."""
+        """Create an id with both forms."""
         made = super().__new__(cls, stored)
         made.said = said
         return made
@@ -96,7 +95,7 @@ def said_of(request_id: str) -> str:
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
-    """A request that somebody may send again."""
+    """A request that may be repeated."""
 
     id: str
     endpoint: str
@@ -107,12 +106,12 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
     @property
     def answer(self) -> IdempotencyKey:
-        """The id under which the answer is stored, where it is known only after the commit."""
+        """The id under which the answer is stored, if it is known only after the commit."""
         stored = hashlib.sha256(f"answer {self.id}".encode()).hexdigest()[:48]
         return IdempotencyKey(stored, self.endpoint, self.fingerprint, self.ttl_s)
 
     def answered(self, body: bytes) -> Request:
-        """The request, to be committed together with what it has brought about."""
+        """Return the request, to be committed together with its effect."""
         return Request(
             id=self.id,
             endpoint=self.endpoint,
@@ -124,10 +123,10 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 def journalled_once(refused: Refused, kind: str) -> Commit:
-    """Return a commit that journals the first refusal of a kind about a record, and none of the next.
+    """Return a commit that journals only the first refusal of a kind about a record.
 
-    The store recognises a repeat by a request id, so the bound holds for all servers together, and the
-    record is left alone. `Engine` answers a repeat with what was decided this time.
+    The store recognises a repeat by a request id, so the limit holds for all servers together, and the record
+    is unchanged. `Engine` answers a repeat with the current decision.
     """
     named = f"refusal {refused.kind} {refused.id} {kind}"
     request_id = hashlib.sha256(named.encode()).hexdigest()[:48]
@@ -136,31 +135,31 @@ def journalled_once(refused: Refused, kind: str) -> Commit:
 
 
 def is_known_refusal(commit: Commit, outcome: Outcome | InterlockError) -> bool:
-    """Whether a commit has found that the journal has its refusal already."""
+    """Return whether the journal already has the refusal of a commit."""
     return isinstance(outcome, Repeated) and bool(commit.refusals) and not commit.changes
 
 
 class Decision(msgspec.Struct, Generic[A], frozen=True, gc=False):
-    """What a decider wants: what shall become true, and what to answer."""
+    """The decision of a decider: the commit and the answer."""
 
     answer: A
     commit: Commit | None = None
-    """None when nothing has to change."""
+    """None if nothing changes."""
 
 
 class Applied(msgspec.Struct, Generic[A], frozen=True, gc=False):
-    """What has become of it."""
+    """The result of an applied decision."""
 
     answer: A
     at: datetime
 
 
 Decider: TypeAlias = Callable[[Sequence[Record | None], datetime], Decision[A]]
-"""Pure: from the records (None where there is none) and the time to a decision. May raise a refusal."""
+"""Decides from the records (None for missing ones) and the time. Pure. May raise a refusal."""
 
 
 class Engine:
-    """What a system needs to make its decisions true."""
+    """Loads, decides and commits for the systems."""
 
     def __init__(
         self,
@@ -181,12 +180,12 @@ class Engine:
         self._remembered_s = remembered_s
         self._loads = GroupLoad(lambda: self.store)
         self.recalled: Callable[[Repeated | RequestReused], None] = _nobody_counts
-        """Is told of every request that was recognised without a commit."""
+        """Called with every request that was recognised without a commit."""
 
     def asked(
         self, request_id: str | None, endpoint: str, content: object, *, ttl_s: float | None = None
     ) -> IdempotencyKey | None:
-        """Return what is asked for under an id, which is remembered for `request_ttl_s`; None without one."""
+        """Return the idempotency key of a request, remembered for `request_ttl_s`; None without an id."""
         if request_id is None:
             return None
         fingerprint = hashlib.sha256(msgspec.json.encode((endpoint, content))).hexdigest()[:32]
@@ -201,11 +200,11 @@ class Engine:
         *,
         whole: bool = False,
     ) -> A:
-        """Return what `do` answers, or what was answered to the first request under this id.
+        """Return the answer of `do`, or that of the first request with this id.
 
-        For answers that are known only after the commit, such as a view. `do` commits the request itself,
-        so it is done once; its answer is stored before it is given, so every repeat gets the same one. With
-        `whole`, `do` has ids of its own for its parts, and the answer is stored under the id itself.
+        For answers that are known only after the commit, such as a view. `do` commits the request itself, so
+        it is done once; its answer is stored before it is returned, so every repeat gets the same one. With
+        `whole`, `do` has separate ids for its parts, and the answer is stored under the id itself.
         """
         if asked is None:
             return await do()
@@ -226,9 +225,9 @@ class Engine:
         return answer
 
     async def apply(self, keys: Sequence[Key], decide: Decider[A]) -> Applied[A] | Repeated:
-        """Make what `decide` says of these records true.
+        """Commit the decision of `decide` about these records.
 
-        `Repeated` when the commit carried a request that was done before: its recorded answer stands.
+        Return `Repeated` if the commit had a request that was completed before: its recorded answer counts.
         """
         conflict: Conflict | None = None
         not_before = datetime.min.replace(tzinfo=UTC)
@@ -250,25 +249,25 @@ class Engine:
                 case Conflict():
                     conflict = outcome
                 case TooLate(now=now):
-                    not_before = now  # then the decider sees for itself that it is too late
+                    not_before = now  # then the decider itself sees that it is too late
                 case RequestReused() | Illegal():
                     raise failed(outcome)
         raise contended(keys, conflict, self.max_tries)
 
     async def _pause(self, conflicts: int) -> None:
-        """Wait a little after several conflicts: writers of one record must not keep meeting."""
+        """Wait a little after several conflicts, so that writers of one record do not keep colliding."""
         if conflicts > 1:
             chance = zlib.crc32(self._ids().encode()) / 2**32
             await asyncio.sleep(min(FIRST_PAUSE_S * 2.0 ** (conflicts - 2), LONGEST_PAUSE_S) * (0.5 + chance))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
-        """Records as they stand, in the order of their keys; with what others ask for at this moment."""
+        """Load records in the order of their keys, together with other current loads."""
         return await self._loads.load(keys)
 
     async def apply_once(
         self, asked: IdempotencyKey | None, keys: Sequence[Key], decide: Decider[A]
     ) -> Applied[A] | Repeated:
-        """The same under a request id: a repeat is answered as before, also where it would now be refused."""
+        """Apply under a request id: a repeat gets the first answer, even if it would now be refused."""
         try:
             return await self.apply(keys, decide)
         except (StoreUnavailable, RequestIdReused):
@@ -282,7 +281,7 @@ class Engine:
             return before
 
     async def recall(self, asked: IdempotencyKey) -> Repeated | RequestReused | None:
-        """What has become of a request before; None when nobody has sent it, or not lately."""
+        """Return the earlier result of a request; None if there is none, or it has expired."""
         before = await self._recalled(asked)
         if before is not None:
             self.recalled(before)
@@ -296,15 +295,15 @@ class Engine:
         return Repeated(recorded) if same else RequestReused(recorded, asked.fingerprint)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
-        """What the store gives this claimer, with what `decide` makes of it; sealed like all else."""
+        """Claim records of the store, with sealed decisions."""
         return await self.store.claim(claim, self._sealing(decide))
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """The same for what has a deadline passed."""
+        """Handle due records of the store, with sealed decisions."""
         return await self.store.due(kinds, limit, self._sealing(decide))
 
     def mark(self) -> str:
-        """What tells one decision from every other; whoever puts it into its notes saves the sealing."""
+        """Return a unique mark of a decision; with it in its notes a commit need not be sealed."""
         return self._ids()
 
     def sealed(self, commit: Commit, records: Sequence[Record | None]) -> Commit:
@@ -319,7 +318,7 @@ class Engine:
         return msgspec.structs.replace(commit, changes=tuple(changes), refusals=tuple(refusals))
 
     def _sealing(self, decide: Decide) -> Decide:
-        """Seal what is decided; who decides on batches has put the mark and the times into them."""
+        """Return a decider whose commits are sealed; batches contain mark and times already."""
 
         def decide_sealed(records: Sequence[Record], now: datetime) -> list[Work]:
             return [
@@ -331,7 +330,7 @@ class Engine:
 
 
 def _nobody_counts(_: Repeated | RequestReused) -> None:
-    """For those who do not want to know."""
+    """Do nothing."""
 
 
 def _is_sealed(commit: Commit) -> bool:
@@ -355,7 +354,7 @@ def _dated(change: Change, seen: Mapping[Key, Record]) -> Change:
 
 
 def _mark(note: Note, mark: str, said: str) -> Note:
-    """Return a note with the id of the client's request, or else with a mark that no other commit has."""
+    """Return a note with the id of the client's request, or else with a unique mark."""
     if said:
         return msgspec.structs.replace(note, request_id=said)
     return note if note.request_id else msgspec.structs.replace(note, request_id=mark)
@@ -367,18 +366,18 @@ def _packed(body: bytes) -> bytes:
 
 def _answer_in(before: Repeated, kind: type[A]) -> A:
     body = before.recorded.answer.body
-    # No JSON begins as zlib does.
+    # JSON never begins like zlib data.
     return msgspec.json.decode(zlib.decompress(body) if body[:1] == b"x" else body, type=kind)
 
 
 def _reused_as(reused: RequestReused, asked: IdempotencyKey) -> RequestReused:
-    """Return the same about the id that was asked under, not that of its answer."""
+    """Return the outcome with the id of the request, not that of its answer."""
     recorded = msgspec.structs.replace(reused.recorded, id=asked.id)
     return RequestReused(recorded, reused.fingerprint)
 
 
 def failed(outcome: RequestReused | Illegal) -> RequestIdReused | IllegalChange:
-    """The error that such an outcome is told as."""
+    """Return the error of an outcome."""
     match outcome:
         case RequestReused(recorded=recorded):
             return RequestIdReused(
@@ -395,7 +394,7 @@ def failed(outcome: RequestReused | Illegal) -> RequestIdReused | IllegalChange:
 
 
 def contended(keys: Sequence[Key], conflict: Conflict | None, tries: int) -> Contended:
-    """The error after so many conflicts."""
+    """Return the error after too many conflicts."""
     what = (
         f"{conflict.key.kind} {conflict.key.id}" if conflict else ", ".join(f"{k.kind} {k.id}" for k in keys)
     )

@@ -1,14 +1,14 @@
-"""The error tree, drawn once.
+"""The tree of all errors.
 
-Every error that a user can meet is one of these, and all are imported from here. Each carries a stable
-`code`, a sentence, the facts it is about, what would have been allowed and what to do next; the API, the
-command line and the dashboard all show the same words, and the API answers with `status`.
+Every public error is one of these, and all are imported from here. Each has a stable `code`, a message,
+facts, the allowed alternatives and advice; the API, the command line and the dashboard all show the same
+text, and the API answers with `status`.
 
     InterlockError
     ├── MalformedTable            malformed_table          422  a declaration with faults, all of them listed
-    ├── MalformedCouplings        malformed_couplings      422  the same for a list of couplings
+    ├── MalformedCouplings        malformed_couplings      422  a list of couplings with faults
     ├── MalformedBlueprint        malformed_blueprint      422  a file that is not an exported table
-    ├── CannotLoad                cannot_load              422  a module, or something in it, that is no use
+    ├── CannotLoad                cannot_load              422  a module or object that is unusable
     ├── CannotWrite               cannot_write             500  a file that cannot be written
     ├── InvalidSettings           invalid_settings         422  durations that contradict each other
     ├── StoreError
@@ -18,21 +18,21 @@ command line and the dashboard all show the same words, and the API answers with
     │   ├── StoreTooOld           store_too_old            503  the server's version
     │   ├── SchemaTooNew          schema_too_new           503  written by a newer program
     │   ├── SchemaMismatch        schema_mismatch          503  made by other migrations
-    │   ├── ForeignSchema         foreign_schema           503  somebody else's tables
+    │   ├── ForeignSchema         foreign_schema           503  tables of another program
     │   ├── InvalidRecord         invalid_record           422
     │   ├── TooLarge              too_large                413
     │   └── PruneRefused          prune_refused            409
-    ├── ServerRefused             server_refused           409  what a server has answered, in its own words
+    ├── ServerRefused             server_refused           409  the answer of a server
     ├── RunnerError
-    │   ├── LeaseExpired          LEASE_EXPIRED            409  the runner was not heard in time
-    │   ├── LeaseRevoked          LEASE_REVOKED            409  the right to execute was taken away
+    │   ├── LeaseExpired          LEASE_EXPIRED            409  no heartbeat arrived in time
+    │   ├── LeaseRevoked          LEASE_REVOKED            409  the right to execute was revoked
     │   ├── UnknownLease          UNKNOWN_LEASE            409
     │   ├── WrongRunner           wrong_runner             409  the lease belongs to another one
     │   └── MessageRefused        message_refused          409
     ├── ClaimOver                 claim_over               409  all leases of the named claim have ended
     ├── CommitFailed
-    │   ├── Contended             contended                409  others were faster, again and again
-    │   ├── VersionChanged        version_changed          409  it is not what somebody decided on
+    │   ├── Contended             contended                409  other processes were faster, repeatedly
+    │   ├── VersionChanged        version_changed          409  the expected version is outdated
     │   ├── RequestIdReused       request_id_reused        409  the id belongs to another request
     │   └── IllegalChange         illegal_change           500  the store has refused a state
     ├── JobError
@@ -40,33 +40,33 @@ command line and the dashboard all show the same words, and the API answers with
     │   ├── UnknownJob            unknown_job              404
     │   ├── InvalidArguments      invalid_arguments        422  they do not fit the task
     │   ├── NotJson               not_json                 422  a value that JSON cannot hold
-    │   ├── ConflictingCompletion conflicting_completion   409  it ended before, in another way
-    │   ├── JobFailed             job_failed               409  there is no result, and this is why
-    │   ├── JobCanceled           job_canceled             409  the same for a job that was stopped
+    │   ├── ConflictingCompletion conflicting_completion   409  it ended before with another outcome
+    │   ├── JobFailed             job_failed               409  there is no result, with the reason
+    │   ├── JobCanceled           job_canceled             409  the job was stopped
     │   ├── ResultNotReady        result_not_ready         409  it has not ended yet
     │   ├── InvalidArtifact       invalid_artifact         422  a name or a path that it cannot have
     │   ├── UnknownArtifact       unknown_artifact         404
     │   ├── ArtifactExists        artifact_exists          409  another one has this name
-    │   ├── ArtifactGone          artifact_gone            410  it is not kept any more
+    │   ├── ArtifactGone          artifact_gone            410  it is no longer stored
     │   ├── UnknownCache          unknown_cache            404
     │   ├── CacheRefused          cache_refused            409  this job may not save one
-    │   ├── NotGiven              secret_not_given         500  a secret that the job was not given
+    │   ├── NotGiven              secret_not_given         500  a secret that the job did not receive
     │   └── NotExecuted           not_executed             409  the simulation has another worker
     ├── UnknownAttempt            unknown_attempt          404
-    ├── NoSecret                  no_secret                422  a secret that a job cannot be given
-    ├── NoBlobs                   no_blobs                 409  nowhere to keep artifacts
+    ├── NoSecret                  no_secret                422  a secret that a job cannot receive
+    ├── NoBlobs                   no_blobs                 409  no storage for artifacts
     ├── BlobsFull                 blobs_full               507
-    ├── PlanRefused               plan_refused             422  no plan can be made, and where it is wrong
+    ├── PlanRefused               plan_refused             422  the definition cannot be planned
     ├── WorkerError
     │   ├── InvalidWorker         invalid_worker           422  a registration that breaks a rule
     │   └── UnknownWorker         unknown_worker           404
-    ├── InvalidRun                invalid_run              422  an evaluation that cannot be accepted
+    ├── InvalidRun                invalid_run              422  a run that breaks a rule
     ├── UnknownRun                unknown_run              404
     ├── InvalidWorkload           invalid_workload         422  a workload that an agent cannot run
     ├── UnknownWorkload           unknown_workload         404
     ├── AgentUnavailable          agent_unavailable        503
     ├── AgentRefused              agent_refused            409
-    ├── SkewTooLarge              skew_too_large           409  clocks that are not known well enough
+    ├── SkewTooLarge              skew_too_large           409  clocks that are not known precisely
     ├── WorkloadFailed            workload_failed          409  too few agents have completed
     ├── InvalidSimulation         invalid_simulation       422  one that cannot be accepted
     ├── SimulationExists          simulation_exists        409  its id is taken
@@ -74,12 +74,12 @@ command line and the dashboard all show the same words, and the API answers with
     ├── InvalidSchedule           invalid_schedule         422  one that breaks a rule, or would never fire
     ├── ScheduleExists            schedule_exists          409  its name is taken
     ├── UnknownSchedule           unknown_schedule         404
-    ├── MalformedKind             malformed_kind           422  a kind that cannot be declared like this
+    ├── MalformedKind             malformed_kind           422  a declaration with a fault
     ├── InvalidData               invalid_data             422  data that do not fit a kind or its event
     ├── RecordExists              record_exists            409  its id is taken
     ├── UnknownRecord             unknown_record           404
     ├── BadFilter                 bad_filter               422
-    ├── NotSignedIn               not_signed_in            401  no token, or none that is valid
+    ├── NotSignedIn               not_signed_in            401  no token, or an invalid one
     ├── NotAllowed                not_allowed              403
     ├── UnknownToken              unknown_token            404
     ├── InvalidToken              invalid_token            422
@@ -91,7 +91,7 @@ command line and the dashboard all show the same words, and the API answers with
     │   ├── UnknownMachine        unknown_machine          404
     │   ├── UnknownState          unknown_state            422
     │   ├── UnknownEvent          unknown_event            422
-    │   └── UnknownTask           unknown_task             422  no function goes by that name
+    │   └── UnknownTask           unknown_task             422  no task has this name
     ├── TransitionRefused
     │   ├── AlreadyThere          already_there            409
     │   ├── TerminalState         terminal_state           409
@@ -149,35 +149,35 @@ from interlock.errors.requests import WrongHost as WrongHost
 
 
 class MalformedTable(InterlockError, code="malformed_table", status=422):
-    """A machine was declared with faults; nothing was made of it."""
+    """The declaration of a machine has faults; no machine was created."""
 
 
 class MalformedCouplings(InterlockError, code="malformed_couplings", status=422):
-    """Couplings were declared with faults; nothing was made of them."""
+    """The declaration of couplings has faults; no couplings were created."""
 
 
 class MalformedBlueprint(InterlockError, code="malformed_blueprint", status=422):
-    """A file that should hold an exported table does not."""
+    """The file is not an exported table."""
 
 
 class CannotLoad(InterlockError, code="cannot_load", status=422):
-    """A module, or something in it, that cannot be imported or used as what it should be."""
+    """The module, or an object in it, cannot be imported or has the wrong type."""
 
 
 class CannotWrite(InterlockError, code="cannot_write", status=500):
-    """A file that cannot be written; nothing was changed."""
+    """The file cannot be written; nothing was changed."""
 
 
 class InvalidSettings(InterlockError, code="invalid_settings", status=422):
-    """Settings that are out of range or contradict each other."""
+    """The settings are out of range or contradictory."""
 
 
 class StoreError(InterlockError, code="store_error", status=500):
-    """The store cannot do, or will not do, what it was asked for."""
+    """The store cannot carry out the operation."""
 
 
 class BadStoreUrl(StoreError, code="bad_store_url", status=422):
-    """The URL names no store."""
+    """The URL is not that of a store."""
 
 
 class StoreUnavailable(StoreError, code="store_unavailable", status=503):
@@ -185,11 +185,11 @@ class StoreUnavailable(StoreError, code="store_unavailable", status=503):
 
 
 class StoreMisconfigured(StoreError, code="store_misconfigured", status=503):
-    """The database is set up in a way in which promises could not be kept."""
+    """The configuration of the database does not allow the guarantees of the store."""
 
 
 class StoreTooOld(StoreError, code="store_too_old", status=503):
-    """The database server is older than what is needed."""
+    """The version of the database server is too old."""
 
 
 class SchemaTooNew(StoreError, code="schema_too_new", status=503):
@@ -197,43 +197,43 @@ class SchemaTooNew(StoreError, code="schema_too_new", status=503):
 
 
 class SchemaMismatch(StoreError, code="schema_mismatch", status=503):
-    """The schema is ours, but was made by other migrations than those of this program."""
+    """The schema was created by other migrations than those of this program."""
 
 
 class ForeignSchema(StoreError, code="foreign_schema", status=503):
-    """The database holds somebody else's tables under our names."""
+    """The database has tables of another program under the names of ours."""
 
 
 class InvalidRecord(StoreError, code="invalid_record", status=422):
-    """A record or commit that breaks the rules of the store; nothing was written."""
+    """The record or commit breaks a rule of the store; nothing was written."""
 
 
 class TooLarge(StoreError, code="too_large", status=413):
-    """A body is larger than the store takes; nothing was written."""
+    """The body is larger than the store accepts; nothing was written."""
 
 
 class PruneRefused(StoreError, code="prune_refused", status=409):
-    """Only what has ended may be pruned."""
+    """Only ended records may be pruned."""
 
 
 class ServerRefused(InterlockError, code="server_refused", status=409):
-    """A server has refused a request; the sentence is its own, and `facts` have its code and status."""
+    """The server has refused a request; `facts` have its code and status."""
 
 
 class RunnerError(InterlockError, code="runner_error", status=409):
-    """What a runner says is not heard; nothing was changed."""
+    """The message of a runner was refused; nothing was changed."""
 
 
 class LeaseExpired(RunnerError, code="LEASE_EXPIRED"):
-    """The lease has expired: the runner was not heard in time, and somebody else may have the work."""
+    """The lease has expired: no heartbeat arrived in time, and another runner may have the work."""
 
 
 class LeaseRevoked(RunnerError, code="LEASE_REVOKED"):
-    """The lease was taken away: the attempt timed out, was cancelled by force, or was given back."""
+    """The lease was revoked: the attempt timed out, was cancelled by force, or was given back."""
 
 
 class UnknownLease(RunnerError, code="UNKNOWN_LEASE"):
-    """There is no live lease with that token."""
+    """No live lease has this token."""
 
 
 class WrongRunner(RunnerError, code="wrong_runner"):
@@ -241,27 +241,27 @@ class WrongRunner(RunnerError, code="wrong_runner"):
 
 
 class MessageRefused(RunnerError, code="message_refused"):
-    """The lease lives, but what was said under it cannot be: `facts` say why."""
+    """The lease is live, but the message is not valid: `facts` have the reason."""
 
 
 class ClaimOver(InterlockError, code="claim_over", status=409):
-    """Everything that was given out under the name of a claim has ended; a server answers with nothing."""
+    """All leases under the name of a claim have ended; a server answers with no grants."""
 
 
 class CommitFailed(InterlockError, code="commit_failed", status=409):
-    """What was decided did not become true; nothing was changed."""
+    """The commit was refused; nothing was changed."""
 
 
 class Contended(CommitFailed, code="contended"):
-    """Others changed the record first, each time it was tried."""
+    """Other processes changed the record first, at every attempt."""
 
 
 class VersionChanged(CommitFailed, code="version_changed"):
-    """The record is not in the version that somebody expected; nothing was changed."""
+    """The record does not have the expected version; nothing was changed."""
 
 
 class RequestIdReused(CommitFailed, code="request_id_reused"):
-    """The request id was used before, for something else."""
+    """The request id was used before, for another request."""
 
 
 class IllegalChange(CommitFailed, code="illegal_change", status=500):
@@ -269,15 +269,15 @@ class IllegalChange(CommitFailed, code="illegal_change", status=500):
 
 
 class JobError(InterlockError, code="job_error", status=500):
-    """Something about a job, its arguments or its result is not as it was asked for."""
+    """The job, its arguments or its result are not valid."""
 
 
 class InvalidJob(JobError, code="invalid_job", status=422):
-    """A job that breaks a rule of submission; nothing was stored."""
+    """The job breaks a rule of submission; nothing was stored."""
 
 
 class UnknownJob(JobError, code="unknown_job", status=404):
-    """No job has that id."""
+    """No job has this id."""
 
 
 class InvalidArguments(JobError, code="invalid_arguments", status=422):
@@ -285,11 +285,11 @@ class InvalidArguments(JobError, code="invalid_arguments", status=422):
 
 
 class NotJson(JobError, code="not_json", status=422):
-    """A value that JSON cannot hold, and where in the whole it is."""
+    """The value cannot be represented in JSON; `facts` have its position."""
 
 
 class ConflictingCompletion(JobError, code="conflicting_completion", status=409):
-    """The attempt has ended before, in another way; what was reported first stays."""
+    """The attempt has already ended with another outcome, which is kept."""
 
 
 class JobFailed(JobError, code="job_failed", status=409):
@@ -301,14 +301,14 @@ class JobCanceled(JobError, code="job_canceled", status=409):
 
 
 class ResultNotReady(JobError, TimeoutError, code="result_not_ready", status=409):
-    """The job has not ended yet, so there is no result so far. It is a `TimeoutError`, too."""
+    """The job has not ended yet, so there is no result. Also a `TimeoutError`."""
 
 
 class FlakyError(Exception):
     """Raised by a handler whose job may succeed the next time; its failure has the class `flaky`.
 
-    With `retry_after_s` the next attempt begins after that time instead of the pause of the retry rule.
-    How often the job is tried again is up to the rule: twice, unless it says otherwise.
+    With `retry_after_s` the next attempt starts after that time instead of the pause of the retry rule.
+    The retry rule limits the number of retries, by default to two.
     """
 
     def __init__(self, *args: object, retry_after_s: float | None = None) -> None:
@@ -323,173 +323,173 @@ class FlakyError(Exception):
 
 
 class InvalidArtifact(JobError, code="invalid_artifact", status=422):
-    """A name or a path that an artifact cannot have; nothing was kept."""
+    """The name or path of the artifact is not valid; nothing was stored."""
 
 
 class UnknownArtifact(JobError, code="unknown_artifact", status=404):
-    """The job has left nothing behind under that name."""
+    """The job has no artifact of this name."""
 
 
 class ArtifactExists(JobError, code="artifact_exists", status=409):
-    """The attempt has left something else behind under that name; what was kept first stays."""
+    """The attempt already has another artifact of this name, which is kept."""
 
 
 class ArtifactGone(JobError, code="artifact_gone", status=410):
-    """It was kept, and is not any more."""
+    """The artifact is no longer stored."""
 
 
 class UnknownAttempt(InterlockError, code="unknown_attempt", status=404):
-    """No attempt has that id."""
+    """No attempt has this id."""
 
 
 class UnknownCache(JobError, code="unknown_cache", status=404):
-    """Nothing is saved under that key, nor under one that begins like it."""
+    """No cache has this key or a key with one of the given prefixes."""
 
 
 class CacheRefused(JobError, code="cache_refused", status=409):
-    """What is saved is used by others, so not everybody may save something."""
+    """The job may not save a cache, because other jobs restore it."""
 
 
 class NoSecret(InterlockError, code="no_secret", status=422):
-    """A job cannot be given a secret that it names."""
+    """The job names a secret that it cannot receive."""
 
 
 class NotGiven(JobError, KeyError, code="secret_not_given"):
-    """A handler asks for a secret that its job was not given. It is a `KeyError`, too."""
+    """The handler asks for a secret that its job did not receive. Also a `KeyError`."""
 
     __str__ = InterlockError.__str__
 
 
 class NotExecuted(JobError, code="not_executed", status=409):
-    """Somebody else executes the simulation, or nobody may: its worker has to stop."""
+    """The simulation is executed elsewhere, or not at all: its worker has to stop."""
 
 
 class NoBlobs(InterlockError, code="no_blobs", status=409):
-    """There is no place where artifacts could be kept."""
+    """No storage for artifacts is configured."""
 
 
 class BlobsFull(InterlockError, code="blobs_full", status=507):
-    """The place for artifacts is full; nothing was kept."""
+    """The storage for artifacts is full; nothing was stored."""
 
 
 class PlanRefused(InterlockError, code="plan_refused", status=422):
-    """No plan can be made of what was given; the facts say where each fault is."""
+    """The definition cannot be planned; `facts` have the position of each fault."""
 
 
 class WorkerError(InterlockError, code="worker_error", status=500):
-    """Something about a worker is not as it was asked for."""
+    """The worker or its registration is not valid."""
 
 
 class InvalidWorker(WorkerError, code="invalid_worker", status=422):
-    """A worker that breaks a rule of registration; nothing was stored."""
+    """The worker breaks a rule of registration; nothing was stored."""
 
 
 class UnknownWorker(WorkerError, code="unknown_worker", status=404):
-    """No worker has that id."""
+    """No worker has this id."""
 
 
 class InvalidRun(InterlockError, code="invalid_run", status=422):
-    """An evaluation that breaks a rule of submission; nothing was stored."""
+    """The run breaks a rule of submission; nothing was stored."""
 
 
 class UnknownRun(InterlockError, code="unknown_run", status=404):
-    """No run has that id."""
+    """No run has this id."""
 
 
 class InvalidWorkload(InterlockError, code="invalid_workload", status=422):
-    """A workload that no agent could run, or not this one; nothing was started."""
+    """The agent cannot run this workload; nothing was started."""
 
 
 class UnknownWorkload(InterlockError, code="unknown_workload", status=404):
-    """No workload has that id."""
+    """No workload has this id."""
 
 
 class AgentUnavailable(InterlockError, code="agent_unavailable", status=503):
-    """An agent does not answer, or has stopped answering."""
+    """An agent does not answer."""
 
 
 class AgentRefused(InterlockError, code="agent_refused", status=409):
-    """An agent does not take the workload, and these are its words."""
+    """An agent refuses the workload, for the reason given."""
 
 
 class SkewTooLarge(InterlockError, code="skew_too_large", status=409):
-    """It is not known well enough what the agents' clocks say, so nothing was started."""
+    """The clocks of the agents are not known precisely enough, so nothing was started."""
 
 
 class WorkloadFailed(InterlockError, code="workload_failed", status=409):
-    """Fewer agents have completed than the policy needs; what there is was saved."""
+    """Fewer agents completed than the policy needs; the partial result was saved."""
 
 
 class InvalidSimulation(InterlockError, code="invalid_simulation", status=422):
-    """A simulation that breaks a rule of submission; nothing was stored."""
+    """The simulation breaks a rule of submission; nothing was stored."""
 
 
 class SimulationExists(InterlockError, code="simulation_exists", status=409):
-    """There is a simulation of that id already; nothing was stored."""
+    """A simulation with this id exists already; nothing was stored."""
 
 
 class UnknownSimulation(InterlockError, code="unknown_simulation", status=404):
-    """No simulation has that id."""
+    """No simulation has this id."""
 
 
 class InvalidSchedule(InterlockError, code="invalid_schedule", status=422):
-    """A schedule that breaks a rule, or would never fire; nothing was stored."""
+    """The schedule breaks a rule, or would never fire; nothing was stored."""
 
 
 class ScheduleExists(InterlockError, code="schedule_exists", status=409):
-    """There is a schedule of that name already; nothing was stored."""
+    """A schedule with this name exists already; nothing was stored."""
 
 
 class UnknownSchedule(InterlockError, code="unknown_schedule", status=404):
-    """No schedule has that name."""
+    """No schedule has this name."""
 
 
 class MalformedKind(InterlockError, code="malformed_kind", status=422):
-    """A kind of record was declared with a fault; nothing was made of it."""
+    """The declaration of a kind has a fault; no kind was created."""
 
 
 class InvalidData(InterlockError, code="invalid_data", status=422):
-    """Data that do not fit the type of a kind or of one of its events; nothing was stored."""
+    """The data do not fit the type of the kind or of the event; nothing was stored."""
 
 
 class RecordExists(InterlockError, code="record_exists", status=409):
-    """There is a record of that kind and id already; nothing was stored."""
+    """A record of this kind and id exists already; nothing was stored."""
 
 
 class UnknownRecord(InterlockError, code="unknown_record", status=404):
-    """There is no record of that kind with that id."""
+    """No record of this kind has this id."""
 
 
 class BadFilter(InterlockError, code="bad_filter", status=422):
-    """A filter that cannot be understood, and where in it the word is."""
+    """The filter cannot be parsed; `facts` have the position of the fault."""
 
 
 class NotSignedIn(InterlockError, code="not_signed_in", status=401):
-    """No token came with the request, or not one that is any good."""
+    """The request has no token, or an invalid one."""
 
 
 class NotAllowed(InterlockError, code="not_allowed", status=403):
-    """Whoever it is, they may not do this."""
+    """The role of the principal does not allow this request."""
 
 
 class UnknownToken(InterlockError, code="unknown_token", status=404):
-    """No token goes by that name or id."""
+    """No token has this name or id."""
 
 
 class InvalidToken(InterlockError, code="invalid_token", status=422):
-    """A token that cannot be made as it was asked for; nothing was stored."""
+    """The requested token is not valid; nothing was stored."""
 
 
 class SecretShownOnce(InterlockError, code="secret_shown_once", status=409):
-    """The request was carried out before, and the secret that it made is not shown again."""
+    """The request was carried out before, and the secret that it created is not shown again."""
 
 
 class UnknownSession(InterlockError, code="unknown_session", status=404):
-    """No session has this id, or it has ended."""
+    """No session has this id, or the session has ended."""
 
 
 class UnknownMachine(UnknownName, code="unknown_machine", noun="machine"):
-    """No machine goes by that name."""
+    """No machine has this name."""
 
 
 class UnknownKind(UnknownName, code="unknown_kind", status=422, noun="kind"):
@@ -497,7 +497,7 @@ class UnknownKind(UnknownName, code="unknown_kind", status=422, noun="kind"):
 
 
 class UnknownRecordKind(UnknownName, code="unknown_record_kind", status=404, noun="kind"):
-    """The store keeps no records of that kind."""
+    """The store has no records of this kind."""
 
 
 class UnknownState(UnknownName, code="unknown_state", status=422, noun="state"):
@@ -509,28 +509,28 @@ class UnknownEvent(UnknownName, code="unknown_event", status=422, noun="event"):
 
 
 class UnknownTask(UnknownName, code="unknown_task", status=422, noun="task"):
-    """No task goes by that name."""
+    """No task has this name."""
 
 
 class TransitionRefused(InterlockError, code="transition_refused", status=409):
-    """The table does not allow it; nothing was changed."""
+    """The table does not allow the event; nothing was changed."""
 
 
 class AlreadyThere(TransitionRefused, code="already_there"):
-    """It is in the wanted state already."""
+    """The record is already in the target state."""
 
 
 class TerminalState(TransitionRefused, code="terminal_state"):
-    """It has ended; terminal states absorb."""
+    """The record has ended, and no event leaves a terminal state."""
 
 
 class TransitionNotAllowed(TransitionRefused, code="transition_not_allowed"):
-    """The table has no such row in this state."""
+    """The table has no row for this event in this state."""
 
 
 class EventIgnored(TransitionRefused, code="event_ignored"):
-    """The table says that this event deliberately does nothing in this state."""
+    """The table ignores this event in this state, on purpose."""
 
 
 class GuardRefused(TransitionRefused, code="guard_refused"):
-    """The table has a row, and its guard does not hold."""
+    """The guard of the row does not hold."""

@@ -1,4 +1,4 @@
-"""The base of all errors, and of those about a name that is not known."""
+"""The base of all errors, and of errors about an unknown name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from interlock.text import nearest
 
 
 class InterlockError(Exception):
-    """Something that a user asked for cannot be done, and this is why."""
+    """A request that cannot be carried out, and the reason."""
 
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
@@ -35,7 +35,7 @@ class InterlockError(Exception):
             self.add_note(f"→ {todo}")  # a traceback shows it
 
     def as_dict(self) -> dict[str, object]:
-        """The error as the API and `--json` show it."""
+        """Return the error as the API and `--json` show it."""
         return {
             "code": self.code,
             "status": self.status,
@@ -47,7 +47,7 @@ class InterlockError(Exception):
 
 
 class UnknownName(InterlockError, code="unknown_name", status=404):
-    """A name that is not known here; the known ones are in `allowed`."""
+    """The name is not known; the known ones are in `allowed`."""
 
     noun: ClassVar[str] = "name"
 
@@ -72,5 +72,5 @@ class UnknownName(InterlockError, code="unknown_name", status=404):
 
 
 def _unknown_name(kind: type[UnknownName], name: str, known: tuple[str, ...], where: str) -> UnknownName:
-    """Made anew from its facts when it comes from another process."""
+    """Recreate the error of another process from its facts."""
     return kind(name, known, where=where)

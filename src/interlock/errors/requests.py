@@ -1,6 +1,6 @@
-"""Errors of HTTP requests: they say something about how a server was asked, not about what it was asked for.
+"""Errors of HTTP requests: they concern the form of a request, not its subject.
 
-A client tells them as `ServerRefused`, with their code among the facts.
+A client raises them as `ServerRefused`, with their code among the facts.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from interlock.errors.base import InterlockError
 
 
 class BadRequest(InterlockError, code="bad_request", status=422):
-    """A request that cannot be understood; `facts` say where it stops making sense."""
+    """The request is not valid; `facts` have the position of the fault."""
 
 
 class NoHttp(BadRequest, code="no_http", status=400):
-    """What was sent is no HTTP request, its head is too large, or it contradicts itself."""
+    """The request is not HTTP, its head is too large, or it is contradictory."""
 
 
 class NotUtf8(BadRequest, code="not_utf8", status=400):
@@ -21,19 +21,19 @@ class NotUtf8(BadRequest, code="not_utf8", status=400):
 
 
 class UnknownPage(InterlockError, code="unknown_page", status=404):
-    """There is nothing at this address."""
+    """No resource has this address."""
 
 
 class MethodNotAllowed(InterlockError, code="method_not_allowed", status=405):
-    """There is something at this address, but it is not done like that."""
+    """The resource at this address does not support this method."""
 
 
 class RequestTooLarge(InterlockError, code="request_too_large", status=413):
-    """The body of a request is larger than the server takes; nothing was done."""
+    """The body of a request is larger than the server accepts; nothing was done."""
 
 
 class UnsupportedMedia(InterlockError, code="unsupported_media", status=415):
-    """The body of a request is not JSON by its own account."""
+    """The Content-Type of the body is not JSON."""
 
 
 class ConflictingRequestIds(InterlockError, code="conflicting_request_ids", status=409):
@@ -41,7 +41,7 @@ class ConflictingRequestIds(InterlockError, code="conflicting_request_ids", stat
 
 
 class TooMany(InterlockError, code="too_many_requests", status=429):
-    """Somebody asks for more than their share."""
+    """The client has exceeded its rate limit."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class TooMany(InterlockError, code="too_many_requests", status=429):
 
 
 def _too_many(sentence: str, retry_after_s: float, facts: dict[str, object], todo: str) -> TooMany:
-    """Made anew from its facts when it comes from another process."""
+    """Recreate the error of another process from its facts."""
     return TooMany(sentence, retry_after_s=retry_after_s, facts=facts, todo=todo)
 
 
 class TooBusy(InterlockError, code="too_busy", status=503):
-    """The server has as much to do as it can."""
+    """The server has reached its limit of concurrent requests."""
 
 
 class TookTooLong(InterlockError, code="took_too_long", status=504):
-    """The answer was not ready in time; whether something was done may be unknown."""
+    """The answer was not ready in time; the request may have been carried out."""
 
 
 class ArrivedTooSlowly(InterlockError, code="arrived_too_slowly", status=408):
@@ -76,32 +76,32 @@ class ArrivedTooSlowly(InterlockError, code="arrived_too_slowly", status=408):
 
 
 class WrongHost(InterlockError, code="wrong_host", status=421):
-    """The server is not called that; nothing was done."""
+    """The server does not have this host name; nothing was done."""
 
 
 class ForeignOrigin(InterlockError, code="foreign_origin", status=403):
-    """A page of somebody else asks a browser to change something here; nothing was done."""
+    """A page of another origin sent a request that changes something; nothing was done."""
 
 
 class NotReady(InterlockError, code="not_ready", status=503):
-    """The server is up, but cannot do its work at the moment."""
+    """The server runs, but cannot do its work at the moment."""
 
 
 class Unexpected(InterlockError, code="unexpected", status=500):
-    """A fault of the server. What happened is in its log, under the id of the request."""
+    """A fault of the server. Its log has the details, under the id of the request."""
 
 
 class CannotListen(InterlockError, code="cannot_listen", status=500):
-    """The address cannot be listened at; nothing was started."""
+    """The server cannot listen on the address; nothing was started."""
 
 
 class NotSigned(InterlockError, code="not_signed", status=401):
-    """A webhook whose signature is missing, too old, or made with another secret; nothing was done."""
+    """The signature of the webhook is missing, too old, or made with another secret; nothing was done."""
 
 
 class WebhookOff(InterlockError, code="webhook_off", status=404):
-    """This server takes no webhooks of that name: it is not configured, or has no secret."""
+    """No webhook of this name is configured here, or it has no secret."""
 
 
 class BadPayload(InterlockError, code="bad_payload", status=422):
-    """A signed webhook whose body is not what its event should bring; nothing was done."""
+    """The body of a signed webhook does not match its event; nothing was done."""

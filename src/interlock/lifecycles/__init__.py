@@ -1,8 +1,8 @@
-"""The ten lifecycles, one file each, and how they depend on one another.
+"""The ten lifecycles, one module each, and the couplings between them.
 
-Each file opens with what its machine promises, then says what it knows (its data), what can happen
-to it (its events), and ends with the table, which alone decides. `couplings` says which move of one
-machine is an event of another; `durations` holds every deadline; `owners` names who may do what.
+Each module starts with the invariants of its machine, then defines its data and its events, and ends with
+the transition table, which alone decides. `couplings` defines which transition of one machine is an event of
+another; `durations` holds every deadline; `owners` names the parties.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MACHINES: Mapping[str, Machine[Any, Any]] = MappingProxyType(
 
 
 def machine_named(name: str) -> Machine[Any, Any]:
-    """The lifecycle that goes by `name`; a wrong name lists the right ones."""
+    """Return the lifecycle of a name; an unknown name raises an error that lists the valid ones."""
     try:
         return MACHINES[name.casefold()]
     except KeyError:

@@ -1,12 +1,12 @@
-"""An attempt is one try at one shard of a job.
+"""An attempt: one try at one shard of a job.
 
-What it promises:
+Invariants:
 
 * It ends once. A retry is a new attempt with the next index; this one stays as it ended.
 * A success comes only from a completion that was accepted under its live lease.
-* Lost is not failed: when the lease expires or is given back the attempt is STALE, its result will
-  never be believed, and the user's retries are not touched.
-* Once a cancel was asked for it can only end CANCELED: a result that arrives after that is kept on
+* Lost is not failed: when the lease expires or is given back the attempt is STALE, its result is never
+  accepted, and the user's retries are not touched.
+* Once a cancel was requested it can only end CANCELED: a result that arrives after that is kept on
   the record and changes nothing.
 * It cannot hang: from LEASED on its lease, its timeout or its cancel deadline ends it.
 """
@@ -42,7 +42,7 @@ from interlock.machine import (
 
 
 class AttemptState(StrEnum):
-    """Where an attempt stands."""
+    """States of an attempt."""
 
     CREATED = "CREATED"
     QUEUED = "QUEUED"
@@ -67,15 +67,15 @@ TIMED_OUT = AttemptState.TIMED_OUT
 UNLEASED = (CREATED, QUEUED)
 EXECUTING = (STARTING, RUNNING, UPLOADING)
 HELD = (LEASED, *EXECUTING)
-"""Somebody has a live lease on it."""
+"""States with a live lease."""
 ENDED = (SUCCEEDED, FAILED, CANCELED, TIMED_OUT, STALE)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What an attempt knows about its own end."""
+    """Data of an attempt."""
 
     accepted: bool | None = None
-    """How the accepted completion ended: True for success; None when there was none."""
+    """Outcome of the accepted completion: True for success; None when there was none."""
     cancel_requested: bool = False
 
 
@@ -106,12 +106,12 @@ def succeeded(attempt: Attempt, completed: Completed) -> bool:
 
 
 def accept(attempt: Attempt, completed: Completed) -> Attempt:
-    """Remember what was reported, also when a cancel makes it moot."""
+    """Store the reported outcome, also when a cancel overrides it."""
     return msgspec.structs.replace(attempt, accepted=completed.succeeded)
 
 
 def ask_to_stop(attempt: Attempt, asked: object) -> Attempt:
-    """Remember that a cancel was asked for."""
+    """Record the request to cancel."""
     return msgspec.structs.replace(attempt, cancel_requested=True)
 
 

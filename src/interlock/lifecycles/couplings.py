@@ -1,8 +1,8 @@
-"""How the machines depend on one another: the interlocking itself.
+"""The couplings: how transitions of one machine cause events of another.
 
 Intent flows down (run → job → attempt → lease → process → task), facts flow up. Every consequence
-that one machine has for another is a line here, and nowhere else. A condition is a fact that
-whoever decides works out from the records of the same commit.
+that one machine has for another is declared here, and nowhere else. A condition is a fact that the engine
+derives from the records of the same commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from interlock.machine import Blueprint, Couplings, couple, map_of
 
 
 class Receiver(StrEnum):
-    """Whom a coupling means, seen from the machine that stepped."""
+    """Receiver of a coupling, relative to the machine that stepped."""
 
     JOBS_OF_PLAN = "each job of the plan"
     ITSELF = "itself"
@@ -53,64 +53,64 @@ class Receiver(StrEnum):
 
 
 class Facts(Protocol):
-    """The facts beside a step that decide whether it has a consequence.
+    """The facts that decide whether a step has a consequence.
 
-    Whoever decides works them out from the records of the same commit, when they are asked for.
+    The engine derives each from the records of the same commit, on demand.
     """
 
     @property
     def tries_left(self) -> bool:
-        """Its failure may be retried, and a try is left."""
+        """Whether its failure may be retried, and a retry is left."""
         ...
 
     @property
     def losses_left(self) -> bool:
-        """It may be lost once more."""
+        """Whether it may be lost once more."""
         ...
 
     @property
     def stopping(self) -> bool:
-        """Somebody has asked it to stop."""
+        """Whether a stop was requested."""
         ...
 
     @property
     def every_shard_succeeded(self) -> bool:
-        """No shard is left to succeed."""
+        """Whether every shard has succeeded."""
         ...
 
     @property
     def anything_active(self) -> bool:
-        """Something of it is waiting or active."""
+        """Whether something of it is waiting or active."""
         ...
 
     @property
     def required(self) -> bool:
-        """Its run cannot succeed without it."""
+        """Whether its run needs it to succeed."""
         ...
 
     @property
     def fails_parent(self) -> bool:
-        """Whoever submitted it said that its parent fails with it."""
+        """Whether its parent fails with it, as its specification says."""
         ...
 
     @property
     def stops_siblings(self) -> bool:
-        """Whoever submitted it said that its siblings are stopped when it fails."""
+        """Whether its failure stops its siblings, as its specification says."""
         ...
 
     @property
     def every_required_job_succeeded(self) -> bool:
-        """No required job is left to succeed."""
+        """Whether every required job has succeeded."""
         ...
 
     @property
     def fail_fast(self) -> bool:
-        """What cannot change the outcome any more is stopped."""
+        """Whether jobs that cannot change the outcome are stopped."""
         ...
 
 
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts, known beforehand."""
+    """Facts with fixed values."""
 
     tries_left: bool = False
     losses_left: bool = False
@@ -145,7 +145,7 @@ def no_loss_is_left(now: Facts) -> bool:
 
 
 def going_on(now: Facts) -> bool:
-    """nobody has asked it to stop"""
+    """no stop was requested"""
     return not now.stopping
 
 
@@ -191,7 +191,7 @@ def fail_fast(now: Facts) -> bool:
 
 # fmt: off
 COUPLINGS = Couplings[Facts]((
-    # Down: what a run wants of its jobs.
+    # Down: events that a run sends to its jobs.
     couple(RUN, run.QUEUED, JOB, None, to=Receiver.JOBS_OF_PLAN, why="The plan says what there is to do."),
     couple(RUN, run.QUEUED, RUN, run.required_jobs_succeeded, to=Receiver.ITSELF,
            when=every_required_job_succeeded,
@@ -202,7 +202,7 @@ COUPLINGS = Couplings[Facts]((
     couple(RUN, (run.FAILED, run.TIMEOUT), JOB, job.Cancel, to=Receiver.UNFINISHED_JOBS, when=fail_fast,
            why="What can no longer change the run should not use up runners."),
 
-    # Down: what a job wants of its attempts.
+    # Down: events that a job sends to its attempts.
     couple(JOB, job.PENDING, ATTEMPT, None, to=Receiver.FIRST_ATTEMPTS, why="It is possible."),
     couple(JOB, job.RUNNING, ATTEMPT, attempt.cancel, to=Receiver.ITS_ATTEMPTS, holding=True,
            by=(job.Cancel, job.Timeout), why="What is active is asked to stop first."),
@@ -216,7 +216,7 @@ COUPLINGS = Couplings[Facts]((
     couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Cancel, to=Receiver.ITS_SIBLINGS, when=stops_siblings,
            why="Together or not at all; what is done already stays."),
 
-    # Down: what an attempt wants of its lease.
+    # Down: events that an attempt sends to its lease.
     couple(ATTEMPT, attempt.LEASED, LEASE, None, to=Receiver.ITS_LEASE, why="Only a lease gives the right."),
     couple(ATTEMPT, attempt.CANCEL_REQUESTED, ATTEMPT, attempt.withdraw, to=Receiver.ITSELF,
            out_of=attempt.UNLEASED, why="Without a lease nobody has to be asked."),
@@ -229,11 +229,11 @@ COUPLINGS = Couplings[Facts]((
     couple(ATTEMPT, attempt.CANCELED, LEASE, lease.revoke, to=Receiver.ITS_LEASE, by=attempt.force_cancel,
            why="A forced cancel takes no late completion."),
 
-    # Down: what a lease wants of the load that is driven under it.
+    # Down: events that a lease sends to the workloads that are driven under it.
     couple(LEASE, lease.ACTIVE, WORKLOAD, workload.AbortReceived, to=Receiver.ITS_AGENTS, holding=True,
            by=lease.request_cancel, why="A job that is stopped leaves no load behind, nor does its run."),
 
-    # Up: what a lease tells its attempt.
+    # Up: events that a lease sends to its attempt.
     couple(LEASE, lease.ACTIVE, ATTEMPT, attempt.acknowledged, to=Receiver.ITS_ATTEMPT,
            why="A runner took it."),
     couple(LEASE, lease.ACTIVE, ATTEMPT, attempt.heartbeat, to=Receiver.ITS_ATTEMPT, holding=True,
@@ -247,7 +247,7 @@ COUPLINGS = Couplings[Facts]((
     couple(LEASE, lease.REVOKED, ATTEMPT, attempt.lease_revoked, to=Receiver.ITS_ATTEMPT,
            why="Its runner is off."),
 
-    # Up: what an attempt tells its job.
+    # Up: events that an attempt sends to its job.
     couple(ATTEMPT, attempt.LEASED, JOB, job.AllocateResources, to=Receiver.ITS_JOB,
            why="A worker is allocated."),
     couple(ATTEMPT, attempt.SUCCEEDED, JOB, job.Success, to=Receiver.ITS_JOB,
@@ -272,7 +272,7 @@ COUPLINGS = Couplings[Facts]((
     couple(SIMULATION, simulation.PAUSED, SIMULATION, simulation.Cancel, to=Receiver.ITSELF, when=stopping,
            why="A cancel that was accepted must not end at paused."),
 
-    # Up: what a job tells its parent and its run.
+    # Up: events that a job sends to its parent and its run.
     couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Error, to=Receiver.ITS_PARENT, when=fails_parent,
            why="Nothing can come of the parent without it; one that has not begun is left alone."),
     couple(JOB, job.RUNNING, RUN, run.begin, to=Receiver.ITS_RUN, why="Its first attempt is active."),
@@ -283,7 +283,7 @@ COUPLINGS = Couplings[Facts]((
     couple(JOB, job.ENDED, RUN, run.all_stopped, to=Receiver.ITS_RUN, when=(stopping, nothing_active),
            why="The last one to end makes the cancel final."),
 
-    # The supervisor and what runs inside a worker.
+    # The supervisor, and the machines inside a worker.
     couple(WORKER, worker.TERMINATED, LEASE, lease.revoke, to=Receiver.HELD_LEASES, by=worker.Terminate,
            why="Somebody wanted that; its attempts return to the queue and cost no try."),
     couple(WORKER, (worker.FAILED, worker.TERMINATED), LEASE, lease.holder_lost, to=Receiver.HELD_LEASES,
@@ -315,7 +315,7 @@ COUPLINGS = Couplings[Facts]((
 
 
 def interlocking() -> Blueprint:
-    """The couplings as a map that can be drawn."""
+    """Return the couplings as a graph to draw."""
     return map_of(
         COUPLINGS,
         name="interlocking",

@@ -1,11 +1,11 @@
-"""How long things may last, all of them in one place; and events that happen at a moment (`Timed`).
+"""All durations in one place, and the base of events with a time (`Timed`).
 
 Every duration is a setting, in seconds, and may be a fraction of one. They nest: an agent is killed
 before its cancel is forced, a cancel is forced before a shutdown is, and all of that ends before the
 lease does, so that no worker takes the work over while its old holder is still being stopped. For the same
-reason a worker that is silent is not written off before the leases that it trusts have ended.
+reason a silent worker is not declared lost before the leases that it trusts have ended.
 
-The moment of an event is always the store's: the clock of a client is information, never authority. It is
+The time of an event is always the store's: the clock of a client is information, never authority. It is
 part of the event, so that deciding stays a pure function and can be replayed.
 """
 
@@ -23,7 +23,7 @@ from interlock.machine import Deadline, Event, EventRef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed(Event):
-    """Base of the events that say when."""
+    """Base of events with a time."""
 
     at: datetime
 
@@ -42,7 +42,7 @@ NESTING = (
 
 
 WORKLOAD_BEAT_S = 15.0
-"""How often the controller of a fleet that has nothing to report says that it is there."""
+"""Interval of heartbeats of a controller of a fleet."""
 MAX_REQUEST_TTL_S = 366 * 86_400.0
 
 
@@ -51,7 +51,7 @@ def _holds(small: float, word: str, large: float) -> bool:
 
 
 class Durations(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings, with the defaults that we run with."""
+    """The durations, with their defaults."""
 
     ack_window_s: float = 30.0
     lease_ttl_s: float = 120.0
@@ -80,7 +80,7 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def workload_silence_s(self) -> float:
-        """How long the controller of a fleet may be silent: as a worker, but for three of its beats."""
+        """Maximum silence of the controller of a fleet: that of a worker, but at least three heartbeats."""
         return max(self.worker_silence_s, 3 * WORKLOAD_BEAT_S)
 
     def __post_init__(self) -> None:
@@ -115,5 +115,5 @@ DEFAULTS = Durations()
 
 
 def deadline(event: EventRef, setting: str, *, since: str = "entering the state") -> Deadline:
-    """A deadline whose length is the default of a setting."""
+    """Return a deadline with the default of a setting."""
     return Deadline(event, setting, float(getattr(DEFAULTS, setting)), since)

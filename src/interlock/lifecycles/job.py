@@ -1,11 +1,11 @@
-"""A job is a unit of work: on its own, in a run, or in a tree of jobs.
+"""A job: a unit of work, on its own, in a run, or in a tree of jobs.
 
-What it promises:
+Invariants:
 
 * It completes only when each of its 1 to 10 shards has succeeded; each shard has its own attempts.
 * A crash of a worker is not its end: it stays RUNNING while another attempt is made.
-* Cancel and timeout stop what is active first; it is CANCELED when nothing of it is.
-* It starts once (started_at is its first RUNNING) and ends once; to do it again, create a new one.
+* Cancel and timeout stop its active attempts first; it is CANCELED when none is left.
+* It starts once (started_at is its first RUNNING) and ends once; a retry is a new job.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_WORKERS = 10
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """States of a job."""
 
     SUBMITTED = "SUBMITTED"
     PENDING = "PENDING"
@@ -42,21 +42,21 @@ ENDED = (COMPLETED, FAILED, CANCELED)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a job knows about its own life."""
+    """Data of a job."""
 
     created_at: datetime | None = None
-    """Of jobs of an earlier version; it is a column of the record."""
+    """Creation time of jobs of an earlier version; now a column of the record."""
     depth: int = 0
     worker_count: int = 1
     started_at: datetime | None = None
     completed_at: datetime | None = None
     stop_reason: str | None = None
-    """Why it is being stopped, from the moment somebody asked: `cancel`, `timeout`, …"""
+    """First reason of a stop, from its request on: `cancel`, `timeout`, …"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop(Timed):
-    """Base of what stops a job. Whoever sends it counts, in the same commit, what is still active."""
+    """Base of events that stop a job. The sender counts the active attempts in the same commit."""
 
     still_active: int = 0
     reason: str = "cancel"
@@ -64,17 +64,17 @@ class Stop(Timed):
 
 @event(Kind.COMMAND, by=Owner.ORCHESTRATOR)
 class Validate(Timed):
-    """The job is possible."""
+    """The job is valid."""
 
 
 @event(Kind.COMMAND, by=Owner.ORCHESTRATOR)
 class Reject(Timed):
-    """The job was accepted and is found to be impossible."""
+    """The job was accepted and turns out to be invalid."""
 
 
 @event(Kind.CONSEQUENCE, by=Owner.ORCHESTRATOR)
 class AllocateResources(Timed):
-    """A worker has its first attempt."""
+    """A worker has received its first attempt."""
 
 
 @event(Kind.CONSEQUENCE, by=Owner.ORCHESTRATOR)
@@ -84,17 +84,17 @@ class Success(Timed):
 
 @event(Kind.CONSEQUENCE, by=Owner.ORCHESTRATOR)
 class Error(Timed):
-    """A shard has failed and no try is left, or too many were lost."""
+    """A shard has failed and no retry is left, or too many attempts were lost."""
 
 
 @event(Kind.CONSEQUENCE, by=Owner.USER)
 class Cancel(Stop):
-    """A user, its parent or its run wants it stopped; or the last of its active attempts has ended."""
+    """A user, its parent or its run cancels it; or the last of its active attempts has ended."""
 
 
 @event(Kind.TIMER, by=Owner.CLOCK)
 class Timeout(Stop):
-    """The job has lasted for longer than it may."""
+    """The job has reached its timeout."""
 
     reason: str = "timeout"
 
@@ -105,22 +105,22 @@ def nothing_active(job: Job, stop: Stop) -> bool:
 
 
 def starts(job: Job, allocated: AllocateResources) -> Job:
-    """Note when it first ran."""
+    """Record the time of the first start."""
     return job if job.started_at else msgspec.structs.replace(job, started_at=allocated.at)
 
 
 def ends(job: Job, last: Timed) -> Job:
-    """Note when it ended."""
+    """Record the time of the end."""
     return msgspec.structs.replace(job, completed_at=last.at)
 
 
 def ask_to_stop(job: Job, stop: Stop) -> Job:
-    """Remember the first reason for which it is being stopped."""
+    """Record the first reason of a stop."""
     return msgspec.structs.replace(job, stop_reason=job.stop_reason or stop.reason)
 
 
 def stops(job: Job, stop: Stop) -> Job:
-    """Note when it was stopped, and the first reason."""
+    """Record the time and the first reason of the stop."""
     return ends(ask_to_stop(job, stop), stop)
 
 

@@ -1,11 +1,11 @@
-"""A lease is the only right to execute an attempt.
+"""A lease: the exclusive right to execute an attempt.
 
-What it promises:
+Invariants:
 
-* At most one lease of an attempt is live (GRANTED or ACTIVE); the store holds this as a constraint.
-* Only its own runner is heard under it, and only while it is live by the store's clock. Expired but
+* At most one lease of an attempt is live (GRANTED or ACTIVE); the store enforces this as a constraint.
+* Only messages of its own runner are accepted, and only while it is live by the store's clock. Expired but
   not yet swept is expired.
-* Once it has ended it never lives again, and whatever is said under it changes nothing.
+* Once it has ended it never becomes live again, and messages under it change nothing.
 * It cannot be held for ever: unacknowledged it ends with the ack window, acknowledged it ends one
   time to live after its last heartbeat.
 
@@ -39,7 +39,7 @@ from interlock.machine import (
 
 
 class LeaseState(StrEnum):
-    """Where a lease stands."""
+    """States of a lease."""
 
     GRANTED = "GRANTED"
     ACTIVE = "ACTIVE"
@@ -57,7 +57,7 @@ DEAD = (EXPIRED, REVOKED, COMPLETED, CANCELED)
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a lease knows."""
+    """Data of a lease."""
 
     runner_id: str
     expires_at: datetime
@@ -66,38 +66,38 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerMessage(Timed):
-    """Base of what is said under a lease."""
+    """Base of messages under a lease."""
 
     runner_id: str
 
 
 @event(Kind.MESSAGE, by=Owner.RUNNER)
 class Ack(RunnerMessage):
-    """The runner takes the work."""
+    """The runner accepts the work."""
 
     ttl_s: float
 
 
 @event(Kind.MESSAGE, by=Owner.RUNNER)
 class Heartbeat(RunnerMessage):
-    """The runner is alive and still at it."""
+    """The runner is alive and executes the attempt."""
 
     ttl_s: float
 
 
 @event(Kind.MESSAGE, by=Owner.RUNNER)
 class Complete(RunnerMessage):
-    """The runner says how the attempt ended."""
+    """The attempt has ended with this outcome."""
 
 
 @event(Kind.MESSAGE, by=Owner.RUNNER)
 class CancelAck(RunnerMessage):
-    """The runner has stopped because it was asked to."""
+    """The runner has stopped, as requested."""
 
 
 @event(Kind.MESSAGE, by=Owner.RUNNER)
 class Release(RunnerMessage):
-    """The runner gives the work back unfinished, because it has to go."""
+    """The runner gives the work back unfinished, because it shuts down."""
 
 
 @event(Kind.TIMER, by=Owner.CLOCK)
@@ -111,7 +111,7 @@ revoke = consequence("revoke", "The orchestrator takes the right away.", by=Owne
 
 
 def from_its_runner(lease: Lease, said: RunnerMessage) -> bool:
-    """only the runner that the lease was granted to is heard under it"""
+    """only the runner that the lease was granted to may send messages under it"""
     return said.runner_id == lease.runner_id
 
 
@@ -126,18 +126,18 @@ def run_out(lease: Lease, fired: Expire) -> bool:
 
 
 def cancel_was_requested(lease: Lease, said: CancelAck) -> bool:
-    """nobody has asked for a cancel"""
+    """no cancel was requested"""
     return lease.cancel_requested
 
 
 def renew(lease: Lease, said: Ack | Heartbeat) -> Lease:
-    """Live for one more time to live, from now; a message that was overtaken shortens nothing."""
+    """Extend the lease by one time to live from now; a late message does not shorten it."""
     until = said.at + timedelta(seconds=said.ttl_s)
     return msgspec.structs.replace(lease, expires_at=max(until, lease.expires_at))
 
 
 def note_cancel(lease: Lease, asked: object) -> Lease:
-    """Remember that a cancel was asked for, so that its acknowledgement is believed."""
+    """Record the request to cancel, so that its acknowledgement is accepted."""
     return msgspec.structs.replace(lease, cancel_requested=True)
 
 

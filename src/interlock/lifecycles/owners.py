@@ -1,7 +1,7 @@
-"""Who may take a row, and who brings an event.
+"""The owners of transitions, and the senders of events.
 
-The owner of a row decides and commits it; nobody else may. Whoever brings the event only asks for
-it. A runner asks for its attempt to succeed; the orchestrator makes it so.
+The owner of a row alone decides and commits it. The sender of an event only requests it: a runner
+requests that its attempt succeeds, and the orchestrator commits it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A process is the worker from the inside: it connects, polls for work, backs off, and leaves in order.
+"""A process: the worker as it sees itself. It connects, polls for work, backs off, and shuts down in order.
 
-What it promises:
+Invariants:
 
 * It takes tasks only while it is running, and only with a connection; never more than it has slots.
-* A signal is never lost: asked to shut down it does so from wherever it is, at once or as soon as
-  what it is doing lets go; asked twice, it is no faster.
-* It is gone 30 seconds after it was asked to be, with its connection released, whatever its tasks do.
-* A broken connection costs the tasks that were under way, never the process.
+* A signal is never lost: a request to shut down takes effect in every state, at once or as soon as the
+  present operation returns; a second request makes it no faster.
+* It exits within 30 seconds of the request, with its connection released, whatever its tasks do.
+* A broken connection costs the tasks in progress, never the process.
 * The backoff grows while there is no work and is reset only when some was found.
 """
 
@@ -39,7 +39,7 @@ from interlock.machine import (
 
 
 class ProcessState(StrEnum):
-    """Where a worker process stands."""
+    """States of a worker process."""
 
     STARTING = "starting"
     CONNECTING = "connecting"
@@ -57,7 +57,7 @@ UP = (STARTING, CONNECTING, RECOVERING, RUNNING, BACKING_OFF)
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a worker process knows about itself."""
+    """Data of a worker process."""
 
     connected: bool = False
     slots: int = 1
@@ -70,40 +70,40 @@ class Process(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def free_slots(self) -> int:
-        """How many tasks it may still take."""
+        """Number of free slots."""
         return self.slots - self.active_tasks
 
 
 def accepts_tasks(state: ProcessState, process: Process) -> bool:
-    """Whether a task may be started now."""
+    """Return whether a task may be started now."""
     return state is RUNNING and not process.shutdown_requested and process.free_slots > 0
 
 
 def is_running(state: ProcessState) -> bool:
-    """Whether the process is there at all."""
+    """Return whether the process has not stopped."""
     return state is not STOPPED
 
 
 @event(Kind.COMMAND, by=Owner.PROCESS)
 class RecoveryComplete(Timed):
-    """Expired leases of others were looked for."""
+    """The process has searched for expired leases of other workers."""
 
 
 @event(Kind.COMMAND, by=Owner.PROCESS)
 class PollCycleComplete(Event):
-    """A poll found work, and that many tasks were started."""
+    """A poll found work and started this number of tasks."""
 
     started: int = 0
 
 
 @event(Kind.CONSEQUENCE, by=Owner.TASK)
 class TaskEnded(Event):
-    """A task of this process has ended; when it neither succeeded nor failed, it was abandoned."""
+    """Tasks of this process have ended; one that neither succeeded nor failed was abandoned."""
 
     succeeded: bool = False
     failed: bool = False
     tasks: int = 1
-    """How many have ended alike, as those of a cohort do."""
+    """Number of tasks with this outcome, as in a cohort."""
 
 
 @event(Kind.COMMAND, by=Owner.PROCESS)
@@ -123,7 +123,7 @@ error = signal("error", "The connection broke.", by=Owner.SYSTEM)
 
 
 class ReportShutdown(msgspec.Struct, frozen=True):
-    """Publish the last metrics; after this nobody will."""
+    """Publish the final metrics before the process exits."""
 
     processed: int
     failed: int
@@ -146,39 +146,39 @@ def some_task_active(process: Process, ended: TaskEnded) -> bool:
 
 
 def connects(process: Process, happened: Event) -> Process:
-    """The store can be spoken to."""
+    """Record the connection to the store."""
     return msgspec.structs.replace(process, connected=True)
 
 
 def disconnects(process: Process, happened: Event) -> Process:
-    """The connection is gone; the couplings abandon every task that relied on it."""
+    """Record the loss of the connection; the couplings abandon every task that relied on it."""
     return msgspec.structs.replace(process, connected=False)
 
 
 def leaves(process: Process, happened: Event) -> Process:
-    """Let go of the connection and of whatever was still active."""
+    """Release the connection and all active tasks."""
     return msgspec.structs.replace(process, connected=False, active_tasks=0)
 
 
 def recovered(process: Process, happened: RecoveryComplete) -> Process:
-    """Note when others' expired leases were last looked for."""
+    """Record the time of the last search for expired leases."""
     return msgspec.structs.replace(process, last_recovery_at=happened.at)
 
 
 def backs_off(process: Process, happened: Event) -> Process:
-    """Wait longer the next time."""
+    """Increase the backoff."""
     return msgspec.structs.replace(process, backoff_count=process.backoff_count + 1)
 
 
 def starts_tasks(process: Process, polled: PollCycleComplete) -> Process:
-    """Count what is active; only finding work resets the backoff."""
+    """Count the active tasks; only finding work resets the backoff."""
     active = process.active_tasks + polled.started
     count = 0 if polled.started else process.backoff_count
     return msgspec.structs.replace(process, active_tasks=active, backoff_count=count)
 
 
 def counts_task(process: Process, ended: TaskEnded) -> Process:
-    """The slots are free again."""
+    """Free the slots of ended tasks and count their outcomes."""
     return msgspec.structs.replace(
         process,
         active_tasks=process.active_tasks - ended.tasks,
@@ -188,12 +188,12 @@ def counts_task(process: Process, ended: TaskEnded) -> Process:
 
 
 def asked_to_go(process: Process, happened: Event) -> Process:
-    """From here on no task is started."""
+    """Record the request to shut down; no task is started any more."""
     return msgspec.structs.replace(process, shutdown_requested=True)
 
 
 def report_shutdown(process: Process, happened: Event) -> ReportShutdown:
-    """The last metrics, before it is gone."""
+    """Return the final metrics."""
     return ReportShutdown(process.processed, process.failed, isinstance(happened, type(shutdown_deadline)))
 
 

@@ -1,13 +1,12 @@
-"""A run is one evaluation of a change: a plan of jobs, until its outcome is reported.
+"""A run: one evaluation of a change, from its plan of jobs to the report of its outcome.
 
-What it promises:
+Invariants:
 
 * It succeeds only when every required job has succeeded.
 * Its outcome is decided once. Reporting hides the state, so the outcome is kept beside it and never
   changes; it is reported once.
-* It is CANCELED only if somebody asked for that, and only when what was active has ended or its
-  deadline has passed.
-* A run that has to be approved has no jobs before an operator has approved it.
+* It is CANCELED only on request, and only when its active jobs have ended or its deadline has passed.
+* A run that needs approval has no jobs before an operator has approved it.
 * It cannot hang: approving, planning, waiting and running, and cancelling each have a deadline.
 """
 
@@ -39,7 +38,7 @@ from interlock.machine import (
 
 
 class RunState(StrEnum):
-    """Where a run stands."""
+    """States of a run."""
 
     CREATED = "CREATED"
     AWAITING_APPROVAL = "AWAITING_APPROVAL"
@@ -68,7 +67,7 @@ PLANNED = (QUEUED, RUNNING)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run knows about its own end."""
+    """Data of a run."""
 
     outcome: RunState | None = None
     cancel_requested: bool = False
@@ -99,7 +98,7 @@ reported = message("reported", "The final statuses are published.", by=Owner.REP
 
 
 def ask_to_stop(run: Run, asked: object) -> Run:
-    """Remember that a cancel was asked for."""
+    """Record the request to cancel."""
     return msgspec.structs.replace(run, cancel_requested=True)
 
 

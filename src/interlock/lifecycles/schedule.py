@@ -1,14 +1,14 @@
-"""A schedule submits a job at each of its fire times.
+"""A schedule: it submits a job at each of its fire times.
 
-What it promises:
+Invariants:
 
-* Each fire time is decided about once, by the store's clock, in the commit that creates its jobs: whoever
-  finds the schedule due, and however many do.
+* Each fire time is decided about once, by the store's clock, in the commit that creates its jobs,
+  whichever schedulers find the schedule due, and however many do.
 * PAUSED submits nothing when due. Fires that pass meanwhile are not caught up with.
-* A schedule with no further fire ends by itself, once nothing of it waits.
-* What has been submitted stays counted, and the last fire is never taken back.
+* A schedule with no further fire ends by itself, once no fire of it waits.
+* Submitted jobs stay counted, and the last fire is never taken back.
 
-Which times those are is worked out outside (`wire/calendar.py`), and is part of the events.
+The fire times are computed outside (`wire/calendar.py`), and are part of the events.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from interlock.machine import (
 
 
 class ScheduleState(StrEnum):
-    """Where a schedule stands."""
+    """States of a schedule."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -50,25 +50,25 @@ OPEN = (ACTIVE, PAUSED)
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a schedule knows about itself."""
+    """Data of a schedule."""
 
     next_at: datetime | None = None
-    """Its next fire time."""
+    """Next fire time."""
     due_at: datetime | None = None
-    """When it has to be looked at next: its next fire with jitter, or sooner while something waits."""
+    """Time of the next action: the next fire with jitter, or sooner while a fire waits."""
     last_at: datetime | None = None
     """The last fire time that was decided about."""
     submitted: int = 0
     skipped: int = 0
     waiting: tuple[datetime, ...] = ()
-    """Fires that wait for the job before them to end."""
+    """Fires that wait for the previous job to end."""
     live: tuple[str, ...] = ()
-    """Jobs of it that had not ended when they were last looked at."""
+    """Jobs of it that had not ended at the last check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timetable(Timed):
-    """Base of the events that say when it fires next."""
+    """Base of events with new fire times."""
 
     next_at: datetime | None = None
     due_at: datetime | None = None
@@ -76,7 +76,7 @@ class Timetable(Timed):
 
 @event(Kind.TIMER, by=Owner.CLOCK)
 class Due(Timetable):
-    """A fire time has come, or it is time to look after a fire that waits."""
+    """A fire time has come, or a waiting fire is to be checked."""
 
     last_at: datetime | None = None
     submitted: int = 0
@@ -87,7 +87,7 @@ class Due(Timetable):
 
 @event(Kind.COMMAND, by=Owner.USER)
 class Pause(Timed):
-    """Submit nothing when due."""
+    """Pause: submit nothing when due."""
 
 
 @event(Kind.COMMAND, by=Owner.USER)
@@ -97,12 +97,12 @@ class Resume(Timetable):
 
 @event(Kind.COMMAND, by=Owner.USER)
 class Edit(Timetable):
-    """It has another specification; one that has ended begins again."""
+    """The specification has changed; a schedule that has ended starts again."""
 
 
 @event(Kind.COMMAND, by=Owner.USER)
 class RunNow(Timed):
-    """Submit a job at once, whatever the time."""
+    """Submit a job at once."""
 
     live: tuple[str, ...] = ()
 
@@ -118,7 +118,7 @@ class Backfill(Timed):
 
 @event(Kind.COMMAND, by=Owner.USER)
 class Delete(Timed):
-    """Submit nothing any more."""
+    """End the schedule."""
 
 
 def is_due(schedule: Schedule, fired: Due) -> bool:
@@ -132,7 +132,7 @@ def goes_on(schedule: Schedule, said: Timetable) -> bool:
 
 
 def fires(schedule: Schedule, fired: Due) -> Schedule:
-    """Note what was submitted and what was left out."""
+    """Record submitted and skipped fires."""
     return msgspec.structs.replace(
         schedule,
         next_at=fired.next_at,
@@ -146,32 +146,32 @@ def fires(schedule: Schedule, fired: Due) -> Schedule:
 
 
 def finishes(schedule: Schedule, fired: Due) -> Schedule:
-    """Note what was submitted and what was left out for the last time."""
+    """Record submitted and skipped fires, and end the timetable."""
     return msgspec.structs.replace(fires(schedule, fired), next_at=None, due_at=None, waiting=())
 
 
 def stops(schedule: Schedule, asked: Timed) -> Schedule:
-    """It is not looked at any more; what waits stays."""
+    """Clear the timetable; fires that wait are kept."""
     return msgspec.structs.replace(schedule, next_at=None, due_at=None)
 
 
 def is_over(schedule: Schedule, asked: Timed) -> Schedule:
-    """Nothing waits any more."""
+    """Clear the timetable and the fires that wait."""
     return msgspec.structs.replace(schedule, next_at=None, due_at=None, waiting=())
 
 
 def is_set(schedule: Schedule, said: Timetable) -> Schedule:
-    """It fires at these times from now on."""
+    """Set the timetable."""
     return msgspec.structs.replace(schedule, next_at=said.next_at, due_at=said.due_at)
 
 
 def runs(schedule: Schedule, asked: RunNow) -> Schedule:
-    """One more was submitted, which a later fire may have to wait for."""
+    """Count a job submitted by hand, which a later fire may have to wait for."""
     return msgspec.structs.replace(schedule, submitted=schedule.submitted + 1, live=asked.live)
 
 
 def fills(schedule: Schedule, asked: Backfill) -> Schedule:
-    """Note what was submitted for the past, and what waits."""
+    """Record backfilled jobs and the fires that wait."""
     return msgspec.structs.replace(
         schedule,
         submitted=schedule.submitted + asked.submitted,

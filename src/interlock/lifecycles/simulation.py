@@ -1,12 +1,12 @@
-"""A simulation is a stepped execution that can be paused and resumed and survives its worker.
+"""A simulation: a stepped execution that can be paused and resumed and survives its worker.
 
-What it promises:
+Invariants:
 
-* Whoever asks for its state gets one answer: this record. Events follow the state, never lead it.
+* Its state has one source: this record. Events follow the state, never lead it.
 * It stops only between steps: pausing and cancelling while it runs are requests, which its worker
-  honours at the next step. A request is forgotten with the next transition.
-* A worker that falls silent does not end it: it becomes interrupted, and can be resumed elsewhere.
-* Only its own worker is heard, and only while it runs; two resumes make one execution.
+  honours at the next step. A request is cleared with the next transition.
+* A silent worker does not end it: it becomes interrupted, and can be resumed elsewhere.
+* Only messages of its own worker are accepted, and only while it runs; two resumes make one execution.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from interlock.machine import STAY, Across, Always, Kind, Machine, Tone, end, ev
 
 
 class SimulationState(StrEnum):
-    """Where a simulation stands."""
+    """States of a simulation."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -39,11 +39,11 @@ COMPLETED, FAILED = SimulationState.COMPLETED, SimulationState.FAILED
 INTERRUPTED, CANCELLED = SimulationState.INTERRUPTED, SimulationState.CANCELLED
 ENDED = (COMPLETED, FAILED, CANCELLED)
 STANDING = (PENDING, PAUSED, INTERRUPTED)
-"""No worker executes it."""
+"""States in which no worker executes it."""
 
 
 class Simulation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a simulation knows about itself."""
+    """Data of a simulation."""
 
     created_at: datetime
     current_step: int = 0
@@ -59,38 +59,38 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromWorker(Timed):
-    """Base of what a worker says about a simulation."""
+    """Base of messages of a worker about a simulation."""
 
     worker_id: str
 
 
 @event(Kind.COMMAND, by=Owner.WORKER)
 class Start(FromWorker):
-    """A worker begins it."""
+    """A worker starts it."""
 
 
 @event(Kind.COMMAND, by=Owner.WORKER)
 class Resume(FromWorker):
-    """A worker goes on after the last completed step."""
+    """A worker continues after the last completed step."""
 
 
 @event(Kind.MESSAGE, by=Owner.WORKER)
 class Heartbeat(FromWorker):
-    """Its worker is alive and has got this far."""
+    """Its worker is alive and has reached this step."""
 
     step: int
 
 
 @event(Kind.MESSAGE, by=Owner.WORKER)
 class Pause(FromWorker):
-    """Its worker has stopped between two steps, as asked."""
+    """Its worker has stopped between two steps, as requested."""
 
     step: int
 
 
 @event(Kind.MESSAGE, by=Owner.WORKER)
 class Complete(FromWorker):
-    """Its worker has done the last step."""
+    """Its worker has completed the last step."""
 
     step: int
 
@@ -121,13 +121,13 @@ class Interrupt(Timed):
 
 @event(Kind.TIMER, by=Owner.CLOCK)
 class HeartbeatLost(Timed):
-    """Nothing was heard from its worker for too long."""
+    """Its worker has been silent for too long."""
 
     silence_s: float = DEFAULTS.simulation_silence_s
 
     @property
     def reason(self) -> str:
-        """Why it is interrupted, in words."""
+        """The reason of the interruption as text."""
         return f"nothing was heard from its worker for {self.silence_s:g} s"
 
 
@@ -137,7 +137,7 @@ def from_its_worker(simulation: Simulation, said: FromWorker) -> bool:
 
 
 def asked_for(simulation: Simulation, said: Pause) -> bool:
-    """nobody has asked for a pause or a cancel"""
+    """no pause or cancel was requested"""
     return simulation.pause_requested or simulation.cancel_requested
 
 
@@ -148,7 +148,7 @@ def silent_for_long(simulation: Simulation, fired: HeartbeatLost) -> bool:
 
 
 def begins(simulation: Simulation, said: FromWorker) -> Simulation:
-    """It belongs to this worker now."""
+    """Assign it to this worker."""
     return msgspec.structs.replace(
         _answered(simulation),
         worker_id=said.worker_id,
@@ -161,14 +161,14 @@ def begins(simulation: Simulation, said: FromWorker) -> Simulation:
 
 
 def beats(simulation: Simulation, said: Heartbeat) -> Simulation:
-    """It got this far; a late heartbeat does not take it back."""
+    """Record the step and the time; a late heartbeat does not reduce the step."""
     return msgspec.structs.replace(
         simulation, current_step=_reached(simulation, said), last_heartbeat=said.at
     )
 
 
 def pauses(simulation: Simulation, said: Pause) -> Simulation:
-    """It stands still after this step."""
+    """Record the pause after this step."""
     step = _reached(simulation, said)
     return msgspec.structs.replace(
         _answered(simulation), paused_at=said.at, current_step=step, worker_id=None
@@ -176,45 +176,45 @@ def pauses(simulation: Simulation, said: Pause) -> Simulation:
 
 
 def completes(simulation: Simulation, said: Complete) -> Simulation:
-    """It is done."""
+    """Record the time of completion."""
     step = _reached(simulation, said)
     return msgspec.structs.replace(_answered(simulation), completed_at=said.at, current_step=step)
 
 
 def fails(simulation: Simulation, said: Fail) -> Simulation:
-    """It has ended with an error."""
+    """Record the error and the time of the end."""
     return msgspec.structs.replace(_answered(simulation), completed_at=said.at, error=said.error)
 
 
 def is_cancelled(simulation: Simulation, asked: Cancel) -> Simulation:
-    """It has ended because somebody wanted that."""
+    """Record the cancellation and its time."""
     return msgspec.structs.replace(_answered(simulation), completed_at=asked.at, worker_id=None, error=None)
 
 
 def is_interrupted(simulation: Simulation, happened: Interrupt | HeartbeatLost) -> Simulation:
-    """It has no worker, and says why; it is not over, so completed_at stays empty."""
+    """Clear the worker and record the reason; completed_at stays empty, because it can be resumed."""
     return msgspec.structs.replace(
         _answered(simulation), worker_id=None, error=happened.reason or "no reason was given"
     )
 
 
 def note_pause(simulation: Simulation, asked: RequestPause) -> Simulation:
-    """Its worker sees this at the next step."""
+    """Record the request to pause, which its worker reads at the next step."""
     return msgspec.structs.replace(simulation, pause_requested=True)
 
 
 def note_cancel(simulation: Simulation, asked: Cancel) -> Simulation:
-    """Its worker sees this at the next step."""
+    """Record the request to cancel, which its worker reads at the next step."""
     return msgspec.structs.replace(simulation, cancel_requested=True)
 
 
 def _answered(simulation: Simulation) -> Simulation:
-    """Any transition answers a request for a pause."""
+    """Clear the request for a pause, as every transition does."""
     return msgspec.structs.replace(simulation, pause_requested=False)
 
 
 def _reached(simulation: Simulation, said: Heartbeat | Pause | Complete) -> int:
-    """Messages overtake each other; steps are never taken back."""
+    """Return the highest step reported, because messages can arrive out of order."""
     return max(simulation.current_step, said.step)
 
 

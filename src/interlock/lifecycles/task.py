@@ -1,11 +1,11 @@
-"""A task is one leased attempt as a worker process executes it.
+"""A task: one leased attempt as a worker process executes it.
 
-What it promises:
+Invariants:
 
-* It executes only under a lease that it holds, and stops being believed the moment it loses it.
+* It executes only under a lease that it holds, and its messages are refused once the lease is lost.
 * A lost claim is not a failed job: nothing was held, so nothing is written, counted or notified.
-* What it reports is what happened: it ends completed when it reported a success, failed when it
-  reported a failure or could not report, abandoned when it was interrupted.
+* Its report is true: it ends completed when it reported a success, failed when it reported a failure or
+  could not report, abandoned when it was interrupted.
 * It ends once, and each step is atomic: a refused event leaves everything as it was.
 """
 
@@ -36,7 +36,7 @@ from interlock.machine import (
 
 
 class TaskState(StrEnum):
-    """Where a task stands."""
+    """States of a task."""
 
     PENDING = "pending"
     CLAIMING = "claiming"
@@ -54,12 +54,12 @@ ENDED = (COMPLETED, FAILED, ABANDONED)
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a task knows about itself."""
+    """Data of a task."""
 
     lease_acquired_at: datetime | None = None
     lease_timeout: datetime | None = None
     output: object = msgspec.UNSET
-    """What the handler returned, None included; UNSET while there is nothing."""
+    """Return value of the handler, None included; UNSET while there is none."""
     error: str | None = None
     interrupted: bool = False
     cost: float | None = None
@@ -92,14 +92,14 @@ class ProcessingFailed(Timed):
 
 @event(Kind.COMMAND, by=Owner.TASK)
 class ProcessingYielded(Timed):
-    """The handler gives its place back until the children of its job have ended."""
+    """The handler returns its slot until the children of its job have ended."""
 
     cost: float | None = None
 
 
 @event(Kind.CONSEQUENCE, by=Owner.PROCESS)
 class ShutdownRequested(Timed):
-    """The process has to go, and this task with it."""
+    """The process shuts down, and interrupts this task."""
 
     partial: object = msgspec.UNSET
 
@@ -113,7 +113,7 @@ class LeaseRenewed(Timed):
 
 @event(Kind.TIMER, by=Owner.CLOCK)
 class LeaseExpired(Event):
-    """The lease could not be renewed in time, or belongs to somebody else."""
+    """The lease could not be renewed in time, or belongs to another worker."""
 
 
 claim_requested = command("claim_requested", "The process wants to execute it.", by=Owner.PROCESS)
@@ -133,7 +133,7 @@ def has_failed(task: Task, reported: Event) -> bool:
 
 
 def acquires(task: Task, claimed: ClaimSucceeded) -> Task:
-    """Note the lease and the start of the work."""
+    """Record the lease and the start of the work."""
     return msgspec.structs.replace(
         task,
         lease_acquired_at=claimed.at,
@@ -143,7 +143,7 @@ def acquires(task: Task, claimed: ClaimSucceeded) -> Task:
 
 
 def renews(task: Task, renewed: LeaseRenewed) -> Task:
-    """The lease lasts longer; an answer that was overtaken shortens nothing."""
+    """Extend the lease; a late answer does not shorten it."""
     until = renewed.at + timedelta(seconds=renewed.ttl_s)
     return msgspec.structs.replace(task, lease_timeout=max(until, task.lease_timeout or until))
 
@@ -159,7 +159,7 @@ def fails(task: Task, ended: ProcessingFailed) -> Task:
 
 
 def is_interrupted(task: Task, asked: ShutdownRequested) -> Task:
-    """Keep what there is; the report gives the work back."""
+    """Keep the partial output; the report gives the work back."""
     return msgspec.structs.replace(
         task,
         interrupted=True,
@@ -170,7 +170,7 @@ def is_interrupted(task: Task, asked: ShutdownRequested) -> Task:
 
 
 def yields(task: Task, ended: ProcessingYielded) -> Task:
-    """The report gives the work back; another attempt goes on with it."""
+    """Mark it as interrupted; the report gives the work back, and another attempt continues it."""
     return msgspec.structs.replace(
         task,
         interrupted=True,
@@ -260,5 +260,5 @@ TASK = Machine[TaskState, Task](
 
 
 def lease_holds(task: Task, at: datetime, grace_s: float = 0.0) -> bool:
-    """Whether the lease reaches into the future, or ran out less than the grace ago."""
+    """Return whether the lease is valid, or expired less than the grace period ago."""
     return task.lease_timeout is not None and at < task.lease_timeout + timedelta(seconds=grace_s)

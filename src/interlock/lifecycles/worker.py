@@ -1,13 +1,13 @@
-"""A worker is the supervisor's record of one worker's life.
+"""A worker: the supervisor's record of one worker.
 
-What it promises:
+Invariants:
 
-* Whoever supervises it can pause, resume and terminate it, and is told plainly when that cannot be.
-* PAUSED takes nothing new. It was RUNNING before, so resuming makes it RUNNING again.
-* It can be terminated from every state, also after it has ended: the earlier outcome and the time
-  of it stay readable. TERMINATED is left by nothing.
-* A worker that falls silent does not stay in the books: the supervisor's timeout terminates it. One whose
-  process was seen to die is not waited for.
+* An operator can pause, resume and terminate it; a refusal names its reason.
+* PAUSED takes no new work. It was RUNNING before, so resuming makes it RUNNING again.
+* It can be terminated from every state, also after it has ended: the earlier outcome and its time
+  stay readable. TERMINATED has no transition out of it.
+* A silent worker does not stay live: the supervisor's timeout terminates it. One whose process was seen
+  to die is terminated at once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from interlock.machine import STAY, Across, Always, Kind, Machine, Tone, end, ev
 
 MAX_TRANSIENT_ERRORS = 3
 TRANSIENT_WINDOW = timedelta(minutes=1)
-"""Errors further apart than this have nothing to do with each other."""
+"""Errors further apart than this are counted separately."""
 
 
 class WorkerState(StrEnum):
-    """Where a worker stands."""
+    """States of a worker."""
 
     IDLE = "IDLE"
     RUNNING = "RUNNING"
@@ -41,12 +41,12 @@ IDLE, RUNNING, PAUSED = WorkerState.IDLE, WorkerState.RUNNING, WorkerState.PAUSE
 COMPLETED, FAILED, TERMINATED = WorkerState.COMPLETED, WorkerState.FAILED, WorkerState.TERMINATED
 LIVING = (IDLE, RUNNING, PAUSED)
 TAKING = (IDLE, RUNNING)
-"""Where it may be given new work."""
+"""States in which it may receive new work."""
 ENDED = (COMPLETED, FAILED, TERMINATED)
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor knows about a worker."""
+    """Data of a worker."""
 
     capacity: int = 1
     active: int = 0
@@ -57,17 +57,17 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     completed_at: datetime | None = None
     outcome: WorkerState | None = None
-    """How it ended by itself or was made to; kept when it is terminated afterwards."""
+    """Outcome before a termination; kept when it is terminated afterwards."""
 
 
 @event(Kind.COMMAND, by=Owner.ORCHESTRATOR)
 class StartTask(Timed):
-    """The worker is given its first task, or told to begin without one."""
+    """The worker receives its first task, or starts without one."""
 
 
 @event(Kind.COMMAND, by=Owner.SUPERVISOR)
 class Pause(Timed):
-    """Take nothing new."""
+    """Pause: take no new work."""
 
 
 @event(Kind.COMMAND, by=Owner.SUPERVISOR)
@@ -77,7 +77,7 @@ class Resume(Timed):
 
 @event(Kind.COMMAND, by=Owner.WORKER)
 class CompleteTasks(Timed):
-    """The worker has done all it had and is going."""
+    """The worker has finished its tasks and leaves."""
 
 
 @event(Kind.MESSAGE, by=Owner.WORKER)
@@ -87,12 +87,12 @@ class Heartbeat(Timed):
 
 @event(Kind.MESSAGE, by=Owner.WORKER)
 class ErrorTransient(Timed):
-    """Something failed that may work when tried again, such as the network."""
+    """An operation failed that may succeed when retried, such as one over the network."""
 
 
 @event(Kind.MESSAGE, by=Owner.WORKER)
 class ErrorUnrecoverable(Timed):
-    """The worker cannot go on, and trying again would not help."""
+    """The worker cannot continue, and retrying would not help."""
 
 
 @event(Kind.MESSAGE, by=Owner.WORKER)
@@ -102,19 +102,19 @@ class ResourcesExhausted(Timed):
 
 @event(Kind.TIMER, by=Owner.CLOCK)
 class SupervisorTimeout(Timed):
-    """Nothing was heard of the worker for too long."""
+    """The worker has been silent for too long."""
 
     silence_s: float = DEFAULTS.worker_silence_s
 
 
 @event(Kind.SIGNAL, by=Owner.SYSTEM)
 class ProcessDied(Timed):
-    """The process of the worker was seen to have ended without a word."""
+    """The process of the worker was seen to have ended without a final message."""
 
 
 @event(Kind.COMMAND, by=Owner.SUPERVISOR)
 class Terminate(Timed):
-    """Stop it for certain, whatever it is doing."""
+    """Stop it, whatever its state."""
 
 
 def has_capacity(worker: Worker, asked: StartTask) -> bool:
@@ -128,7 +128,7 @@ def nothing_pending(worker: Worker, asked: CompleteTasks) -> bool:
 
 
 def may_try_again(worker: Worker, error: ErrorTransient) -> bool:
-    """it was tried three times"""
+    """three errors have occurred already"""
     return _errors_so_far(worker, error) < MAX_TRANSIENT_ERRORS
 
 
@@ -139,34 +139,34 @@ def silent_for_long(worker: Worker, fired: SupervisorTimeout) -> bool:
 
 
 def starts(worker: Worker, asked: StartTask) -> Worker:
-    """Note when it began."""
+    """Record the time of the start."""
     return msgspec.structs.replace(worker, started_at=asked.at)
 
 
 def counts_error(worker: Worker, error: ErrorTransient) -> Worker:
-    """One of the three tries is used up; an error long after the last one starts anew."""
+    """Count an error towards the three; one long after the last starts a new count."""
     errors = _errors_so_far(worker, error) + 1
     return msgspec.structs.replace(worker, transient_errors=errors, last_error_at=error.at)
 
 
 def beats(worker: Worker, heard: Heartbeat) -> Worker:
-    """It was alive then; a late heartbeat does not take that back."""
+    """Record the heartbeat; a late one does not move the time back."""
     latest = max(heard.at, worker.last_heartbeat_at or heard.at)
     return msgspec.structs.replace(worker, last_heartbeat_at=latest)
 
 
 def completes(worker: Worker, last: Timed) -> Worker:
-    """Note the outcome and its time."""
+    """Record the outcome and its time."""
     return msgspec.structs.replace(worker, outcome=COMPLETED, completed_at=last.at)
 
 
 def fails(worker: Worker, last: Timed) -> Worker:
-    """Note the outcome and its time; nothing is active on it any more."""
+    """Record the outcome and its time; no task is active on it any more."""
     return msgspec.structs.replace(worker, outcome=FAILED, completed_at=last.at, active=0)
 
 
 def is_terminated(worker: Worker, last: Timed) -> Worker:
-    """Note the end, unless it had ended before: then that stays readable."""
+    """Record the termination, unless it had ended before: an earlier outcome is kept."""
     outcome, completed_at = worker.outcome or TERMINATED, worker.completed_at or last.at
     return msgspec.structs.replace(worker, outcome=outcome, completed_at=completed_at, active=0)
 

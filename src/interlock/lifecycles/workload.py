@@ -1,14 +1,14 @@
-"""A workload is one coordinated piece of load on one agent, from the RPC to idle again.
+"""A workload: one coordinated load on one agent, from the RPC to idle again.
 
-What it promises:
+Invariants:
 
 * An agent has one workload at a time. Busy is checked before anything else, so a bad request never
   touches a running workload.
-* All agents of a run start at one instant; until then an abort leaves at once, with nothing to clean up.
-* The agent is never IDLE while something of its workload lives: an abort warns after 5 seconds and
-  kills after 15, and only then is it over.
+* All agents of a run start at one instant; until then an abort ends it at once, with nothing to clean up.
+* The agent is never IDLE while a process of its workload lives: an abort warns after 5 seconds and
+  kills after 15, and only then does it end.
 * Each workload ends with exactly one final status: COMPLETED, ERROR or ABORTED.
-* Timers and aborts carry the workload's id: what is left of an old one cannot touch a new one.
+* Timers and aborts carry the workload's id: those of an old one cannot affect a new one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from interlock.machine import STAY, Always, Event, Kind, Machine, Tone, event, i
 
 
 class WorkloadState(StrEnum):
-    """Where an agent stands with its workload."""
+    """States of an agent with its workload."""
 
     IDLE = "IDLE"
     READY = "READY"
@@ -39,7 +39,7 @@ BUSY = (READY, RUNNING, FAILED, ABORTING)
 
 
 class Status(IntEnum):
-    """What goes over the wire. ABORTING still sends RUNNING; the last message says that it is the last."""
+    """Status on the wire. ABORTING still sends RUNNING; the last message is marked as the last."""
 
     READY = 1
     RUNNING = 2
@@ -49,83 +49,85 @@ class Status(IntEnum):
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent knows about its workload; the last one stays readable until the next."""
+    """Data of a workload; that of the last one stays readable until the next."""
 
     workload_id: str | None = None
     alive: bool = False
-    """Whether it was started, and may still live. What only prepares is killed before READY is left."""
+    """Whether it was started, and may still live. Preparations are killed before READY is left."""
     error: str | None = None
     final: Status | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfWorkload(Event):
-    """Base of what is meant for one workload and no other."""
+    """Base of events for one workload."""
 
     workload_id: str
 
 
 @event(Kind.MESSAGE, by=Owner.CONTROLLER, name="RPC_RECEIVED")
 class RpcReceived(OfWorkload):
-    """The controller asks for a workload; the agent has looked at the request."""
+    """The controller requests a workload; the agent has validated the request."""
 
     fault: str | None = None
 
 
 @event(Kind.TIMER, by=Owner.CLOCK, name="START_TIME_REACHED")
 class StartTimeReached(OfWorkload):
-    """The common start has come, or the wait for it is over."""
+    """The common start has come, or the wait for it has ended."""
 
     told: bool = True
-    """Whether somebody has said when to start."""
+    """Whether the controller has set a start time."""
 
 
 @event(Kind.TIMER, by=Owner.CLOCK, name="DURATION_ELAPSED")
 class DurationElapsed(OfWorkload):
-    """The workload has run for as long as it should, or ended by itself before."""
+    """The workload has run for its duration, or has ended by itself before."""
 
 
 @event(Kind.MESSAGE, by=Owner.AGENT, name="WORKLOAD_ERROR")
 class WorkloadError(OfWorkload):
-    """The workload has failed and nothing of it is left."""
+    """The workload has failed and no process of it is left."""
 
     error: str
 
 
 @event(Kind.MESSAGE, by=Owner.CONTROLLER, name="ABORT_RECEIVED")
 class AbortReceived(OfWorkload):
-    """The controller wants it stopped."""
+    """The controller aborts it."""
 
 
 @event(Kind.SIGNAL, by=Owner.SYSTEM, name="CONTROLLER_DISCONNECT")
 class ControllerDisconnect(OfWorkload):
-    """The controller is gone, so nobody is left to want the result."""
+    """The controller has disconnected, so the result has no receiver."""
 
 
 @event(Kind.MESSAGE, by=Owner.AGENT, name="TASK_CANCELLED")
 class TaskCancelled(OfWorkload):
-    """The workload has stopped and cleaned up; nothing of it is left."""
+    """The workload has stopped and cleaned up; no process of it is left."""
 
 
 @event(Kind.TIMER, by=Owner.CLOCK, name="TIMEOUT_5S")
 class Timeout5s(OfWorkload):
-    """Five seconds since the abort."""
+    """Five seconds have passed since the abort."""
 
 
 @event(Kind.TIMER, by=Owner.CLOCK, name="TIMEOUT_15S")
 class Timeout15s(OfWorkload):
-    """Fifteen seconds since the abort: its process group was killed and counted."""
+    """Fifteen seconds have passed since the abort: its process group was killed, and survivors were
+    counted.
+    """
 
     survivors: int = 0
 
 
 @event(Kind.MESSAGE, by=Owner.AGENT, name="ERROR_SENT")
 class ErrorSent(OfWorkload):
-    """The controller has been told, or cannot be."""
+    """The controller has received the error, or cannot be reached."""
 
 
 class SendStatus(msgspec.Struct, frozen=True):
-    """Tell the controller; `completed` marks the last message of a workload."""
+    """Send a status to the controller; `completed` marks the last message of a workload."""
 
     status: Status
     completed: bool = False
@@ -139,7 +141,7 @@ class SpawnWorkload(msgspec.Struct, frozen=True):
 
 
 class CancelWorkload(msgspec.Struct, frozen=True):
-    """Ask the workload to stop, or, `forced`, make it."""
+    """Ask the workload to stop, or kill it with `forced`."""
 
     workload_id: str
     forced: bool = False
@@ -156,42 +158,42 @@ def same_workload(workload: Workload, said: OfWorkload) -> bool:
 
 
 def was_told(workload: Workload, reached: StartTimeReached) -> bool:
-    """nobody has said when to start"""
+    """the controller has not set a start time"""
     return reached.told
 
 
 def something_lives(workload: Workload, said: OfWorkload) -> bool:
-    """nothing of the workload has been started"""
+    """no process of the workload has been started"""
     return workload.alive
 
 
 def all_killed(workload: Workload, fired: Timeout15s) -> bool:
-    """something of the workload has survived the kill"""
+    """a process of the workload has survived the kill"""
     return fired.survivors == 0
 
 
 def accepts(workload: Workload, request: RpcReceived) -> Workload:
-    """A new record, free of whatever the last workload left."""
+    """Return a new record, without data of the last workload."""
     return Workload(workload_id=request.workload_id)
 
 
 def rejects(workload: Workload, request: RpcReceived) -> Workload:
-    """A new record that says what is wrong with the request."""
+    """Return a new record with the fault of the request."""
     return Workload(workload_id=request.workload_id, error=request.fault, final=Status.ERROR)
 
 
 def spawns(workload: Workload, reached: StartTimeReached) -> Workload:
-    """From now on something of it may live."""
+    """Record that a process of it may live from now on."""
     return msgspec.structs.replace(workload, alive=True)
 
 
 def is_not_wanted(workload: Workload, reached: StartTimeReached) -> Workload:
-    """It was never started, and says why."""
+    """Record that it was never started, and why."""
     return msgspec.structs.replace(workload, error="nobody said when to start", final=Status.ABORTED)
 
 
 def completes(workload: Workload, ended: OfWorkload) -> Workload:
-    """It ran to its end; nothing of it lives."""
+    """Record its completion; no process of it lives."""
     return msgspec.structs.replace(workload, alive=False, final=Status.COMPLETED)
 
 
@@ -201,22 +203,22 @@ def fails(workload: Workload, failed: WorkloadError) -> Workload:
 
 
 def is_aborted(workload: Workload, ended: OfWorkload) -> Workload:
-    """It was stopped; nothing of it lives."""
+    """Record its abort; no process of it lives."""
     return msgspec.structs.replace(workload, alive=False, final=Status.ABORTED)
 
 
 def say_ready(workload: Workload, cause: Event) -> SendStatus:
-    """READY(1)."""
+    """Return READY(1)."""
     return SendStatus(Status.READY)
 
 
 def say_final(workload: Workload, cause: Event) -> SendStatus:
-    """The one final status of this workload."""
+    """Return the final status of this workload."""
     return SendStatus(workload.final or Status.ERROR, completed=True, error=workload.error)
 
 
 def spawn(workload: Workload, cause: OfWorkload) -> SpawnWorkload:
-    """Start it."""
+    """Start the workload."""
     return SpawnWorkload(cause.workload_id)
 
 
@@ -226,7 +228,7 @@ def ask_to_stop(workload: Workload, cause: OfWorkload) -> CancelWorkload:
 
 
 def make_it_stop(workload: Workload, cause: OfWorkload) -> CancelWorkload:
-    """Do not ask any more."""
+    """Kill it."""
     return CancelWorkload(cause.workload_id, forced=True)
 
 

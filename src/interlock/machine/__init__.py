@@ -2,11 +2,11 @@
 
 Reading order:
 
-    events       what can happen
-    table        the words in which a table is written
-    check        what must be true of a table before it may exist
+    events       events of a machine
+    table        the elements of a table
+    check        the checks of a table
     decision     the answers: moved, or refused and why; and their journal entries
-    cells        each pair of state and event, made into one function
+    cells        each pair of state and event, compiled into one function
     machine      a checked table that decides
     couplings    how the moves of one machine become events of another
     cascade      follow couplings to their end, over the parts of one record

@@ -1,8 +1,8 @@
-"""A machine as plain data: what is exported, drawn, compared and fingerprinted.
+"""A machine as plain data: exported, drawn, compared and fingerprinted.
 
-A blueprint holds names and sentences, no functions, so it can be written to a file, read back
-years later, and compared with the table of today. Everything that shows a machine to somebody
-(diagrams, pages, the API, `interlock machine`) reads the blueprint and nothing else.
+A blueprint holds names and sentences, no functions, so it can be written to a file, read back years later,
+and compared with the current table. All displays of a machine (diagrams, pages, the API, `interlock machine`)
+use only the blueprint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Sheet(msgspec.Struct, frozen=True, rename={"source": "from", "target": "t
 
 
 class DeadlineSheet(_Sheet, frozen=True):
-    """How long something may last, and the event that ends it."""
+    """The limit of a duration, and the event that ends it."""
 
     event: str
     setting: str
@@ -35,7 +35,7 @@ class DeadlineSheet(_Sheet, frozen=True):
 
 
 class StateSheet(_Sheet, frozen=True):
-    """One state. `turn` is who must move it on; `within` is how long it may last."""
+    """One state. `turn` is the role that acts next; `within` is its time limit."""
 
     name: str
     terminal: bool
@@ -46,7 +46,7 @@ class StateSheet(_Sheet, frozen=True):
 
 
 class EventSheet(_Sheet, frozen=True):
-    """One event, and who brings it."""
+    """One event, and the role that sends it."""
 
     name: str
     kind: str
@@ -69,7 +69,7 @@ class TransitionSheet(_Sheet, frozen=True):
     arms: tuple[str, ...] = ()
     leaves_terminal: bool = False
     choice: int = 0
-    """Which of the rows of its state and event it is: they are tried in this order."""
+    """Its position among the rows of its state and event, which are tried in this order."""
 
 
 class KeptSheet(_Sheet, frozen=True):
@@ -97,7 +97,7 @@ class WalkSheet(_Sheet, frozen=True):
 
 
 class SilenceSheet(_Sheet, frozen=True):
-    """A pair of state and event that is deliberately nothing."""
+    """A pair of state and event that is ignored or refused on purpose."""
 
     event: str
     state: str
@@ -135,32 +135,32 @@ class Blueprint(msgspec.Struct, frozen=True):
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Who moves this machine, in the order in which the table names them."""
+        """The roles that move this machine, in the order of the table."""
         moving = [transition.owner for transition in self.transitions]
         return tuple(dict.fromkeys((*moving, *(kept.owner for kept in self.kept))))
 
     def state(self, name: str) -> StateSheet:
-        """The sheet of the state called `name`, which must exist."""
+        """Return the sheet of the state called `name`, which must exist."""
         return next(s for s in self.states if s.name == name)
 
     def state_named(self, name: str) -> str:
-        """The state that somebody calls `name`; a wrong name lists the right ones."""
+        """Return the state called `name`; an unknown name raises an error with the known ones."""
         known = {fold_name(state.name): state.name for state in self.states}
         if fold_name(name) not in known:
             raise UnknownState(name, tuple(known.values()), where=self.machine)
         return known[fold_name(name)]
 
     def as_dict(self) -> dict[str, Any]:
-        """The blueprint as JSON shows it, with its fingerprint."""
+        """Return the blueprint for JSON, with its fingerprint."""
         return {**msgspec.to_builtins(self), "fingerprint": self.fingerprint}
 
     def to_json(self) -> str:
-        """The blueprint as an indented JSON document."""
+        """Return the blueprint as an indented JSON document."""
         return msgspec.json.format(msgspec.json.encode(self.as_dict()), indent=2).decode() + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, *, where: str = "the text") -> Blueprint:
-        """Read what `to_json` wrote; anything else is one clear error."""
+        """Parse the output of `to_json`; raise one clear error for anything else."""
         try:
             blueprint = msgspec.json.decode(text, type=cls)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -172,7 +172,7 @@ class Blueprint(msgspec.Struct, frozen=True):
         return blueprint
 
     def unknown_states(self) -> list[str]:
-        """One sentence for each place that names a state the blueprint does not have, or has twice."""
+        """Return a sentence for each reference to a missing or duplicate state."""
         names = [state.name for state in self.states]
         used = [("initial", self.initial), *(("spine", name) for name in self.spine)]
         used += [(f"transition {t.event!r}", n) for t in self.transitions for n in (t.source, t.target)]
@@ -181,7 +181,7 @@ class Blueprint(msgspec.Struct, frozen=True):
         return [*twice, *_strangers("state", used, names)]
 
     def unknown_events(self) -> list[str]:
-        """The same for events, where the document lists them."""
+        """Return a sentence for each reference to a missing event, if the document lists events."""
         if not self.events:
             return []
         names = [event.name for event in self.events]
@@ -194,7 +194,7 @@ class Blueprint(msgspec.Struct, frozen=True):
         return _strangers("event", used, names)
 
     def _entries(self) -> list[tuple[str, str]]:
-        """The pairs of event and state that are no transition."""
+        """Return the pairs of event and state that are no transition."""
         entries = [(kept.event, kept.state) for kept in self.kept]
         entries += [(walk.event, walk.state) for walk in self.walks]
         return entries + [(silence.event, silence.state) for silence in (*self.ignored, *self.refused)]
@@ -229,7 +229,7 @@ def _malformed(where: str, what: str) -> MalformedBlueprint:
 
 
 def blueprint_of(machine: Machine[Any, Any]) -> Blueprint:
-    """The machine as plain data, one entry per source state."""
+    """Return the machine as plain data, one entry per source state."""
     table = machine.table
     return Blueprint(
         machine=machine.name,

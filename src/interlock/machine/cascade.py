@@ -4,19 +4,19 @@ A `Cascade` is the working copy of machines that change together: the record of 
 and leases, or a worker process with its tasks. Each machine in it is a *part*, an object with `state`,
 `data` and `timer_at`. A part may belong to another one, its *owner* (a lease to its attempt).
 
-Its `Wiring` says, for each receiver that a coupling names, how it is reached from there:
+Its `Wiring` has a route for each receiver of a coupling:
 
-    to(MACHINE, find)    the part that `find` returns is sent the event
-    each(MACHINE, find)  so is each of the parts that `find` returns
+    to(MACHINE, find)    send the event to the part that `find` returns
+    each(MACHINE, find)  send it to each of the parts that `find` returns
     create(make)         `make` creates the new part
-    order(carry)         `carry` notes what is wanted of records that the commit sees to
-    outward()            another record is meant: the coupling and its step are gathered in `outward`
-    elsewhere(who)       `who` learns of the step by another way, and has the coupling in its own wiring
+    order(carry)         `carry` records an order to other records, for the commit
+    outward()            another record: the coupling and its step are collected in `outward`
+    elsewhere(who)       `who` learns of the step in another way, and has the coupling in its own wiring
 
-A route stands under its receiver, or under (receiver, event) where events go different ways.
+The key of a route is its receiver, or (receiver, event) if events have different routes.
 
-A coupling without a route, a timer without a duration and an event that nothing sends are faults, and a
-wiring with faults cannot be made. Nothing here knows a lifecycle, a clock or a store.
+A coupling without a route, a timer without a duration and an event that is never sent are faults, and a
+wiring with faults cannot be made. This module knows no lifecycle, clock or store.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from interlock.machine.table import Deadline
 from interlock.text import counted
 
 _MOST = 4_096
-"""Upper bound of each cache: tables have fewer steps, and tests make tables of their own."""
+"""Maximum size of each cache: tables have fewer steps, but tests create tables."""
 
 Steps: TypeAlias = tuple[Step[Any], ...]
 Refusal: TypeAlias = Refused[Any] | None
 Owner: TypeAlias = Any
-"""The part that another one belongs to; None for a part that stands alone."""
+"""The part that another one belongs to; None for a part without an owner."""
 
 
 class Part(Protocol):
-    """One machine of a cascade as it stands."""
+    """One machine of a cascade."""
 
     state: Any
     data: Any
 
     @property
     def timer_at(self) -> datetime | None:
-        """When its timer runs out; None while none is running."""
+        """The time at which its timer expires; None while none is running."""
         ...
 
 
 class Root:
-    """A part of which there is one, with its data."""
+    """A single part, with its data."""
 
     __slots__ = ("data", "state", "timer_at")
 
@@ -70,7 +70,7 @@ class Root:
 
 
 class RootOf:
-    """A part of which there is one, whose data are a field of the body of its record."""
+    """A single part, whose data are a field of the body of its record."""
 
     __slots__ = ("body", "state", "timer_at")
 
@@ -81,7 +81,7 @@ class RootOf:
 
     @property
     def data(self) -> Any:
-        """The data, as the body has them."""
+        """The data in the body."""
         return self.body.data
 
     @data.setter
@@ -90,15 +90,15 @@ class RootOf:
 
 
 Find: TypeAlias = Callable[[Any, Owner], Any]
-"""From a cascade and the owner of the part that stepped to another part of that owner, or None."""
+"""Maps a cascade and the owner of the part that stepped to another part of that owner, or None."""
 FindEach: TypeAlias = Callable[[Any, Owner], Iterable[tuple[Any, Owner]]]
-"""The same for several parts, each with its owner."""
+"""Maps to several parts, each with its owner."""
 Make: TypeAlias = Callable[[Any, Owner], None]
 MakeEvent: TypeAlias = Callable[[Any, Owner], Event]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """How a receiver is reached; made with `to`, `create`, `outward` or `elsewhere`."""
+    """The route to a receiver; made with `to`, `create`, `outward` or `elsewhere`."""
 
     machine: Any = None
     find: Find | None = None
@@ -121,25 +121,25 @@ def each(machine: AnyMachine, find: FindEach) -> Route:
 
 
 def create(make: Make) -> Route:
-    """Have `make` create the new part."""
+    """Create the new part with `make`."""
     return Route(make=make)
 
 
 def order(carry: Make) -> Route:
-    """Have `carry` note what is wanted of other records, for the commit of this one."""
+    """Record an order to other records with `carry`, for the commit of this one."""
     return Route(carry=carry)
 
 
 def outward(*, judged_there: bool = False) -> Route:
-    """Gather the coupling for a message to another record, which the commit of this one carries.
+    """Collect the coupling for a message to another record, in the commit of this one.
 
-    With `judged_there` its conditions are about that record, and its own wiring asks them.
+    With `judged_there` its conditions are about that record, and evaluated by its own wiring.
     """
     return Route(is_outward=True, judged_there=judged_there)
 
 
 def elsewhere(who: str) -> Route:
-    """Leave the coupling to `who`, which learns of the step by another way."""
+    """Leave the coupling to `who`, which learns of the step in another way."""
     return Route(who=who)
 
 
@@ -155,7 +155,7 @@ class Consequence:
 
 
 class StepEffects:
-    """What follows from the steps of one decision, whichever part takes them. Worked out once."""
+    """The effects of the steps of one decision, independent of the part. Computed once."""
 
     __slots__ = ("arms", "consequences", "is_news", "lines", "machine", "named", "sets_timer", "steps")
 
@@ -171,14 +171,16 @@ class StepEffects:
         self.consequences: tuple[tuple[Step[Any] | None, tuple[Consequence, ...]], ...] = tuple(
             filter(any, parts)
         )
-        """For each step that has any: the step, if `entered` is to be called, and what may follow."""
+        """For each step with effects: the step, if `entered` is to be called, and its possible
+        consequences.
+        """
         self.lines: dict[str, Any] = {}
-        """For a journal: its lines, by the name of the part."""
+        """Journal lines, by the name of the part."""
 
     def _look_for_timer(self, machine: AnyMachine) -> None:
-        """Find what the steps do to the timer: the last one that arms or ends it decides."""
+        """Find the effect of the steps on the timer: the last one that arms or ends it decides."""
         for step in self.steps:
-            # A deadline that two neighbouring states share keeps running; any other ends with its state.
+            # A deadline that two adjacent states share keeps running; any other ends with its state.
             ends = step.moves and machine.table.entry(step.target).within is None
             if step.arms or ends:
                 self.arms, self.sets_timer = step.arms[0].setting if step.arms else "", True
@@ -186,12 +188,12 @@ class StepEffects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRules:
-    """What is particular about single events of a cascade."""
+    """Rules for single events of a cascade."""
 
     made: Mapping[type[Event], MakeEvent] = field(default_factory=dict)
-    """How an event that carries data is made."""
+    """Constructors of events with data."""
     quiet: Collection[type[Event] | Event] = ()
-    """Events that alone are no news."""
+    """Events that alone are not journalled."""
     sent: Collection[type[Event] | Event] = ()
     """Consequences that the system sends itself, without a coupling."""
 
@@ -200,7 +202,7 @@ _PLAIN = EventRules()
 
 
 class Wiring:
-    """The machines of a cascade, and how the receivers of their couplings are reached."""
+    """The machines of a cascade, and the routes to the receivers of their couplings."""
 
     def __init__(
         self,
@@ -217,9 +219,8 @@ class Wiring:
         """Declare a cascade.
 
         `machines`: the root first. `hears`: machines elsewhere whose steps reach this cascade. `own_timers`:
-        machines whose data say when they end. `notes`: states, or (state, event) for one event alone, on
-        whose entry `entered` is called. `durations`: the names of the durations there are, to check the
-        timers against.
+        machines whose data determine when they end. `notes`: states, or (state, event) for one event, on
+        whose entry `entered` is called. `durations`: the names of all durations, to check the timers.
         """
         self.machines = machines
         self.root = machines[0]
@@ -234,7 +235,7 @@ class Wiring:
         self._notes = {machine: frozenset(map(_note, noted)) for machine, noted in (notes or {}).items()}
         self._events = dict(events.made)
         self.known: dict[int, StepEffects] = {}
-        """What follows from steps that were taken before, by the identity of the steps."""
+        """Cached effects of steps, by their identity."""
         for each_list in self.couplings:
             each_list.memos.append(self.known)
         if faults := [*self._faults(durations)]:
@@ -246,7 +247,7 @@ class Wiring:
             )
 
     def effects_of(self, machine: AnyMachine, steps: Steps) -> StepEffects:
-        """Return what follows from these steps. Tables share their steps, so this is looked up once."""
+        """Return the effects of these steps; cached, since tables share their steps."""
         known = self.known.get(id(steps))
         if known is None or known.steps is not steps:
             known = StepEffects(self, machine, steps)
@@ -255,7 +256,7 @@ class Wiring:
         return known
 
     def consequences(self, step: Step[Any]) -> tuple[Consequence, ...]:
-        """Return what a step may cause here; of machines that are only heard, what has a route."""
+        """Return the possible consequences of a step here; for observed machines, those with a route."""
         found = []
         for coupling in (coupling for each_list in self.couplings for coupling in each_list.caused_by(step)):
             route = self._route(coupling)
@@ -275,7 +276,7 @@ class Wiring:
         return step if step.target in notes or (step.target, step.event) in notes else None
 
     def event_for(self, event: type[Event]) -> MakeEvent:
-        """Return what makes an event of this type; one that carries nothing is the same every time."""
+        """Return the constructor of an event; one without data is the same object every time."""
         made = self._events.get(event)
         if made is not None:
             return made
@@ -296,7 +297,7 @@ class Wiring:
         machine, find, find_each = route.machine, route.find, route.find_each
         make = self.event_for(coupling.event)
 
-        # A consequence that its receiver refuses or ignores is none: its table has said so.
+        # A consequence that its receiver refuses or ignores has no effect: its table says so.
 
         def deliver(cascade: Cascade, owner: Owner) -> None:
             part = find(cascade, owner)  # type: ignore[misc]
@@ -354,7 +355,7 @@ class Wiring:
 
 
 def _note(noted: Any) -> Any:
-    """Return a state as it is, and a state with an event by the event's name, as steps have it."""
+    """Return a state unchanged, and a state with an event by the event's name, as in steps."""
     return (noted[0], type_of(noted[1]).name) if isinstance(noted, tuple) else noted
 
 
@@ -377,7 +378,7 @@ def _unknown_timers(machine: AnyMachine, durations: Collection[str] | None) -> I
 
 @lru_cache(maxsize=1_024)
 def later(at: datetime, seconds: float) -> datetime:
-    """Return so many seconds after it. A batch is decided at one moment, so most are the same."""
+    """Return a time this many seconds later; cached, since a batch is decided at one time."""
     return at + timedelta(seconds=seconds)
 
 
@@ -390,48 +391,48 @@ class Cascade(ABC):
     def __init__(self, now: datetime) -> None:
         self.now = now
         self.taken: list[tuple[str, StepEffects]] = []
-        """What was decided, in order, each with the name of the part."""
+        """The decisions in order, each with the name of the part."""
         self.is_news = False
         self.outward: list[tuple[Coupling[Any], Step[Any]]] = []
         """Consequences for other records, each with its cause."""
         self._waiting: list[tuple[Consequence, Owner]] = []
 
-    # What a subclass says about itself
+    # Interface of subclasses
 
     @abstractmethod
     def parts(self) -> Iterable[tuple[AnyMachine, Any, Owner]]:
         """Return every part that may have a timer, with its machine and its owner."""
 
     def facts(self, owner: Owner) -> Any:  # noqa: ARG002 - a cascade without conditions has none
-        """Return what the conditions of couplings ask about, as seen from a part of this owner."""
+        """Return the facts for the conditions of couplings, from the perspective of this owner's part."""
         return None
 
     @abstractmethod
     def seconds(self, setting: str) -> float:
         """Return how long a timer runs."""
 
-    def name_of(self, owner: Owner) -> str:  # noqa: ARG002 - most have nothing but a root
-        """Return what the journal calls a part that belongs to `owner`."""
+    def name_of(self, owner: Owner) -> str:  # noqa: ARG002 - most have only a root
+        """Return the name of a part of `owner` in the journal."""
         return ""
 
     def entered(self, step: Step[Any], owner: Owner) -> None:  # noqa: B027 - only some have notes
-        """Note what the record says beside the state; called for states in `Wiring.notes`."""
+        """Record the data that belong to the new state; called for states in `Wiring.notes`."""
 
     def timer_event(self, within: Deadline, owner: Owner) -> Event:
-        """Return the event of a timer that has run out."""
+        """Return the event of an expired timer."""
         return self.wiring.event_for(type_of(within.event))(self, owner)
 
-    # What is done with it
+    # Operations
 
     def send_to(self, machine: AnyMachine, part: Part, event: Event, owner: Owner = None) -> Refusal:
-        """Send an event to a part, and follow what comes of it; return why it is refused, if it is."""
+        """Send an event to a part, and follow the consequences; return the refusal, if there is one."""
         refused = self.take(machine, part, event, owner)
         if refused is None:
             self.settle()
         return refused
 
     def take(self, machine: AnyMachine, part: Part, event: Event, owner: Owner) -> Refusal:
-        """Let the table decide about one part. What follows waits for `settle`."""
+        """Let the table decide about one part. Consequences wait for `settle`."""
         decision = machine.decide(part.state, part.data, event)
         if not isinstance(decision, Moved):
             return decision
@@ -450,17 +451,17 @@ class Cascade(ABC):
         return None
 
     def hear(self, machine: AnyMachine, step: Step[Any], owner: Owner) -> None:
-        """Follow what a step of a machine elsewhere causes here."""
+        """Follow the consequences of a step of a machine elsewhere."""
         self._follow(self.wiring.effects_of(machine, _alone(step)), owner)
         self.settle()
 
     def arm(self, machine: AnyMachine, part: Any) -> None:
-        """Start the timer that the table has for the state of a part: it is new, or looked at again."""
+        """Start the timer of a part's state, for a new or reloaded part."""
         within = machine.table.entry(part.state).within
         part.timer_at = None if within is None else later(self.now, self.seconds(within.setting))
 
     def has_entered(self, states: Collection[Any]) -> bool:
-        """Whether a step of the root has led to one of these states."""
+        """Return whether a step of the root has led to one of these states."""
         root = self.wiring.root
         return any(
             step.moves and step.target in states
@@ -470,14 +471,14 @@ class Cascade(ABC):
         )
 
     def settle(self) -> None:
-        """Carry out what waits, and what comes of that, in the order in which it came up."""
+        """Carry out waiting consequences, and theirs, in order."""
         if self._waiting:
-            for consequence, owner in self._waiting:  # what follows is appended meanwhile
+            for consequence, owner in self._waiting:  # further consequences are appended meanwhile
                 consequence.deliver(self, owner)
             self._waiting.clear()
 
     def fire_due(self) -> None:
-        """Send every part whose timer has run out its event, the earliest first."""
+        """Send the events of all expired timers, the earliest first."""
         while due := min(
             ((at, order) for order, at in enumerate(self._timers()) if at is not None and at <= self.now),
             default=None,
@@ -490,11 +491,11 @@ class Cascade(ABC):
             if within is not None:
                 self.send_to(machine, part, self.timer_event(within, owner), owner)
             if len(self.taken) == before and part.timer_at is not None:
-                return  # the table would have nothing of it: do not ask for ever
+                return  # the table ignores it: avoid an endless loop
 
     @property
     def deadline_at(self) -> datetime | None:
-        """When the next of its timers runs out."""
+        """The time at which the next of its timers expires."""
         return min((at for at in self._timers() if at is not None), default=None)
 
     def _timers(self) -> list[datetime | None]:

@@ -1,7 +1,7 @@
-"""Each pair of state and event, made into one function.
+"""Each pair of state and event, compiled into one function.
 
-What a table says about a pair never changes after declaration, so it is worked out once: a cell is
-a function of data and event that answers with the decision. Deciding is then a look-up and a call.
+A table never changes after declaration, so each pair is evaluated once: a cell is a function of data and
+event that returns the decision. Deciding is then a lookup and a call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Decide: TypeAlias = Callable[[Any, Any, Event], Decision[Any, Any]]
 
 
 def compile_cell(table: Table[Any, Any], source: State[Any], event: type[Event], decide: Decide) -> Cell:
-    """The function that decides `event` in `source`. `decide` is the machine's own, for walks."""
+    """Return the function that decides `event` in `source`. `decide` is that of the machine, for walks."""
     rows = table.rows_at(source.name, event)
     if not rows or rows[0].act.silent:
         return _always(refusal(table, source, event))
@@ -31,7 +31,7 @@ def compile_cell(table: Table[Any, Any], source: State[Any], event: type[Event],
 
 
 def refusal(table: Table[Any, Any], source: State[Any], event: type[Event]) -> Refused[Any]:
-    """Why `event` does nothing in `source`: because the table says so, or because it says nothing."""
+    """Return why `event` has no effect in `source`: explicitly, or because there is no row."""
     allowed = accepted(table, source)
     spoken = next((row for row in table.rows_at(source.name, event)), None)
     if spoken is not None and spoken.act is Act.IGNORE:
@@ -44,20 +44,20 @@ def refusal(table: Table[Any, Any], source: State[Any], event: type[Event]) -> R
 
 
 def refusal_kind(*, already_there: bool, terminal: bool) -> Refusal:
-    """The order in which refusals are told apart."""
+    """Return the kind of refusal, in order of precedence."""
     if already_there:
         return Refusal.ALREADY_THERE
     return Refusal.TERMINAL if terminal else Refusal.NOT_ALLOWED
 
 
 def accepted(table: Table[Any, Any], source: State[Any]) -> tuple[str, ...]:
-    """The names of the events that have a row in `source`."""
+    """Return the names of the events that have a row in `source`."""
     rows = (row for row in table.rows if source.name in row.sources and not row.act.silent)
     return tuple(dict.fromkeys(row.event.name for row in rows))
 
 
 def step_of(table: Table[Any, Any], source: State[Any], row: Row[Any, Any]) -> Step[Any]:
-    """What the journal will say when `row` is taken from `source`."""
+    """Return the journal step of `row` from `source`."""
     moves = row.act is Act.MOVE
     target = row.target if moves else source.name
     entered = _armed_by_entering(source, table.entry(target)) if moves else ()
@@ -66,14 +66,14 @@ def step_of(table: Table[Any, Any], source: State[Any], row: Row[Any, Any]) -> S
 
 
 def _armed_by_entering(source: State[Any], target: State[Any]) -> tuple[Deadline, ...]:
-    """A deadline that two neighbouring states share keeps running; any other starts anew."""
+    """Return the deadline to start: one that two adjacent states share keeps running."""
     if target.within is None or (source is not target and source.within == target.within):
         return ()
     return (target.within,)
 
 
 def _take(table: Table[Any, Any], source: State[Any], row: Row[Any, Any], decide: Decide) -> Cell:
-    """The function that takes `row`, once its guards are known to hold."""
+    """Return the function that takes `row`, once its guards hold."""
     if row.first is not None:
         sure = _sure_step(table, source, row.first)
         if sure is not None:
@@ -111,7 +111,7 @@ def _always(refused: Refused[Any]) -> Cell:
 
 
 def _sure_step(table: Table[Any, Any], source: State[Any], first: Event) -> Step[Any] | None:
-    """The first step of a walk, where nothing has to be asked and nothing is changed or emitted by it."""
+    """Return the first step of a walk, if it has no guard, update or effect."""
     rows = table.rows_at(source.name, type(first))
     if len(rows) != 1 or rows[0].act is not Act.MOVE or rows[0].first is not None:
         return None
@@ -120,14 +120,14 @@ def _sure_step(table: Table[Any, Any], source: State[Any], first: Event) -> Step
 
 
 def _walk_on(source: Any, step: Step[Any], decide: Decide, allowed: tuple[str, ...]) -> Cell:
-    """A walk whose first step is sure: what is decided is only what comes after it."""
+    """Return a walk with a known first step: only the rest is decided."""
     known: dict[int, tuple[Step[Any], ...]] = {}
 
     def walk_on(data: Any, event: Event) -> Decision[Any, Any]:
         after = decide(step.target, data, event)
         if not isinstance(after, Moved):
             return msgspec.structs.replace(after, state=source, allowed=allowed)
-        # Like a single step, a walk is the same value every time: what follows from it can be remembered.
+        # Like a single step, a walk is the same object every time, so that its effects can be cached.
         steps = known.get(id(after.steps))
         if steps is None:
             steps = known[id(after.steps)] = (step, *after.steps)
@@ -140,7 +140,7 @@ def _walk(source: Any, first: Event, decide: Decide, allowed: tuple[str, ...]) -
     known: dict[tuple[int, int], tuple[Step[Any], ...]] = {}
 
     def refuse(refused: Refused[Any]) -> Refused[Any]:
-        """Nothing has moved, so nobody is told of a state that was never reached."""
+        """Return the refusal in the original state, since nothing has moved."""
         return msgspec.structs.replace(refused, state=source, allowed=allowed)
 
     def walk(data: Any, event: Event) -> Decision[Any, Any]:

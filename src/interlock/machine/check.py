@@ -1,8 +1,8 @@
-"""What must be true of a table before it may exist.
+"""The checks of a table.
 
-`find_faults` looks at everything and returns all faults at once, so that a table is mended in one
-go. Each fault has a stable code; what the codes mean is told once, in `MEANINGS`, and the page
-docs/reference/machine-checks.md is made from it.
+`find_faults` returns all faults at once, so that a table can be fixed in one go. Each fault has a stable
+code; the meanings of the codes are in `MEANINGS`, from which the page docs/reference/machine-checks.md is
+made.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MEANINGS: dict[str, str] = {
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a table."""
+    """One fault of a table."""
 
     code: str
     sentence: str
@@ -51,7 +51,7 @@ AnyTable: TypeAlias = Table[Any, Any]
 
 
 def find_faults(table: AnyTable) -> tuple[Fault, ...]:
-    """Every fault of the table, in the order of the checks."""
+    """Return every fault of the table, in the order of the checks."""
     if not isinstance(table.initial, StrEnum):
         return (Fault("unknown-state", f"the initial state {table.initial!r} is no StrEnum member"),)
     return tuple(dict.fromkeys(fault for check in _CHECKS for fault in check(table)))
@@ -110,7 +110,7 @@ def _unowned_rows(table: AnyTable) -> Iterator[Fault]:
 
 
 def _overlaps(table: AnyTable) -> Iterator[Fault]:
-    """Rows of one state and event are tried in order: which of them can never be reached?"""
+    """Yield rows that can never be reached: rows of one state and event are tried in order."""
     for row in table.rows:
         if not row.sources:
             yield Fault("shadowed-row", f"{_title(row)} applies in no state")
@@ -216,7 +216,7 @@ def _lost_walks(table: AnyTable) -> Iterator[Fault]:
 
 
 def _why_lost(table: AnyTable, row: Row[Any, Any], source: Any) -> str:
-    """Follow the walk, whatever guards stand beside it, until it ends or comes back to where it was."""
+    """Return why a walk never ends: it has no unique first row, or returns to an earlier state."""
     place, passed = source, {source}
     walking: Row[Any, Any] | None = row
     while walking is not None and walking.first is not None:
@@ -233,7 +233,7 @@ def _why_lost(table: AnyTable, row: Row[Any, Any], source: Any) -> str:
 
 
 def _sentence_of(guard: Callable[..., bool]) -> str:
-    """What a guard says of itself; an object that only inherits a docstring says nothing."""
+    """Return the docstring of a guard; an object without its own has none."""
     return (guard.__doc__ or "") if hasattr(guard, "__name__") else ""
 
 
@@ -243,7 +243,7 @@ def _members(table: AnyTable) -> tuple[str, ...]:
 
 
 def _running_deadlines(table: AnyTable) -> list[tuple[Any, Deadline]]:
-    """Every deadline with a state in which it runs: the state's own, and what rows arm."""
+    """Return every deadline with a state in which it runs: the state's own, and those that rows arm."""
     running = [(entry.name, entry.within) for entry in table.states if entry.within is not None]
     for row in table.rows:
         places = row.sources if row.target is None else (row.target,)
@@ -256,7 +256,7 @@ def _active(table: AnyTable) -> Iterator[State[Any]]:
 
 
 def _movers(table: AnyTable, entry: State[Any]) -> set[str]:
-    """Who can move this state on: the owners of the rows that leave it, and who brings their events."""
+    """Return the roles that can leave a state: the owners of its rows, and the senders of their events."""
     leaving = [r for r in table.rows if entry.name in r.sources and r.act in (Act.MOVE, Act.WALK)]
     return {row.owner for row in leaving} | {row.event.by for row in leaving}
 

@@ -1,7 +1,7 @@
-"""What changed between two tables, and whom it would strand.
+"""The changes between two tables, and the records that they would strand.
 
-A record outlives the program that wrote it. Before a new table is deployed, `compare` says which
-records in flight the new table could not carry on to an end.
+A record outlives the program that wrote it. Before a new table is deployed, `compare` lists the records in
+flight that the new table could not bring to an end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Stranded(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Everything that differs; all empty when the tables behave the same."""
+    """All differences; empty if the tables behave the same."""
 
     old: str
     new: str
@@ -28,7 +28,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def compare(old: Blueprint, new: Blueprint) -> Difference:
-    """What somebody must know who replaces `old` by `new`."""
+    """Return the differences for replacing `old` by `new`."""
     changes = (
         *_changed_values("initial", {"state": old.initial}, {"state": new.initial}),
         *_changed_values("state", _states(old), _states(new)),
@@ -85,7 +85,7 @@ def _events(blueprint: Blueprint) -> dict[str, str]:
 
 
 def _rows(blueprint: Blueprint) -> dict[str, str]:
-    """What is done with each state and event. Rows are tried in order, so the order is part of it."""
+    """Return the action for each state and event. Rows are tried in order, so the order is included."""
     said: dict[str, list[tuple[int, str]]] = {}
     for row in blueprint.transitions:
         way = f"→ {row.target}{_terms(row)}"
@@ -113,7 +113,7 @@ def _deadlines(blueprint: Blueprint) -> dict[str, str]:
 
 
 def _stranded(old: Blueprint, new: Blueprint) -> tuple[Stranded, ...]:
-    """Records may wait in any state of the old table that was not an end."""
+    """Yield the states of the old table, other than final ones, that the new table would strand."""
     known = {state.name: state for state in new.states}
     home = _can_come_home(new)
     stranded = []
@@ -130,7 +130,7 @@ def _stranded(old: Blueprint, new: Blueprint) -> tuple[Stranded, ...]:
 
 
 def _can_come_home(blueprint: Blueprint) -> set[str]:
-    """The states from which a terminal or resting one can be reached."""
+    """Return the states from which a terminal or resting one can be reached."""
     home = {state.name for state in blueprint.states if state.terminal or state.resting}
     while more := {t.source for t in blueprint.transitions if t.target in home} - home:
         home |= more

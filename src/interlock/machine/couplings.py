@@ -1,9 +1,8 @@
-"""How the moves of one machine become events of another.
+"""Couplings: how the moves of one machine become events of another.
 
-A coupling says: when *this* machine enters one of these states (or, `holding`, accepts one of these
-events and stays there), and these conditions hold, then send *that* event to *that* machine's record,
-or create one. They are data, so they can be listed, drawn and explored, and no consequence is hidden
-in code.
+A coupling says: when *this* machine enters one of these states (or, `holding`, accepts one of these events
+and stays there), and these conditions hold, then send *that* event to *that* machine's record, or create one.
+They are data, so they can be listed, drawn and explored, and no consequence is hidden in code.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from interlock.machine.machine import Machine
 from interlock.text import counted
 
 C = TypeVar("C")
-"""The circumstances a coupling may ask about, beyond the step itself."""
+"""The type of the facts for conditions, beyond the step itself."""
 
 _MOST_STEPS = 4_096
-"""More than tables have; who makes steps of their own does not fill the memory with them."""
+"""More than all tables have; bounds the cache for steps created elsewhere."""
 
 Condition: TypeAlias = Callable[[C], bool]
 AnyMachine: TypeAlias = Machine[Any, Any]
@@ -31,13 +30,13 @@ AnyMachine: TypeAlias = Machine[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Coupling(Generic[C]):
-    """One consequence. `to` says which record of the other machine is meant."""
+    """One consequence. `to` names the record of the other machine."""
 
     cause: AnyMachine
     into: tuple[Any, ...]
     effect: AnyMachine
     event: type[Event] | None
-    """What is sent; None creates a new record in its initial state."""
+    """The event to send; None creates a new record in its initial state."""
     to: str
     why: str
     by: tuple[type[Event], ...] = ()
@@ -56,7 +55,7 @@ class Coupling(Generic[C]):
         return f"{self.cause.name} {verb} {_listed(self.into)}{out_of}{by}{when}: {what}"
 
     def may_follow(self, step: Step[Any]) -> bool:
-        """Whether this step has this consequence in any circumstances."""
+        """Return whether this step can have this consequence."""
         return (
             step.machine == self.cause.name
             and step.moves is not self.holding
@@ -66,11 +65,11 @@ class Coupling(Generic[C]):
         )
 
     def follows(self, step: Step[Any], circumstances: C) -> bool:
-        """Whether this step, in these circumstances, has this consequence."""
+        """Return whether this step has this consequence, under these facts."""
         return self.may_follow(step) and self.holds(circumstances)
 
     def holds(self, circumstances: C) -> bool:
-        """Whether its conditions do, in these circumstances."""
+        """Return whether its conditions hold."""
         for condition in self.when:  # noqa: SIM110 - a generator would cost more than most conditions
             if not condition(circumstances):
                 return False
@@ -90,7 +89,7 @@ def couple(
     when: Condition[C] | tuple[Condition[C], ...] = (),
     holding: bool = False,
 ) -> Coupling[C]:
-    """When `cause` enters `into`, `event` is sent to `effect`; without an event one is created."""
+    """Couple: when `cause` enters `into`, send `event` to `effect`; without an event create one."""
     return Coupling(
         cause,
         into if isinstance(into, tuple) else (into,),
@@ -112,7 +111,7 @@ class Couplings(Generic[C]):
         self.all = tuple(couplings)
         self._caused: dict[int, tuple[Step[Any], tuple[Coupling[C], ...]]] = {}
         self.memos: list[dict[int, Any]] = [self._caused]
-        """What is remembered of these couplings, by the identity of steps."""
+        """Caches of these couplings, by the identity of steps."""
         if faults := [fault for coupling in self.all for fault in _faults(coupling)]:
             raise MalformedCouplings(
                 f"The couplings have {counted(len(faults), 'fault')}.\n"
@@ -125,17 +124,17 @@ class Couplings(Generic[C]):
         return iter(self.all)
 
     def exchange(self, couplings: tuple[Coupling[C], ...]) -> None:
-        """Have others in their place, and forget what was remembered: verification breaks one at a time."""
+        """Replace the couplings and clear the caches: verification breaks one at a time."""
         self.all = couplings
         for memo in self.memos:
             memo.clear()
 
     def after(self, step: Step[Any], circumstances: C) -> tuple[Coupling[C], ...]:
-        """The consequences of one step, in the order of the list."""
+        """Return the consequences of one step, in the order of the list."""
         return tuple([c for c in self.caused_by(step) if not c.when or c.holds(circumstances)])
 
     def caused_by(self, step: Step[Any]) -> tuple[Coupling[C], ...]:
-        """The consequences that a step may have. Tables share their steps, so each is looked at once."""
+        """Return the possible consequences of a step; cached, since tables share their steps."""
         known = self._caused.get(id(step))
         if known is None or known[0] is not step:
             known = (step, tuple(coupling for coupling in self.all if coupling.may_follow(step)))
@@ -145,9 +144,9 @@ class Couplings(Generic[C]):
 
 
 def map_of(couplings: Couplings[Any], *, name: str, doc: str, spine: Sequence[AnyMachine]) -> Blueprint:
-    """The couplings as something that can be drawn: each machine a place, each consequence a way.
+    """Return the couplings as a blueprint to draw: each machine a state, each consequence a transition.
 
-    The spine says which way is down; what goes along it is intent, what comes back is fact.
+    The spine gives the direction: consequences along it are intent, those against it are facts.
     """
     machines = list(dict.fromkeys((*spine, *(m for c in couplings for m in (c.cause, c.effect)))))
     place = {machine.name: number for number, machine in enumerate(machines)}
@@ -170,7 +169,7 @@ def map_of(couplings: Couplings[Any], *, name: str, doc: str, spine: Sequence[An
 
 
 def _faults(coupling: Coupling[Any]) -> Iterator[str]:
-    """A coupling must name what exists, be able to happen, and never surprise its receiver."""
+    """Yield the faults of a coupling: missing names, an impossible cause, or an unhandled event."""
     yield from (
         f"“{coupling.sentence}”: {fault}" for fault in (*_bad_cause(coupling), *_bad_effect(coupling))
     )

@@ -1,8 +1,7 @@
 """The answers of a machine: moved, or refused and why; and the audit trail of a decision.
 
-A decision is a value, so that it can be compared, stored, replayed and explored. Only at the edge,
-where it is reported, does a refusal become an error (`Refused.error`). The audit trail has one entry per
-step taken, in the order in which it was taken.
+A decision is a value, so that it can be compared, stored, replayed and explored. A refusal becomes an error
+(`Refused.error`) only where it is reported. The audit trail has one entry per step, in order.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ D_co = TypeVar("D_co", covariant=True)
 
 
 class Step(msgspec.Struct, Generic[S], frozen=True):
-    """One step, as the journal tells it. Made once per row and source, shared by all who take it."""
+    """One step of the journal. Created once per row and source, and shared."""
 
     machine: str
     event: str
@@ -34,7 +33,7 @@ class Step(msgspec.Struct, Generic[S], frozen=True):
 
 
 class Moved(msgspec.Struct, Generic[S, D_co], frozen=True, gc=False):
-    """The event was accepted: this is what the record becomes, and what has to be done about it."""
+    """The event was accepted: the new state and data, the steps and the effects."""
 
     state: S
     data: D_co
@@ -57,7 +56,7 @@ class Moved(msgspec.Struct, Generic[S, D_co], frozen=True, gc=False):
 
 
 class Refusal(StrEnum):
-    """The kinds of refusal, in the order in which they are told apart."""
+    """The kinds of refusal, in order of precedence."""
 
     ALREADY_THERE = "already_there"
     TERMINAL = "terminal"
@@ -67,10 +66,10 @@ class Refusal(StrEnum):
 
 
 class Refused(msgspec.Struct, Generic[S], frozen=True):
-    """Nothing happens, and this is why.
+    """The event was refused, for this reason.
 
-    `asked` is the event, or the state that was asked for; `to` is the state that it would have led to,
-    where the table knows only one.
+    `asked` is the event, or the requested state; `to` is the state that it would have led to, if the table
+    has only one.
     """
 
     kind: Refusal
@@ -92,7 +91,7 @@ class Refused(msgspec.Struct, Generic[S], frozen=True):
         return f"{opening}: {self.why}" if self.why else f"{opening}."
 
     def error(self) -> errors.TransitionRefused:
-        """The refusal as an error with the same facts, to be raised at the edge."""
+        """Return the refusal as an error with the same facts."""
         if self.allowed:
             todo = f"In {self.state} the {self.machine} accepts: {', '.join(self.allowed)}."
         else:
@@ -132,7 +131,7 @@ _ERRORS: dict[Refusal, type[errors.TransitionRefused]] = {
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """Who moved what, from where to where, by which event, when and why."""
+    """A journal entry of one move: owner, machine, states, event, time and reason."""
 
     at: datetime
     machine: str
@@ -143,7 +142,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     owner: str
     reason: str = ""
     cause: str = ""
-    """The entity whose move brought this one about, where a coupling did."""
+    """The entity whose move caused this one, through a coupling."""
     moves: bool = True
     """False when the event was accepted without a transition."""
 
@@ -151,9 +150,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 def entries_of(
     moved: Moved[Any, Any], *, entity: str, at: datetime, reason: str = "", cause: str = ""
 ) -> tuple[Entry, ...]:
-    """The entries that have to be written together with the move, or not at all."""
+    """Return the entries to write atomically with the move."""
     entries: tuple[Entry, ...] = ()
-    for step in moved.steps:  # mostly one; a comprehension would cost a call of its own before Python 3.12
+    for step in moved.steps:  # mostly one; a comprehension would cost an extra call before Python 3.12
         entries += (
             Entry(
                 at,

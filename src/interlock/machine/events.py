@@ -1,9 +1,9 @@
-"""What can happen to a machine.
+"""The events of a machine.
 
-An event is a *named value* when its name says everything, or a frozen dataclass when it carries
-something. Its kind says whether somebody chooses the moment (a command, simply refused where the
-table has no row for it) or whether it can arrive whenever it likes (a message, a timer, a signal,
-the consequence of another machine's move), so that a sound table decides it in every state.
+An event is a *named value* if it has no data, or a frozen dataclass if it has. Its kind says whether a sender
+chooses the time (a command, simply refused if the table has no row for it) or whether it can arrive at any
+time (a message, a timer, a signal, the consequence of another machine's move), so that a valid table handles
+it in every state.
 
     cancel = command("cancel", "A user wants it stopped.", by="user")
 
@@ -26,7 +26,7 @@ from interlock.errors import MalformedTable
 
 
 class Kind(StrEnum):
-    """How an event comes about."""
+    """The origin of an event."""
 
     COMMAND = "command"
     MESSAGE = "message"
@@ -36,12 +36,12 @@ class Kind(StrEnum):
 
     @property
     def arrives(self) -> bool:
-        """Whether it can come at any moment, asked for or not."""
+        """Whether it can arrive at any time."""
         return self is not Kind.COMMAND
 
 
 class Event:
-    """Base of all events. Each event has a type of its own, and that type is its key in a table."""
+    """Base of all events. Each event has its own type, which is its key in a table."""
 
     __slots__ = ()
 
@@ -55,7 +55,7 @@ class Event:
 
 
 EventRef: TypeAlias = Event | type[Event]
-"""An event as tables name it: the named value, or the dataclass of one that carries something."""
+"""An event in a table: the named value, or the dataclass of one with data."""
 
 E = TypeVar("E", bound=Event)
 
@@ -63,33 +63,33 @@ _RESERVED = frozenset({"name", "kind", "by", "doc"})
 
 
 def command(name: str, doc: str, *, by: str) -> Event:
-    """Somebody chooses to do this, at a moment of their choice."""
+    """Declare a command: a sender chooses its time."""
     return _named(Kind.COMMAND, name, doc, by)
 
 
 def message(name: str, doc: str, *, by: str) -> Event:
-    """Something is reported from elsewhere: late, twice, or never."""
+    """Declare a message: a report from elsewhere, which may be late, repeated, or lost."""
     return _named(Kind.MESSAGE, name, doc, by)
 
 
 def timer(name: str, doc: str, *, by: str) -> Event:
-    """A deadline has passed; the timer may be stale when it fires."""
+    """Declare a timer: a deadline has passed; the timer may be stale when it fires."""
     return _named(Kind.TIMER, name, doc, by)
 
 
 def signal(name: str, doc: str, *, by: str) -> Event:
-    """The outside world interrupts: SIGTERM, a broken connection."""
+    """Declare a signal: an external interruption such as SIGTERM or a broken connection."""
     return _named(Kind.SIGNAL, name, doc, by)
 
 
 def consequence(name: str, doc: str, *, by: str) -> Event:
-    """Another machine has moved, and a coupling carries that over to this one."""
+    """Declare a consequence: a coupling forwards the move of another machine."""
     return _named(Kind.CONSEQUENCE, name, doc, by)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def event(kind: Kind, *, by: str, name: str | None = None) -> Callable[[type[E]], type[E]]:
-    """Declare an event that carries something; the docstring says what happened.
+    """Declare an event with data; the docstring describes it.
 
     The name in the table is the class name in snake case unless `name` is given.
     """
@@ -101,7 +101,7 @@ def event(kind: Kind, *, by: str, name: str | None = None) -> Callable[[type[E]]
                 todo="Give the field another name.",
                 facts={"event": cls.__name__, "reserved": reserved},
             )
-        doc = _first_paragraph(cls.__doc__)  # read first: dataclass() invents one where it is missing
+        doc = _first_paragraph(cls.__doc__)  # read first, because dataclass() would generate one
         declared = dataclass(frozen=True, slots=True, kw_only=True)(cls)
         declared.name = name or _snake_case(cls.__name__)
         declared.kind, declared.by, declared.doc = kind, by, doc
@@ -111,12 +111,12 @@ def event(kind: Kind, *, by: str, name: str | None = None) -> Callable[[type[E]]
 
 
 def type_of(ref: EventRef) -> type[Event]:
-    """The key of an event in a table."""
+    """Return the key of an event in a table."""
     return ref if isinstance(ref, type) else type(ref)
 
 
 def payload_of(kind_of_event: type[Event]) -> tuple[str, ...]:
-    """The names of what an event carries."""
+    """Return the names of an event's fields."""
     return tuple(getattr(kind_of_event, "__dataclass_fields__", ()))
 
 

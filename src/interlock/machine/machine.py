@@ -1,7 +1,7 @@
 """A checked table that decides.
 
-`Machine(...)` checks the table and raises `MalformedTable` with every fault, so a machine that
-exists is sound. `decide` is a pure function of state, data and event.
+`Machine(...)` checks the table and raises `MalformedTable` with every fault, so an existing machine is valid.
+`decide` is a pure function of state, data and event.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Machine(Generic[S, D]):
         return f"<machine {self.name}: {len(self.states)} states, {len(self.table.rows)} rows>"
 
     def decide(self, state: S, data: D, event: Event) -> Decision[S, D]:
-        """What `event` does to a record that is in `state` with `data`. Pure."""
+        """Decide about `event` for a record in `state` with `data`. Pure."""
         try:
             cell = self._cells[state][type(event)]
         except KeyError:
@@ -67,14 +67,14 @@ class Machine(Generic[S, D]):
         return cell(data, event)
 
     def cell(self, state: S, event: type[Event]) -> Cell:
-        """The part of `decide` that is about this state and this event, for whoever asks it often."""
+        """Return the decision function of this state and event, for repeated use."""
         return self._cells[state][event]
 
     def toward(self, state: S, target: S) -> tuple[Step[S], ...] | Refused[S]:
-        """The steps that lead from `state` straight to `target`, or why there are none.
+        """Return the steps that lead from `state` directly to `target`, or why there are none.
 
-        For callers that name the state they want rather than an event. Guards are not asked:
-        they need data, and `decide` asks them.
+        For callers that name a state instead of an event. Guards are not evaluated: they need data, and
+        `decide` evaluates them.
         """
         source, wanted = self.state(state), self.state(target)
         steps = self.steps_from(source)
@@ -86,40 +86,40 @@ class Machine(Generic[S, D]):
         return Refused(kind, self.name, source, str(wanted), allowed=allowed, to=str(wanted))
 
     def state(self, name: str) -> S:
-        """The state that somebody calls `name`; either spelling of cancel(l)ed, in any case."""
+        """Return the state called `name`; either spelling of cancel(l)ed, in any case."""
         try:
             return self._states_by_name[fold_name(name)]
         except KeyError:
             raise UnknownState(name, self.states, where=self.name) from None
 
     def event(self, name: str) -> type[Event]:
-        """The event that somebody calls `name`."""
+        """Return the event called `name`."""
         try:
             return self._events_by_name[fold_name(name)]
         except KeyError:
             raise UnknownEvent(name, self._event_names(), where=self.name) from None
 
     def accepts(self, state: S) -> tuple[str, ...]:
-        """The names of the events that have a row in `state`."""
+        """Return the names of the events that have a row in `state`."""
         return accepted(self.table, self._entry(state))
 
     def steps_at(self, state: S) -> tuple[Step[S], ...]:
-        """Every step that can be taken in `state`, transitions or not, in the order of the table."""
+        """Return every step of `state`, transitions or not, in the order of the table."""
         entry = self._entry(state)
         rows = (row for row in self.table.rows if state in row.sources and row.act in (Act.MOVE, Act.KEEP))
         return tuple(step_of(self.table, entry, row) for row in rows)
 
     def steps_from(self, state: S) -> tuple[Step[S], ...]:
-        """Every transition that can be taken in `state`."""
+        """Return every transition from `state`."""
         return tuple(step for step in self.steps_at(state) if step.moves)
 
     def broken(self, state: S, data: D) -> tuple[str, ...]:
-        """The claims about every moment that do not hold at this one."""
+        """Return the invariants that do not hold for this state and data."""
         claims = (claim for claim in self.table.invariants if isinstance(claim, Always))
         return tuple(claim.claim for claim in claims if not claim.holds(state, data))
 
     def broken_across(self, state: S, data: D, new_state: S, new_data: D) -> tuple[str, ...]:
-        """The claims about every step that do not hold for this one."""
+        """Return the step invariants that do not hold for this step."""
         claims = (claim for claim in self.table.invariants if isinstance(claim, Across))
         return tuple(claim.claim for claim in claims if not claim.holds(state, data, new_state, new_data))
 

@@ -1,15 +1,15 @@
-"""The words in which a table is written, and the names in it.
+"""The elements of a table.
 
 A table is a list of states (`state`, `rest`, `end`) and a list of rows:
 
     on      an event moves the machine from any of its sources to one target; with the target
             STAY it is accepted and may change data, but is no transition
     walk    an event takes the machine through another event first, in the same decision
-    ignore  an event deliberately does nothing here, and this is why
-    refuse  an event is refused here, and this is why
+    ignore  an event deliberately has no effect here, with the reason
+    refuse  an event is refused here, with the reason
 
-Rows are tried in order, the first whose guards hold is taken. Guards, updates and effects are
-ordinary functions of the data and the event, so mypy checks them; no string is ever evaluated.
+Rows are tried in order, the first whose guards hold is taken. Guards, updates and effects are ordinary
+functions of the data and the event, so mypy checks them; no string is ever evaluated.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from interlock.machine.events import E, Event, EventRef, Kind, type_of
 
 
 def fold_name(name: str) -> str:
-    """One form for all spellings: any case, dashes or underscores, one l or two in cancel(l)ed."""
+    """Return one form for all spellings: any case, dashes or underscores, one l or two in cancel(l)ed."""
     return name.casefold().replace("-", "_").replace("cancelled", "canceled")
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """What a guard, an update or an effect is called."""
+    """Return the name of a guard, an update or an effect."""
     return getattr(function, "__name__", type(function).__name__)
 
 
@@ -36,20 +36,20 @@ S = TypeVar("S", bound=StrEnum)
 D = TypeVar("D")
 
 Guard: TypeAlias = Callable[[D, E], bool]
-"""Whether a row may be taken. Its name and docstring are what a refused caller is told."""
+"""Returns whether a row may be taken. Its name and docstring are shown when it refuses."""
 
 Update: TypeAlias = Callable[[D, E], D]
-"""The data after the row; the old data is never changed in place."""
+"""Returns the data after the row; the old data are never changed in place."""
 
 Effect: TypeAlias = Callable[[D, E], object]
-"""What the outside has to do once the decision is committed, as a value, from the new data."""
+"""Returns a value that describes an external effect of the committed decision, from the new data."""
 
 Sources: TypeAlias = S | tuple[S, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A limit to how long something may last. `setting` is the name users change it by."""
+    """A time limit. `setting` is the name of the setting that changes it."""
 
     event: EventRef
     setting: str
@@ -58,15 +58,15 @@ class Deadline:
 
 
 class Rank(Enum):
-    """What kind of place a state is."""
+    """The kind of a state."""
 
-    ACTIVE = auto()  # something has to happen next
-    RESTING = auto()  # may last for ever: the machine is at home
-    TERMINAL = auto()  # the end: absorbs
+    ACTIVE = auto()  # has to be left
+    RESTING = auto()  # may last forever
+    TERMINAL = auto()  # final
 
 
 class Tone(StrEnum):
-    """How a state looks to people: every screen has one colour for each tone, and none for a state."""
+    """The appearance of a state: displays have one colour for each tone."""
 
     WAITING = "waiting"
     ACTIVE = "active"
@@ -77,7 +77,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class State(Generic[S]):
-    """One state: what it means, who must move it on, and how long it may last."""
+    """One state: its meaning, the role that acts next, and its time limit."""
 
     name: S
     doc: str
@@ -85,28 +85,28 @@ class State(Generic[S]):
     turn: str | None = None
     within: Deadline | None = None
     tone: Tone | None = None
-    """Given where the table does not tell it; see `Table.tone`."""
+    """Set if it cannot be derived from the table; see `Table.tone`."""
 
     @property
     def terminal(self) -> bool:
-        """Whether this is an end."""
+        """Whether it is final."""
         return self.rank is Rank.TERMINAL
 
 
 def state(
     name: S, doc: str, *, turn: str | None = None, within: Deadline | None = None, tone: Tone | None = None
 ) -> State[S]:
-    """A state that has to be left: `turn` says by whom, `within` by when."""
+    """Declare a state that has to be left: `turn` is the role that acts, `within` the time limit."""
     return State(name, doc, Rank.ACTIVE, turn, within, tone)
 
 
 def rest(name: S, doc: str, *, tone: Tone | None = None) -> State[S]:
-    """A state that may last for ever although the machine can go on."""
+    """Declare a state that may last forever although the machine can continue."""
     return State(name, doc, Rank.RESTING, tone=tone)
 
 
 def end(name: S, doc: str, *, tone: Tone | None = None) -> State[S]:
-    """A terminal state."""
+    """Declare a terminal state."""
     return State(name, doc, Rank.TERMINAL, tone=tone)
 
 
@@ -120,7 +120,7 @@ STAY = Stay.STAY
 
 
 class Act(Enum):
-    """What a row does with its event."""
+    """The action of a row."""
 
     MOVE = auto()
     KEEP = auto()
@@ -130,7 +130,7 @@ class Act(Enum):
 
     @property
     def silent(self) -> bool:
-        """Whether the event changes nothing at all."""
+        """Whether the event has no effect at all."""
         return self in (Act.IGNORE, Act.REFUSE)
 
 
@@ -193,10 +193,10 @@ def on(
     arms: Deadline | tuple[Deadline, ...] = (),
     leaves_terminal: bool = False,
 ) -> Row[S, D]:
-    """The event moves the machine from any of `sources` to `target`.
+    """Declare that the event moves the machine from any of `sources` to `target`.
 
-    Entering a state arms that state's own deadline, and `arms` adds others; a row that stays arms
-    only what it names. `leaves_terminal` declares that leaving a terminal state is meant.
+    Entering a state starts that state's own deadline, and `arms` adds others; a row that stays starts only
+    those that it names. `leaves_terminal` declares that leaving a terminal state is intended.
     """
     stays = isinstance(target, Stay)
     return Row(
@@ -215,23 +215,23 @@ def on(
 
 
 def walk(event: EventRef, states: Sources[S], *, first: Event, why: str) -> Row[S, Any]:
-    """In these states the event implies `first`: take that, then decide the event again."""
+    """Declare that in these states the event implies `first`: take that, then decide the event again."""
     return Row(Act.WALK, type_of(event), _tuple(states), why, first=first)
 
 
 def ignore(event: EventRef, states: Sources[S], *, why: str) -> Row[S, Any]:
-    """In these states the event deliberately does nothing."""
+    """Declare that in these states the event deliberately has no effect."""
     return Row(Act.IGNORE, type_of(event), _tuple(states), why)
 
 
 def refuse(event: EventRef, states: Sources[S], *, why: str) -> Row[S, Any]:
-    """In these states the event is turned away, and the sender is told why."""
+    """Declare that in these states the event is refused, with the reason."""
     return Row(Act.REFUSE, type_of(event), _tuple(states), why)
 
 
 @dataclass(frozen=True, slots=True)
 class Always(Generic[S, D]):
-    """A claim about every moment: for each state and data that can be reached."""
+    """An invariant of every reachable state and its data."""
 
     claim: str
     holds: Callable[[S, D], bool]
@@ -239,7 +239,7 @@ class Always(Generic[S, D]):
 
 @dataclass(frozen=True, slots=True)
 class Across(Generic[S, D]):
-    """A claim about every step: the data before and after it."""
+    """An invariant of every step: the data before and after it."""
 
     claim: str
     holds: Callable[[S, D, S, D], bool]
@@ -247,7 +247,7 @@ class Across(Generic[S, D]):
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[S, D]):
-    """A machine as it was written down, before anybody has checked it."""
+    """A declared machine, before it is checked."""
 
     name: str
     doc: str
@@ -260,16 +260,16 @@ class Table(Generic[S, D]):
 
     @property
     def events(self) -> tuple[type[Event], ...]:
-        """Every event the rows name, in the order of the table."""
+        """Every event in the rows, in the order of the table."""
         firsts = (type_of(row.first) for row in self.rows if row.first is not None)
         return tuple(dict.fromkeys((*(row.event for row in self.rows), *firsts)))
 
     def entry(self, name: S) -> State[S]:
-        """What the table says about a state."""
+        """Return the entry of a state."""
         return next(entry for entry in self.states if entry.name == name)
 
     def tone(self, name: S) -> Tone:
-        """Return how a state looks: as it was declared, or else by its place in the table."""
+        """Return the tone of a state: declared, or derived from the table."""
         entry = self.entry(name)
         if entry.tone is not None:
             return entry.tone
@@ -288,7 +288,7 @@ class Table(Generic[S, D]):
         return Tone.WAITING if begins or entry.rank is Rank.RESTING else Tone.ACTIVE
 
     def rows_at(self, source: S, event: type[Event]) -> tuple[Row[S, D], ...]:
-        """The rows that speak of this state and event, in the order in which they are tried."""
+        """Return the rows of this state and event, in the order in which they are tried."""
         return tuple(row for row in self.rows if row.event is event and source in row.sources)
 
 

@@ -1,4 +1,4 @@
-"""Commands and whatever they start: heard, ended for certain, and their secrets kept out of what is said.
+"""Commands and their child processes: captured, reliably ended, with secrets masked.
 
-Both workers and agents run what others have written; what they need for that is here.
+Workers and agents run code of others; the means for that are here.
 """

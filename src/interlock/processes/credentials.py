@@ -1,9 +1,9 @@
-"""The credentials of this process, kept where no other process finds them.
+"""The credentials of this process, out of reach of other processes.
 
-A token or secret that came in an environment variable would be inherited by every command that this
-process starts, and could be read from `/proc/PID/environ` by every process of the same user. `take`
-moves it into memory, wipes the variable, and `make_private` forbids other processes of the user to
-read that memory (`PR_SET_DUMPABLE`; root needs CAP_SYS_PTRACE for it, which commands do not get).
+A token or secret in an environment variable would be inherited by every command that this process starts, and
+could be read from `/proc/PID/environ` by every process of the same user. `take` moves it into memory, wipes
+the variable, and `make_private` forbids other processes of the user to read that memory (`PR_SET_DUMPABLE`;
+root needs CAP_SYS_PTRACE for it, which commands do not get).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OURS = "INTERLOCK_"
 HANDED = "INTERLOCK_CREDENTIALS_FD"
 """Names the descriptor on which a parent process hands over its credentials."""
 FAMILY = "INTERLOCK_FAMILY"
-"""Is in the environment of a command: one whose warden is gone is found by it, so it has to be shown."""
+"""Environment variable of a command, by which it is found if its warden is gone."""
 PIPE_BYTES = 1024 * 1024
 _SET_DUMPABLE = 4
 
@@ -83,7 +83,7 @@ def hide_argument(value: str) -> None:
 
 
 def held() -> Mapping[str, str]:
-    """Return what was taken, by the name of its variable."""
+    """Return the taken credentials, by the name of their variable."""
     return _held
 
 
@@ -102,10 +102,10 @@ def handed_over(
     more: Mapping[str, str] = MappingProxyType({}), *, own: bool = True
 ) -> Iterator[tuple[dict[str, str], int]]:
     """Yield the environment and a descriptor with which a child process that calls `take` gets the
-    variables of Interlock that this one has, and more of them; with `own` also the credentials.
+    variables of Interlock of this one, and more of them; with `own` also the credentials.
 
-    They go through a pipe that the child empties: as variables, or on its command line, they could be
-    read from its `/proc`.
+    They go through a pipe that the child empties: as variables, or on its command line, they could be read
+    from its `/proc`.
     """
     theirs, filled = os.pipe2(os.O_CLOEXEC)
     try:
@@ -131,7 +131,7 @@ def _is_credential(name: str) -> bool:
 
 
 def _wipe(name: str) -> None:
-    """Overwrite the value where the kernel shows it; the variable is set anew or removed next."""
+    """Overwrite the value that the kernel shows; the variable is set again or removed next."""
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_void_p
     place = getenv(os.fsencode(name))

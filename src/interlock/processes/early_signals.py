@@ -1,8 +1,8 @@
-"""Signals that come before a program has begun: nothing is under way yet, so it ends at once.
+"""Signals before a program has started: nothing is under way yet, so it exits at once.
 
-The program imports for a second or more. A signal in that time would end it with a traceback or with the
-default action; and the first process of a container, which has no default actions, would not hear it.
-Whoever takes care of signals from then on says `has_begun`.
+Imports take a second or more. A signal in that time would end the program with a traceback or with the
+default action; and the first process of a container, which has no default actions, would ignore it. The code
+that handles signals from then on calls `has_begun`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 SERVICES = frozenset(("worker", "supervisor", "server", "dev", "agent"))
-"""Commands that run until they are asked to go: to do so is no failure."""
+"""Commands that run until stopped: stopping them is not a failure."""
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -22,7 +22,7 @@ _heed: Callable[[], None] | None = None
 
 
 def heed(words: Sequence[str]) -> None:
-    """End this process at a signal, until it has begun."""
+    """Exit on a signal, until the program has started."""
     global _heed  # noqa: PLW0603 - there is one program in a process
 
     def end(number: int, _: FrameType | None) -> None:
@@ -38,14 +38,14 @@ def heed(words: Sequence[str]) -> None:
 
 
 def exit_code(words: Sequence[str], number: int) -> int:
-    """Return the exit code of a program that was stopped before it had begun."""
+    """Return the exit code of a program that was stopped before it had started."""
     if number == signal.SIGINT:
         return INTERRUPTED
     return 0 if is_service(words) else TERMINATED
 
 
 def is_service(words: Sequence[str]) -> bool:
-    """Return whether a command runs until it is asked to go."""
+    """Return whether a command runs until stopped."""
     options = [index for index, word in enumerate(words) if word == "--ca"]
     command = (
         word for index, word in enumerate(words) if not word.startswith("-") and index - 1 not in options
@@ -54,7 +54,7 @@ def is_service(words: Sequence[str]) -> bool:
 
 
 def has_begun() -> None:
-    """Leave signals to whoever ends what is under way in order."""
+    """Leave signals to the graceful shutdown of the program."""
     global _begun  # noqa: PLW0603 - there is one program in a process
     _begun = True
 
@@ -66,6 +66,6 @@ def has_stopped() -> None:
 
 
 def has_ended() -> None:
-    """Ignore signals from here on: they must not change what the program has to answer."""
+    """Ignore signals from here on: they must not change the result of the program."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)

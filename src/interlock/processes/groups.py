@@ -1,13 +1,13 @@
-"""Commands with everything that they start: what they write, and how all of it is ended.
+"""Commands with all their child processes: their output, and how all of them are ended.
 
-Each runs under a *warden* (`warden.py`), a small process that inherits whatever the command leaves
-behind, also what has left its group and session to be a daemon. So the end of a command is the end of
-all of it, and when that could not be brought about, or the warden itself was killed, it is said.
+Each runs under a *warden* (`warden.py`), a small process that inherits all processes that the command leaves
+behind, even daemons that have left its group and session. So the end of a command is the end of all of them,
+and a failure to do so, or the death of the warden itself, is reported.
 
 `descendants` and `began` read the process tree from `/proc`. `Orphans` reaps ended processes that no other
 code waits for: PID 1 inherits every orphan of its container. A child of this process is in its group or leads
 its own; one in a third group was started by another program and is reaped at once, all others only after they
-have waited for a minute, because their starter wants to know how they ended.
+have waited for a minute, because their starter wants their exit code.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from interlock.processes.masks import NOTHING_SECRET, Mask, MaskedStream
 WARDEN = str(Path(__file__).with_name("warden.py"))
 MAX_LINE_BYTES = 8 * 1024
 DRAIN_S = 1.0
-"""How long the output of a process is read after its end: somebody else may hold the pipe open."""
+"""Time for reading the output of a process after its end: another process may hold the pipe open."""
 CLEAR_UP_S = 10.0
-"""How long a warden that was told to kill is waited for; then it is killed itself."""
+"""Time for a warden to kill its processes; then it is killed itself."""
 TURNS = 8
-"""In how many turns a grace period is waited for."""
+"""Number of turns of a grace period."""
 
 
 Hear: TypeAlias = Callable[[str, str], None]
-"""Is given each line, and whether it was written to `stdout` or `stderr`."""
+"""Called with each line, and its stream: `stdout` or `stderr`."""
 
 
 class End(msgspec.Struct, frozen=True):
-    """How a command ended."""
+    """The end of a command."""
 
     code: int
-    """Its exit code; of one that a signal has killed, the number of the signal, negative."""
+    """Its exit code; for a signal its number, negative."""
     confirmed_dead: bool
-    """Whether everything that it has started is known to be gone."""
+    """Whether all its child processes are known to have ended."""
     left: tuple[int, ...] = ()
-    """The processes that are known not to be gone."""
+    """Processes that have not ended."""
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class _Report(msgspec.Struct, frozen=True):
 
 
 class Group:
-    """A command that leads a group and a session, and everything that it starts."""
+    """A command that leads a group and a session, with all its child processes."""
 
     def __init__(
         self, transport: asyncio.SubprocessTransport, output: _Output, report: int, mark: str
@@ -74,7 +74,7 @@ class Group:
         self._output = output
         self._report = report
         self.mark = mark
-        """By which those can be found whose warden is gone."""
+        """The mark by which processes are found if the warden is gone."""
         self._timers: list[asyncio.TimerHandle] = []
         self._said: _Report | None = None
         output.on_exit = self._hear_report
@@ -94,9 +94,9 @@ class Group:
         user: int | None = None,
         spared: str = "",
     ) -> Group:
-        """Start it, with nothing to read and all it writes heard, but for secrets.
+        """Start a command without input; its output is captured and masked.
 
-        With `user` it runs under that number. Processes named `spared` are not told to terminate.
+        With `user` it runs as that user id. Processes named `spared` are not told to terminate.
         """
         mark = secrets.token_hex(8)
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -119,11 +119,11 @@ class Group:
         group = cls(transport, output, ours, mark)
         variables = {**(os.environ if env is None else env), FAMILY: mark}
         order = {"arguments": list(arguments), "env": variables, "cwd": cwd, "user": user, "spared": spared}
-        group._order(json.dumps(order).encode() + b"\n")  # unlike msgspec it takes halves of characters
+        group._order(json.dumps(order).encode() + b"\n")  # unlike msgspec it accepts lone surrogates
         return group
 
     async def ended(self) -> End:
-        """Wait for its end and its last words, and for the end of all it has left behind."""
+        """Wait for its end, its last output, and the end of all its child processes."""
         try:
             await self._output.exited.wait()
             with contextlib.suppress(TimeoutError):
@@ -137,24 +137,24 @@ class Group:
             os.close(self._report)
 
     def terminate(self, grace_s: float) -> None:
-        """Ask it to end, and kill it when it has not after a while."""
+        """Terminate it, and kill it after the grace."""
         if not self._timers and not self._output.exited.is_set():
             self._order(b"T")
             self._in(grace_s, self.kill)
 
     def kill(self) -> None:
-        """End it now, with everything it has started."""
+        """Kill it now, with all its child processes."""
         if not self._output.exited.is_set():
             self._order(b"K")
             self._in(CLEAR_UP_S, self._give_up)
 
     def _give_up(self) -> None:
-        """The warden does not answer; somebody may have stopped it."""
+        """Kill a warden that does not respond."""
         if not self._output.exited.is_set():
             self._transport.kill()
 
     def _in(self, seconds: float, act: Callable[[], None], turns: int = TURNS) -> None:
-        """Act after so many seconds, waited for in turns: a host that stands still uses up one of them."""
+        """Act after a delay, waited for in turns: a stall of the host uses up only one of them."""
         then = act if turns == 1 else functools.partial(self._in, seconds, act, turns - 1)
         self._timers.append(asyncio.get_running_loop().call_later(seconds / TURNS, then))
 
@@ -164,12 +164,13 @@ class Group:
             pipe.write(order)
 
     def _hear_report(self) -> None:
-        """What the warden has left, as soon as it has ended: whoever waits for the command to say something
-        would wait for ever for one that has lost its warden."""
+        """Read the report of the warden as soon as it has ended: a command that has lost its warden would
+        otherwise be waited for forever.
+        """
         try:
             self._said = msgspec.json.decode(os.read(self._report, 65_536), type=_Report)
         except (BlockingIOError, msgspec.DecodeError):
-            hunt(self.mark)  # it was killed, so nobody knows what is left; what can be found is ended
+            hunt(self.mark)  # it was killed, so its processes are unknown; those that can be found are killed
 
     def _judge(self) -> End:
         report = self._said
@@ -182,7 +183,7 @@ class Group:
 
 
 def hunt(mark: str) -> int:
-    """Kill whoever has the mark in its environment; how many there were."""
+    """Kill processes with the mark in their environment; return their number."""
     found: set[int] = set()
     while new := set(marked(mark)) - found:
         found |= new
@@ -193,7 +194,7 @@ def hunt(mark: str) -> int:
 
 
 def marked(mark: str) -> Iterator[int]:
-    """Whoever has the mark in its environment."""
+    """Yield processes with the mark in their environment."""
     entry = f"{FAMILY}={mark}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -202,7 +203,7 @@ def marked(mark: str) -> Iterator[int]:
 
 
 class _Output(asyncio.SubprocessProtocol):
-    """Each line as it comes; one that is too long, or has no end when the stream ends, in parts."""
+    """Splits the output into lines; one that is too long, or unfinished at the end, into parts."""
 
     def __init__(self, hear: Hear, mask: Mask) -> None:
         self._hear = hear
@@ -226,7 +227,7 @@ class _Output(asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
         if fd not in self._rest:
-            return  # what it is told through
+            return  # its input
         self._take(fd, self._streams[fd].end())
         if rest := self._rest.pop(fd):
             self._say(fd, rest)
@@ -242,11 +243,11 @@ class _Output(asyncio.SubprocessProtocol):
 
 
 def _nothing() -> None:
-    """Nobody is there yet who wants to know."""
+    """Do nothing."""
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that they have, whatever their group."""
+    """Return all descendants of a process, whatever their group."""
     children: dict[int, list[int]] = {}
     for member, parent, _ in processes():
         children.setdefault(parent, []).append(member)
@@ -257,7 +258,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def running_system() -> str:
-    """Names the system on which process numbers are unique until it is started anew; empty if unknown."""
+    """Return the identity of the system within which process ids are unique; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -266,7 +267,7 @@ def running_system() -> str:
 
 
 def began(pid: int) -> str:
-    """When a process began, by a count of this system; empty when there is none, or only its remains."""
+    """Return the start time of a process, in ticks of this system; empty if it has ended."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
         return "" if state in "ZX" else fields[18]
@@ -275,7 +276,7 @@ def began(pid: int) -> str:
 
 
 def processes() -> Iterable[tuple[int, int, str]]:
-    """Every process with its parent and its state."""
+    """Yield every process with its parent and its state."""
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             state, parent = (entry / "stat").read_text().rpartition(") ")[2].split()[:2]
@@ -286,7 +287,7 @@ FORGOTTEN_AFTER_S = 60.0
 
 
 class Orphans:
-    """Fetches them, a round at a time."""
+    """Reaps orphans, a round at a time."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, every_s: float = 1.0) -> None:
         self._monotonic = monotonic
@@ -295,7 +296,7 @@ class Orphans:
         self._since: dict[int, float] = {}
 
     def fetch(self) -> int:
-        """Fetch those that are there, if some time has passed since the last look."""
+        """Reap ended orphans, if some time has passed since the last round."""
         now = self._monotonic()
         if now - self._looked_at < self._every_s:
             return 0
@@ -312,7 +313,7 @@ class Orphans:
 
 
 def _ended_children() -> Iterator[tuple[int, int]]:
-    """Each child that has ended and was not fetched, with its group."""
+    """Yield each ended, unreaped child with its group."""
     me = str(os.getpid())
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):

@@ -1,10 +1,10 @@
-"""Keeping secrets out of whatever a handler says.
+"""Mask secrets in all output of a handler.
 
-A secret is masked in every form in which programs commonly write it: as it is, line by line, in
-base64 (whatever comes before it, and wherever lines are wrapped), in hexadecimal, in a URL, in JSON,
-and quoted for a shell. Access tokens and tokens of leases are masked by their shape, whoever they belong
-to. What a command writes arrives in pieces that may end anywhere, so a stream holds back what could
-become a secret, and nothing else: whatever the pieces, the result is the same.
+A secret is masked in every form in which programs commonly write it: plain, line by line, in base64 (at any
+offset, and with any line wrapping), in hexadecimal, in a URL, in JSON, and quoted for a shell. Access tokens
+and lease tokens are masked by their shape, of every principal. Output of a command arrives in pieces that
+may end anywhere, so a stream holds back only a possible beginning of a secret: the result does not depend on
+the pieces.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from interlock.wire.runner import Failed, Succeeded
 
 MASK = "***"
 SHORTEST = 4
-"""Forms that are shorter are left alone: they are in too much that is not secret."""
+"""Shorter forms are not masked: they occur in too much other text."""
 _WRAP = rb"(?:\r?\n)?"
 _WHOLE = "surrogatepass"
 _ESCAPE = re.compile("%[0-9A-F]{2}")
 _SHAPES = f"(?:{credentials.TOKEN}|{credentials.LEASE})".encode()
 _HEX = "[0-9a-f]"
 _BEGINS_SHAPE = re.compile(
-    # Each part only after the whole of the one before it.
+    # Each part only after the whole of the previous one.
     rf"i(?:[ls](?:_(?:{_HEX}{{0,15}}|{_HEX}{{16}}(?:_{_HEX}{{0,63}})?))?)?"
     rf"|j(?:_(?:{_HEX}{{0,11}}|{_HEX}{{12}}(?:\.(?:[0-9]{{0,4}}"
     rf"|[0-9]{{1,4}}\.(?:[0-9]{{0,6}}|[0-9]{{1,6}}\.{_HEX}{{0,31}})))?))?".encode()
 )
-"""A beginning of a token, and not yet all of it."""
+"""An incomplete beginning of a token."""
 
 
 class Form(msgspec.Struct, frozen=True):
-    """One way in which a secret may be written."""
+    """One form in which a secret may be written."""
 
     text: bytes
     wrapped: bool = False
-    """There may be the end of a line between any two of its characters."""
+    """Whether line breaks may occur between any two of its characters."""
 
     @property
     def pattern(self) -> bytes:
-        """As a regular expression."""
+        """The form as a regular expression."""
         if not self.wrapped:
             return re.escape(self.text)
         return _WRAP.join(re.escape(self.text[at : at + 1]) for at in range(len(self.text)))
 
     def may_begin(self, tail: bytes) -> bool:
-        """Whether the tail of a piece could be the beginning of it, and not yet all of it."""
+        """Return whether the end of a piece could be an incomplete beginning of it."""
         if tail[:1] != self.text[:1]:
             return False
         if self.wrapped:
@@ -63,13 +63,13 @@ class Form(msgspec.Struct, frozen=True):
 
 
 class Mask:
-    """Knows some secrets, and takes them out of what it is given."""
+    """Masks some secrets."""
 
     def __init__(self, secrets: Mapping[str, str], *, beside: Mask | None = None) -> None:
         forms = {form for value in secrets.values() for form in forms_of(value)}
         forms |= set() if beside is None else set(beside.forms)
         self.forms: list[Form] = sorted(forms, key=lambda form: (-len(form.text), form.text, form.wrapped))
-        """Of two that begin alike the longer one is looked for first."""
+        """The forms, longer ones first."""
 
     @cached_property
     def _regex(self) -> re.Pattern[bytes]:
@@ -85,31 +85,33 @@ class Mask:
         return frozenset((*b"ij", *(form.text[0] for form in self.forms)))
 
     def text(self, text: str) -> str:
-        """A text without the secrets."""
+        """Return a masked text."""
         if not self.forms and not credentials.may_have_any(text):
             return text
         return self.all(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def raw(self, value: msgspec.Raw) -> msgspec.Raw:
-        """A value of JSON without them."""
+        """Return a masked JSON value."""
         data = bytes(value)
         masked = self.all(data)
         return value if masked is data else msgspec.Raw(masked)
 
     def all(self, text: bytes) -> bytes:
-        """The whole of a text without them."""
+        """Return masked bytes."""
         if not self.forms and not credentials.may_have_any(text):
             return text
         return self._regex.sub(MASK.encode(), text)
 
     def blanked(self, text: str) -> str:
-        """A text with as many asterisks as each of them has bytes: places in a log are counted in bytes."""
+        """Return a text with secrets replaced by asterisks of the same length: offsets in a log are in
+        bytes.
+        """
         data = text.encode(errors="surrogatepass")
         masked = self._regex.sub(lambda found: b"*" * len(found[0]), data)
         return text if masked == data else masked.decode(errors="surrogatepass")
 
     def outcome(self, outcome: Succeeded | Failed) -> Succeeded | Failed:
-        """A report without them."""
+        """Return a masked report."""
         if isinstance(outcome, Succeeded):
             result = self.raw(outcome.result)
             return outcome if result is outcome.result else Succeeded(result)
@@ -117,7 +119,7 @@ class Mask:
         return msgspec.structs.replace(outcome, error=error, details=details)
 
     def split(self, piece: bytes) -> tuple[bytes, bytes]:
-        """What of a piece can be shown, masked; and what must wait for the next piece."""
+        """Return the masked part of a piece that can be shown, and the rest that must wait."""
         shown: list[bytes] = []
         at, hold = 0, self._hold(piece, 0)
         for found in self._regex.finditer(piece):
@@ -129,7 +131,7 @@ class Mask:
         return b"".join((*shown, piece[at:hold])), piece[hold:]
 
     def _hold(self, piece: bytes, at: int) -> int:
-        """From where on a piece may be the beginning of a secret."""
+        """Return from where on a piece may be the beginning of a secret."""
         for place in range(max(at, len(piece) - self._longest), len(piece)):
             if piece[place] not in self._beginnings:
                 continue
@@ -143,25 +145,25 @@ NOTHING_SECRET = Mask({})
 
 
 class MaskedStream:
-    """One stream of bytes that arrives in pieces."""
+    """Masks one stream of bytes that arrives in pieces."""
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask
         self._rest = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """What can be shown now."""
+        """Return the masked bytes that can be shown now."""
         shown, self._rest = self._mask.split(self._rest + piece)
         return shown
 
     def end(self) -> bytes:
-        """What is left when nothing more comes."""
+        """Return the rest at the end of the stream."""
         rest, self._rest = self._rest, b""
         return self._mask.all(rest)
 
 
 def forms_of(value: str) -> Iterator[Form]:
-    """Every way in which a secret is looked for."""
+    """Yield every form of a secret."""
     texts = {value, value.strip(), *(line.strip() for line in value.splitlines())}
     for text in texts:
         if len(text) >= SHORTEST:
@@ -186,7 +188,7 @@ def _quoted(text: str) -> Iterable[str]:
 
 
 def _in_base64(data: bytes) -> Iterator[bytes]:
-    """By itself, and after one or two other bytes: of the letters those that depend on nothing else."""
+    """Yield the base64 letters of a secret that are independent of its offset."""
     for encode in (base64.standard_b64encode, base64.urlsafe_b64encode):
         alone = encode(data)
         yield from (alone, alone.rstrip(b"="))

@@ -1,12 +1,11 @@
-"""Keep the commands of a job apart from the process that runs them, and from other jobs.
+"""Isolate the commands of a job from the process that runs them, and from other jobs.
 
     none        the user, the files and the network of the worker
-    user        a user of their own for each job, whom no file and no other process belongs to;
-                only root can give one
-    bubblewrap  besides, a file system with nothing but the system's programs (read-only) and the
-                workspace of the job, and no processes but those of the job; on request no network
+    user        a separate user for each job, without other files and processes; requires root
+    bubblewrap  in addition, a file system with only the system's programs (read-only) and the
+                workspace of the job, and only the processes of the job; optionally no network
 
-What is wanted and cannot be had is an error when a worker starts, and never ignored.
+An unavailable sandbox is an error when a worker starts, and never ignored.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from interlock.errors import InvalidSettings
 KINDS = ("none", "user", "bubblewrap")
 BWRAP = "bwrap"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt")
-"""What is shown of the file system, read-only, besides the workspace."""
+"""The visible file system, read-only, besides the workspace."""
 RESOLVER = "/run/systemd/resolve"
-"""Where /etc/resolv.conf leads on many systems."""
+"""The target of /etc/resolv.conf on many systems."""
 PASSED = frozenset(
     (
         *("PATH", "LANG", "LANGUAGE", "TZ", "TERM", "SHELL", "SSL_CERT_FILE", "SSL_CERT_DIR"),
         *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
     )
 )
-"""Variables of the worker that a command in a sandbox sees, with those that begin with LC_."""
+"""Variables of the worker that a command in a sandbox sees, besides those beginning with LC_."""
 HIGHEST_USER = 2_000_000_000
-"""Numbers of users go up to twice as much, but not in every program."""
+"""User ids go up to twice as much, but not in every program."""
 USERS = 1_000_000
 TRY_S = 60.0
 NEEDS_ROOT = "Start the worker as root (steps do not run as root then), or use --isolate bubblewrap."
@@ -53,22 +52,22 @@ NEEDS_NAMESPACES = (
 
 
 class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the commands of jobs are kept apart."""
+    """The isolation of commands."""
 
     kind: str = "none"
     network: bool = True
-    """Whether commands can use the network; only bubblewrap can take it away."""
+    """Whether commands can use the network; only bubblewrap can remove it."""
     mounts: tuple[str, ...] = ()
-    """Further folders that are shown, read-only."""
+    """Additional visible folders, read-only."""
     hidden: tuple[str, ...] = ()
-    """Files that are not shown, although a folder is in which they are."""
+    """Hidden files in visible folders."""
 
 
 NO_SANDBOX = SandboxSettings()
 
 
 def check(settings: SandboxSettings) -> None:
-    """Raise unless commands can be kept apart as the settings say."""
+    """Raise unless commands can be isolated according to the settings."""
     if settings.kind not in KINDS:
         raise _unusable(f"isolate is {settings.kind!r}", f"Use one of: {', '.join(KINDS)}.")
     if not settings.network and settings.kind != "bubblewrap":
@@ -84,7 +83,7 @@ def check(settings: SandboxSettings) -> None:
 
 
 def _try(settings: SandboxSettings) -> None:
-    """Run a command as a job would, and raise when it does not run."""
+    """Run a command as a job would; raise if it does not run."""
     todo = NEEDS_ROOT if settings.kind == "user" else NEEDS_NAMESPACES
     try:
         with tempfile.TemporaryDirectory() as folder, Sandbox(settings) as box:
@@ -110,7 +109,7 @@ def _unusable(why: str, todo: str) -> InvalidSettings:
 
 
 class Sandbox:
-    """What one job runs in, while one is inside."""
+    """The sandbox of one job, while entered."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
@@ -118,21 +117,21 @@ class Sandbox:
 
     @property
     def isolates(self) -> bool:
-        """Whether commands are kept apart at all; each needs a workspace of its own then."""
+        """Whether commands are isolated; then each needs its own workspace."""
         return self._settings.kind != "none"
 
     @property
     def user(self) -> int | None:
-        """The number of the user that commands run as; None for that of the worker."""
+        """The user id that commands run as; None for that of the worker."""
         return None if self._user is None else self._user.number
 
     @property
     def spared(self) -> str:
-        """The name of processes that end only with all that is in them."""
+        """The name of processes that end only with all processes in them."""
         return BWRAP if self._settings.kind == "bubblewrap" else ""
 
     def __enter__(self) -> Self:
-        # Also below bubblewrap root is nobody to run commands as: files of root would be theirs.
+        # Even below bubblewrap, root must not run commands: files of root would be theirs.
         if self.isolates and os.geteuid() == 0:
             self._user = _User()
         return self
@@ -144,17 +143,17 @@ class Sandbox:
             self._user.release()
 
     def furnish(self, folder: Path) -> None:
-        """Make a workspace one of the job: its home is in it, and all of it belongs to the job's user."""
+        """Prepare a workspace for the job: its home is in it, and all of it belongs to the job's user."""
         for each in map(Path, self.home(folder).values()):
             each.mkdir(mode=0o700, exist_ok=True)
         self.own(folder)
 
     def home(self, folder: Path) -> dict[str, str]:
-        """Return the variables that tell a command where it is at home."""
+        """Return the environment variables of the home and temporary folders."""
         return {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")} if self.isolates else {}
 
     def own(self, folder: Path) -> None:
-        """Give a folder and everything in it to the user of the job; links are not followed."""
+        """Give a folder with its content to the user of the job; links are not followed."""
         if self.user is None:
             return
         os.lchown(folder, self.user, self.user)
@@ -177,7 +176,7 @@ class Sandbox:
         yield from ("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp")
         for shown in (*SYSTEM, RESOLVER, *settings.mounts):
             yield from ("--ro-bind-try", shown, shown)
-        # A user of the job's own cannot read files of the worker, and could not cover what it cannot reach.
+        # A separate user cannot read files of the worker, and could not cover unreachable ones.
         for hidden in settings.hidden if self.user is None else ():
             if Path(hidden).exists():
                 yield from ("--ro-bind", "/dev/null", os.path.realpath(hidden))
@@ -188,9 +187,9 @@ class Sandbox:
 
 
 class _User:
-    """A number of a user that nobody else has, also no other worker on this machine, until it is released.
+    """A user id that is unique on this machine, across workers, until it is released.
 
-    It is drawn anew each time, so that files that a job has left somewhere do not belong to a later one.
+    It is drawn anew each time, so that files left by a job do not belong to a later one.
     """
 
     def __init__(self) -> None:
@@ -211,7 +210,7 @@ class _User:
                 return
 
     def release(self) -> None:
-        """Let others use the number again."""
+        """Release the user id."""
         with contextlib.suppress(OSError):
             self._path.unlink()
         os.close(self._lock)
@@ -226,7 +225,7 @@ def _lock_folder() -> Path:
 
 
 def _range() -> tuple[int, int]:
-    """Return numbers that this system can give; a container may have few of them."""
+    """Return the user ids of this system; a container may have few."""
     lines = Path("/proc/self/uid_map").read_text().splitlines()
     first, length = max(((int(a), int(c)) for a, _, c in map(str.split, lines)), key=lambda line: line[1])
     last = min(first + length, HIGHEST_USER)

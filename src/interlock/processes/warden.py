@@ -1,18 +1,18 @@
-"""The process between a worker and a command: nothing that the command starts outlives it.
+"""The process between a worker and a command: no child process of the command outlives it.
 
     python -I -S warden.py REPORT-FD PASSED-FD...
 
-Orders come on standard input: first one line of JSON with the command, then single bytes, `T` to
-terminate and `K` to kill. When that stream ends the worker is gone, which means kill.
+Orders come on standard input: first one line of JSON with the command, then single bytes, `T` to terminate
+and `K` to kill. When that stream ends the worker is gone, which means kill.
 
-A process that leaves its group and its session, and whose parent ends, is adopted by the nearest
-ancestor that has asked for orphans. That is this process, so whatever the command has started stays
-among its descendants, and when it has no child left there is none of them anywhere. That is what the
-report says: how the command ended, and who could not be killed.
+A process that leaves its group and its session, and whose parent ends, is adopted by the nearest ancestor
+that is a subreaper. That is this process, so all processes of the command stay among its descendants, and
+when it has no child left there is none of them anywhere. The report has the end of the command, and the
+processes that could not be killed.
 
-It runs without anything of the package, because each command waits for it. The command can look at it
-through `/proc`, so it knows nothing: its environment is empty but for the search path, and its memory,
-in which the command's own environment has been, is private.
+It does not import the package, because each command waits for it. The command can inspect it through `/proc`,
+so it holds no secrets: its environment has only the search path, and its memory, which has contained the
+command's environment, is private.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ SET_NO_NEW_PRIVS = 38
 DROP_FROM_BOUNDING_SET = 24
 CAP_SYS_PTRACE = 19
 PATIENCE_S = 5.0
-"""How long those that do not die are waited for: one in the middle of a disk's or a driver's work."""
+"""Time to wait for unkillable processes, such as those in a disk or driver operation."""
 DEAF = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
-"""Whoever signals a whole session or control group means the command; somebody must clear up."""
+"""Signals to a whole session or control group are for the command; the warden has to clean up."""
 
 
 def main() -> None:
-    """Start the command, attend to it, clear up behind it, and report."""
+    """Start the command, attend to it, clean up after it, and report."""
     report, *passed = map(int, sys.argv[1:])
     os.set_inheritable(report, False)
     _control(SET_DUMPABLE, 0)
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _line() -> bytes:
-    """The first line, and not a byte more: what follows is waited for."""
+    """Return exactly the first line: the following bytes are polled for."""
     line = bytearray()
     while not line.endswith(b"\n"):
         if not (byte := os.read(0, 1)):
@@ -70,7 +70,7 @@ def _line() -> bytes:
 
 
 def _bell() -> int:
-    """A descriptor that can be read when a child has ended."""
+    """Return a descriptor that becomes readable when a child has ended."""
     bell, ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -78,7 +78,7 @@ def _bell() -> int:
 
 
 def _start(order: dict[str, Any]) -> int:
-    """The process of the command; raises what kept it from starting."""
+    """Return the process of the command; raise the error that kept it from starting."""
     heard, said = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if not child:
@@ -112,7 +112,7 @@ def _become(order: dict[str, Any], said: int) -> NoReturn:
 
 
 def _give_up_privileges(user: int | None) -> None:
-    """Become another user, if one is given; a command of root may at least not look into other processes."""
+    """Become another user, if one is given; drop the capability to inspect other processes."""
     if os.geteuid() == 0:
         _control(DROP_FROM_BOUNDING_SET, CAP_SYS_PTRACE)
     if user is not None:
@@ -127,7 +127,7 @@ def _control(option: int, value: int) -> None:
 
 
 def _let_go(passed: list[int]) -> None:
-    """What the command writes to ends with the command, and not with us."""
+    """Close the outputs, which end with the command."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -136,9 +136,9 @@ def _let_go(passed: list[int]) -> None:
 
 
 def _attend(command: int, bell: int, spared: str) -> int:
-    """Pass orders on until the command has ended; adopted ones are fetched on the way.
+    """Forward orders until the command has ended; reap adopted processes on the way.
 
-    Processes of the name `spared` are not terminated: a sandbox that ends would end everything in it.
+    Processes named `spared` are not terminated: the end of a sandbox would end everything in it.
     """
     poll = select.poll()
     poll.register(bell, select.POLLIN)
@@ -160,7 +160,7 @@ def _attend(command: int, bell: int, spared: str) -> int:
 
 
 def _end(command: int, bell: int) -> int:
-    """Nobody is there to give orders any more: kill, and again, until the command is gone."""
+    """Kill repeatedly until the command has ended, since the worker is gone."""
     while (code := _fetch(command)) is None:
         _signal_all(signal.SIGKILL)
         _wait_a_moment(bell)
@@ -168,7 +168,7 @@ def _end(command: int, bell: int) -> int:
 
 
 def _fetch(command: int) -> int | None:
-    """Fetch every child that has ended; the exit code of the command, if it is among them."""
+    """Reap every ended child; return the exit code of the command, if it is among them."""
     code = None
     while True:
         try:
@@ -182,7 +182,7 @@ def _fetch(command: int) -> int | None:
 
 
 def _clear_up(bell: int) -> tuple[int, list[int]]:
-    """Kill all that is left: how many there were, and who did not die."""
+    """Kill the remaining processes; return their number, and those that did not die."""
     until = time.monotonic() + PATIENCE_S
     seen: set[int] = set()
     while _has_children() and time.monotonic() < until:
@@ -209,10 +209,10 @@ def _signal_all(number: signal.Signals, spared: str = "") -> list[int]:
 
 
 def _descendants(spared: str = "") -> Iterator[int]:
-    """Everybody below this process, but for those of the name `spared`."""
+    """Yield all descendants of this process, except those named `spared`."""
     children: dict[int, list[int]] = {}
     named: dict[int, bytes] = {}
-    # To load pathlib would take longer than all else that is done before the command starts.
+    # Importing pathlib would take longer than everything else before the command starts.
     for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208
         with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123
             before, _, after = stat.read().rpartition(b") ")

@@ -1,4 +1,4 @@
-"""A file that an attempt has left behind, brought to this machine."""
+"""Download of an artifact to this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interlock.wire.artifacts import ArtifactView, checked_name
 
 
 def target_of(view: ArtifactView, to: Path) -> Path:
-    """Return the file to write: in a folder under the name of the artifact, or the file that is named."""
+    """Return the path to write to: in a directory under the name of the artifact, or the given file."""
     if to.is_dir():
         return to / checked_name(view.name)
     if not to.parent.is_dir():
@@ -26,7 +26,7 @@ def target_of(view: ArtifactView, to: Path) -> Path:
 
 
 async def saved(view: ArtifactView, pieces: AsyncIterator[bytes], to: Path) -> Path:
-    """Write it into a folder under its name, or to a file, when all of it is there and is what was kept."""
+    """Write an artifact to a file or into a directory, once it is complete and its hash matches."""
     path = target_of(view, to)
     digest = hashlib.sha256()
     descriptor, new = tempfile.mkstemp(prefix=".interlock-", dir=path.parent)

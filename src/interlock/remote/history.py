@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def history_of(api: ApiClient, operation: Operation[Any, HistoryPage], **path: str) -> list[Entry]:
-    """Return everything that has happened to a record, oldest first."""
+    """Return the journal of a record, oldest first."""
     entries: list[Entry] = []
     after: int | None = 0
     while after is not None:

@@ -33,9 +33,9 @@ from interlock.wire.json_values import decode_as
 from interlock.wire.tls import trusting
 
 TIMEOUT_S = 35.0
-"""Longer than a server takes for an answer: then it says itself that it took too long."""
+"""Timeout of a request; longer than that of a server, which then reports the timeout itself."""
 PAUSES_S = (0.1, 0.5)
-"""Before each repeat."""
+"""Pauses before each repeat."""
 NOT_DONE = "not done"
 _BUSY = frozenset({408, 429, 502, 503, 504})
 _SILENT_S = 60.0
@@ -44,12 +44,12 @@ T = TypeVar("T")
 
 
 def new_name() -> str:
-    """Return the id of a request that nobody else makes."""
+    """Return a new, unique request id."""
     return secrets.token_hex(16)
 
 
 class ApiClient:
-    """Somebody who asks a server."""
+    """A client of the API of a server."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ApiClient:
         self._client: httpx2.AsyncClient | None = None
 
     def open(self) -> None:
-        """Be able to ask; nothing is said yet."""
+        """Create the HTTP client; no request is sent yet."""
         if self._client is not None:
             return
         try:
@@ -78,7 +78,7 @@ class ApiClient:
                 base_url=self.server,
                 headers=self._headers,
                 timeout=self._timeout_s,
-                # Loading certificates takes longer than all the rest.
+                # Loading certificates takes longer than the rest of this method.
                 verify=trusting(self._ca) if self.server.startswith("https:") else False,
             )
         except (httpx2.InvalidURL, ValueError) as error:
@@ -89,16 +89,16 @@ class ApiClient:
             ) from None
 
     async def close(self) -> None:
-        """Let go of the connections. Safe to call twice."""
+        """Close the connections. Safe to call twice."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
     async def call(self, operation: Operation[In, Out], sent: In | None = None, /, **path: str) -> Out:
-        """Carry out an operation and return its answer.
+        """Call an operation and return its answer.
 
-        What changes something is sent under a request id, a new one where none is given: when an answer is
-        lost the request is repeated, and nothing is done twice.
+        Changes are sent under a request id, a new one where none is given: when an answer is lost the request
+        is repeated, and nothing is done twice.
         """
         said = _said(sent)
         if operation.repeatable and "request_id" not in said:
@@ -117,7 +117,7 @@ class ApiClient:
         /,
         **path: str,
     ) -> AsyncIterator[Lines]:
-        """The lines of an answer that goes on."""
+        """Yield the lines of a streamed answer."""
         async with self._answering(operation.address(**path), headers, _said(sent)) as response:
             yield response.aiter_lines()
 
@@ -125,7 +125,7 @@ class ApiClient:
     async def download(
         self, operation: Operation[In, bytes], sent: In | None = None, /, **path: str
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The bytes of an answer, piece by piece."""
+        """Yield the bytes of an answer, piece by piece."""
         async with self._answering(operation.address(**path), {}, _said(sent)) as response:
             yield response.aiter_bytes()
 
@@ -154,7 +154,7 @@ class ApiClient:
                 return await self._once(method, path, query, body)
             except StoreUnavailable as error:
                 if error.facts.get("outcome") != NOT_DONE:
-                    unsure = error  # an earlier request may have arrived, whatever became of later ones
+                    unsure = error  # an earlier attempt may have arrived, even if later ones failed
                 if pause_s is None:
                     raise (unsure or error) from None
                 await self._sleep(pause_s)
@@ -210,7 +210,7 @@ _ELSEWHERE = (
 
 
 def _why(error: httpx2.RequestError) -> str:
-    """Return why a connection could not be made; the cause says it more plainly than what it led to."""
+    """Return why a connection failed; the innermost cause is the clearest."""
     cause: BaseException = error
     while (deeper := cause.__cause__ or cause.__context__) is not None:
         cause = deeper
@@ -220,7 +220,7 @@ def _why(error: httpx2.RequestError) -> str:
 
 
 def error_of(response: httpx2.Response) -> InterlockError:
-    """What a server has refused, as the same error that a store would have raised."""
+    """Return the error of an answer, the same that a store would have raised."""
     problem = _own_problem(response)
     if problem is None:
         facts: dict[str, Any] = {"code": "error", "status": response.status_code}
@@ -237,13 +237,13 @@ def error_of(response: httpx2.Response) -> InterlockError:
     InterlockError.__init__(
         error, problem.error, allowed=problem.allowed, todo=problem.todo, facts=problem.facts
     )
-    if isinstance(error, UnknownName):  # what it is made from is among its facts
+    if isinstance(error, UnknownName):  # its facts are its arguments
         error.name, error.known, error.where = str(problem.facts.get(error.noun, "")), problem.allowed, ""
     return error
 
 
 def _own_problem(response: httpx2.Response) -> Problem | None:
-    """Return a problem as our servers tell it; None for whatever else listens there."""
+    """Return the problem in an answer; None if another kind of server has answered."""
     try:
         problem = decode_as(response.content, Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -252,9 +252,9 @@ def _own_problem(response: httpx2.Response) -> Problem | None:
 
 
 def _said(sent: Any) -> dict[str, Any]:
-    """Return what is sent, without fields that say what the server assumes anyway.
+    """Return the fields to send, without those that have their default.
 
-    So a server of an older version is not sent a field that it does not know, unless it is used.
+    So a server of an older version does not receive a field that it does not know, unless it is used.
     """
     if sent is None:
         return {}
@@ -272,7 +272,7 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
 
 
 def _seen(response: httpx2.Response) -> str:
-    """Return what a server has answered that does not speak as ours do: something else listens there."""
+    """Describe an answer that is not from an Interlock server."""
     request = response.request
     kind = response.headers.get("content-type", "").partition(";")[0] or "no content type"
     to = f", to {location}" if (location := response.headers.get("location", "")[:200]) else ""
@@ -298,9 +298,9 @@ def _read(response: httpx2.Response, answer: type[T]) -> T:
 
 
 def _kinds() -> dict[str, type[InterlockError]]:
-    """Return every error that a store or a check of ours could raise as well, by its code.
+    """Return the errors that a store or a check can also raise, by their code.
 
-    Errors of the request itself are told as `ServerRefused`: a program on the store does not meet them.
+    Errors of the request itself become `ServerRefused`: a program with a store never gets them.
     """
     found = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     own = [kind for kind in found if issubclass(kind, InterlockError)]

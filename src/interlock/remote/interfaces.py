@@ -1,4 +1,4 @@
-"""What a store and a server both offer to programs. Whoever relies on these works with either."""
+"""Protocols that a store and a server both implement; callers work with either."""
 
 from __future__ import annotations
 
@@ -31,85 +31,85 @@ from interlock.wire.workers import StandingView, WorkerView
 from interlock.wire.workloads import WorkloadView
 
 Which: TypeAlias = Literal["all", "failed", "from"]
-"""What of a run is done again."""
+"""Jobs of a run to execute again."""
 
 
 class JobsApi(Protocol):
-    """Everything that is done with jobs."""
+    """Operations on jobs."""
 
     async def now(self) -> datetime:
-        """The store's time, or close to it."""
+        """Return the time of the store, or close to it."""
         ...
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
-        """The id of a new job, or of the one that an earlier request with this id has made."""
+        """Submit a job and return its id; a repeated request returns the earlier one."""
         ...
 
     async def submit_many(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[str]:
-        """The ids of new jobs, in their order."""
+        """Submit jobs and return their ids, in order."""
         ...
 
     async def cancel(
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> JobView:
-        """Ask a job to stop; the view says how far that is."""
+        """Request the cancellation of a job and return its present view."""
         ...
 
     async def retry(self, job_id: str, *, actor: str = "", request_id: str | None = None) -> str:
-        """Do a job that has ended again, as a new one that names its origin."""
+        """Retry an ended job as a new job that names its origin."""
         ...
 
     async def get(self, job_id: str) -> JobView:
-        """The job as it stands."""
+        """Return a job."""
         ...
 
     async def get_many(self, job_ids: Sequence[str]) -> list[JobView | None]:
-        """Several at once; None where there is none."""
+        """Return several jobs; None for unknown ids."""
         ...
 
     async def find(self, query: Query) -> tuple[list[JobView], str]:
-        """A page of jobs, and the cursor of the next one."""
+        """Return a page of jobs, and the cursor of the next one."""
         ...
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
-        """How many match, up to a cap."""
+        """Return the number of matches, up to a cap."""
         ...
 
     async def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
-        """A job and everything below it, as far as `most` jobs show it."""
+        """Return a job and its descendants, at most `most` jobs."""
         ...
 
     async def history(self, job_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return the journal of a job, oldest first."""
         ...
 
     def logs(self, job_id: str) -> AsyncIterator[Chunk]:
-        """What its attempts have written, in the order in which it arrived."""
+        """Yield the log of its attempts, in order of arrival."""
         ...
 
     async def explain(self, job_id: str) -> Explanation:
-        """What it waits for, whose turn it is and when the next deadline is; or how it ended."""
+        """Return why a job waits, the owner of the next step and the next deadline; or how it ended."""
         ...
 
 
 class ArtifactsApi(Protocol):
-    """Files that attempts have left behind."""
+    """Artifacts of attempts."""
 
     async def list(self, job_id: str) -> tuple[ArtifactView, ...]:
-        """Everything that the attempts of a job have left behind, oldest first."""
+        """Return the artifacts of a job, oldest first."""
         ...
 
     def opened(
         self, job_id: str, name: str, attempt: str = ""
     ) -> AbstractAsyncContextManager[tuple[ArtifactView, AsyncIterator[bytes]]]:
-        """One of them, and what it says, piece by piece."""
+        """Open an artifact: its view, and its content piece by piece."""
         ...
 
 
 class QueuesApi(Protocol):
-    """Everything that people do with queues."""
+    """Operations on queues."""
 
     async def paused(self) -> list[QueueHold]:
         """Return the paused queues, by name."""
@@ -122,29 +122,29 @@ class QueuesApi(Protocol):
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Give out no job of a queue until it is resumed; jobs that run go on."""
+        """Pause a queue: none of its jobs is granted until it is resumed; running jobs continue."""
         ...
 
     async def resume(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Give out the jobs of a queue again."""
+        """Resume a queue."""
         ...
 
 
 class WorkersApi(Protocol):
-    """Everything that people do with workers."""
+    """Operations on workers."""
 
     async def get(self, worker_id: str) -> WorkerView:
-        """The worker as it stands."""
+        """Return a worker."""
         ...
 
     async def find(self, query: Query) -> tuple[list[WorkerView], str]:
-        """A page of workers, newest first, and the cursor of the next one."""
+        """Return a page of workers, newest first, and the cursor of the next one."""
         ...
 
     async def history(self, worker_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return the journal of a worker, oldest first."""
         ...
 
     async def pause(
@@ -156,58 +156,58 @@ class WorkersApi(Protocol):
         request_id: str | None = None,
         give_back: bool = False,
     ) -> WorkerView:
-        """Take nothing new; finish what it has, or give that back."""
+        """Pause a worker: it takes no new work, and finishes its tasks or gives them back."""
         ...
 
     async def resume(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Take work again."""
+        """Resume a worker."""
         ...
 
     async def terminate(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Stop it for certain."""
+        """Terminate a worker."""
         ...
 
     async def drain(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Finish what it has, and go."""
+        """Drain a worker: it finishes its tasks and exits."""
         ...
 
 
 class WorkloadsApi(Protocol):
-    """Everything that people look at of workloads."""
+    """Queries of workloads."""
 
     async def get(self, workload_id: str) -> WorkloadView:
-        """The workload as it stands."""
+        """Return a workload."""
         ...
 
     async def find(self, query: Query) -> tuple[list[WorkloadView], str]:
-        """A page of workloads, newest first, and the cursor of the next one."""
+        """Return a page of workloads, newest first, and the cursor of the next one."""
         ...
 
     async def history(self, workload_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return the journal of a workload, oldest first."""
         ...
 
 
 class QuarantineApi(Protocol):
-    """Runners that keep losing work."""
+    """Quarantine of runners that keep losing work."""
 
     async def list(self) -> list[StandingView]:
-        """Every runner that is watched or quarantined."""
+        """Return the runners that are watched or quarantined."""
         ...
 
     async def lift(self, runner: str, *, actor: str = "", reason: str = "") -> StandingView:
-        """Give it work again, with a clean sheet."""
+        """Release a runner from quarantine and forget its losses."""
         ...
 
 
 class TokensApi(Protocol):
-    """Tokens, for admins."""
+    """Operations on tokens, for admins."""
 
     async def create(
         self,
@@ -218,7 +218,7 @@ class TokensApi(Protocol):
         lasts: timedelta | None = ...,
         actor: str = ...,
     ) -> Issued:
-        """Make a token and return it with its secret, this once."""
+        """Create a token and return it with its secret, which is shown only this once."""
         ...
 
     async def list(self, *, ended: bool = False) -> list[TokenView]:
@@ -232,37 +232,37 @@ class TokensApi(Protocol):
     async def rotate(
         self, name: str, *, overlap: timedelta = ..., actor: str = ..., reason: str = ...
     ) -> Issued:
-        """Give a token a new secret; the old one works for the overlap."""
+        """Rotate a token; the old secret works for the overlap."""
         ...
 
     async def revoke(self, name: str, *, actor: str = ..., reason: str = ...) -> TokenView:
-        """Take a token back."""
+        """Revoke a token."""
         ...
 
 
 class RunsApi(Protocol):
-    """Everything that is done with runs."""
+    """Operations on runs."""
 
     async def submit(self, spec: RunSpec, *, request_id: str | None = None, actor: str = "") -> RunView:
-        """A new run, or the one that an earlier request with this id has made."""
+        """Submit a run; a repeated request returns the earlier one."""
         ...
 
     async def cancel(
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
-        """Ask a run to stop; the view says how far that is."""
+        """Request the cancellation of a run and return its present view."""
         ...
 
     async def approve(
         self, run_id: str, *, comment: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
-        """Let a run go on that waits for an approval."""
+        """Approve a run that waits for approval."""
         ...
 
     async def decline(
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
-        """Cancel a run that waits for an approval."""
+        """Decline a run that waits for approval, which cancels it."""
         ...
 
     async def rerun(
@@ -274,7 +274,7 @@ class RunsApi(Protocol):
         request_id: str | None = None,
         actor: str = "",
     ) -> RunView:
-        """Do a run that has ended again, as a new one that names its origin."""
+        """Rerun an ended run as a new run that names its origin."""
         ...
 
     async def preview(self, run_id: str, which: Which = "all", *, job: str = "") -> RerunPreview:
@@ -282,77 +282,77 @@ class RunsApi(Protocol):
         ...
 
     async def compare(self, run_id: str, *, other: str = "") -> RunComparison:
-        """Return what has changed since another run, by default the last green one of its kind."""
+        """Return the changes since another run, by default the last green one of its kind."""
         ...
 
     async def view(self, run_id: str) -> RunView:
-        """The run as it stands, with its jobs."""
+        """Return a run with its jobs."""
         ...
 
     async def outline(self, run_id: str) -> RunView:
-        """The run as it stands, without its jobs."""
+        """Return a run without its jobs."""
         ...
 
     async def find(
         self, wanted: RunFilter = ..., *, newest_first: bool = ..., cursor: str = ..., limit: int = ...
     ) -> tuple[list[RunView], str]:
-        """A page of runs without their jobs, and the cursor of the next one."""
+        """Return a page of runs without their jobs, and the cursor of the next one."""
         ...
 
     async def jobs(self, run_id: str, *, first: int = 0, limit: int = 500) -> list[RunJobView]:
-        """Jobs of a run in the order of its plan, from some place on."""
+        """Return jobs of a run in the order of its plan, from an index on."""
         ...
 
     async def history(self, run_id: str) -> list[Entry]:
-        """Everything that has happened to the run, oldest first."""
+        """Return the journal of a run, oldest first."""
         ...
 
     async def explain(self, run_id: str) -> RunExplanation:
-        """What it waits for, or how it ended."""
+        """Return why a run waits, or how it ended."""
         ...
 
     async def reports(self, run_id: str) -> list[ReportView]:
-        """Who is told about a run, and how far that is."""
+        """Return the reports of a run, and the progress of each."""
         ...
 
     async def report_again(self, run_id: str) -> list[ReportView]:
-        """Tell those once more who were given up on."""
+        """Send again the reports that were given up."""
         ...
 
     async def flaky(
         self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100
     ) -> FlakyJobs:
-        """Jobs that have passed and failed on one commit lately."""
+        """Return a page of jobs that recently passed and failed on one commit."""
         ...
 
 
 class SimulationsApi(Protocol):
-    """Everything that people do with simulations."""
+    """Operations on simulations."""
 
     async def create_run(
         self, spec: SimulationSpec, *, actor: str = "", request_id: str | None = None
     ) -> SimulationView:
-        """A new simulation, or the one that an earlier request with this id has made."""
+        """Submit a simulation; a repeated request returns the earlier one."""
         ...
 
     async def get(self, run_id: str) -> SimulationView:
-        """The simulation as it stands."""
+        """Return a simulation."""
         ...
 
     async def metrics(self, run_id: str) -> SimulationMetrics:
-        """Return its metrics over the steps."""
+        """Return the metrics of a simulation over its steps."""
         ...
 
     async def list_runs(
         self, wanted: SimulationFilter = ..., *, cursor: str = ..., limit: int = ...
     ) -> tuple[list[SimulationView], str]:
-        """A page of simulations, newest first, and the cursor of the next one."""
+        """Return a page of simulations, newest first, and the cursor of the next one."""
         ...
 
     async def pause(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> SimulationView:
-        """Ask it to stop after the present step."""
+        """Request a pause after the present step."""
         ...
 
     async def resume(
@@ -364,7 +364,7 @@ class SimulationsApi(Protocol):
         request_id: str | None = None,
         queue: str = "",
     ) -> SimulationView:
-        """Give it to a worker of its queue, or of another one."""
+        """Resume a simulation on a worker of its queue, or of another one."""
         ...
 
     async def transition(
@@ -380,50 +380,50 @@ class SimulationsApi(Protocol):
         reason: str = "",
         request_id: str | None = None,
     ) -> SimulationView:
-        """Move it by hand, by the table."""
+        """Move a simulation that is driven by hand to another status."""
         ...
 
     async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
-        """Note a sign of life of one that is driven by hand."""
+        """Record a heartbeat of a simulation that is driven by hand."""
         ...
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
-        """Return the ids of those that run and were not heard of for so long."""
+        """Return the ids of running simulations without a heartbeat for `timeout_s`."""
         ...
 
     async def cancel(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> SimulationView:
-        """Stop it for good."""
+        """Cancel a simulation."""
         ...
 
     async def history(self, run_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return the journal of a simulation, oldest first."""
         ...
 
 
 class JournalApi(Protocol):
-    """The journal, for whoever follows it."""
+    """Queries of the journal."""
 
     async def latest(self) -> str:
-        """A cursor after which only what is committed from now on is found."""
+        """Return the present end of the journal as a cursor."""
         ...
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """The journal after a cursor."""
+        """Return the journal after a cursor."""
         ...
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
-        """The journal of one record, oldest first."""
+        """Return the journal of one record, oldest first."""
         ...
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Be woken when something may have been committed; returns how to stop that."""
+        """Call `wake` when something may have been committed; return a function that stops this."""
         ...
 
 
 class RecordsApi(Protocol):
-    """Everything that is done with records of users' kinds."""
+    """Operations on records of declared kinds."""
 
     async def kinds(self) -> list[KindView]:
         """Return the kinds, by name."""
@@ -451,7 +451,7 @@ class RecordsApi(Protocol):
         ...
 
     async def get(self, kind: str, record_id: str) -> StoredRecord:
-        """Return the record as it stands."""
+        """Return a record."""
         ...
 
     async def find(
@@ -469,16 +469,16 @@ class RecordsApi(Protocol):
         ...
 
     async def history(self, kind: str, record_id: str) -> list[Entry]:
-        """Return everything that has happened to a record, oldest first."""
+        """Return the journal of a record, oldest first."""
         ...
 
     async def explain(self, kind: str, record_id: str) -> RecordExplanation:
-        """Return what a record waits for, whose turn it is and when its timer fires."""
+        """Return why a record waits, the owner of the next step and the time of its timer."""
         ...
 
 
 class Services(Protocol):
-    """What is connected."""
+    """The connected services."""
 
     @property
     def jobs(self) -> JobsApi:
@@ -487,7 +487,7 @@ class Services(Protocol):
 
     @property
     def artifacts(self) -> ArtifactsApi:
-        """What attempts have left behind."""
+        """Artifacts of attempts."""
         ...
 
     @property
@@ -507,7 +507,7 @@ class Services(Protocol):
 
     @property
     def quarantine(self) -> QuarantineApi:
-        """Runners that keep losing work."""
+        """The quarantine of runners."""
         ...
 
     @property
@@ -517,7 +517,7 @@ class Services(Protocol):
 
     @property
     def records(self) -> RecordsApi:
-        """Records of users' kinds."""
+        """Records of declared kinds."""
         ...
 
     @property
@@ -542,26 +542,26 @@ class Services(Protocol):
 
 
 class Reach(Protocol):
-    """A way to a place, as the command line needs it."""
+    """A connection to a store or a server, as the command line needs it."""
 
     @property
     def settings(self) -> Settings:
-        """What it is run with, as far as it is known here."""
+        """The settings, as far as they are known here."""
         ...
 
     @property
     def here(self) -> Services:
-        """What is connected now."""
+        """The connected services."""
         ...
 
     async def now(self) -> datetime:
-        """The store's time, or close to it."""
+        """Return the time of the store, or close to it."""
         ...
 
     async def recover(self) -> int:
-        """Look after deadlines of anybody, where nobody else may do it."""
+        """Fire due timers of all records, where no other process may do so."""
         ...
 
     def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
-        """What attempts write: each call gives what has come since the one before."""
+        """Return a function whose calls yield the chunks of the log that arrived since the previous call."""
         ...

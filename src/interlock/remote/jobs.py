@@ -38,7 +38,7 @@ from interlock.wire.jobs import (
 from interlock.wire.runner import LogLine
 
 MAX_BODY_BYTES = 1_000_000
-"""How much is sent in one request; a server takes a little more."""
+"""Maximum size of one request; the limit of a server is a little higher."""
 AT_ONCE = 20
 PAGE = 500
 
@@ -51,17 +51,19 @@ class HttpJobs:
         self._clock = clock
 
     async def now(self) -> datetime:
-        """The store's time, or close to it."""
+        """Return the time of the store, or close to it."""
         return await self._clock()
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
-        """The id of a new job, or of the one that an earlier request with this id has made."""
+        """Submit a job and return its id; a repeated request returns the earlier one."""
         return (await self.submit_many([spec], actor=actor, request_id=request_id))[0]
 
     async def submit_many(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[str]:
-        """The ids of new jobs, in their order; those in one request are made together or not at all."""
+        """Submit jobs and return their ids, in order; those in one request are created together or not at
+        all.
+        """
         batches = list(_batches([msgspec.json.encode(spec) for spec in specs]))
         if request_id is not None and len(batches) > 1:
             raise InvalidArguments(
@@ -79,21 +81,21 @@ class HttpJobs:
     async def cancel(
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> JobView:
-        """Ask a job to stop; the view says how far that is."""
+        """Request the cancellation of a job and return its present view."""
         sent = api.CancelRequest(reason=reason, request_id=request_id)
         return await self._client.call(api.CANCEL_JOB, sent, job_id=job_id)
 
     async def retry(self, job_id: str, *, actor: str = "", request_id: str | None = None) -> str:
-        """Do a job that has ended again, as a new one that names its origin."""
+        """Retry an ended job as a new job that names its origin."""
         sent = api.RetryRequest(request_id=request_id)
         return (await self._client.call(api.RETRY_JOB, sent, job_id=job_id)).ids[0]
 
     async def get(self, job_id: str) -> JobView:
-        """The job as it stands."""
+        """Return a job."""
         return await self._client.call(api.GET_JOB, job_id=job_id)
 
     async def get_many(self, job_ids: Sequence[str]) -> list[JobView | None]:
-        """Several at once; None where there is none."""
+        """Return several jobs; None for unknown ids."""
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def one(job_id: str) -> JobView | None:
@@ -106,29 +108,29 @@ class HttpJobs:
         return list(await asyncio.gather(*map(one, job_ids)))
 
     async def find(self, query: Query) -> tuple[list[JobView], str]:
-        """A page of jobs, newest first, and the cursor of the next one."""
+        """Return a page of jobs, newest first, and the cursor of the next one."""
         asked = api.JobsQuery(q=text_of(query), limit=min(query.limit, MAX_PAGE), cursor=query.cursor)
         page = await self._client.call(api.LIST_JOBS, asked)
         return list(page.jobs), page.cursor
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
-        """How many match, up to a cap; a server has one of its own."""
+        """Return the number of matches, up to a cap; the server has a cap of its own."""
         page = await self._client.call(api.LIST_JOBS, api.JobsQuery(q=text_of(query), limit=1))
         number = page.count.number if page.count else len(page.jobs)
         capped = page.count is not None and page.count.capped
         return Count(min(number, cap), capped=capped or number > cap)
 
     async def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
-        """A job and everything below it, as far as `most` jobs show it."""
+        """Return a job and its descendants, at most `most` jobs."""
         asked = api.TreeQuery(limit=min(most, MAX_NODES))
         return await self._client.call(api.GET_JOB_TREE, asked, job_id=job_id)
 
     async def history(self, job_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return the journal of a job, oldest first."""
         return await history_of(self._client, api.GET_JOB_HISTORY, job_id=job_id)
 
     async def logs(self, job_id: str) -> AsyncIterator[Chunk]:
-        """What its attempts have written, in the order in which it arrived."""
+        """Yield the log of its attempts, in order of arrival."""
         cursor, more = "", True
         while more:
             asked = PageQuery(cursor=cursor, limit=MAX_PAGE)
@@ -138,12 +140,12 @@ class HttpJobs:
             cursor, more = page.cursor, bool(page.cursor)
 
     async def explain(self, job_id: str) -> Explanation:
-        """What it waits for, whose turn it is and when the next deadline is; or how it ended."""
+        """Return why a job waits, the owner of the next step and the next deadline; or how it ended."""
         return await self._client.call(api.EXPLAIN_JOB, job_id=job_id)
 
 
 def text_of(query: Query) -> str:
-    """A question to a store as a filter, which is what a server is asked with."""
+    """Return a query to the store as a filter for the API."""
     if query.kind != JOB.name or not query.newest_first:
         raise InvalidArguments(
             "A server is asked for jobs, newest first.",
@@ -162,7 +164,7 @@ def text_of(query: Query) -> str:
 
 
 def _batches(specs: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
-    """As many together as a request may hold; they are encoded already, to know how much they are."""
+    """Yield batches of encoded jobs that fit into one request."""
     batch: list[msgspec.Raw] = []
     size = 0
     for spec in specs:
@@ -176,16 +178,16 @@ def _batches(specs: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
 
 
 def _chunk(view: api.LogLineView) -> Chunk:
-    """Return a line by itself, as the store keeps it."""
+    """Return a line as a chunk of its own."""
     line = LogLine(view.at, view.level, view.text)
     return Chunk(shard=view.shard, attempt=view.attempt, sequence=0, lines=(line,), offset=view.offset)
 
 
 class NewLines:
-    """The lines of one job; each call gives what has come since the one before.
+    """The log of one job; each call yields the lines that arrived since the previous call.
 
-    The last page is read again each time. Of two chunks that arrive at once one may show later, before
-    the other, so what was given already is known line by line.
+    Every call reads the last page again. Of two chunks that arrive at once, one may become visible later and
+    in front of the other, so the lines that were yielded before are counted.
     """
 
     def __init__(self, client: ApiClient, job_id: str) -> None:
@@ -195,7 +197,7 @@ class NewLines:
         self._given: Counter[api.LogLineView] = Counter()
 
     async def __call__(self) -> AsyncIterator[Chunk]:
-        """What is new."""
+        """Yield the new lines."""
         while True:
             asked = PageQuery(cursor=self._cursor, limit=PAGE)
             page = await self._client.call(api.GET_JOB_LOGS, asked, job_id=self._job_id)
@@ -211,20 +213,20 @@ class NewLines:
 
 
 class HttpArtifacts:
-    """What attempts have left behind."""
+    """Artifacts of attempts."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
     async def list(self, job_id: str) -> tuple[ArtifactView, ...]:
-        """Everything that the attempts of a job have left behind, oldest first."""
+        """Return the artifacts of a job, oldest first."""
         return (await self._client.call(artifacts.LIST_ARTIFACTS, job_id=job_id)).artifacts
 
     @asynccontextmanager
     async def opened(
         self, job_id: str, name: str, attempt: str = ""
     ) -> AsyncIterator[tuple[ArtifactView, AsyncIterator[bytes]]]:
-        """One of them, and what it says."""
+        """Open an artifact: its view, and its content piece by piece."""
         view = newest(await self.list(job_id), name, attempt)
         if view is None:
             raise unknown_artifact(job_id, name, attempt)
@@ -251,19 +253,19 @@ class HttpQueues:
         ]
 
     async def list(self) -> list[QueueView]:
-        """Return the queues, with what the server knows about each."""
+        """Return the queues, with their figures."""
         return list((await self._client.call(api.LIST_QUEUES)).queues)
 
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Give out no job of a queue until it is resumed; jobs that run go on."""
+        """Pause a queue: none of its jobs is granted until it is resumed; running jobs continue."""
         sent = api.QueueRequest(queue=name, reason=reason, request_id=request_id)
         return await self._client.call(api.PAUSE_QUEUE, sent)
 
     async def resume(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Give out the jobs of a queue again."""
+        """Resume a queue."""
         sent = api.QueueRequest(queue=name, reason=reason, request_id=request_id)
         return await self._client.call(api.RESUME_QUEUE, sent)

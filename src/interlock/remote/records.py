@@ -59,7 +59,7 @@ class HttpRecords:
         return await self._client.call(api.SEND, sent, kind=kind, record_id=record_id, event=event[:64])
 
     async def get(self, kind: str, record_id: str) -> StoredRecord:
-        """Return the record as it stands."""
+        """Return a record."""
         return await self._client.call(api.GET, kind=kind, record_id=record_id)
 
     async def find(
@@ -86,11 +86,11 @@ class HttpRecords:
         return list(page.records), page.cursor
 
     async def history(self, kind: str, record_id: str) -> list[Entry]:
-        """Return everything that has happened to a record, oldest first."""
+        """Return the journal of a record, oldest first."""
         return await history_of(self._client, api.GET_HISTORY, kind=kind, record_id=record_id)
 
     async def explain(self, kind: str, record_id: str) -> RecordExplanation:
-        """Return what a record waits for, whose turn it is and when its timer fires."""
+        """Return why a record waits, the owner of the next step and the time of its timer."""
         return await self._client.call(api.EXPLAIN, kind=kind, record_id=record_id)
 
 
@@ -98,7 +98,7 @@ AGAIN_S = 0.5
 
 
 class HttpJournal:
-    """What has happened, in order."""
+    """The journal behind a server."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -107,9 +107,9 @@ class HttpJournal:
         self._cursor = ""
 
     async def latest(self) -> str:
-        """A cursor after which only what is committed from now on is found: where a stream begins.
+        """Return the present end of the journal as a cursor, at which a stream would start.
 
-        None at all, which is empty, for somebody who may not follow everything.
+        It is empty for a token that may not follow all events.
         """
         try:
             async with self._client.stream(records.FOLLOW_EVENTS, {}) as lines, aclosing(_ids(lines)) as ids:
@@ -122,20 +122,20 @@ class HttpJournal:
         )
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """The journal after a cursor."""
+        """Return the journal after a cursor."""
         asked = records.JournalQuery(after=after, limit=min(limit, MAX_PAGE))
         page = await self._client.call(records.READ_JOURNAL, asked)
         return Feed(tuple(map(entry_of, page.entries)), page.cursor, gap=page.gap)
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
-        """The journal of one job, oldest first."""
+        """Return the journal of one job, oldest first."""
         asked = HistoryQuery(after=after_version, limit=min(limit, MAX_PAGE))
         page = await self._client.call(jobs.GET_JOB_HISTORY, asked, job_id=key.id)
         entries = tuple(map(entry_of, page.entries))
         return Feed(entries, entries[-1].cursor if entries else "")
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Be woken when there is news; returns how to stop that."""
+        """Call `wake` when there is news; return a function that stops this."""
         self._wakes.add(wake)
         if self._following is None or self._following.done():
             self._following = asyncio.create_task(self._follow(), name="live events")
@@ -148,7 +148,7 @@ class HttpJournal:
         return leave
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self._wakes.clear()
         if self._following is not None:
             self._following.cancel()
@@ -159,7 +159,7 @@ class HttpJournal:
             try:
                 await self._follow_once()
             except StoreUnavailable:
-                self._wake()  # whoever waits looks, and meets the same
+                self._wake()  # the waiters read the store and get the same error
             except InterlockError:
                 return
             await asyncio.sleep(AGAIN_S)
@@ -179,7 +179,7 @@ class HttpJournal:
 
 
 async def _ids(lines: Lines) -> AsyncGenerator[str, None]:
-    """The cursors that a stream passes."""
+    """Yield the cursors of a stream."""
     async for line in lines:
         if line.startswith("id:"):
             yield line.removeprefix("id:").strip()

@@ -36,28 +36,28 @@ class HttpRuns:
         self._client = client
 
     async def submit(self, spec: RunSpec, *, request_id: str | None = None, actor: str = "") -> RunView:
-        """A new run, or the one that an earlier request with this id has made."""
+        """Submit a run; a repeated request returns the earlier one."""
         sent = api.OneRun(**msgspec.structs.asdict(spec), request_id=request_id)
         return await self._client.call(api.SUBMIT_RUN, sent)
 
     async def cancel(
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
-        """Ask a run to stop; the view says how far that is."""
+        """Request the cancellation of a run and return its present view."""
         sent = api.CancelRun(reason=reason, request_id=request_id)
         return await self._client.call(api.CANCEL_RUN, sent, run_id=run_id)
 
     async def approve(
         self, run_id: str, *, comment: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
-        """Let a run go on that waits for an approval."""
+        """Approve a run that waits for approval."""
         sent = api.ApproveRun(comment=comment, request_id=request_id)
         return await self._client.call(api.APPROVE_RUN, sent, run_id=run_id)
 
     async def decline(
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
-        """Cancel a run that waits for an approval."""
+        """Decline a run that waits for approval, which cancels it."""
         sent = api.DeclineRun(reason=reason, request_id=request_id)
         return await self._client.call(api.DECLINE_RUN, sent, run_id=run_id)
 
@@ -70,7 +70,7 @@ class HttpRuns:
         request_id: str | None = None,
         actor: str = "",
     ) -> RunView:
-        """Do a run that has ended again, as a new one that names its origin."""
+        """Rerun an ended run as a new run that names its origin."""
         sent = api.RerunRequest(which=which, job=job, request_id=request_id)
         return await self._client.call(api.RERUN, sent, run_id=run_id)
 
@@ -79,27 +79,27 @@ class HttpRuns:
         return await self._client.call(api.PREVIEW_RERUN, api.RerunQuery(which=which, job=job), run_id=run_id)
 
     async def compare(self, run_id: str, *, other: str = "") -> RunComparison:
-        """Return what has changed since another run, by default the last green one of its kind."""
+        """Return the changes since another run, by default the last green one of its kind."""
         return await self._client.call(api.COMPARE_RUN, api.ComparisonQuery(other=other), run_id=run_id)
 
     async def view(self, run_id: str) -> RunView:
-        """The run as it stands, with its jobs."""
+        """Return a run with its jobs."""
         return await self._client.call(api.GET_RUN, run_id=run_id)
 
     async def outline(self, run_id: str) -> RunView:
-        """The run as it stands, without its jobs."""
+        """Return a run without its jobs."""
         return await self._client.call(api.GET_RUN, api.RunQuery(jobs=False), run_id=run_id)
 
     async def find(
         self, wanted: RunFilter = ALL, *, newest_first: bool = True, cursor: str = "", limit: int = 100
     ) -> tuple[list[RunView], str]:
-        """A page of runs without their jobs, newest first, and the cursor of the next one."""
+        """Return a page of runs without their jobs, newest first, and the cursor of the next one."""
         asked = api.RunsQuery(q=text_of(wanted), limit=min(limit, MAX_PAGE), cursor=cursor)
         page = await self._client.call(api.LIST_RUNS, asked)
         return list(page.runs), page.cursor
 
     async def jobs(self, run_id: str, *, first: int = 0, limit: int = 500) -> list[RunJobView]:
-        """Jobs of a run in the order of its plan, from some place on."""
+        """Return jobs of a run in the order of its plan, from an index on."""
         found: list[RunJobView] = []
         following: int | None = first
         while following is not None and len(found) < limit:
@@ -110,31 +110,31 @@ class HttpRuns:
         return found
 
     async def history(self, run_id: str) -> list[Entry]:
-        """Everything that has happened to the run, oldest first."""
+        """Return the journal of a run, oldest first."""
         return await history_of(self._client, api.GET_RUN_HISTORY, run_id=run_id)
 
     async def explain(self, run_id: str) -> RunExplanation:
-        """What it waits for, or how it ended."""
+        """Return why a run waits, or how it ended."""
         return await self._client.call(api.EXPLAIN_RUN, run_id=run_id)
 
     async def reports(self, run_id: str) -> list[ReportView]:
-        """Who is told about a run, and how far that is."""
+        """Return the reports of a run, and the progress of each."""
         return list((await self._client.call(api.LIST_REPORTS, run_id=run_id)).reports)
 
     async def report_again(self, run_id: str) -> list[ReportView]:
-        """Tell those once more who were given up on."""
+        """Send again the reports that were given up."""
         return list((await self._client.call(api.REPORT_AGAIN, run_id=run_id)).reports)
 
     async def flaky(
         self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100
     ) -> FlakyJobs:
-        """Jobs that have passed and failed on one commit lately."""
+        """Return a page of jobs that recently passed and failed on one commit."""
         asked = api.FlakyQuery(repository=repository, workflow=workflow, cursor=cursor, limit=limit)
         return await self._client.call(api.LIST_FLAKY_JOBS, asked)
 
 
 def text_of(wanted: RunFilter) -> str:
-    """A question to a store as a filter, which is what a server is asked with."""
+    """Return a query to the store as a filter for the API."""
     told = WantedRuns(
         states=wanted.states,
         workflow=wanted.workflow,

@@ -1,4 +1,4 @@
-"""Schedules over HTTP; and what a store and a server both offer about them.
+"""Schedules over HTTP, and the protocol that a store and a server both implement.
 
 The server knows the actor by the token, so an `actor` that is named here is not passed on.
 """
@@ -16,12 +16,12 @@ from interlock.store.records import Entry
 from interlock.systems.schedules.fires import iso
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
 
-if TYPE_CHECKING:  # who has a store needs no HTTP
+if TYPE_CHECKING:  # programs with a store do not need HTTP
     from interlock.remote.http_client import ApiClient
 
 
 class SchedulesApi(Protocol):
-    """Everything that people and programs do with schedules."""
+    """Operations on schedules."""
 
     async def create(
         self,
@@ -44,25 +44,25 @@ class SchedulesApi(Protocol):
         actor: str = "",
         request_id: str | None = None,
     ) -> ScheduleView:
-        """Create a schedule, or change the one of that name; the same specification changes nothing."""
+        """Create or replace the schedule of a name; an equal specification changes nothing."""
         ...
 
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
-        """Submit nothing until the schedule is resumed."""
+        """Pause a schedule: it submits nothing until it is resumed."""
         ...
 
     async def resume(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
-        """Submit jobs again, from the next fire on."""
+        """Resume a schedule, from the next fire on."""
         ...
 
     async def delete(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
-        """End a schedule; jobs that it has submitted go on."""
+        """End a schedule; jobs that it has submitted continue."""
         ...
 
     async def run(
@@ -86,7 +86,7 @@ class SchedulesApi(Protocol):
         ...
 
     async def get(self, name: str) -> ScheduleView:
-        """Return a schedule as it stands."""
+        """Return a schedule."""
         ...
 
     async def find(
@@ -100,7 +100,7 @@ class SchedulesApi(Protocol):
         ...
 
     async def history(self, name: str) -> list[Entry]:
-        """Return everything that has happened to a schedule, oldest first."""
+        """Return the journal of a schedule, oldest first."""
         ...
 
 
@@ -132,28 +132,28 @@ class HttpSchedules:
         actor: str = "",
         request_id: str | None = None,
     ) -> ScheduleView:
-        """Create a schedule, or change the one of that name; the same specification changes nothing."""
+        """Create or replace the schedule of a name; an equal specification changes nothing."""
         sent = api.NewSchedule(name=name, schedule=spec, source=source, replace=True, request_id=request_id)
         return await self._client.call(api.CREATE_SCHEDULE, sent)
 
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
-        """Submit nothing until the schedule is resumed."""
+        """Pause a schedule: it submits nothing until it is resumed."""
         sent = api.ScheduleChange(reason=reason, request_id=request_id)
         return await self._client.call(api.PAUSE_SCHEDULE, sent, schedule=name)
 
     async def resume(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
-        """Submit jobs again, from the next fire on."""
+        """Resume a schedule, from the next fire on."""
         sent = api.ScheduleChange(reason=reason, request_id=request_id)
         return await self._client.call(api.RESUME_SCHEDULE, sent, schedule=name)
 
     async def delete(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
-        """End a schedule; jobs that it has submitted go on."""
+        """End a schedule; jobs that it has submitted continue."""
         sent = api.ScheduleChange(reason=reason, request_id=request_id)
         return await self._client.call(api.DELETE_SCHEDULE, sent, schedule=name)
 
@@ -183,7 +183,7 @@ class HttpSchedules:
         return await self._client.call(api.BACKFILL_SCHEDULE, sent, schedule=name)
 
     async def get(self, name: str) -> ScheduleView:
-        """Return a schedule as it stands."""
+        """Return a schedule."""
         return await self._client.call(api.GET_SCHEDULE, schedule=name)
 
     async def find(
@@ -201,5 +201,5 @@ class HttpSchedules:
         return (await self._client.call(api.GET_NEXT_FIRES, asked, schedule=name)).times
 
     async def history(self, name: str) -> list[Entry]:
-        """Return everything that has happened to a schedule, oldest first."""
+        """Return the journal of a schedule, oldest first."""
         return await history_of(self._client, api.GET_SCHEDULE_HISTORY, schedule=name)

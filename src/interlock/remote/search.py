@@ -1,4 +1,4 @@
-"""Jobs that a filter means, page by page: what the store cannot filter by is looked at here."""
+"""Search of jobs, page by page; the parts of a filter that the store cannot evaluate are tested here."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ PAGE = 500
 
 @dataclass(slots=True)
 class Found:
-    """Jobs that match, newest first."""
+    """Matching jobs, newest first."""
 
     views: list[JobView] = field(default_factory=list)
     cursor: str = ""
-    """Where the next page begins; empty at the end."""
+    """Cursor of the next page; empty at the end."""
     scanned: int = 0
     short: int = 0
-    """How many pages have ended before they were full, because so much was looked at for them."""
+    """Number of pages that ended early, because the store had examined too many records."""
     stopped_early: bool = False
-    """There was too much to look through: what lies behind `cursor` has not been looked at."""
+    """The search stopped early: jobs behind `cursor` were not examined."""
 
 
 async def find(jobs: JobsApi, wanted: Filter, *, limit: int, cursor: str = "") -> Found:
-    """Return up to `limit` jobs that match."""
+    """Return up to `limit` matching jobs."""
     selection = wanted.selection(await jobs.now(), limit=PAGE, cursor=cursor)
     found = Found()
     if selection.impossible:
@@ -50,7 +50,7 @@ async def find(jobs: JobsApi, wanted: Filter, *, limit: int, cursor: str = "") -
 
 
 async def _one_page(jobs: JobsApi, selection: Selection, found: Found, limit: int) -> str:
-    """Add what matches on one page; return where the next one begins."""
+    """Add the matches of one page and return the cursor of the next one."""
     missing = limit - len(found.views)
     size = min(PAGE, missing) if selection.exact else PAGE
     query = msgspec.structs.replace(selection.query, limit=size)
@@ -60,6 +60,6 @@ async def _one_page(jobs: JobsApi, selection: Selection, found: Found, limit: in
     found.short += len(views) < size
     found.views += [views[place - 1] for place in kept[:missing]]
     if len(kept) > missing or (len(kept) == missing and kept[-1:] != [len(views)]):
-        # More than were asked for: the next page begins right after the last one that is shown.
+        # There were more matches than needed: the next page starts right after the last one returned.
         _, cursor = await jobs.find(msgspec.structs.replace(query, limit=kept[missing - 1]))
     return cursor

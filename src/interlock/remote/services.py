@@ -27,13 +27,13 @@ from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.jobs import JobView
 
 LOOK_EVERY_S = 1.0
-"""News may be lost, or not be for us; then this is the price."""
+"""Interval of polls, for events that are lost or not visible to the token."""
 LEAST_PAUSE_S = 0.05
-"""However much news there is, so long is it gathered."""
+"""Time for which events are collected before each poll."""
 
 
 class HttpWaiting:
-    """Whoever waits for jobs behind a server."""
+    """Wait for jobs to end, for all waiters of a process."""
 
     def __init__(self, jobs: JobsApi, journal: JournalApi) -> None:
         self._jobs = jobs
@@ -43,11 +43,11 @@ class HttpWaiting:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def ended(self, job_id: str) -> JobView:
-        """The job once it has ended. Raises nothing for one that never does: set a timeout."""
+        """Return a job once it has ended. The wait has no limit: set a timeout."""
         self._enter()
         try:
             while True:
-                with suppress(StoreUnavailable):  # it may come back; who waits has a timeout
+                with suppress(StoreUnavailable):  # the server may come back; the waiter has a timeout
                     view = await self._jobs.get(job_id)
                     if JobState(view.state) in job.ENDED:
                         return view
@@ -78,7 +78,7 @@ class HttpWaiting:
 
 
 class HttpServices:
-    """The parts, as far as they can be reached over HTTP."""
+    """The services that are available over HTTP."""
 
     def __init__(self, client: ApiClient, clock: Callable[[], Any]) -> None:
         self.store = HttpJournal(client)
@@ -97,7 +97,7 @@ class HttpServices:
 
 
 class RemoteOrchestrator:
-    """A server, for programs that submit work and look at it."""
+    """A connection to a server, for programs that submit and inspect jobs."""
 
     def __init__(
         self,
@@ -117,13 +117,13 @@ class RemoteOrchestrator:
 
     @property
     def here(self) -> HttpServices:
-        """What is connected now."""
+        """The connected services."""
         if self._services is None:
             raise StoreUnavailable(f"Not connected to {self.url}.", todo="Connect first; nothing was done.")
         return self._services
 
     async def connect(self) -> None:
-        """Make sure that the server is there and can do its work, and learn what time it is."""
+        """Check that the server is ready, and read its time."""
         self._client.open()
         try:
             ready = await self._client.call(READYZ)
@@ -136,26 +136,26 @@ class RemoteOrchestrator:
             self._services = HttpServices(self._client, self.now)
 
     async def disconnect(self) -> None:
-        """Let go of the connections. Safe to call twice."""
+        """Close the connections. Safe to call twice."""
         runtime, self._services = self._services, None
         if runtime is not None:
             await runtime.store.close()
         await self._client.close()
 
     async def now(self) -> datetime:
-        """The store's time, as the server told it, and what has passed since."""
+        """Return the time of the store: as the server reported it, plus the time since."""
         if self._told is None:
             raise StoreUnavailable(f"{self.url} has not told the time yet.", todo="Connect first.")
         at, when = self._told
         return at + timedelta(seconds=self._monotonic() - when)
 
     async def learn(self, kind: object) -> None:
-        """Nothing: a server has its kinds from its own settings."""
+        """Do nothing: a server loads its kinds from its own settings."""
 
     async def recover(self) -> int:
-        """Nothing: a server looks after deadlines itself."""
+        """Do nothing: a server fires timers itself."""
         return 0
 
     def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
-        """What attempts write: each call gives what has come since the one before."""
+        """Return a function whose calls yield the chunks of the log that arrived since the previous call."""
         return NewLines(self._client, job_id)

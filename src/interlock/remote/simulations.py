@@ -1,4 +1,4 @@
-"""Simulations over HTTP; the same as `SimulationManager` offers.
+"""Simulations over HTTP, with the interface of `SimulationManager`.
 
 The server knows the actor by the token, so an `actor` that is named here is not passed on.
 """
@@ -26,22 +26,22 @@ class HttpSimulations:
     async def create_run(
         self, spec: SimulationSpec, *, actor: str = "", request_id: str | None = None
     ) -> SimulationView:
-        """A new simulation, or the one that an earlier request with this id has made."""
+        """Submit a simulation; a repeated request returns the earlier one."""
         sent = api.OneSimulation(**msgspec.structs.asdict(spec), request_id=request_id)
         return await self._client.call(api.START_SIMULATION, sent)
 
     async def get(self, run_id: str) -> SimulationView:
-        """The simulation as it stands."""
+        """Return a simulation."""
         return await self._client.call(api.GET_SIMULATION, run_id=run_id)
 
     async def metrics(self, run_id: str) -> SimulationMetrics:
-        """Return its metrics over the steps."""
+        """Return the metrics of a simulation over its steps."""
         return await self._client.call(api.GET_SIMULATION_METRICS, run_id=run_id)
 
     async def list_runs(
         self, wanted: SimulationFilter = ALL, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[SimulationView], str]:
-        """A page of simulations, newest first, and the cursor of the next one."""
+        """Return a page of simulations, newest first, and the cursor of the next one."""
         asked = api.SimulationsQuery(
             status=",".join(wanted.statuses),
             priority=wanted.priority,
@@ -55,7 +55,7 @@ class HttpSimulations:
     async def pause(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> SimulationView:
-        """Ask it to stop after the present step."""
+        """Request a pause after the present step."""
         sent = api.SimulationAction(reason=reason, request_id=request_id)
         return (await self._client.call(api.PAUSE_SIMULATION, sent, run_id=run_id)).simulation
 
@@ -68,14 +68,14 @@ class HttpSimulations:
         request_id: str | None = None,
         queue: str = "",
     ) -> SimulationView:
-        """Give it to a worker of its queue, or of another one."""
+        """Resume a simulation on a worker of its queue, or of another one."""
         sent = api.ResumeSimulation(reason=reason, request_id=request_id, queue=queue)
         return await self._client.call(api.RESUME_SIMULATION, sent, run_id=run_id)
 
     async def cancel(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> SimulationView:
-        """Stop it for good."""
+        """Cancel a simulation."""
         sent = api.SimulationAction(reason=reason, request_id=request_id)
         return await self._client.call(api.CANCEL_SIMULATION, sent, run_id=run_id)
 
@@ -92,7 +92,7 @@ class HttpSimulations:
         reason: str = "",
         request_id: str | None = None,
     ) -> SimulationView:
-        """Move it by hand, by the table."""
+        """Move a simulation that is driven by hand to another status."""
         sent = api.MoveSimulation(
             status=new_status,
             expected_version=expected_version,
@@ -105,15 +105,15 @@ class HttpSimulations:
         return await self._client.call(api.TRANSITION_SIMULATION, sent, run_id=run_id)
 
     async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
-        """Note a sign of life of one that is driven by hand."""
+        """Record a heartbeat of a simulation that is driven by hand."""
         sent = api.SimulationBeat(worker_id=worker_id, step=step)
         return await self._client.call(api.HEARTBEAT_SIMULATION, sent, run_id=run_id)
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
-        """Return the ids of those that run and were not heard of for so long."""
+        """Return the ids of running simulations without a heartbeat for `timeout_s`."""
         asked = api.StaleQuery(timeout_s=timeout_s)
         return list((await self._client.call(api.LIST_STALE_SIMULATIONS, asked)).run_ids)
 
     async def history(self, run_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return the journal of a simulation, oldest first."""
         return await history_of(self._client, api.GET_SIMULATION_HISTORY, run_id=run_id)

@@ -28,7 +28,7 @@ class HttpTokens:
         lasts: timedelta | None = USUAL,
         actor: str = "",
     ) -> Issued:
-        """Make a token and return it with its secret."""
+        """Create a token and return it with its secret."""
         lasts_s = None if lasts is None else lasts.total_seconds()
         sent = api.NewToken(name=name, role=role, queues=tuple(queues), lasts_s=lasts_s)
         return await self._client.call(api.CREATE_TOKEN, sent)
@@ -44,10 +44,10 @@ class HttpTokens:
     async def rotate(
         self, name: str, *, overlap: timedelta = OVERLAPPING, actor: str = "", reason: str = ""
     ) -> Issued:
-        """Give a token a new secret."""
+        """Rotate a token."""
         sent = api.RotateRequest(overlap_s=overlap.total_seconds(), reason=reason)
         return await self._client.call(api.ROTATE_TOKEN, sent, token_name=name)
 
     async def revoke(self, name: str, *, actor: str = "", reason: str = "") -> TokenView:
-        """Take a token back."""
+        """Revoke a token."""
         return await self._client.call(api.REVOKE_TOKEN, api.RevokeRequest(reason=reason), token_name=name)

@@ -23,11 +23,11 @@ class HttpWorkers:
         self._client = client
 
     async def get(self, worker_id: str) -> WorkerView:
-        """The worker as it stands."""
+        """Return a worker."""
         return await self._client.call(api.GET_WORKER, worker_id=worker_id)
 
     async def find(self, query: Query) -> tuple[list[WorkerView], str]:
-        """A page of workers, newest first, and the cursor of the next one."""
+        """Return a page of workers, newest first, and the cursor of the next one."""
         wanted = WorkerFilter(
             states=query.states,
             names=() if query.parent is None else (query.parent,),
@@ -41,7 +41,7 @@ class HttpWorkers:
         return list(page.workers), page.cursor
 
     async def history(self, worker_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return the journal of a worker, oldest first."""
         return await history_of(self._client, api.GET_WORKER_HISTORY, worker_id=worker_id)
 
     async def pause(
@@ -53,44 +53,46 @@ class HttpWorkers:
         request_id: str | None = None,
         give_back: bool = False,
     ) -> WorkerView:
-        """Take nothing new; finish what it has, or give that back."""
+        """Pause a worker: it takes no new work, and finishes its tasks or gives them back."""
         sent = api.PauseRequest(reason=reason, request_id=request_id, give_back=give_back)
         return await self._client.call(api.PAUSE_WORKER, sent, worker_id=worker_id)
 
     async def resume(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Take work again."""
+        """Resume a worker."""
         sent = api.HoldRequest(reason=reason, request_id=request_id)
         return await self._client.call(api.RESUME_WORKER, sent, worker_id=worker_id)
 
     async def terminate(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Stop it for certain."""
+        """Terminate a worker."""
         sent = api.HoldRequest(reason=reason, request_id=request_id)
         return await self._client.call(api.TERMINATE_WORKER, sent, worker_id=worker_id)
 
     async def drain(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Finish what it has, and go."""
+        """Drain a worker: it finishes its tasks and exits."""
         sent = api.HoldRequest(reason=reason, request_id=request_id)
         return await self._client.call(api.DRAIN_WORKER, sent, worker_id=worker_id)
 
 
 class HttpQuarantine:
-    """Who is given no work, and why."""
+    """The quarantine of runners behind a server."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
     async def list(self) -> list[StandingView]:
-        """Every runner that is watched or quarantined."""
+        """Return the runners that are watched or quarantined."""
         return list((await self._client.call(api.LIST_QUARANTINE)).runners)
 
     async def lift(self, runner: str, *, actor: str = "", reason: str = "") -> StandingView:
-        """Give it work again, with a clean sheet. Done twice it is refused, and nothing comes of that."""
+        """Release a runner from quarantine and forget its losses. A repeated request is refused, without
+        effect.
+        """
         return await self._client.call(api.LIFT_QUARANTINE, api.LiftRequest(runner=runner, reason=reason))
 
 
@@ -101,11 +103,11 @@ class HttpWorkloads:
         self._client = client
 
     async def get(self, workload_id: str) -> WorkloadView:
-        """The workload as it stands."""
+        """Return a workload."""
         return await self._client.call(workloads.GET_WORKLOAD, workload_id=workload_id)
 
     async def find(self, query: Query) -> tuple[list[WorkloadView], str]:
-        """A page of workloads, newest first, and the cursor of the next one."""
+        """Return a page of workloads, newest first, and the cursor of the next one."""
         asked = workloads.WorkloadsQuery(
             job=query.parent or "",
             state=query.states[0] if query.states else "",
@@ -116,5 +118,5 @@ class HttpWorkloads:
         return list(page.workloads), page.cursor
 
     async def history(self, workload_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return the journal of a workload, oldest first."""
         return await history_of(self._client, workloads.GET_WORKLOAD_HISTORY, workload_id=workload_id)

@@ -1,8 +1,8 @@
-"""The application: every declared route, behind the gate.
+"""The application: every declared route, behind the middleware.
 
-It is a plain Starlette router. The routes are declared, read and written by our own structs, so of a
-framework that does this by its own models nothing would be used, and importing it alone takes longer
-than all the rest of the start. Whoever adds routes hands their declarations to `make_app`.
+It is a plain Starlette router. Routes are declared and encoded with our own structs, so the models of a
+larger framework would be unused, and importing one takes longer than the rest of the start. Additional
+routes are passed to `make_app`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from interlock.server.web import Web, built
 
 
 def every_route(more: Sequence[Route] = ()) -> tuple[Route, ...]:
-    """Everything that a server answers; the tests walk it."""
+    """Return all routes of a server; tests iterate over them."""
     return with_pages((*ROUTES, *more))
 
 
 def make_app(parts: Parts, *, more: Sequence[Route] = ()) -> ASGIApp:
-    """The application of one server; `more` are routes beside our own."""
+    """Return the application of one server; `more` are additional routes."""
     parts.routes = routes = every_route((*routes_of(parts.lifecycles.own), *more))
     web = Web(built(), routes)
     return Gate(Addresses(endpoints_of(routes, parts), web), parts, routes, web)
 
 
 class Addresses:
-    """Finds the endpoint of an address. Most are spelled out, so that nothing has to be searched for."""
+    """Finds the endpoint of a path. Most paths have no parameters and are found in a dict."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint], web: Web) -> None:
         self._web = web

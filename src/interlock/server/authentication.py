@@ -75,14 +75,14 @@ def is_encrypted(headers: Mapping[str, str], *, tls: bool) -> bool:
 
 
 def set_cookie(headers: Mapping[str, str], secret: str, lasts_s: int, *, encrypted: bool) -> str:
-    """Return the header by which a browser keeps a session, out of reach of scripts."""
+    """Return the header that stores a session in a browser, inaccessible to scripts."""
     name = name_of(headers, encrypted=encrypted)
     parts = [f"{name}={secret}", "Path=/", f"Max-Age={lasts_s}", "HttpOnly", "SameSite=Strict"]
     return "; ".join([*parts, "Secure"] if encrypted else parts)
 
 
 def cleared_cookie(headers: Mapping[str, str], *, tls: bool) -> str:
-    """Return the header by which a browser forgets the session that it sent."""
+    """Return the header that removes the session from a browser."""
     sent = {name for name, _ in _pairs(headers.get("cookie", ""))}
     encrypted = tls or name_of(headers, encrypted=True) in sent
     return set_cookie(headers, "", 0, encrypted=encrypted)
@@ -95,14 +95,14 @@ def _pairs(sent: str) -> list[tuple[str, str]]:
 
 
 class ClaimCheck:
-    """Lets in whoever shows a live lease."""
+    """Authenticates requests with a live lease."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     async def principal_of(self, text: str) -> Principal | None:
-        """Return whom a lease stands for; None for what has not the shape of one."""
+        """Return the principal of a lease; None if the text does not have the format of one."""
         token = read_token(text)
         if token is None:
             return None
@@ -133,7 +133,7 @@ def lease_of(principal: Principal, named: str) -> str:
 
 
 def only_for_tokens(principal: Principal, what: str) -> NotAllowed:
-    """Return why a lease is not enough."""
+    """Return the error of a route that does not accept a lease."""
     return NotAllowed(
         f"A lease allows logs, artifacts, caches and children of its own attempt, and not {what}.",
         todo="Use an access token with the role that this needs.",
@@ -146,7 +146,7 @@ def _name(token: Token) -> str:
 
 
 class Door:
-    """Answers whether a request without a token may pass."""
+    """Decides whether a request without a token is accepted."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Door:
     ) -> None:
         self.closed = closed
         self.closes = closes
-        """The first token closes it."""
+        """Whether the first token closes it."""
         self.believed_s = believed_s
         self.over = asyncio.Event()
         """Set when it closes or the server ends: streams that were opened without a token end then."""
@@ -169,7 +169,7 @@ class Door:
         self._asking = asyncio.Lock()
 
     async def is_open(self) -> bool:
-        """Return whether no token is needed; raise when the store cannot say so."""
+        """Return whether no token is needed; raise if the store is unavailable."""
         if self.closed or not self.closes:
             return not self.closed
         if self._is_stale:
@@ -183,7 +183,7 @@ class Door:
         self.over.set()
 
     def follow(self, entries: Sequence[Entry], gap: bool) -> None:
-        """Read in the journal that a token was created."""
+        """Close when the journal shows that a token was created."""
         if not self.closes or self.closed:
             return
         if gap:
@@ -197,7 +197,7 @@ class Door:
 
     async def _ask(self) -> None:
         if self.closed or not self._is_stale:
-            return  # another request has asked meanwhile
+            return  # another request has asked in the meantime
         asked_at = self._monotonic()
         if await self.tokens.any():
             self.close()
@@ -217,7 +217,7 @@ class Endings:
         self._closed = False
 
     def of(self, principal: Principal) -> asyncio.Event:
-        """Return what is set when a principal is let in no more; the caller keeps it while it waits."""
+        """Return the event that is set when a principal loses access; the caller keeps it while it waits."""
         event = self._events.get(principal)
         if event is None:
             event = self._events[principal] = asyncio.Event()
@@ -230,7 +230,7 @@ class Endings:
         return len(self._events)
 
     async def round(self) -> int:
-        """Check all of them; return how many have ended."""
+        """Check all principals; return how many have lost access."""
         ended = 0
         for principal, event in list(self._events.items()):
             if not event.is_set() and not await self._sessions.is_still(principal):
@@ -246,7 +246,7 @@ class Endings:
 
 
 async def door_for(settings: ServerSettings, tokens: Tokens) -> Door:
-    """Return the door of a server; raise where it would let in whoever reaches a proxy."""
+    """Return the door of a server; raise if clients behind a proxy would need no token."""
     if settings.insecure or settings.tokens_required is False:
         return Door(tokens, closed=False, closes=False)
     if settings.tokens_required or not settings.loopback or await tokens.any():

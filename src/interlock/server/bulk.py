@@ -1,8 +1,8 @@
-"""Doing something with many records that a filter means, once.
+"""Bulk actions: apply an action to all records that match a filter, once.
 
-Each record is dealt with by itself, so one that refuses does not stop the others. Under a request id
-each of them is done once: when the server dies half-way, the same request goes on where it stopped,
-and once it is through, its answer is what a repeat gets.
+Each record is changed in its own commit, so a refusal does not stop the others. A request id makes the
+action idempotent: if the server dies half-way, the same request continues where it stopped, and after its
+end a repeat receives the stored answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from interlock.server.routes import Call
 async def act_once(
     call: Call, endpoint: str, asked: Any, do: Callable[[], Awaitable[ActionAnswer]]
 ) -> ActionAnswer:
-    """Do it, unless it was done before under this request id; only looking is never remembered."""
+    """Apply the action, or return the stored answer of its request id; a dry run is not stored."""
     if asked.dry_run:
         return await do()
     engine = call.parts.runtime.engine
@@ -31,12 +31,12 @@ async def act_once(
 
 
 async def with_each(ids: Iterable[str], one: Callable[[str], Awaitable[Done]]) -> list[Done | Undone]:
-    """Do it with each of them; what refuses says why."""
+    """Apply the action to each record; a refusal becomes a result with its reason."""
     return [await _outcome(record_id, one) for record_id in ids]
 
 
 def answer_of(action: str, outcomes: Sequence[Done | Undone], *, more: bool) -> ActionAnswer:
-    """What has become of all of them."""
+    """Return the results of all records."""
     return ActionAnswer(
         action=action,
         dry_run=False,
@@ -47,7 +47,7 @@ def answer_of(action: str, outcomes: Sequence[Done | Undone], *, more: bool) -> 
 
 
 def part_of(request_id: str | None, record_id: str) -> str | None:
-    """The id under which one record is dealt with."""
+    """Return the idempotency key of the action on one record."""
     if request_id is None:
         return None
     part = hashlib.sha256(f"{request_id} {record_id}".encode()).hexdigest()[:32]

@@ -1,8 +1,8 @@
-"""Connections that do not wait for ever.
+"""HTTP connections with time and size limits.
 
-A client that sends the head of a request byte by byte would hold a connection for as long as it
-likes. Here the head has to arrive in time and within its size; what is no HTTP at all is told so in the
-words of every other error. A head that is whole is measured by the gate, however it arrived.
+A client that sends the head of a request byte by byte could hold a connection forever. Here the head has to
+arrive in time and within its size limit; malformed HTTP is answered with problem+json. The middleware
+measures complete heads.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ from interlock.server.problems import problem_of
 from interlock.server.settings import ServerSettings
 
 UNSENT_BYTES = 4_096
-"""Who has not taken more than this of what was said is told nothing more until it has.
+"""Size of the write buffer above which sending to a slow client pauses.
 
-The system has a buffer for each connection anyway. What does not fit into it is kept here, and a
-thousand readers that do not keep up would have the usual 64 KiB each.
+The system has a buffer for each connection anyway. The rest is kept here, and a thousand slow readers
+would hold the usual 64 KiB each.
 """
 
 
 class Gathered:
-    """A transport that sends at once what is written in one turn of the loop.
+    """A transport that joins all writes of one iteration of the event loop.
 
-    The head of an answer and its body are written one after the other, and each would be a call of the
-    system and a packet of its own.
+    The head of a response and its body are written separately, and each would be a system call and a packet.
     """
 
     __slots__ = ("_loop", "_transport", "_written")
@@ -48,13 +47,13 @@ class Gathered:
         self._written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        """Send it soon, with whatever else is written until then."""
+        """Send the data at the end of the iteration, with other writes."""
         if not self._written:
             self._loop.call_soon(self._send)
         self._written.append(data)
 
     def close(self) -> None:
-        """Send what there is, and hang up."""
+        """Send pending data, and close the connection."""
         self._send()
         self._transport.close()
 
@@ -74,7 +73,7 @@ class BoundedConnection(HttpToolsProtocol):
     settings = ServerSettings()
     registry = Connections(settings)
     refused: Callable[[int], None] = staticmethod(lambda _: None)
-    """Is told the status of what is answered before there is a request."""
+    """Called with the status of a response that precedes any request."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -83,10 +82,10 @@ class BoundedConnection(HttpToolsProtocol):
         self._in_head = False
         self._in_message = False
         self._begun = 0
-        """How many heads began in the piece that is being read."""
+        """Number of heads that began in the current chunk."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody is there, and has to say something."""
+        """Register the connection, and start the timer of the head."""
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
         super().connection_made(Gathered(transport, self.loop))  # type: ignore[arg-type]
         if self.client is not None and not self.registry.opened(self.client, self._make_room):
@@ -95,7 +94,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
-        """Count what belongs to a head that is not whole, and wait for the rest."""
+        """Count the bytes of an incomplete head, and wait for the rest."""
         if self.transport.is_closing():
             return
         self._begun, between = 0, not self._in_message
@@ -108,56 +107,56 @@ class BoundedConnection(HttpToolsProtocol):
         if self._waiting:
             self._expect_head()
         if not self._begun or (self._begun == 1 and between):
-            self._head_bytes += len(data)  # otherwise a part of it belongs to requests before it
+            self._head_bytes += len(data)  # otherwise part of it belongs to earlier requests
         if self._head_bytes > self._most_bytes:
             self._too_much()
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Mark the begin of a head."""
         super().on_message_begin()
         self._in_head = self._in_message = True
         self._begun += 1
         self._head_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """A head is whole."""
+        """Mark the end of a head."""
         self._in_head = False
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """A request is whole."""
+        """Mark the end of a request."""
         self._in_message = False
         super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """They are gone."""
+        """Unregister the connection."""
         if self.client is not None:
             self.registry.closed(self.client)
         self._head_is_there()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What the parser cannot make sense of."""
+        """Refuse malformed HTTP."""
         in_body = self._in_message and not self._in_head
         if not self._waiting and (not in_body or self.cycle.response_started):
-            self.transport.close()  # another request is being answered, and this would be its answer
+            self.transport.close()  # the client would take this for the response to its earlier request
             return
         self._refuse(NoHttp("This is no HTTP request that can be understood.", facts={"parser": msg}))
 
     @property
     def _waiting(self) -> bool:
-        """No request is being answered."""
+        """Whether no request is being answered."""
         cycle: RequestResponseCycle | None = self.cycle  # None until the first request
         return cycle is None or cycle.response_complete
 
     @property
     def _most_bytes(self) -> int:
-        """How much may arrive that is no whole head: of a head, or of a body after its refusal."""
+        """Maximum bytes outside of a complete head: of a head, or of a body after its refusal."""
         return self.settings.max_body_bytes if self._is_leftover else self.settings.max_header_bytes
 
     @property
     def _is_leftover(self) -> bool:
-        """What arrives is the rest of a body whose request was answered already."""
+        """Whether incoming data is the rest of a body whose request was already answered."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not self._in_head
 
@@ -186,17 +185,17 @@ class BoundedConnection(HttpToolsProtocol):
         if self._in_head and self._waiting:
             self._refuse(head_too_large(self.settings.max_header_bytes))
         else:
-            self.transport.close()  # anything said now would be the answer to another request
+            self.transport.close()  # the client would take a response for that of another request
 
     def _make_room(self) -> bool:
-        """Hang up, unless a request has arrived that is not answered yet."""
+        """Close the connection, unless an unanswered request has arrived."""
         if not self._waiting and not self._in_message:
             return False
         self._hang_up()
         return True
 
     def _hang_up(self) -> None:
-        """Hang up without a word, also on a client that does not take what was said."""
+        """Close the connection without a response, even if the client does not read."""
         self.transport.close()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -216,9 +215,9 @@ class BoundedConnection(HttpToolsProtocol):
 
 
 class Handshake(asyncio.Protocol):
-    """A connection that has not agreed on TLS yet; it is counted like one that has sent no request.
+    """A connection during the TLS handshake; it counts like one without a request.
 
-    `asyncio` would tell nobody about it until the handshake is over, and has no limit for how many there are.
+    `asyncio` reports it only after the handshake, and does not limit the number of handshakes.
     """
 
     def __init__(
@@ -227,14 +226,14 @@ class Handshake(asyncio.Protocol):
         self._make = make
         self._tls = tls
         self._waiting = waiting
-        """All connections that are told when the server ends."""
+        """All connections to close when the server shuts down."""
         self._seconds = seconds
         self._early: list[bytes] = []
         self._is_over = self._is_agreed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin the handshake, if there is room."""
-        transport.pause_reading()  # nothing may be read before TLS reads it
+        """Start the handshake, if the connection limit allows it."""
+        transport.pause_reading()  # data must be read by TLS first
         self._transport = transport
         self._connection = self._make()
         self._registry = self._connection.registry
@@ -246,17 +245,17 @@ class Handshake(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._agree())
 
     def data_received(self, data: bytes) -> None:
-        """Keep what arrived together with the end of the handshake."""
+        """Keep data that arrived together with the end of the handshake."""
         self._early.append(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """They are gone; perhaps in the turn of the loop in which the handshake ended."""
+        """Forward the loss, which may occur in the iteration in which the handshake ended."""
         self._is_over = True
         if self._is_agreed:
             self._connection.connection_lost(exc)
 
     def shutdown(self) -> None:
-        """The server ends."""
+        """Close the connection, because the server shuts down."""
         self._transport.abort()
 
     def _make_room(self) -> bool:
@@ -288,13 +287,13 @@ class Handshake(asyncio.Protocol):
 def connection_for(
     settings: ServerSettings, connections: Connections, refused: Callable[[int], None]
 ) -> type[asyncio.Protocol]:
-    """Connections with these bounds."""
+    """Return the connection class with these limits."""
     own = {"settings": settings, "registry": connections, "refused": staticmethod(refused)}
     return type("BoundedConnection", (BoundedConnection,), own)
 
 
 def head_too_large(limit: int) -> NoHttp:
-    """Say how large a head may be."""
+    """Return the error of a head that is too large."""
     return NoHttp(
         f"The head of a request has at most {limit} bytes.",
         todo="Send fewer or shorter headers, or a shorter address.",

@@ -1,6 +1,6 @@
-"""From a declaration to something that answers.
+"""Endpoints: all routes of one path.
 
-All routes of one address are one endpoint, so that a wrong method is told which ones are right.
+One endpoint per path lets the answer to a wrong method list the allowed methods.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from interlock.server.settings import ServerSettings
 from interlock.systems.access.principals import Principal
 
 EXCHANGE = "interlock.exchange"
-"""Where the scope of a request keeps what is known about it."""
+"""Key of the exchange in the scope of a request."""
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and its answer, as far as they are known."""
+    """One request and its response so far."""
 
     request: str
     headers: Mapping[str, str]
@@ -47,16 +47,16 @@ class Exchange:
     route: Route | None = None
     status: int = 0
     began: bool = False
-    """Something of the answer has been sent."""
+    """Whether part of the response has been sent."""
     code: str = ""
     hsts: bool = False
-    """Browsers are asked to insist on TLS."""
+    """Whether to send Strict-Transport-Security."""
 
 
 class Lanes:
-    """The buckets of all lanes, who is inside, and how long that may last.
+    """Rate limits, concurrency limits and deadlines of each lane.
 
-    Each lane has places of its own, so that strangers and users of the API take none from runners.
+    Each lane has its own places, so that unauthenticated clients and API users take none from runners.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -69,16 +69,16 @@ class Lanes:
         self._buckets = {Lane.API: Buckets(settings.api_rate), Lane.RUNNER: Buckets(settings.runner_rate)}
 
     def take(self, lane: Lane, principal: Principal) -> None:
-        """One request of somebody who has a token; who needs none is on this very machine."""
+        """Count one request against the rate limit of its token; local requests without a token are free."""
         if lane is not Lane.FREE and principal.token_id:
             self._buckets[lane].take(principal.name)
 
     def crowd(self, route: Route) -> Crowd:
-        """Return the places for requests of a route."""
+        """Return the concurrency limit for requests of a route."""
         return (self._bounded if route.bounded else self._unbounded)[route.lane]
 
     def arrival(self, route: Route, scope: Scope) -> Within:
-        """Return the time that the body of a request has to arrive."""
+        """Return the deadline for the body of a request."""
         if not route.for_strangers:
             return self._bodies()
         return self._signed(origin_of((scope.get("client") or NOWHERE)[0]))
@@ -113,7 +113,7 @@ def _long_polls(settings: ServerSettings) -> Crowd:
 
 @dataclass(slots=True)
 class Endpoint:
-    """Everything that can be asked for at one address."""
+    """All routes of one path."""
 
     parts: Parts
     lanes: Lanes
@@ -121,7 +121,7 @@ class Endpoint:
     _ways: dict[str, Way] = field(default_factory=dict)
 
     def add(self, route: Route) -> None:
-        """One more method."""
+        """Add a route."""
         self._ways[route.method] = Way(route)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -171,7 +171,7 @@ class Endpoint:
 
 
 class Way:
-    """One route, with what it needs to read a request worked out beforehand."""
+    """One route, with its decoders prepared."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
@@ -189,7 +189,7 @@ class Way:
         receive: Receive,
         in_time: Within,
     ) -> Call:
-        """The request, read."""
+        """Decode the request."""
         route, headers = self.route, exchange.headers
         query = read_query(route.query, scope["query_string"]) if route.query is not None else None
         body: Any = None
@@ -198,7 +198,7 @@ class Way:
         elif self._read is not None:
             most = route.most(parts) if route.most is not None else None
             sent = await read_body(headers, receive, parts.settings, in_time, most)
-            if not route.signed:  # what is signed is looked at by nobody before its signature
+            if not route.signed:  # bodies of signed requests are parsed after verification
                 check_text(sent)
             body = self._read(sent or (b"" if route.body_required else b"{}"))
         asked_as = request_id_of(headers, body) if route.repeatable else None
@@ -216,7 +216,9 @@ class Way:
         )
 
     async def answer(self, call: Call, in_time: Deadlines) -> Any:
-        """What the handler makes of it, in time and in the words of whoever asked."""
+        """Return the answer of the handler, within the deadline and with the client's spelling of the request
+        id.
+        """
         try:
             if not self.route.bounded:
                 return await self.route.handler(call)
@@ -239,7 +241,7 @@ class Way:
             ) from None
 
     async def send(self, answer: Any, send: Send) -> None:
-        """Say it. Headers are made once and not for each answer, of which there are thousands a second."""
+        """Send the answer. Headers are prepared once, since there are thousands of responses a second."""
         body = msgspec.json.encode(answer)
         headers = [(b"content-length", b"%d" % len(body)), self._media]
         await send({"type": "http.response.start", "status": self.route.status, "headers": headers})
@@ -247,7 +249,7 @@ class Way:
 
 
 def own_request_id(principal: Principal, asked_as: str) -> str:
-    """The id that the store knows a request by: two who have tokens may use the same one."""
+    """Return the request id for the store, which is distinct for each token."""
     if not principal.token_id:
         return asked_as
     stored = hashlib.sha256(msgspec.json.encode((principal.name, asked_as))).hexdigest()[:48]
@@ -255,7 +257,7 @@ def own_request_id(principal: Principal, asked_as: str) -> str:
 
 
 def reused_as(error: RequestIdReused, call: Call) -> RequestIdReused:
-    """The same, with the id as whoever asked has spelled it."""
+    """Return the error with the request id as the client has spelled it."""
     stored, asked_as = call.request_id, call.asked_as
     if stored is None or asked_as is None or stored == asked_as:
         return error
@@ -266,7 +268,7 @@ def reused_as(error: RequestIdReused, call: Call) -> RequestIdReused:
 
 
 def endpoints_of(routes: Sequence[Route], parts: Parts) -> dict[str, Endpoint]:
-    """One for each address; what is spelled out goes before what stands for many."""
+    """Return one endpoint for each path; literal paths precede those with parameters."""
     lanes = Lanes(parts.settings)
     found: dict[str, Endpoint] = {}
     for route in sorted(routes, key=lambda route: (route.path.count("{"), -len(route.path))):

@@ -1,9 +1,9 @@
-"""The journal as it grows: read once for this process, encoded once, and sent to every stream.
+"""The journal as a live stream: read and encoded once for this process, and sent to every client.
 
-What was read last is kept for all streams together. A reader is a cursor: while that is among what is kept
-it is sent what follows, otherwise it reads the store until it is. So a reader that joins, returns or lags
-costs itself time, never the others, and no memory. Workers that wait for orders are woken by the same
-reader, each only by news of itself.
+The latest entries are kept for all streams together. A reader is a cursor: while it is among the kept entries
+it is sent the following ones, otherwise it reads the store until it has caught up. So a reader that joins,
+returns or lags delays only itself, and uses no memory. Workers that wait for orders are woken by the same
+reader, each only by changes of its own record.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from interlock.systems.orchestrator.waiters import waker
 
 READER_PAGE = 1_000
 READER_EVERY_S = 1.0
-"""How often to look although nobody has woken us: a wake-up may be lost, and then this is the price."""
+"""Polling interval of the reader, for the case that a notification is lost."""
 READER_GATHER_S = 0.05
-"""How long to gather after a wake-up, so that a busy store is not asked for each commit."""
+"""Delay after a notification to gather several commits."""
 
 EntryReader: TypeAlias = Callable[[Sequence[Entry], bool], None]
-"""Is told what is new, and whether something was missed before it. Must not raise or wait."""
+"""Receives new entries, and whether some were missed before them. Must not raise or block."""
 
 
 class JournalReader:
-    """Reads what is committed, by anybody, from when it was started."""
+    """Reads all entries that are committed from its start on."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -48,11 +48,11 @@ class JournalReader:
 
     @property
     def cursor(self) -> str:
-        """Up to where it has read."""
+        """The cursor up to which it has read."""
         return self._cursor
 
     def add(self, reader: EntryReader) -> Callable[[], None]:
-        """Tell somebody as well; returns how to stop that."""
+        """Add a receiver; return a function that removes it."""
         self._readers.append(reader)
 
         def remove() -> None:
@@ -62,17 +62,17 @@ class JournalReader:
         return remove
 
     async def start(self) -> None:
-        """Begin with what is committed from now on."""
+        """Subscribe, and start at the end of the journal."""
         self._unsubscribe = self._store.subscribe(waker(self._news))
         self._cursor = await self._store.latest()
 
     def stop(self) -> None:
-        """Be woken no more."""
+        """Unsubscribe."""
         if self._unsubscribe is not None:
             self._unsubscribe()
 
     async def round(self) -> int:
-        """Read what is new; answers how much that was."""
+        """Read new entries; return their number."""
         self._news.clear()
         feed = await self._store.feed(self._cursor, limit=READER_PAGE)
         self._cursor = feed.cursor or self._cursor
@@ -82,7 +82,7 @@ class JournalReader:
         return len(feed.entries)
 
     async def pause(self, seconds: float) -> None:
-        """Until there may be news, or for so long."""
+        """Wait for a notification, at most this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -93,7 +93,7 @@ Wake = Callable[[], None]
 
 
 class WorkerWakeups:
-    """One bell for each worker that waits."""
+    """Wakes waiting workers when their records change."""
 
     def __init__(self, following: JournalReader) -> None:
         self._waiting: defaultdict[str, list[Wake]] = defaultdict(list)
@@ -101,11 +101,11 @@ class WorkerWakeups:
 
     @property
     def waiting(self) -> int:
-        """How many workers wait."""
+        """Number of waiting workers."""
         return len(self._waiting)
 
     def of(self, worker_id: str) -> Callable[[Wake], Wake]:
-        """How to be woken by news of this one."""
+        """Return a function that subscribes to changes of this worker."""
 
         def subscribe(wake: Wake) -> Wake:
             self._waiting[worker_id].append(wake)
@@ -121,7 +121,7 @@ class WorkerWakeups:
         return subscribe
 
     def ring(self, worker_id: str) -> None:
-        """There is news of this one."""
+        """Wake this worker."""
         for wake in self._waiting.get(worker_id, ()):
             wake()
 
@@ -132,47 +132,47 @@ class WorkerWakeups:
 
 
 KEPT = 2_000
-"""How many entries are kept for everybody."""
+"""Number of entries kept for all streams."""
 PIECE = 50
-"""How many of them are sent at once: what is handed over is kept for each reader until it has read it."""
+"""Maximum entries sent in one write: it is buffered for each reader until read."""
 BLOCKS = 64
-"""How many of these are remembered: of many readers most are at the same place."""
+"""Number of encoded pieces to cache: many readers are at the same place."""
 PAGE = 500
 READING = 4
-"""How many who are behind read the store at once."""
+"""Maximum number of lagging readers that read the store at once."""
 SILENCE_S = 15.0
-"""After so long without news a comment is sent, so that nobody in between takes it for dead."""
+"""Interval of keep-alive comments, so that no proxy closes the connection."""
 LOOK_EVERY_S = 1.0
-"""How often somebody who is not among the others looks although there is no news."""
+"""Polling interval of a lagging reader."""
 PATIENCE_S = 60.0
-"""A reader that takes nothing for so long is let go; it can come back, and goes on where it was."""
+"""A reader that reads nothing for this long is disconnected; it can resume at its cursor."""
 LAST_S = 1.0
-"""How long a reader has to take the end when the server goes."""
+"""Deadline for a reader to receive the end of the stream at shutdown."""
 GATHER_S = 0.0002
-"""How long to gather for each reader that there is: many small writes to many cost more than a few."""
+"""Delay per reader to gather entries: many small writes to many readers cost more than a few large ones."""
 LONGEST_GATHER_S = 0.25
 
 _ENCODER = msgspec.json.Encoder()
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which entries somebody wants; nothing named means all."""
+    """A filter of entries; empty sets match all."""
 
     kinds: frozenset[str] = frozenset()
     ids: frozenset[str] = frozenset()
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether all entries match."""
         return not self.kinds and not self.ids
 
     def has(self, entry: Entry) -> bool:
-        """Whether this entry is among them."""
+        """Return whether the entry matches."""
         return (not self.kinds or entry.kind in self.kinds) and (not self.ids or entry.id in self.ids)
 
 
 class Broadcast:
-    """What the process has read last, for every stream."""
+    """The latest entries of the journal, for all streams of this process."""
 
     def __init__(self, store: Store, following: JournalReader) -> None:
         self.store = store
@@ -191,36 +191,36 @@ class Broadcast:
 
     @property
     def readers(self) -> int:
-        """How many there are."""
+        """Number of readers."""
         return self._streams
 
     def close(self) -> None:
-        """Hear of nothing more."""
+        """Stop receiving entries."""
         self._leave()
         if self._bell is not None:
             self._bell.cancel()
         self.patience.close()
 
     def join(self) -> None:
-        """One more reader."""
+        """Count one more reader."""
         self._streams += 1
 
     def leave(self) -> None:
-        """One fewer."""
+        """Count one fewer reader."""
         self._streams -= 1
 
     @property
     def cursor(self) -> str:
-        """Where everybody is who is not behind."""
+        """The cursor of readers that have caught up."""
         return self._following.cursor
 
     async def read(self, cursor: str, limit: int) -> Feed:
-        """What the store has after a cursor; however many are behind, only some of them read at once."""
+        """Read the store after a cursor; the number of concurrent reads is limited."""
         async with self._turns:
             return await self.store.feed(cursor, limit=limit)
 
     async def feed(self, cursor: str, *, limit: int) -> Feed:
-        """Return what follows a cursor, from memory where it is kept; otherwise what the store has."""
+        """Return the entries after a cursor, from memory if they are kept, otherwise from the store."""
         place = self.place_after(cursor)
         if place is None or not self.keeps(place) or place >= self._next:
             return await self.store.feed(cursor, limit=limit)
@@ -228,25 +228,25 @@ class Broadcast:
         return Feed(entries, entries[-1].cursor)
 
     def place_after(self, cursor: str) -> int | None:
-        """Where to go on after a cursor; None when that is not among what is kept."""
+        """Return the place after a cursor; None if it is not among the kept entries."""
         if cursor == self._following.cursor:
             return self._next
         place = self._places.get(cursor)
         return None if place is None else place + 1
 
     def keeps(self, place: int) -> bool:
-        """Whether whoever is at this place can go on there."""
+        """Return whether a reader at this place can continue from memory."""
         return place >= self._next - len(self._kept)
 
     def since(self, place: int, wanted: Wanted) -> tuple[bytes, int, str]:
-        """Some of what is kept from this place on, as it is sent, its end, and the cursor of that."""
+        """Return the next piece from this place on, encoded; its end, and the cursor there."""
         end = min(place + PIECE, self._next)
         if place >= end:
             return b"", place, ""
         return self._block(place, end, wanted), end, self._kept[end - 1].cursor
 
     def _block(self, place: int, end: int, wanted: Wanted) -> bytes:
-        """Put together once for all who are at the same place and want the same."""
+        """Return an encoded piece, cached for all readers at the same place with the same filter."""
         found = self._blocks.get((place, end, wanted))
         if found is None:
             places = (each for each in range(place, end) if wanted.has(self._kept[each]))
@@ -256,11 +256,11 @@ class Broadcast:
         return found
 
     def remembered(self) -> list[Entry]:
-        """Return what is kept, oldest first."""
+        """Return the kept entries, oldest first."""
         return list(self._kept.values())
 
     async def news(self, within_s: float) -> None:
-        """Until there may be something, or for so long."""
+        """Wait for new entries, at most this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._news.wait()
@@ -272,7 +272,7 @@ class Broadcast:
         return found
 
     def _more(self, entries: Sequence[Entry], gap: bool) -> None:
-        if gap:  # whoever was before it must read the store, which tells of the gap
+        if gap:  # readers before it must read the store, which reports the gap
             self._kept.clear()
             self._sent_as.clear()
             self._places.clear()
@@ -289,46 +289,47 @@ class Broadcast:
             self._bell = asyncio.get_running_loop().call_later(after_s, self._ring)
 
     def _ring(self) -> None:
-        """Wake all who wait. Where they are many, news is gathered first, once and not by each of them."""
+        """Wake all waiting readers. With many readers, entries are gathered first."""
         self._bell = None
         news, self._news = self._news, asyncio.Event()
         news.set()
 
 
 class Told(Protocol):
-    """What one reader is sent, piece by piece."""
+    """A source of event stream data for one reader."""
 
     def beginning(self) -> bytes:
-        """Where the reader is."""
+        """Return the first event with the cursor of the reader."""
         ...
 
     async def next(self) -> bytes:
-        """What has happened; after a long silence a sign of life."""
+        """Return the next events, or a keep-alive comment after a long silence."""
         ...
 
 
 class Stream:
-    """What one reader is sent, from its cursor on."""
+    """The event stream of one reader, from its cursor on."""
 
     def __init__(self, broadcast: Broadcast, wanted: Wanted, cursor: str, *, announced: bool = False) -> None:
         self._broadcast = broadcast
         self._wanted = wanted
         self._announced = announced
         self.cursor = cursor
-        # Where it is among what is kept. Whoever begins where all others are is there by its place alone:
-        # where the process has read to last need not be the cursor of any entry.
+        # The place among the kept entries. A reader that starts at the current end has only a place:
+        # the cursor of the process need not be that of an entry.
         self._place = broadcast.place_after(cursor)
 
     def beginning(self) -> bytes:
-        """Where the reader is, so that it can come back there although nothing has happened yet.
+        """Return the first event with the cursor, so that a reader can resume before any change.
 
-        Browsers tell scripts no id of an event without data, so these ask for an event of its own.
+        Browsers hide the id of an event without data from scripts; with `announced` there is an event
+        `begin`.
         """
         event = b"event: begin\ndata: {}\n" if self._announced else b""
         return b"retry: 1000\nid: %s\n%s\n" % (self.cursor.encode(), event)
 
     async def next(self) -> bytes:
-        """What has happened; after a long silence a sign of life."""
+        """Return the next events, or a keep-alive comment after a long silence."""
         loop = asyncio.get_running_loop()
         until = loop.time() + SILENCE_S
         while True:
@@ -350,7 +351,9 @@ class Stream:
                 await self._broadcast.news(min(wait_s, left_s))
 
     async def _from_store(self) -> tuple[bytes, bool]:
-        """A page of the store, and whether there was anything; nothing while it is away."""
+        """Return a page from the store, and whether there was any entry; empty while the store is
+        unavailable.
+        """
         limit = PIECE if self._wanted.everything else PAGE
         try:
             feed = await self._broadcast.read(self.cursor, limit)
@@ -364,12 +367,12 @@ class Stream:
             if self._wanted.has(entry):
                 pieces.append(event_of(entry))
                 if len(pieces) >= PIECE:
-                    break  # what it is sent at once is bounded, however much of the page it wants
+                    break  # the size of a write is bounded, however much of the page matches
         return b"".join(pieces), bool(feed.entries)
 
 
 class EventStream(Response):
-    """A stream as a response: until the reader goes, takes nothing any more, or the server goes."""
+    """An event stream as a response: until the client disconnects or stalls, or the server shuts down."""
 
     media_type = "text/event-stream"
 
@@ -381,7 +384,7 @@ class EventStream(Response):
         self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send what happens."""
+        """Send the stream."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         if scope["method"] != "HEAD" and not await self._is_over(receive, send):
             return
@@ -390,7 +393,7 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": b""})
 
     async def _is_over(self, receive: Receive, send: Send) -> bool:
-        """Send until there is a reason to end; whether there is somebody to say so to."""
+        """Send until the stream has to end; return whether the client is still connected."""
         sending = asyncio.ensure_future(self._send(send))
         gone = asyncio.ensure_future(_gone(receive))
         stop = asyncio.ensure_future(self._stopping.wait())
@@ -408,7 +411,7 @@ class EventStream(Response):
                 sending.exception()
 
     async def _send(self, send: Send) -> None:
-        """Piece after piece; ends with an error when the reader does not take one in time."""
+        """Send piece after piece; raise if the client does not read one in time."""
         piece = self._stream.beginning()
         while True:
             with self._broadcast.patience():
@@ -417,18 +420,18 @@ class EventStream(Response):
 
 
 class Readers:
-    """How many streams each principal has open."""
+    """The number of open streams of each principal."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
 
     @property
     def open(self) -> int:
-        """How many are open in all."""
+        """Number of open streams in all."""
         return self._open.total()
 
     def enter(self, name: str, most: int) -> None:
-        """One more, or too many."""
+        """Count one more stream; raise if the principal has too many."""
         if self._open[name] >= most:
             raise TooMany(
                 f"{name} has {most} streams open, and that is as many as it may have.",
@@ -438,19 +441,19 @@ class Readers:
         self._open[name] += 1
 
     def leave(self, name: str) -> None:
-        """One fewer."""
+        """Count one fewer stream."""
         self._open[name] -= 1
         if not self._open[name]:
             del self._open[name]
 
 
 def event_of(entry: Entry) -> bytes:
-    """An entry as an event; its cursor is the id, from which a reader goes on."""
+    """Return an entry as an event; its id is the cursor from which to resume."""
     return b"id: %s\nevent: entry\ndata: %s\n\n" % (entry.cursor.encode(), _ENCODER.encode(entry_view(entry)))
 
 
 def gap_after(cursor: str) -> bytes:
-    """Some of what came after the cursor was pruned, so the reader has missed it."""
+    """Return the event that reports pruned entries after a cursor."""
     return b"event: gap\ndata: %s\n\n" % _ENCODER.encode({"after": cursor})
 
 

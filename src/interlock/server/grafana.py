@@ -23,7 +23,7 @@ _MACHINES = 'machine=~"$machine"'
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question to Prometheus, and what its lines are called."""
+    """One query of Prometheus, and the legend of its lines."""
 
     ask: str
     legend: str = ""
@@ -31,7 +31,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture."""
+    """One panel."""
 
     title: str
     says: str
@@ -41,7 +41,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Pictures that belong together."""
+    """A row of panels."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -56,14 +56,14 @@ def _by(labels: Sequence[str], expression: str, *, take: str = "sum") -> str:
 
 
 def _told_by_all(metric: Metric, labels: Sequence[str], only: str = "") -> str:
-    """What every server counts for itself: the largest of them."""
+    """Return the query of a metric that every server counts: the maximum over all servers."""
     rate = _rate(metric, only=only)
     one = rate if set(labels) == set(metric.labels) else _by(("instance", *labels), rate)
     return _by(labels, one, take="max")
 
 
 def _slowest(metric: Metric, labels: Sequence[str], only: str = "", *, take: str = "sum") -> str:
-    """What nineteen of twenty do not exceed."""
+    """Return the query of the 95th percentile."""
     buckets = _by(("le", *labels), _rate(metric, only=only, part="_bucket"), take=take)
     return f"histogram_quantile(0.95, {buckets})"
 
@@ -279,7 +279,7 @@ _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def dashboard() -> dict[str, Any]:
-    """Everything that Grafana imports."""
+    """Return the dashboard for the import into Grafana."""
     return {
         "uid": "interlock",
         "title": "Interlock",
@@ -297,7 +297,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def _placed(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Three in a line, each row under the one before."""
+    """Yield the panels, three in a line, row below row."""
     number, top = 1, 0
     for row in rows:
         yield {

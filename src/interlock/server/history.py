@@ -1,4 +1,4 @@
-"""Entries of the journal as they are shown, and the history of one record."""
+"""Entries of the journal for display, and the history of one record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from interlock.store.records import Entry, Key, StepLine
 
 
 async def history_of(call: Call, key: Key) -> HistoryPage:
-    """Return what the journal says about a record, oldest first."""
+    """Return the journal of a record, oldest first."""
     asked: HistoryQuery = call.query
     feed = await call.parts.store.history(key, after_version=asked.after, limit=asked.limit)
     full = len(feed.entries) == asked.limit
@@ -18,7 +18,7 @@ async def history_of(call: Call, key: Key) -> HistoryPage:
 
 
 def entry_view(entry: Entry) -> EntryView:
-    """An entry as it is shown."""
+    """Return an entry for display."""
     note = entry.note
     return EntryView(
         cursor=entry.cursor,

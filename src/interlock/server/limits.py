@@ -30,11 +30,11 @@ class Within:
     def __init__(self, deadlines: Deadlines, origin: str = "") -> None:
         self._deadlines = deadlines
         self.origin = origin
-        """The address that it is for, where that matters."""
+        """The address of the client, if there is a limit for it."""
         self.size = 0
-        """How many bytes it holds."""
+        """Number of bytes held."""
         self.expired = False
-        """Its time was over before it was done."""
+        """Whether the deadline passed before the end."""
 
     def __enter__(self) -> Self:
         self._task: asyncio.Task[Any] = _own_task()
@@ -51,14 +51,14 @@ class Within:
             raise TimeoutError from error
 
     def is_over(self, now: float) -> bool:
-        """Whether its time is; then it is told so."""
+        """Return whether the deadline has passed; in that case expire."""
         if now < self._until:
             return False
         self.give_up()
         return True
 
     def give_up(self) -> None:
-        """End it as if its time were over."""
+        """Expire before the deadline."""
         self.expired = True
         self._task.cancel()
 
@@ -69,12 +69,12 @@ class Within:
 
     @property
     def until(self) -> float:
-        """When its time is over, by the clock of the loop."""
+        """The deadline, by the clock of the loop."""
         return self._until
 
 
 class Deadlines:
-    """All that may take so many seconds."""
+    """All stretches with the same time limit."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -82,11 +82,11 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def __call__(self, origin: str = "") -> Within:
-        """One stretch more, from when it is entered."""
+        """Return a new stretch, whose time begins when it is entered."""
         return Within(self, origin)
 
     def begin(self, stretch: Within) -> float:
-        """Watch it; answers until when."""
+        """Watch a stretch; return its deadline."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self.limit_s
         self._running[stretch] = None
@@ -95,20 +95,20 @@ class Deadlines:
         return until
 
     def end(self, stretch: Within) -> None:
-        """It is done. The timer stays: it is the next one's as well, and finds out when there is none."""
+        """Stop watching a stretch. The timer is kept for the next one."""
         del self._running[stretch]
 
     def grown(self, stretch: Within, size: int) -> None:
-        """A stretch holds more; nothing to do where that is not limited."""
+        """Do nothing: bytes are not limited here."""
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End what is over; the first that is not says when to look again."""
+        """Expire stretches whose deadline has passed, and set the timer for the next one."""
         self._timer = None
         for stretch in list(self._running):
             if not stretch.is_over(loop.time()):
@@ -120,8 +120,8 @@ class Deadlines:
 class Places(Deadlines):
     """A limited number of stretches that hold a limited number of bytes.
 
-    Where there is no room for one more, the oldest stretch of the address that has the most is given up:
-    what arrives at once gets in, however many others do not go on.
+    When the limit is reached, the oldest stretch of the address with the most stretches is expired: a fast
+    request is accepted, however many slow ones there are.
     """
 
     def __init__(self, limit_s: float, most: int, most_bytes: int) -> None:
@@ -131,19 +131,19 @@ class Places(Deadlines):
         self._bytes = 0
 
     def begin(self, stretch: Within) -> float:
-        """Watch it, in place of another one where there is none left."""
+        """Watch a stretch, and expire another one if the limit is reached."""
         if len(self._running) >= self._most:
             self._make_room(stretch)
         return super().begin(stretch)
 
     def grown(self, stretch: Within, size: int) -> None:
-        """Make room for what arrived."""
+        """Count received bytes, and expire other stretches above the limit."""
         self._bytes += size
         while self._bytes > self._most_bytes and len(self._running) > 1:
             self._make_room(stretch)
 
     def end(self, stretch: Within) -> None:
-        """It is done, and holds nothing any more."""
+        """Stop watching a stretch, and release its bytes."""
         super().end(stretch)
         self._bytes -= stretch.size
 
@@ -166,23 +166,23 @@ def _own_task() -> asyncio.Task[Any]:
 MAX_REMEMBERED = 10_000
 
 GRACE_S = 1.0
-"""How long a new connection may take to send a request before it can be closed for another one."""
+"""Time for a new connection to send a request before it can be closed for another one."""
 
 LOOK_AGAIN_S = 1.0
-"""When an address is judged again whose connections all have a request that is being answered."""
+"""Delay before an address is checked again if all of its connections are busy."""
 
 MAX_TRIED = 100
-"""How many connections are tried to make room for another one."""
+"""Maximum number of connections to try to close for another one."""
 
 Client: TypeAlias = tuple[str, int]
 """The address and the port at the other end of a connection."""
 
 NOWHERE: Client = ("unknown", 0)
-"""The client of a request that came over no connection with an address."""
+"""The client of a request without a network address."""
 
 
 class Crowd:
-    """Places for requests of one kind: a number in all, and a number for each token."""
+    """Concurrency limit for requests of one kind: in all, and for each token."""
 
     def __init__(self, most: int, each: int, *, what: str, todo: str) -> None:
         self._most = most
@@ -193,7 +193,7 @@ class Crowd:
         self._by_name: dict[str, int] = {}
 
     def enter(self, principal: Principal) -> None:
-        """Take a place; raise when the token has its share already, or when there is none."""
+        """Take a place; raise if the token has its share already, or if all are taken."""
         name = principal.name if principal.token_id else ""
         held = self._by_name.get(name, 0)
         if name and held >= self._each:
@@ -213,7 +213,7 @@ class Crowd:
         self._inside += 1
 
     def leave(self, principal: Principal) -> None:
-        """Give the place back."""
+        """Release the place."""
         name = principal.name if principal.token_id else ""
         self._inside -= 1
         if self._by_name[name] > 1:
@@ -223,7 +223,7 @@ class Crowd:
 
 
 class Buckets:
-    """One bucket for each name; each request takes a drop, and an empty bucket says when to come back."""
+    """Token buckets by name: each request takes one token, and an empty bucket gives a retry time."""
 
     def __init__(self, rate: Rate, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.rate = rate
@@ -231,7 +231,7 @@ class Buckets:
         self._filled: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, name: str) -> None:
-        """Take a drop; raises `TooMany` when there is none."""
+        """Take one token; raise `TooMany` if there is none."""
         level, now = self._level(name)
         if level < 1.0:
             raise TooMany(
@@ -242,7 +242,7 @@ class Buckets:
         self._filled[name] = level - 1.0, now
         self._filled.move_to_end(name)
         if len(self._filled) > MAX_REMEMBERED:
-            self._filled.popitem(last=False)  # whoever was away the longest has a full one again
+            self._filled.popitem(last=False)  # the name that was idle longest has a full bucket again
 
     def _level(self, name: str) -> tuple[float, float]:
         now = self._monotonic()
@@ -257,22 +257,22 @@ class Connection:
 
     def __init__(self, close: Callable[[], bool], origin: str, since: float) -> None:
         self.close = close
-        """Hangs up, and returns True; returns False when a request is being answered after all."""
+        """Closes the connection and returns True; returns False if a request is being answered."""
         self.origin = origin
         self.since = since
-        """When it was opened, or when its last request was answered."""
+        """Time of opening, or of the last answer."""
         self.known = False
-        """A request on it was let in."""
+        """Whether a request on it was authenticated."""
 
 
 class Connections:
-    """Every open connection, and which of them may be closed to make room for another.
+    """All open connections, and which of them may be closed to make room for another.
 
-    A connection on which a request is being answered, or its token looked up, is left alone. Of all others
-    the one that has been idle for the longest is closed where there are too many: a client that sends its
-    request at once gets in, however many connections others hold. Connections on which no request was let
-    in yet have a limit for each address as well. A new one has a moment to send its request before it is
-    judged, because many clients may connect at once.
+    A connection on which a request is being answered or authenticated is never closed. Of the others the one
+    that has been idle longest is closed when there are too many: a client that sends its request at once is
+    served, however many connections others hold. Connections without an authenticated request are also
+    limited for each address. A new connection has a moment to send its request before it is judged, because
+    many clients may connect at once.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -287,7 +287,7 @@ class Connections:
         return len(self._open)
 
     def opened(self, client: Client, close: Callable[[], bool]) -> bool:
-        """Count one more; return False when there is no room and none can be made."""
+        """Register a connection; return False if the limit is reached and none can be closed."""
         if len(self._open) >= self.most and not any(map(self._close, islice(self._idle, MAX_TRIED))):
             return False
         loop = asyncio.get_running_loop()
@@ -296,20 +296,20 @@ class Connections:
         return True
 
     def closed(self, client: Client) -> None:
-        """Count one fewer."""
+        """Unregister a connection."""
         connection = self._open.pop(client, None)
         if connection is not None:
             self._is_busy(client, connection)
 
     def busy(self, client: Client, *, known: bool) -> None:
-        """Leave it alone while a request is answered."""
+        """Mark a connection as busy with a request."""
         connection = self._idle.get(client)
         if connection is not None:
             self._is_busy(client, connection)
             connection.known |= known
 
     def idle(self, client: Client) -> None:
-        """Its request is answered."""
+        """Mark a connection as idle."""
         connection = self._open.get(client)
         if connection is not None and client not in self._idle:
             if not connection.known:
@@ -362,7 +362,7 @@ class Connections:
 
 @lru_cache(maxsize=1_024)
 def origin_of(host: str) -> str:
-    """Return what a limit for each address counts: an IPv6 client has a whole /64 for itself."""
+    """Return the key of per-address limits: a /64 network for IPv6 clients."""
     if ":" not in host:
         return host
     try:

@@ -1,13 +1,13 @@
-"""What a server writes about itself: one line per event, JSON into a pipe, readable on a terminal.
+"""The log of a server: one line per event, JSON in a pipe, readable on a terminal.
 
     {"at": "2026-01-31T12:00:00.123Z", "level": "info", "message": "request", "method": "POST", …}
 
-Nothing here needs more than the standard library, so that a server is up before somebody wonders.
-Tokens and leases are secrets. They are not logged anywhere, and should one get into a line after all
-(in the text of somebody's error, say) it is taken out before the line is written.
+It needs only the standard library, so that a server starts quickly. Tokens and leases are secrets. They are
+never logged deliberately; one that appears in a line anyway (in the text of an error, say) is redacted
+before the line is written.
 
-Refusals cost a client nothing, so they must not fill a disk: of those that are alike the first few are
-written, and then once a minute how many more there were. All of them are counted in the metrics.
+Refusals cost a client nothing, so they must not fill a disk: of similar ones the first few are written, and
+then a summary once a minute. All of them are counted in the metrics.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from interlock.wire.credentials import redacted
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 FIRST = 10
-"""How many events that are alike are written within a minute, before they are only counted."""
+"""Number of similar events written within a minute; later ones are only counted."""
 WITHIN_S = 60.0
 MAX_ALIKE = 100
-"""How many kinds of events are told apart within a minute; all others are one kind."""
+"""Number of kinds of events distinguished within a minute; all others share one."""
 
 
 class _Alike:
-    """Events within a minute that are alike."""
+    """Similar events within a minute."""
 
     __slots__ = ("alike", "level", "more", "since", "written")
 
@@ -51,7 +51,7 @@ class _Alike:
 
 
 class Log:
-    """Writes whole lines from any thread. A reader that has gone away must not end the server."""
+    """Writes whole lines from any thread. A closed reader must not end the server."""
 
     def __init__(
         self,
@@ -70,29 +70,29 @@ class Log:
         self._alike: dict[tuple[Any, ...], _Alike] = {}
 
     def debug(self, message: str, **facts: Any) -> None:
-        """For whoever looks closely."""
+        """Log a debug message."""
         self._write("debug", message, facts)
 
     def info(self, message: str, **facts: Any) -> None:
-        """What has happened."""
+        """Log an informational message."""
         self._write("info", message, facts)
 
     def warning(self, message: str, **facts: Any) -> None:
-        """Somebody should look at this one day."""
+        """Log a warning."""
         self._write("warning", message, facts)
 
     def error(self, message: str, **facts: Any) -> None:
-        """Somebody should look at this."""
+        """Log an error."""
         self._write("error", message, facts)
 
     def exception(self, message: str, **facts: Any) -> None:
-        """Write an error with the trace of what is being handled, unless many like it were written."""
+        """Log the current exception with its traceback, unless many similar ones were written."""
         kind = sys.exc_info()[0]
         alike = {"event": message, "fault": kind.__name__ if kind else ""}
         self.seldom(message, alike, level="error", **facts, trace=traceback.format_exc())
 
     def seldom(self, message: str, alike: Mapping[str, Any], *, level: str = "info", **facts: Any) -> None:
-        """Write an event, unless many like it were written within a minute; those are summed up."""
+        """Log an event, unless many similar ones were written within a minute; those are summarised."""
         self.summarise()
         with self._counting:
             seen = self._seen(alike, level)
@@ -103,13 +103,13 @@ class Log:
                 seen.more += 1
             is_first = seen.more == 1
         if is_first:
-            with contextlib.suppress(RuntimeError):  # outside of a loop it is written with the next event
+            with contextlib.suppress(RuntimeError):  # without a loop it is written with the next event
                 asyncio.get_running_loop().call_later(WITHIN_S, self.summarise)
         if is_written:
             self._write(level, message, facts)
 
     def summarise(self, *, ending: bool = False) -> None:
-        """Write how many events were not, of those whose minute is over."""
+        """Log the number of suppressed events whose minute is over."""
         over: list[_Alike] = []
         with self._counting:
             now = self._monotonic()
@@ -126,7 +126,7 @@ class Log:
                 )
 
     def _seen(self, alike: Mapping[str, Any], level: str) -> _Alike:
-        """Return the events of this minute that are alike, the oldest minute first."""
+        """Return the similar events of this minute, creating them if necessary."""
         key = tuple(alike.items())
         if key not in self._alike and len(self._alike) >= MAX_ALIKE:
             alike, key = {"alike": "others"}, ()
@@ -154,7 +154,7 @@ class Log:
 
 @contextlib.contextmanager
 def libraries_logging(log: Log) -> Iterator[None]:
-    """While this lasts, what others say through `logging` is written the same way, from warnings on."""
+    """Write warnings and errors of `logging` to this log, for the duration of the context."""
     handler = _Handler(log)
     root = logging.getLogger()
     root.addHandler(handler)
@@ -165,7 +165,7 @@ def libraries_logging(log: Log) -> Iterator[None]:
 
 
 class _Handler(logging.Handler):
-    """Makes lines like ours out of those of `logging`."""
+    """Forwards records of `logging` to the log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)

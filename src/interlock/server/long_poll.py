@@ -1,13 +1,13 @@
-"""Long polls of runners for work, and the batching of their claims and messages.
+"""Long polls of runners for jobs, and the batching of their claims and messages.
 
-Runners that ask for the same queues with the same labels and tasks stand in one line. News calls the first
-of each line; a runner that finds work calls the next one. So a submitted job costs a claim or two, not one
-for each runner that waits. Claims that arrive while another is under way are served by one look into the
-store, grouped by what the runners can do; messages are batched whatever they are about.
+Runners that ask for the same queues with the same labels and tasks share one line. A notification wakes the
+first of each line; a runner that finds a job wakes the next one. So a submitted job costs a claim or two, not
+one for each waiting runner. Claims that arrive while another is under way are served by one query of the
+store, grouped by queues, labels and tasks; messages of all kinds are batched.
 
 A runner may name its claim. The same claim again, because its answer was lost, takes the place of the first
-one. If the runner disconnects, what was just being granted is kept for a moment and then given back, unless
-another server has given it to the runner meanwhile.
+one. If the runner disconnects, a grant under way is kept for a moment and then given back, unless another
+server has given it to the runner in the meantime.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 
 MOST = 500
-"""How much is claimed together."""
+"""Maximum number of jobs claimed, or messages processed, in one batch."""
 
 ClaimAll: TypeAlias = Callable[[Sequence[ClaimRequest]], Awaitable[list[Claimed]]]
 Hear: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
@@ -37,12 +37,12 @@ _Asked: TypeAlias = tuple[ClaimRequest, "asyncio.Future[list[Grant]]"]
 
 
 def wanted_by(request: ClaimRequest) -> Wanted:
-    """Which work a runner can do: those of which it is the same are served together."""
+    """Return the queues, labels and tasks of a runner: claims with the same are served together."""
     return request.queues, request.labels, request.tasks
 
 
 class Coalescer:
-    """The claims of one server."""
+    """Batches the claims of one server."""
 
     def __init__(self, claim_all: ClaimAll) -> None:
         self._claim_all = claim_all
@@ -50,7 +50,7 @@ class Coalescer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for one runner."""
+        """Claim jobs for one runner."""
         answer: asyncio.Future[list[Grant]] = asyncio.get_running_loop().create_future()
         key = wanted_by(request)
         if key in self._asked:
@@ -63,7 +63,7 @@ class Coalescer:
         return await answer
 
     async def _serve(self, key: Wanted) -> None:
-        """As many claims as it takes until nobody of this kind is left."""
+        """Serve batches until no claim of this kind is left."""
         try:
             while batch := self._next(self._asked[key]):
                 await self._serve_some(batch)
@@ -76,7 +76,7 @@ class Coalescer:
         number = 0
         while asked and (not batch or number + asked[0][0].limit <= MOST):
             request, answer = asked.popleft()
-            if not answer.done():  # nobody waits for it any more
+            if not answer.done():  # the client may have disconnected
                 batch.append((request, answer))
                 number += request.limit
         return batch
@@ -84,7 +84,7 @@ class Coalescer:
     async def _serve_some(self, batch: Sequence[_Asked]) -> None:
         try:
             given = await self._claim_all([request for request, _ in batch])
-        except Exception as error:  # noqa: BLE001 - whoever asked is told, whatever it is
+        except Exception as error:  # noqa: BLE001 - passed to the caller
             for _, answer in batch:
                 if not answer.done():
                     answer.set_exception(error)
@@ -99,7 +99,7 @@ class Coalescer:
 
 
 class MessageCoalescer:
-    """What is said to one server."""
+    """Batches the messages to one server."""
 
     def __init__(self, hear: Hear) -> None:
         self._hear = hear
@@ -107,7 +107,7 @@ class MessageCoalescer:
         self._serving: asyncio.Task[None] | None = None
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
-        """What the messages of one runner do; the answers are in their order."""
+        """Process the messages of one runner; return the answers in their order."""
         answers: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
         self._said.append((messages, answers))
         if self._serving is None:
@@ -125,7 +125,7 @@ class MessageCoalescer:
             self._said.clear()
 
     def _next(self) -> list[_Said]:
-        """Also what nobody waits for any more: it was said, and may be true."""
+        """Return the next batch, including messages of disconnected clients: they are still valid."""
         batch: list[_Said] = []
         number = 0
         while self._said and (not batch or number + len(self._said[0][0]) <= MOST):
@@ -136,7 +136,7 @@ class MessageCoalescer:
     async def _serve_some(self, batch: Sequence[_Said]) -> None:
         try:
             heard = await self._hear([message for messages, _ in batch for message in messages])
-        except Exception as error:  # noqa: BLE001 - whoever has said something is told, whatever it is
+        except Exception as error:  # noqa: BLE001 - passed to the sender
             for _, answers in batch:
                 if not answers.done():
                     answers.set_exception(error)
@@ -149,26 +149,28 @@ class MessageCoalescer:
 
 
 LOOK_EVERY_S = 1.0
-"""Work that becomes ready by itself (a delay, a retry) makes no news: the first in line looks for it."""
+"""Polling interval of the first in line: jobs that become ready by time (a delay, a retry) cause no
+notification.
+"""
 
 CALM_S = 0.02
-"""After a look that found nothing a line is left alone for so long: on a busy store all is news."""
+"""Pause of a line after a claim without a result: on a busy store notifications are frequent."""
 
 COMES_BACK_S = 5.0
-"""How long something is kept for a runner that has gone away while it was given to it."""
+"""Time for which a grant is kept for a runner that disconnected meanwhile."""
 
 Name: TypeAlias = tuple[str, str, str]
-"""Who asks, for which runner, and what that calls its claim."""
+"""The token, the runner, and the name of the claim."""
 Claim: TypeAlias = Callable[[ClaimRequest], Awaitable[list[Grant]]]
 GiveBack: TypeAlias = Callable[[list[Grant]], Awaitable[None]]
 
 
 class Line:
-    """Runners that can use the same work, in the order in which they came."""
+    """Runners that can use the same jobs, in order of arrival."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.visits = 0
-        """How many claims it is for, whether they wait or look."""
+        """Number of claims in this line, waiting or active."""
         self._loop = loop
         self._waiting: deque[asyncio.Event] = deque()
         self._calm_until = 0.0
@@ -178,13 +180,13 @@ class Line:
         return len(self._waiting)
 
     def join(self, called: asyncio.Event) -> None:
-        """One more."""
+        """Add a waiting claim."""
         self._waiting.append(called)
         if self._next_look is None:
             self._next_look = self._loop.call_later(LOOK_EVERY_S, self._look)
 
     def leave(self, called: asyncio.Event, *, unused: bool) -> None:
-        """One fewer; a call that it will not follow goes to the next one."""
+        """Remove a waiting claim; an unused wake-up goes to the next one."""
         self._waiting.remove(called)
         if unused and called.is_set():
             self.call()
@@ -193,13 +195,13 @@ class Line:
             self._next_look = None
 
     def call(self) -> None:
-        """Let the first one look who was not called yet."""
+        """Wake the first claim that was not woken yet."""
         first = next((called for called in self._waiting if not called.is_set()), None)
         if first is not None:
             first.set()
 
     def news(self) -> None:
-        """There may be something: at once, or as soon as the line has been left alone for long enough."""
+        """Wake the first claim: at once, or after the pause of the line."""
         wait_s = self._calm_until - self._loop.time()
         if wait_s <= 0:
             self.call()
@@ -208,7 +210,7 @@ class Line:
             self._next_look = self._loop.call_later(wait_s, self._look)
 
     def found_nothing(self) -> None:
-        """Somebody has looked in vain."""
+        """Start the pause after a claim without a result."""
         self._calm_until = self._loop.time() + CALM_S
 
     def _look(self) -> None:
@@ -217,21 +219,21 @@ class Line:
 
 
 class Poll:
-    """One claim, however many requests have asked for its answer."""
+    """One claim, and all requests that wait for its answer."""
 
     def __init__(self, request: ClaimRequest, until: float) -> None:
         self.request = request
         self.until = until
         self.asking = 0
-        """How many wait for the answer."""
+        """Number of waiting requests."""
         self.stirred = asyncio.Event()
-        """It was called, its time is another one now, or nobody waits for it any more."""
+        """Set when the claim was woken, its deadline changed, or its last request disconnected."""
         self.found: asyncio.Future[list[Grant]] = asyncio.get_running_loop().create_future()
         self.taken = False
-        """Somebody was there to take what was found."""
+        """Whether a request received the grants."""
 
     def stir(self, said: asyncio.Task[bool]) -> None:
-        """Somebody says that it is enough; a word that is taken back means nothing."""
+        """Wake the claim, unless the future was cancelled."""
         if not said.cancelled():
             self.stirred.set()
 
@@ -250,22 +252,22 @@ class LongPoll:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Number of waiting claims."""
         return sum(map(len, self._lines.values()))
 
     @property
     def asking(self) -> int:
-        """How many requests under a name are unanswered."""
+        """Number of unanswered requests with a named claim."""
         return sum(visit.asking for visit in self._visits.values())
 
     def close(self) -> None:
-        """Hear no more news, and answer nobody any more."""
+        """Unsubscribe, and cancel all claims."""
         self._leave()
         for task in self._tasks:
             task.cancel()
 
     def together(self, claim_all: ClaimAll) -> Claim:
-        """Claims that are gathered while one is on its way."""
+        """Return a claim function that batches concurrent claims."""
         if self._gathering is None:
             self._gathering = Coalescer(claim_all)
         return self._gathering.claim
@@ -280,7 +282,7 @@ class LongPoll:
         within_s: float,
         unless: asyncio.Event,
     ) -> list[Grant]:
-        """What there is, or what there is within that time; nothing at once when somebody says so."""
+        """Return grants, at the latest when the time is over; return none at once if `unless` is set."""
         until = self._loop.time() + within_s
         name = (whom, request.runner_id, request.claim_id)
         visit = self._visits.get(name)
@@ -298,7 +300,7 @@ class LongPoll:
         return await self._answer(visit)
 
     async def _answer(self, visit: Poll) -> list[Grant]:
-        """Whoever is cancelled while it waits has gone, and with the last one its claim."""
+        """Wait for the answer; when the last waiting request is cancelled, the claim ends."""
         visit.asking += 1
         try:
             grants = await asyncio.shield(visit.found)
@@ -321,7 +323,7 @@ class LongPoll:
             await give_back(found)
 
     async def _is_taken(self, visit: Poll) -> bool:
-        """Whether somebody was there to take what was found, or comes back for it."""
+        """Return whether a request received the grants, at once or after a reconnect."""
         until = self._loop.time() + COMES_BACK_S if visit.request.claim_id else 0.0
         while not visit.taken and (visit.asking or self._loop.time() < until):
             visit.stirred.clear()
@@ -346,7 +348,9 @@ class LongPoll:
             self._exit(visit.request, line)
 
     async def _wait(self, visit: Poll, line: Line, unless: asyncio.Event) -> bool:
-        """Whether to look once more; not when its time is over, all have gone, or somebody says so."""
+        """Return whether to claim again: not after the deadline, without a waiting request, or if `unless` is
+        set.
+        """
         called = visit.stirred
         called.clear()
         looks = False
@@ -376,7 +380,7 @@ class LongPoll:
             del self._visits[name]
 
     def _done(self, visit: Poll, task: asyncio.Task[None]) -> None:
-        """Whatever went wrong is told to whoever waits; perhaps nobody is left who would want to know."""
+        """Forward an error to the waiting requests, if there are any."""
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if visit.found.done():
@@ -388,7 +392,7 @@ class LongPoll:
             visit.found.exception()
 
     def _news(self) -> None:
-        """From any thread. Where nobody waits, or all are told already, the loop need not be woken."""
+        """Handle a notification, from any thread. Skip the loop if no claim waits or all are woken."""
         if self._lines and not self._telling:
             self._telling = True
             with suppress(RuntimeError):
@@ -401,6 +405,6 @@ class LongPoll:
 
 
 def _check_same(first: ClaimRequest, again: ClaimRequest) -> None:
-    """Whoever asks again asks for the same."""
+    """Raise if a repeated claim differs from the first one."""
     if asked_of(first).fingerprint != asked_of(again).fingerprint:
         raise claim_reused(again.claim_id)

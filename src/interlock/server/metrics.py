@@ -1,11 +1,11 @@
 """Metrics for Prometheus; `interlock.wire.metrics` has their names.
 
-Transitions are read from the journal, so they include what workers and other servers did since this server
-was started. The number of records in each state is asked of the store. Requests and their ids are this
-server's own.
+Transitions are read from the journal, so they include those by workers and other servers since this server
+was started. The number of records in each state is queried from the store. Requests and their ids are
+counted for this server.
 
-Counters of the client library take a lock for each step, and its histograms walk along their bounds.
-Counting here is one entry of a dict; families are made when the page is asked for.
+Counters of the client library take a lock for each step, and its histograms search their bounds linearly.
+Counting here updates a dict; families are built on request.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Labels = tuple[str, ...]
 
 
 class Tally(Collector):
-    """How often something has happened, by its labels; `tally.times[labels] += 1` counts."""
+    """A counter by labels; `tally.times[labels] += 1` counts."""
 
     def __init__(self, metric: Metric, registry: CollectorRegistry) -> None:
         self._metric = metric
@@ -66,7 +66,7 @@ class Tally(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """What Prometheus is told."""
+        """Yield the counter for Prometheus."""
         family = CounterMetricFamily(self._metric.name, self._metric.says, labels=self._metric.labels)
         for labels, number in self.times.items():
             family.add_metric(labels, number)
@@ -74,7 +74,7 @@ class Tally(Collector):
 
 
 class Timing(Collector):
-    """How long something took, by its labels."""
+    """A histogram of durations by labels."""
 
     def __init__(self, metric: Metric, registry: CollectorRegistry) -> None:
         self._metric = metric
@@ -85,7 +85,7 @@ class Timing(Collector):
         registry.register(self)
 
     def took(self, labels: Labels, seconds: float) -> None:
-        """Once more."""
+        """Record a duration."""
         numbers = self._numbers.get(labels)
         if numbers is None:
             numbers = self._numbers[labels] = [0] * len(self._names)
@@ -94,7 +94,7 @@ class Timing(Collector):
         self._sums[labels] += seconds
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """What Prometheus is told: of each bound how many were within it."""
+        """Yield the histogram for Prometheus, with cumulative buckets."""
         family = HistogramMetricFamily(self._metric.name, self._metric.says, labels=self._metric.labels)
         for labels, numbers in self._numbers.items():
             within = list(zip(self._names, accumulate(numbers), strict=True))
@@ -103,9 +103,9 @@ class Timing(Collector):
 
 
 CAP = 10_000
-"""Counting stops there, so that a long queue does not make looking at it expensive."""
+"""Counting stops there, so that a long queue stays cheap to count."""
 FRESH_S = 5.0
-"""How long an answer serves: several that ask are not several times as expensive."""
+"""Time for which counts are cached."""
 PATIENCE_S = 2.0
 
 _OURS = {name: kind for name, kind in CATALOGUE.items() if name in MACHINES}
@@ -115,7 +115,7 @@ Numbers = Mapping[tuple[str, str], int]
 
 
 class RecordGauges:
-    """Counts, and remembers for a moment."""
+    """Counts records by state, with a short cache."""
 
     def __init__(
         self, store: Store, own: Catalogue = _NO_MORE, *, monotonic: Callable[[], float] = time.monotonic
@@ -131,7 +131,7 @@ class RecordGauges:
         self._alone = asyncio.Lock()
 
     async def take(self) -> Numbers:
-        """The numbers by kind and state; none when the store does not answer in time."""
+        """Return the numbers by kind and state; empty if the store does not answer in time."""
         async with self._alone:
             if self._monotonic() >= self._until:
                 self._numbers = await self._count()
@@ -152,11 +152,11 @@ class RecordGauges:
 
 
 MAX_TRACKED = 100_000
-"""How many machines are remembered to know how long they were in a state."""
+"""Maximum number of machines whose time in a state is tracked."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SPOKEN_OF = ((RunnerError, LEASE.name), (ConflictingCompletion, ATTEMPT.name))
-"""Which machine an error is about that does not say so."""
+"""The machine of errors that do not name one."""
 
 
 class Metrics:
@@ -164,7 +164,7 @@ class Metrics:
 
     def __init__(self, machines: Iterable[Machine[Any, Any]] = JOURNALLED.values()) -> None:
         self._ends = frozenset((m.name, str(state)) for m in machines for state in m.terminal)
-        """States that are not left, so nobody has to remember since when."""
+        """Terminal states, for which no time is tracked."""
         self.registry = registry = CollectorRegistry()
         self._transitions = Tally(table.TRANSITIONS, registry)
         self._refused = table.REFUSED.counter(registry)
@@ -179,28 +179,28 @@ class Metrics:
         self._loop_failures = table.LOOP_FAILURES.gauge(registry)
         self._loop_rounds = table.LOOP_ROUNDS.gauge(registry)
         self._entered: OrderedDict[tuple[str, str, str], datetime] = OrderedDict()
-        for outcome in ("done", "repeated", "reused"):  # a rate needs its zeros
+        for outcome in ("done", "repeated", "reused"):  # a rate needs initial zeros
             self._ids.labels(outcome)
         self.pruned(Pruned())
 
     def page(self, loops: Iterable[Health], records: Mapping[tuple[str, str], int]) -> bytes:
-        """Everything, in the format of Prometheus."""
+        """Return all metrics in the format of Prometheus."""
         for health in loops:
             self._loop_failures.labels(health.name).set(health.failures_in_a_row)
             self._loop_rounds.labels(health.name).set(health.rounds)
-        self._records.clear()  # a number that nobody could ask for is better left out than old
+        self._records.clear()  # a missing number is better than an outdated one
         for (kind, state), number in records.items():
             self._records.labels(kind, state).set(number)
         return generate_latest(self.registry)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request has been answered; addresses and methods that are not known share one name."""
+        """Count a response; unknown paths and methods share one label."""
         known, where = method if method in _METHODS else "other", route or "unknown"
         self._requests.times[known, where, str(status)] += 1
         self._request_s.took((known, where), seconds)
 
     def refused(self, error: InterlockError) -> None:
-        """Somebody was told no; where that was a transition, it is counted."""
+        """Count a refused transition."""
         machine = next((name for kind, name in _SPOKEN_OF if isinstance(error, kind)), "")
         if machine or isinstance(error, TransitionRefused):
             told = error.facts
@@ -211,7 +211,7 @@ class Metrics:
     def committed(self, commit: Commit, outcome: Outcome | InterlockError) -> None:
         """Count a commit under a request id as done, repeated or reused.
 
-        Refusals and stored answers, which change no record, have ids of our own.
+        Refusals and stored answers, which change no record, have internal ids.
         """
         if commit.request is None or not commit.changes:
             return
@@ -219,7 +219,7 @@ class Metrics:
             self.asked(outcome)
 
     def asked(self, outcome: Committed | Repeated | RequestReused) -> None:
-        """What came under a request id was done, had been done before, or was another request."""
+        """Count the outcome of a commit with a request id."""
         match outcome:
             case Committed():
                 self._ids.labels("done").inc()
@@ -229,12 +229,12 @@ class Metrics:
                 self._ids.labels("reused").inc()
 
     def pruned(self, pruned: Pruned) -> None:
-        """What was removed because its time was over."""
+        """Count pruned records, entries and requests."""
         for what in ("records", "entries", "requests"):
             self._pruned.labels(what).inc(getattr(pruned, what))
 
     def follow(self, entries: Sequence[Entry], gap: bool) -> None:
-        """What the journal says."""
+        """Count the transitions of journal entries."""
         if gap:
             self._gaps.inc()
             self._entered.clear()
@@ -263,20 +263,20 @@ class Metrics:
 
 
 class CountedCommits:
-    """A committer that is counted."""
+    """A committer that counts outcomes."""
 
     def __init__(self, committer: Committer, metrics: Metrics) -> None:
         self._committer = committer
         self._metrics = metrics
 
     async def commit(self, commit: Commit) -> Outcome:
-        """The outcome, noted."""
+        """Commit, and count the outcome."""
         outcome = await self._committer.commit(commit)
         self._metrics.committed(commit, outcome)
         return outcome
 
     async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-        """The outcomes, noted; a batch carries no request."""
+        """Commit a batch; it carries no request id."""
         outcomes = await self._committer.commit_all(work)
         told = iter(outcomes)
         for item in work:

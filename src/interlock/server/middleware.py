@@ -1,8 +1,7 @@
 """The middleware around all routes: check the host, authenticate, limit, log, and answer errors.
 
-Every request is authenticated here, also one for an address that does not exist. Whatever goes wrong
-further in ends here as problem+json, and is counted and logged once. The header Authorization and the query
-are never logged.
+Every request is authenticated here, even for unknown paths. Every error of the inner layers is answered here
+as problem+json, and is counted and logged once. The header Authorization and the query are never logged.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from interlock.wire.access import (
 from interlock.wire.artifacts import LEASE, RUNNER
 
 GONE = 499
-"""What the log says of a request whose sender did not wait."""
+"""Status in the log of a request whose client disconnected."""
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _HERE = ("localhost", "127.0.0.1", "::1")
@@ -81,7 +80,7 @@ _ONCE = frozenset(
         *(name.lower() for name in (LEASE, RUNNER)),
     }
 )
-"""Headers that say one thing. Where one comes twice, a proxy may have believed the other one."""
+"""Headers that must be unique. With a duplicate, a proxy may have used the other one."""
 _FORWARDED = frozenset(
     {
         "forwarded",
@@ -94,7 +93,7 @@ _FORWARDED = frozenset(
         "x-real-ip",
     }
 )
-"""Headers by which a proxy tells for whom it asks."""
+"""Headers by which a proxy identifies its client."""
 _LINE = len("  HTTP/1.1\r\n\r\n")
 _PER_HEADER = len(": \r\n")
 _ANYBODY = Principal(name="anybody", roles=(Role.ADMIN, Role.RUNNER))
@@ -102,7 +101,7 @@ _STRANGER = Principal(name="", roles=())
 
 
 class Gate:
-    """Stands before the routes."""
+    """The middleware in front of the routes."""
 
     def __init__(self, app: ASGIApp, parts: Parts, routes: Sequence[Route], web: Web) -> None:
         self._app = app
@@ -159,7 +158,7 @@ class Gate:
         if not exchange.began:
             await response_of(error, exchange.request)(scope, receive, send)
 
-    # Letting in
+    # Authentication
 
     async def _admit(self, exchange: Exchange, scope: Scope) -> None:
         self._check_head(exchange, scope)
@@ -172,7 +171,7 @@ class Gate:
             exchange.principal = await self._principal(exchange, scope)
 
     def _is_for_strangers(self, path: str) -> bool:
-        """Whether nobody is asked for a token there. Most addresses are known by their very name."""
+        """Return whether a path needs no token. Most paths are found by name."""
         if path in self._spelled_out:
             return path in self._open
         return any(pattern.match(path) for pattern in self._for_strangers)
@@ -191,7 +190,7 @@ class Gate:
         return await self._parts.check.principal_of(shown, _address(scope))
 
     def _without_token(self, exchange: Exchange) -> Principal:
-        """Return who asks without a token; what came through a proxy is not from this machine."""
+        """Return the principal of a request without a token; one through a proxy is not local."""
         forwarded = _FORWARDED.intersection(exchange.headers)
         if not forwarded:
             return self._untold
@@ -213,11 +212,11 @@ class Gate:
         return error
 
     def _count_stranger(self, scope: Scope) -> None:
-        """Whoever has shown nothing that is any good may try only so often; raises when that is over."""
+        """Rate-limit failed authentication attempts; raise when the limit is exceeded."""
         self._strangers.take(_origin(scope))
 
     def _check_head(self, exchange: Exchange, scope: Scope) -> None:
-        """Refuse a head that is too large, however it arrived, or that says two things at once."""
+        """Refuse a head that is too large, or contains contradictory headers."""
         given: list[tuple[bytes, bytes]] = scope["headers"]
         size = sum(map(len, chain.from_iterable(given))) + len(given) * _PER_HEADER
         size += len(scope["method"]) + len(scope["raw_path"]) + len(scope["query_string"]) + _LINE
@@ -230,7 +229,7 @@ class Gate:
             raise NoHttp("The request has no header Host.", todo="Send one; HTTP/1.1 requires it.")
 
     def _check_host(self, exchange: Exchange) -> None:
-        """A page whose name leads to this machine must not speak for it (DNS rebinding)."""
+        """Refuse unknown host names, to prevent DNS rebinding."""
         called = _name_of(exchange.headers.get("host", ""))
         if called is None:
             raise NoHttp(
@@ -248,7 +247,7 @@ class Gate:
             )
 
     def _check_origin(self, exchange: Exchange) -> None:
-        """A browser says on whose behalf it asks; anything else says nothing."""
+        """Refuse changes by pages of other origins; clients other than browsers send no origin."""
         headers = exchange.headers
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         if origin is None and site in ("none", "same-origin"):
@@ -261,7 +260,7 @@ class Gate:
             )
 
     def _check_own_page(self, headers: Mapping[str, str]) -> None:
-        """Refuse to change something for a cookie unless the browser names a page of this server (CSRF)."""
+        """Refuse a change with a cookie unless it comes from a page of this server (CSRF)."""
         site = headers.get("sec-fetch-site", "same-origin" if "origin" in headers else "")
         if site != "same-origin" or ("origin" in headers and not self._is_own(headers)):
             raise ForeignOrigin(
@@ -274,7 +273,7 @@ class Gate:
         host, origin = headers.get("host", ""), headers.get("origin")
         return origin == f"https://{host}" or (origin == f"http://{host}" and not self._tls)
 
-    # Noting down
+    # Logging
 
     def _note(self, exchange: Exchange, scope: Scope, seconds: float) -> None:
         route = exchange.route
@@ -324,7 +323,7 @@ def _address(scope: Scope) -> str:
 
 
 def _names() -> Iterator[str]:
-    """Return what requests are called. Numbers in a row would tell how many requests others make."""
+    """Yield ids of requests, random so that clients cannot count the requests of others."""
     return (secrets.token_hex(8) for _ in itertools.count())
 
 
@@ -345,14 +344,14 @@ def _bearer(sent: str | None) -> str:
 
 
 def _hosts(settings: ServerSettings) -> frozenset[str]:
-    """The names that a server may be called by; none when any will do."""
+    """Return the accepted host names; empty if all are accepted."""
     own: Iterable[str] = (*_HERE, settings.host.strip("[]").lower()) if settings.loopback else ()
     return frozenset({*own, *(name.lower() for name in settings.allowed_hosts)})
 
 
 @lru_cache(maxsize=64)
 def _name_of(host: str) -> str | None:
-    """Return the header Host without its port; None when it is not what RFC 9110 calls a host."""
+    """Return the header Host without its port; None if it is invalid according to RFC 9110."""
     found = _HOST.fullmatch(host)
     if found is None:
         return None

@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document made from the routes, and the pages that serve it.
 
-Schemas come from the structs that do the work. The page for people needs no script and nothing from
-elsewhere, so it can be read without a network.
+Schemas are made from the structs of the requests and responses. The page for people needs no script and no
+external resource, so it works without a network.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REF = "#/components/schemas/{name}"
 
 
 def schemas_of(types: Iterable[Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
-    """Where each type is in the document, and every struct that they are made of."""
+    """Return the reference of each type, and the schemas of all structs that they contain."""
     distinct = list(dict.fromkeys(types))
     with _raw_defaults():
         references, components = msgspec.json.schema_components(
@@ -55,7 +55,7 @@ def schemas_of(types: Iterable[Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
 
 
 def _anything(kind: type) -> dict[str, Any]:
-    """Facts are values of any kind."""
+    """Return the schema of any value, for facts."""
     if kind is object:
         return {"description": "Anything that JSON holds."}
     raise TypeError(f"no JSON Schema is known for {kind}")
@@ -63,7 +63,7 @@ def _anything(kind: type) -> dict[str, Any]:
 
 @contextmanager
 def _raw_defaults() -> Iterator[None]:
-    """A field of raw JSON may have a default, which msgspec takes but cannot write into a schema."""
+    """Hide defaults of raw JSON fields, which msgspec cannot write into a schema."""
     plain: Any = vars(_json_schema)["to_builtins"]
 
     def to_builtins(value: Any, **options: Any) -> Any:
@@ -104,7 +104,7 @@ _CREDENTIALS = {
     },
 }
 _NAMES = {"token_name": r"^[A-Za-z0-9_.@-]{1,64}$"}
-"""What parameters of paths look like that are no ids."""
+"""Patterns of path parameters that are not ids."""
 
 ABOUT = f"""Submit work, look at it, stop it. Every answer comes from the tables under /api/machines.
 
@@ -114,7 +114,7 @@ Errors are `{MEDIA_TYPE}`. What changes something may carry a `request_id` in it
 
 
 def document_of(routes: Sequence[Route], *, tokens_required: bool = True) -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole document."""
     schemas, components = _schemas(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -190,7 +190,7 @@ def _raw(route: Route) -> dict[str, Any]:
 
 
 def _errors(route: Route) -> Iterable[Any]:
-    """What can go wrong here, and what can go wrong everywhere."""
+    """Return the errors of a route, and those of all routes."""
     found: dict[Any, None] = dict.fromkeys(route.errors)
     if route.role is not None:
         found |= dict.fromkeys((NotSignedIn, NotAllowed, TooMany, TooBusy))
@@ -274,7 +274,7 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, Any], dict[str, Any]]:
-    """Where each struct is in the document, and all of them."""
+    """Return the reference of each struct, and all schemas."""
     types: dict[Any, None] = {Problem: None}
     for route in routes:
         types |= dict.fromkeys((*route.bodies, *route.answers))
@@ -286,7 +286,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, Any], dict[str, Any]]:
 
 
 def _told_by_its_address(schema: Mapping[str, Any], tag: str) -> dict[str, Any]:
-    """A message that is one of several may leave out which one it is where only that one is taken."""
+    """Return the schema of a message whose type may be omitted because the path implies it."""
     return {**schema, "required": [name for name in schema["required"] if name != tag]}
 
 
@@ -313,7 +313,7 @@ _HEADERS = {
 
 
 def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
-    """The routes, and those that tell about all of them."""
+    """Return the routes, and those of the OpenAPI document and its page."""
     told: list[Route] = [*routes]
     told += [
         Route(

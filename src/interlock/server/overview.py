@@ -1,8 +1,8 @@
-"""The overview: what is wrong now, found with a bounded number of small reads of the store.
+"""The overview: current problems, found with a bounded number of small reads of the store.
 
 No table is counted: the backlog and its trends come from the figures of the last hour, workers are few, of
 jobs only some of the oldest and newest are read, missed deadlines are found by deadline. No query names a
-queue, because no index does. An answer is reused for some seconds, so many dashboards cost as much as one.
+queue, because no index does. An answer is cached for some seconds, so many dashboards cost as much as one.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 GROWTH_MIN, STILL_MIN = 10, 3
-"""A backlog grows when more was submitted than has ended, in both of these stretches of minutes."""
+"""A backlog grows if more jobs were submitted than ended, in both of these periods in minutes."""
 LEAST_GROWTH = 50
 LATELY_MIN = 5
 LEAST_FAILURES = 5
 LEAST_SHARE, TIMES = 0.2, 3.0
-"""Failures jumped when this share of jobs failed lately, and so many times the share of before."""
+"""Failures jumped if this share of jobs failed lately, and this many times the share of before."""
 
 
 class Growth(NamedTuple):
@@ -82,7 +82,7 @@ class Trends:
         self._backlog = samples[max(samples)] if samples else {}
 
     def growing(self) -> Iterator[Growth]:
-        """Return the queues whose backlog has grown by half in ten minutes, and still grows."""
+        """Yield the queues whose backlog has grown by half in ten minutes, and still grows."""
         for queue in sorted({pair[0] for _, pair, _ in self._cells}):
             lately, still = self._flow(queue, GROWTH_MIN), self._flow(queue, STILL_MIN)
             grown = lately.submitted - _ended(lately)
@@ -94,7 +94,7 @@ class Trends:
                 )
 
     def jumped(self) -> Iterator[Jump]:
-        """Return the tasks of which many more fail than in the hour before."""
+        """Yield the tasks that fail much more often than in the hour before."""
         first = self._minute - LATELY_MIN + 1
         for pair in sorted({pair for _, pair, cell in self._cells if cell.failed}):
             lately, before = Cell(), Cell()
@@ -119,7 +119,7 @@ class Trends:
                 )
 
     def _flow(self, queue: str, minutes: int) -> Cell:
-        """Return what has happened in a queue in the last minutes."""
+        """Return the figures of a queue in the last minutes."""
         flow = Cell()
         for minute, pair, cell in self._cells:
             if pair[0] == queue and minute > self._minute - minutes:
@@ -136,38 +136,38 @@ def _share(cell: Cell) -> float:
 
 
 FRESH_S = 3.0
-"""How long an answer serves."""
+"""Time for which an answer is cached, in seconds."""
 ANSWERS = 64
 CAP = 10_000
 """Counting of jobs stops there."""
 WORKERS = 500
-"""How many workers are looked at; where there are more, nothing is said about workers that are missing."""
+"""Maximum number of workers to examine; with more, missing workers are not reported."""
 JOBS = 40
-"""How many of the oldest and of the newest pending jobs are looked at."""
+"""Number of oldest and of newest pending jobs to examine."""
 OVERDUE = 10
-"""How many missed deadlines are looked at, the longest ago first: records may be large."""
+"""Number of missed deadlines to examine, the oldest first: records may be large."""
 FIRST, LIGHT = 5, 65_536
-"""The others are looked at when the first ones have no more bytes than this together: inputs may be large."""
+"""Byte limit of the first jobs below which the others are read too: inputs may be large."""
 FINDINGS = 50
 LATE = timedelta(seconds=30)
-"""A deadline that has passed for so long was missed: sweeps look every few seconds."""
+"""Time after which a passed deadline counts as missed: sweeps run every few seconds."""
 MISSED_BEATS = 3
 MAX_FAILURES = 3
-"""A loop that has failed so often in a row is more than unlucky."""
+"""Consecutive failures after which a loop is reported."""
 
 ERROR, WARNING = "error", "warning"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that findings are made from."""
+    """The input of the findings."""
 
     now: datetime
     numbers: LiveNumbers
     backlog: Backlog = {}
     waiting: tuple[Record, ...] = ()
-    """Some of the oldest and newest pending jobs."""
+    """Oldest and newest pending jobs."""
     overdue: tuple[Record, ...] = ()
-    """Those of which the deadline passed longest ago."""
+    """Records with the oldest missed deadlines."""
     workers: tuple[Record, ...] = ()
     all_workers: bool = True
     standings: tuple[StandingView, ...] = ()
@@ -179,7 +179,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview:
-    """Looks at one server's store, and remembers for a moment."""
+    """Makes the overview of one server's store, with a short cache."""
 
     def __init__(self, parts: Parts, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._parts = parts
@@ -233,7 +233,7 @@ class Overview:
         )
 
     async def _overdue(self) -> tuple[Record, ...]:
-        """Look at what a sweep would take first, and leave it as it is."""
+        """Return the records that a sweep would take first, without changing them."""
         found: tuple[Record, ...] = ()
 
         def look(records: Sequence[Record], _: datetime) -> list[Commit]:
@@ -270,7 +270,7 @@ class Overview:
 
 
 def _confined(backlog: Backlog) -> LiveNumbers:
-    """Return the numbers of some queues; workers are not theirs."""
+    """Return the numbers of some queues; workers belong to no queue."""
     return LiveNumbers(
         pending=sum(pending for pending, _ in backlog.values()),
         running=sum(running for _, running in backlog.values()),
@@ -278,7 +278,7 @@ def _confined(backlog: Backlog) -> LiveNumbers:
 
 
 def findings(seen: Seen) -> Iterator[Finding]:
-    """Return everything that is wrong. Pure."""
+    """Yield all findings. Pure."""
     paused = list(_paused(seen))
     yield from paused
     held = {hold.name for hold in seen.paused}  # more workers would not help there
@@ -298,7 +298,7 @@ def _rank(finding: Finding) -> tuple[bool, float, str, str]:
 
 
 def _paused(seen: Seen) -> Iterator[Finding]:
-    """Queues whose jobs wait because an operator has paused them."""
+    """Yield paused queues with pending jobs."""
     for hold in seen.paused:
         pending = seen.backlog.get(hold.name, (0, 0))[0]
         by, why = (f" by {hold.by}" if hold.by else ""), (f": {hold.reason}" if hold.reason else "")
@@ -322,7 +322,7 @@ def _paused(seen: Seen) -> Iterator[Finding]:
 
 
 def _without_workers(seen: Seen) -> Iterator[Finding]:
-    """Queues that have jobs which no live worker takes; one finding for each reason."""
+    """Yield queues with jobs that no live worker takes; one finding for each reason."""
     claimers = [one for record in seen.workers if (one := claimer_of(record)) is not None]
     told: set[tuple[str, str]] = set()
     for queue, lacks, since in _lacks(seen, claimers) if seen.all_workers else ():
@@ -341,7 +341,7 @@ def _without_workers(seen: Seen) -> Iterator[Finding]:
 
 
 def _lacks(seen: Seen, claimers: Sequence[Claimer]) -> Iterator[tuple[str, Lack, datetime | None]]:
-    """Return why jobs wait: those that are looked at, and queues of which no job is among these."""
+    """Yield why jobs wait: the examined ones, and queues without an examined job."""
     names = not seen.confined
     for record in sorted(seen.waiting, key=lambda each: each.created_at):
         queue, task = facts_of(record).pair
@@ -357,14 +357,14 @@ def _lacks(seen: Seen, claimers: Sequence[Claimer]) -> Iterator[tuple[str, Lack,
 
 
 def _remedy(lacks: Lack) -> Remedy | None:
-    """Return how workers are had that take what waits; None where that cannot be said to who asks."""
+    """Return the remedy that provides a suitable worker; None if the principal may not know it."""
     if lacks.paused:
         return Remedy(verb="resume", kind="worker", id=lacks.paused, role="operator", command=lacks.todo)
     return Remedy(verb="start", kind="worker", command=lacks.todo) if lacks.todo else None
 
 
 def _trends(seen: Seen, explained: set[str]) -> Iterator[Finding]:
-    """Backlogs that grow, unless the reason is known, and failures that jumped."""
+    """Yield backlogs that grow, unless the reason is known, and failures that jumped."""
     trends = Trends(seen.parts, seen.now, seen.confined)
     for growth in trends.growing():
         if growth.queue not in explained:
@@ -394,7 +394,7 @@ def _trends(seen: Seen, explained: set[str]) -> Iterator[Finding]:
 
 
 def _silent(seen: Seen) -> Iterator[Finding]:
-    """Workers whose heartbeat is late, before they are written off."""
+    """Yield workers whose heartbeat is late, before they are declared lost."""
     late = timedelta(seconds=MISSED_BEATS * seen.beat_every_s)
     for view in map(view_of, seen.workers):
         heard = view.last_heartbeat_at or view.created_at
@@ -440,7 +440,7 @@ def _quarantined(seen: Seen) -> Iterator[Finding]:
 
 
 def _overdue(seen: Seen) -> Iterator[Finding]:
-    """Records whose deadline has passed and that no sweep has dealt with."""
+    """Yield records with a missed deadline that no sweep has handled."""
     for record in seen.overdue:
         if _is_late(seen, record.deadline_at):
             assert record.deadline_at is not None

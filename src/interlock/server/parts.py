@@ -1,4 +1,4 @@
-"""What the routes work with, and the loops that look after the store."""
+"""The objects that routes use, and the background loops of a server."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from interlock.systems.supervisor.workers import OrdersChanged
 
 TOKENS_EVERY_S = 30.0
 ACCESS_EVERY_S = BELIEVED_S
-"""How often tokens and sessions with open streams are checked again."""
+"""Interval in which tokens and sessions with open streams are checked again."""
 LAST_USES_S = 2.0
-"""How long a server that ends tries to store when tokens were used last."""
+"""Deadline to store the last use of tokens at shutdown."""
 
 
 class Parts:
-    """One server's runtime, and everything around it."""
+    """One server's runtime and services."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Parts:
         self.door = door
         self.lifecycles = lifecycles
         self.routes: Sequence[Route] = ()
-        """What the server answers; known once its application is made."""
+        """All routes; set when the application is made."""
         self.tokens = door.tokens
         self.connections = Connections(settings)
         self.check = TokenCheck(self.tokens, runtime.engine.clock)
@@ -87,10 +87,10 @@ class Parts:
         self.bells = WorkerWakeups(self.following)
         runtime.engine.bus.subscribe(OrdersChanged, lambda event: self.bells.ring(event.worker_id))
         self.stopping = asyncio.Event()
-        """Set when the server is asked to end: streams and long polls end then."""
+        """Set at shutdown: streams and long polls end then."""
         self.started_at: datetime | None = None
         self.store_status: tuple[float, StoreStatus] | None = None
-        """What the store last said about itself, and when."""
+        """The cached status of the store, and its time."""
         self._loops: tuple[Loop, ...] = ()
         self._running: asyncio.Task[None] | None = None
         runtime.engine.committer = CountedCommits(runtime.engine.committer, self.metrics)
@@ -100,22 +100,22 @@ class Parts:
 
     @property
     def tokens_required(self) -> bool:
-        """Whether every request needs a token, as far as it is known."""
+        """Whether every request needs a token, as far as is known."""
         return self.door.closed
 
     def ending(self, principal: Principal) -> asyncio.Event:
-        """Return what is set when streams of a principal have to end."""
+        """Return the event that is set when streams of a principal have to end."""
         if principal.claim:
             return self.stopping
         return self.endings.of(principal) if principal.token_id else self.door.over
 
     @property
     def store(self) -> Store:
-        """Where everything is."""
+        """The store."""
         return self.runtime.store
 
     async def start(self) -> None:
-        """Begin to look after the store."""
+        """Start the background loops."""
         self.started_at = await self.runtime.engine.clock.now()
         settings = self.runtime.settings
         for lack in (*settings.runs.lacking, *Vault(policy=settings.secrets).warnings()):
@@ -125,13 +125,13 @@ class Parts:
         self._running = asyncio.create_task(run_loops(self._loops), name="loops")
 
     def hang_up(self) -> None:
-        """End streams and long polls, because the server ends."""
+        """End streams and long polls, because the server shuts down."""
         self.stopping.set()
         self.door.over.set()
         self.endings.close()
 
     async def stop(self) -> None:
-        """End the loops, finish what is on its way, and let go of the store."""
+        """Stop the loops, finish pending work, and close the store."""
         self.hang_up()
         self.following.stop()
         self.waiting_room.close()
@@ -146,12 +146,12 @@ class Parts:
         self.log.summarise(ending=True)
 
     def health(self) -> list[Health]:
-        """How the loops are."""
+        """Return the health of the loops."""
         return [loop.health() for loop in self._loops]
 
     @property
     def looked_after(self) -> bool:
-        """Whether the loops are still run."""
+        """Whether the loops are running."""
         return self._running is not None and not self._running.done()
 
     def _make_loops(self) -> tuple[Loop, ...]:
@@ -208,7 +208,7 @@ async def open_parts(
     store: Callable[[], Store] | None = None,
     lifecycles: Lifecycles = OURS,
 ) -> AsyncIterator[Parts]:
-    """Everything that a server needs, open and looked after while this lasts."""
+    """Open the parts of a server, run its loops, and close them at the end."""
     settings = settings or ServerSettings()
     opened = store() if store else store_for(url, lifecycles.kinds)
     try:

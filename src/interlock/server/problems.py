@@ -1,4 +1,4 @@
-"""Errors as responses. One place maps an error to its answer."""
+"""Errors as responses: the mapping from errors to problem+json."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from interlock.errors import (
 from interlock.wire.credentials import redacted
 
 _CLOSING = frozenset({ArrivedTooSlowly, RequestTooLarge, NoHttp})
-"""After these the rest of the request is not read, so the connection cannot be used again."""
+"""Errors after which the rest of the request is not read, so the connection is closed."""
 
 
 def problem_of(error: InterlockError, request: str) -> Problem:
-    """The error as it is answered."""
+    """Return the error as a problem."""
     return Problem(
         type=f"/docs#{error.code}",
         title=title_of(type(error)),
@@ -42,27 +42,27 @@ def problem_of(error: InterlockError, request: str) -> Problem:
 
 
 def response_of(error: InterlockError, request: str) -> Response:
-    """The error as a response."""
+    """Return the error as a response."""
     body = msgspec.json.encode(problem_of(error, request), enc_hook=str)
-    # A credential that was put into an address or a field must not come back in a sentence or a fact.
+    # A credential that was put into an address or a field must not be repeated in the response.
     body = redacted(body.decode()).encode()
     return Response(body, status_code=error.status, headers=dict(_headers(error)), media_type=MEDIA_TYPE)
 
 
 def unexpected() -> Unexpected:
-    """What somebody is told who has met a fault of the server."""
+    """Return the error of an unexpected exception."""
     return Unexpected(
         "The server has a fault.", todo="Report it with the id of the request; the server's log says more."
     )
 
 
 def title_of(kind: type[InterlockError]) -> str:
-    """What all errors of a code have in common, in a sentence."""
+    """Return the description of an error code."""
     return (kind.__doc__ or "").strip().splitlines()[0]
 
 
 def every_error() -> list[type[InterlockError]]:
-    """Every kind of error that is known, sorted by its code."""
+    """Return every error class, sorted by code."""
     return sorted(_below(InterlockError), key=lambda kind: kind.code)
 
 

@@ -1,8 +1,8 @@
-"""The queues as they stand, found with a bounded number of small reads.
+"""The list of queues, found with a bounded number of small reads.
 
-No index names a queue, so nothing here counts or searches by queue. Where few jobs wait, the jobs themselves
-are counted; where there are many, the backlog comes from the figures, which are a few seconds old. An answer
-serves for two seconds, so that many dashboards cost as much as one.
+No index names a queue, so no query counts or searches by queue. Few pending jobs are counted themselves; with
+many, the backlog comes from the figures, which are a few seconds old. An answer is cached for two seconds, so
+many dashboards cost as much as one.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 FRESH_S = 2.0
 ANSWERS = 64
 WORKERS = 500
-"""How many workers are looked at; where there are more, nothing is said about workers."""
+"""Maximum number of workers to examine; with more, workers are not reported."""
 JOBS = 200
-"""How many jobs of a state are looked at, the oldest first; up to here they are counted exactly."""
+"""Number of oldest jobs of a state to examine; up to this number they are counted exactly."""
 FIRST, LIGHT = 5, 65_536
-"""The others are looked at when the first ones have no more bytes than this together: inputs may be large."""
+"""Byte limit of the first jobs below which the others are read too: inputs may be large."""
 QUEUES = 500
 LATELY_MIN = 60
 
@@ -48,27 +48,27 @@ class Some(msgspec.Struct, frozen=True):
 
     records: tuple[Record, ...]
     all: bool
-    """Whether there are no more."""
+    """Whether these are all."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the list of queues is made from."""
+    """The input of the list of queues."""
 
     pending: Some
     running: Some
     backlog: Backlog = {}
-    """As the figures tell it."""
+    """Backlog from the figures."""
     lately: dict[str, Figure] | None = None
-    """None where no server has counted yet."""
+    """Latest figures; None if no server has counted yet."""
     holds: tuple[QueueHold, ...] = ()
     workers: tuple[WorkerView, ...] | None = None
-    """None where there are too many to be looked at, or who asks may not see them."""
+    """None if there are too many workers, or the principal may not see them."""
     among: frozenset[str] = frozenset()
-    """The queues that may be seen; none named means all of them."""
+    """The visible queues; empty for all."""
 
 
 class QueueBoard:
-    """Looks at the queues of one server's store, and remembers for a moment."""
+    """Lists the queues of one server's store, with a short cache."""
 
     def __init__(self, parts: Parts, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._parts = parts
@@ -77,7 +77,7 @@ class QueueBoard:
         self._alone = asyncio.Lock()
 
     async def take(self, among: frozenset[str] = frozenset()) -> tuple[QueueView, ...]:
-        """Return the queues: all of them, or those that a token is confined to."""
+        """Return all queues, or those of a scoped token."""
         async with self._alone:
             known = self._answers.get(among)
             if known is not None and self._monotonic() < known[0] + FRESH_S:
@@ -90,7 +90,7 @@ class QueueBoard:
             return views
 
     def forget(self) -> None:
-        """Look again with the next request, as after a queue was paused."""
+        """Clear the cache, as after a queue was paused."""
         self._answers.clear()
 
     async def _look(self, among: frozenset[str]) -> Seen:
@@ -123,7 +123,7 @@ class QueueBoard:
 
 
 def views_of(seen: Seen) -> list[QueueView]:
-    """Return the queues that have jobs, workers, a pause, or something that happened lately. Pure."""
+    """Return the queues with jobs, workers, a pause, or recent activity. Pure."""
     pending = _numbers(seen.pending, {name: both[0] for name, both in seen.backlog.items()})
     running = _numbers(seen.running, {name: both[1] for name, both in seen.backlog.items()})
     holds = {hold.name: hold for hold in seen.holds}
@@ -146,7 +146,7 @@ def views_of(seen: Seen) -> list[QueueView]:
 
 
 def _numbers(some: Some, counted: dict[str, int]) -> dict[str, int]:
-    """Return how many jobs are in each queue: from the jobs if these are all, else as they were counted."""
+    """Return the number of jobs in each queue: exact if all jobs were read, else from the figures."""
     if not some.all:
         return {name: number for name, number in counted.items() if number}
     numbers: dict[str, int] = {}

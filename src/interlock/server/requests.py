@@ -1,7 +1,7 @@
-"""The bodies and queries of requests, within bounds.
+"""Bodies and queries of requests, with limits.
 
-Whoever sends too much, too deep or too slowly is told so before anything is made of it. What does
-not fit is answered with where it stops making sense.
+A body that is too large, too deeply nested or too slow is refused before it is decoded. Errors of decoding
+name the place in the body.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from interlock.server.settings import ServerSettings
 MAX_PARAMETERS = 50
 MAX_REQUEST_ID = 64
 MAX_DIGITS = 18
-"""Of the length of a body; Python refuses to read numbers of thousands of digits."""
+"""Maximum digits of Content-Length; Python refuses to parse thousands of digits."""
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """Whoever asked does not wait for an answer any more."""
+    """The client has disconnected before the response."""
 
 
 async def read_body(
@@ -50,7 +50,7 @@ async def read_body(
     in_time: Within,
     most: int | None = None,
 ) -> bytes:
-    """The whole body; raises as soon as it is clear that it is too large or comes too slowly."""
+    """Return the whole body; raise as soon as it is too large or too slow."""
     limit = settings.max_body_bytes if most is None else most
     check_announced(headers, limit)
     try:
@@ -67,7 +67,7 @@ async def read_body(
 async def stream_body(
     headers: Mapping[str, str], receive: Receive, settings: ServerSettings, most: int
 ) -> AsyncIterator[bytes]:
-    """A large body piece by piece; each has to come in time, and all together may not be too much."""
+    """Yield a large body in chunks; each has to arrive in time, and the total is limited."""
     check_announced(headers, most)
     size, more = 0, True
     while more:
@@ -86,7 +86,7 @@ async def stream_body(
 
 
 def check_announced(headers: Mapping[str, str], limit: int) -> None:
-    """Raise when a body announces to be too large."""
+    """Raise if Content-Length exceeds the limit."""
     announced = headers.get("content-length", "0")
     if announced.isdecimal() and (len(announced) > MAX_DIGITS or int(announced) > limit):
         raise _too_large(limit)
@@ -107,7 +107,7 @@ async def _collected(receive: Receive, limit: int, in_time: Within) -> bytes:
 
 
 def check_text(body: bytes) -> None:
-    """Raise when a body is not UTF-8; also those parts of it have to be that are kept as they came."""
+    """Raise if a body is not UTF-8, including parts that are stored without decoding."""
     if not body.isascii():
         try:
             body.decode()
@@ -116,7 +116,7 @@ def check_text(body: bytes) -> None:
 
 
 def check_depth(body: bytes, limit: int) -> None:
-    """Raise when values are nested more deeply than anybody means."""
+    """Raise if values are nested too deeply."""
     if body.count(b"[") + body.count(b"{") <= limit:
         return
     depth = 0
@@ -131,7 +131,7 @@ def check_depth(body: bytes, limit: int) -> None:
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """The value that the body says; what is wrong with it is told with its place."""
+    """Decode the body; errors name the place in it."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -147,7 +147,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def read_query(kind: type[T], query: bytes) -> T:
-    """The parameters in an address, each at most once and none that is not known."""
+    """Decode the query parameters, each at most once and none unknown."""
     try:
         pairs = parse_qsl(
             query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS
@@ -170,7 +170,7 @@ def read_query(kind: type[T], query: bytes) -> T:
 
 
 def request_id_of(headers: Mapping[str, str], body: Any) -> str | None:
-    """The id under which a request is done once: in its body, or in the header Idempotency-Key."""
+    """Return the request id: from the body, or the header Idempotency-Key."""
     in_header = headers.get("idempotency-key")
     if in_header is not None and len(in_header) > 1 and in_header[0] == in_header[-1] == '"':
         in_header = in_header[1:-1]

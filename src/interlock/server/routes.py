@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """A request that has been let in and read: what a handler is given."""
+    """An authenticated, decoded request, as handlers receive it."""
 
     parts: Parts
     principal: Principal
     request: str
-    """What the log and a problem call this request."""
+    """The id of this request in the log and in problems."""
     path: Mapping[str, str]
     query: Any = None
     body: Any = None
     request_id: str | None = None
-    """Under which it is done once, however often it is sent; each principal has ids of its own."""
+    """The idempotency key for the store; distinct for each principal."""
     asked_as: str | None = None
-    """The same, as whoever asks has spelled it."""
+    """The idempotency key as the client has spelled it."""
     headers: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
-    """Of the other end of the connection; behind a proxy that is the proxy's."""
+    """Address of the client; behind a proxy that of the proxy."""
 
     @property
     def actor(self) -> str:
-        """Who the journal says has done it."""
+        """The actor for the journal."""
         return self.principal.name
 
 
 Out = TypeVar("Out")
 Handler: TypeAlias = Callable[[Call], Awaitable[Any]]
-"""Answers with a struct, which is encoded, or with a Starlette response, which is sent as it is."""
+"""Returns a struct, which is encoded, or a Starlette response, which is sent unchanged."""
 Before: TypeAlias = "Callable[[Parts, Mapping[str, str], Mapping[str, str]], None]"
 
 
@@ -58,9 +58,9 @@ class Route(Operation[Any, Any]):
     before: Before | None = None
     """Given the parameters of the path and the headers; raises to refuse a request before it is read."""
     read: Callable[[bytes], Any] | None = None
-    """How the body is read, where it may be one of several."""
+    """Decodes a body that has several forms."""
     most: Callable[[Parts], int] | None = None
-    """How many bytes the body may have, where that is not as for all others."""
+    """Returns the size limit of the body, if it differs from the default."""
 
 
 _BOUND: dict[str, Route] = {}

@@ -1,4 +1,4 @@
-"""What a server can be told to do differently; each with the default that we run with."""
+"""Settings of a server and their defaults."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DEFAULT_PORT = 8088
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """How much somebody may ask for: so many a second, and so many at once after a pause."""
+    """A rate limit: tokens per second, and the burst after a pause."""
 
     per_s: float
     burst: int
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server listens, whom it lets in, and what is too much."""
+    """Addresses, authentication and limits of a server."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -29,57 +29,57 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str | None = None
 
     tokens_required: bool | None = None
-    """None: where others can reach the server, and wherever there are tokens."""
+    """None: required if other machines can reach the server, or if there are tokens."""
     insecure: bool = False
-    """Others can reach the server and need no token, because somebody said so."""
+    """Serve other machines without tokens, as explicitly requested."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names by which it may be called beside its own; without tokens and names only those of this machine."""
+    """Accepted host names in addition to its own; without tokens and names only those of this machine."""
     allowed_origins: tuple[str, ...] = ()
-    """Pages of other servers that may change something here: https://tools.example.org"""
+    """Other origins whose pages may make changes: https://tools.example.org"""
 
     max_body_bytes: int = 1_048_576
     max_json_depth: int = 64
     max_header_bytes: int = 16_384
     max_concurrent: int = 1_000
-    """Requests that are answered at once; runners have as many places of their own."""
+    """Concurrent requests; runners have as many places in addition."""
     concurrent_each: int = 500
-    """How many of them one token may have."""
+    """Concurrent requests of one token."""
     max_waiting: int = 5_000
     """Long polls and transfers of runners at once."""
     polls_each: int = 1_000
-    """How many of them one token may have."""
+    """Concurrent long polls of one token."""
     max_streams: int = 1_000
     """Live streams and downloads at once."""
     max_signed: int = 64
-    """Webhooks whose body is on its way, and how many bytes they may hold in all."""
+    """Webhooks whose body is being received, and the bytes that they may hold in all."""
     max_signed_bytes: int = 64 * 1_048_576
     max_connections: int = 10_000
     """Open connections; fewer where the system allows fewer files."""
     connections_each: int = 100
-    """Open connections of one address on which no request was let in yet."""
+    """Open connections of one address without an authenticated request."""
     header_s: float = 20.0
-    """How long the head of a request may take to arrive."""
+    """Deadline for the head of a request."""
     body_s: float = 20.0
     request_s: float = 30.0
-    """How long an answer may take."""
+    """Deadline for a response."""
     keep_alive_s: int = 75
     api_rate: Rate = Rate(1_000.0, 2_000)
     runner_rate: Rate = Rate(5_000.0, 10_000)
-    """Runners have a lane of their own: whoever lists jobs in a loop does not cost somebody a lease."""
+    """Rate of runners, separate from other clients: listing jobs in a loop must not cost a lease."""
     stranger_rate: Rate = Rate(20.0, 200)
-    """For each address from which a token comes that is none."""
+    """Rate of failed authentications from one address."""
     sign_in_rate: Rate = Rate(1.0, 100)
     """Sessions that can be opened with one token."""
 
     streams_each: int = 50
-    """How many live streams somebody may have open."""
+    """Live streams of one principal."""
 
     repositories: dict[str, str] = {}
-    """Whose workflow files are planned here: by name (`owner/name`), each with its address for git."""
+    """Repositories whose workflow files are planned here: by name (`owner/name`), each with its git URL."""
     repository_secrets: dict[str, str] = {}
-    """By name of the repository: which secret it is fetched with, here and by runners."""
+    """The secret to fetch each repository with, here and on runners."""
     mirrors: str | None = None
-    """A folder for private copies of them; otherwise a temporary one."""
+    """Folder for private copies of repositories; otherwise a temporary one."""
 
     deliver_every_s: float = 1.0
     retain_every_s: float = 60.0
@@ -91,7 +91,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         }
     )
     shutdown_s: float = 25.0
-    """How long requests may go on after SIGTERM."""
+    """Time for running requests after SIGTERM."""
 
     def __post_init__(self) -> None:
         if faults := list(_faults(self)):
@@ -108,7 +108,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine only."""
+    """Return whether an address is reached from this machine only."""
     if host == "localhost":
         return True
     try:

@@ -1,8 +1,8 @@
 """Listen on sockets, serve until a signal, and shut down gracefully.
 
-On SIGTERM or SIGINT a server takes no new connection, ends its streams, finishes the requests that it has,
-and then closes the store; a second signal changes nothing. The garbage collector is set for a process that
-only answers requests: reference counting frees what a request makes.
+On SIGTERM or SIGINT a server accepts no new connection, ends its streams, finishes the requests that it has,
+and then closes the store; a second signal has no effect. The garbage collector is tuned for a process that
+only answers requests: reference counting frees the objects of a request.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from interlock.systems.kinds import OURS, Lifecycles
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 
 EVERY = (20_000, 20, 20)
-"""After so many new things, after so many looks at those, and after so many of these."""
+"""Thresholds of the garbage collector for its three generations."""
 
 
 def collect_seldom() -> None:
-    """From now on, and without what is there already. For a program: a library leaves that to its user."""
+    """Freeze existing objects and collect seldom. For programs only: a library leaves that to its user."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*EVERY)
@@ -44,13 +44,13 @@ def collect_seldom() -> None:
 
 BACKLOG = 1_024
 AT_ONCE = 64
-"""How many connections are accepted before those that are too many can be closed."""
+"""Number of connections accepted before surplus ones can be closed."""
 SPARE_FILES = 256
-"""How many open files are left to the store, to git and to connections that are just accepted."""
+"""Number of files reserved for the store, git and new connections."""
 
 
 class Listener(uvicorn.Server):
-    """Answers requests until it is told to stop."""
+    """Serves requests until stopped."""
 
     def __init__(self, app: ASGIApp, parts: Parts, listening: socket.socket) -> None:
         settings = parts.settings
@@ -75,7 +75,7 @@ class Listener(uvicorn.Server):
         self._listening = listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen; a handshake has as long as a head."""
+        """Start listening; a handshake has the deadline of a head."""
         state, tls = self.server_state, self.config.ssl
         kind: Callable[..., Any] = self.config.http_protocol_class
         make = partial(kind, config=self.config, server_state=state, app_state={})
@@ -90,13 +90,13 @@ class Listener(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """Where it can be reached."""
+        """The URL of the server."""
         host, port = self._listening.getsockname()[:2]
         scheme = "https" if self._parts.settings.tls_cert else "http"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def run_until_stopped(self, started: Callable[[Listener], None] | None = None) -> None:
-        """Answer requests; `started` is called once that is so."""
+        """Serve requests; call `started` once the server is listening."""
         serving = asyncio.create_task(self.serve([self._listening]), name="listener")
         try:
             if started is not None:
@@ -107,19 +107,19 @@ class Listener(uvicorn.Server):
             await asyncio.wait([serving])
 
     def stop(self) -> None:
-        """Begin to end: safe to call twice, and from a signal."""
+        """Start the shutdown: safe to call twice, and from a signal handler."""
         self._parts.hang_up()
         self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are dealt with by whoever runs the loop; see `stopped_by_signals`."""
+        """Leave signals to the owner of the loop; see `stopped_by_signals`."""
         yield
 
 
 @contextmanager
 def stopped_by_signals(listener: Listener) -> Iterator[None]:
-    """While this lasts, SIGTERM and SIGINT end the server in good order."""
+    """Shut down gracefully on SIGTERM and SIGINT, for the duration of the context."""
     loop = asyncio.get_running_loop()
     early_signals.has_begun()
     for number in early_signals.STOPPING:
@@ -133,7 +133,7 @@ def stopped_by_signals(listener: Listener) -> Iterator[None]:
 
 
 def allow_files(parts: Parts) -> None:
-    """Let the process open as many files as it needs for its connections, or take fewer connections."""
+    """Raise the limit of open files for the connections, or accept fewer connections."""
     wanted = parts.connections.most + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -150,7 +150,7 @@ def allow_files(parts: Parts) -> None:
 
 
 def _counting(parts: Parts) -> Callable[[int], None]:
-    """Count what is refused before there is a request."""
+    """Return a function that counts refusals before a request."""
 
     def refused(status: int) -> None:
         parts.metrics.answered("", "", status, 0.0)
@@ -159,7 +159,7 @@ def _counting(parts: Parts) -> Callable[[int], None]:
 
 
 def bind(settings: ServerSettings) -> socket.socket:
-    """The socket to listen at; raises in words when somebody else has it."""
+    """Return the listening socket; raise if the address is in use."""
     try:
         found = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -190,7 +190,7 @@ async def serve(
     started: Callable[[Listener, Parts], None] | None = None,
     signals: bool = True,
 ) -> None:
-    """Open the store, look after it and answer requests, until a signal or a cancellation."""
+    """Open the store, run the loops and serve requests, until a signal or a cancellation."""
     _check_tls(settings)
     listening = bind(settings)
     log = log or Log()

@@ -1,7 +1,7 @@
 """Serve the dashboard: one page for all of its addresses, and the files that the page needs.
 
-The files are built from `web/` and are part of the package. They hold no data: what they show comes from the
-API, which requires a token. So they are served without one.
+The files are built from `web/` and are part of the package. They hold no data: the page loads them from the
+API, which requires a token. So the files are served without one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from interlock.server.routes import Route
 FOLDER = "dashboard"
 INDEX = "/index.html"
 ASSETS = "/assets/"
-"""Files below it are named by a hash of their content."""
+"""Path of files that are named by a hash of their content."""
 ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
-"""How a file may be compressed, best first; made once when the dashboard is built."""
+"""Encodings of compressed files, best first; they are made when the dashboard is built."""
 
 _MEDIA = {
     ".html": "text/html; charset=utf-8",
@@ -38,7 +38,7 @@ _MEDIA = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
-"""Types are named here: those of the machine differ, and browsers run no script of another type."""
+"""Media types are declared here: those of the system differ, and browsers run no script of another type."""
 _POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -69,9 +69,9 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     media: str
     cache: str
     bodies: Mapping[str, bytes]
-    """By encoding; the empty one is plain."""
+    """Content by encoding; the empty one is plain."""
     tags: Mapping[str, str]
-    """The entity tag of each of them."""
+    """The entity tag of each encoding."""
 
 
 class Web:
@@ -96,7 +96,7 @@ class Web:
             response = Response(_MISSING, status_code=503, media_type="text/html")
         else:
             response = _response(scope, file)
-            # At the address of a page, what is answered depends on who asks: a browser, or a program.
+            # At the address of a page, the response depends on the client: a browser, or a program.
             response.headers["Vary"] = (
                 "Accept, Accept-Encoding" if file.cache != _FOR_EVER else "Accept-Encoding"
             )
@@ -113,7 +113,7 @@ class Web:
 
 
 def read_files(folder: Traversable) -> dict[str, File]:
-    """Return the files of a folder by their addresses; none when it is not there."""
+    """Return the files of a folder by their addresses; empty if it does not exist."""
     if not folder.is_dir():
         return {}
     bodies = dict(_walk(folder, "/"))
@@ -123,7 +123,7 @@ def read_files(folder: Traversable) -> dict[str, File]:
 
 @cache
 def built() -> dict[str, File]:
-    """Return the dashboard as it was built; nothing when it was not."""
+    """Return the built dashboard; empty if it was not built."""
     return read_files(resources.files("interlock.server").joinpath(FOLDER))
 
 
@@ -169,7 +169,7 @@ def _wants_page(scope: Scope) -> bool:
 
 
 def _has(sent: str, tag: str) -> bool:
-    """Return whether a browser has a file already; a weak comparison, as for every If-None-Match."""
+    """Return whether the browser has the file; a weak comparison, as for every If-None-Match."""
     tags = {each.strip().removeprefix("W/") for each in sent.split(",")}
     return tag in tags or "*" in tags
 

@@ -1,13 +1,13 @@
-"""Where records live: one contract, several databases.
+"""Stores: one contract, several databases.
 
 Reading order:
 
-    records      what a store keeps, and what it is asked to change
-    contract     what every store promises
-    catalogue    what a store knows about kinds of record
-    ranking      the order in which ready records are given out
-    validation   what every store checks of a commit before it goes near the database
-    cursors      where a list goes on
+    records      records and changes
+    contract     the contract of every store
+    catalogue    the kinds of record that a store knows
+    ranking      the order in which ready records are claimed
+    validation   the checks of a commit before it reaches the database
+    cursors      cursors of lists
     memory       the plainest store; then `sqlite`, `postgres`, `redis`
     migrations   schemas as a sum of numbered files
     urls         one URL chooses the store

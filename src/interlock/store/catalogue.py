@@ -1,7 +1,7 @@
-"""What a store knows about kinds: which states there are, which are ends, and what may become what.
+"""The catalogue of a store: the states of each kind, its final states, and the legal transitions.
 
-It is made from the tables and handed to the store, which never sees a machine. SQL stores load it
-into the database, so that an illegal state is refused even when somebody types it into a shell.
+It is made from the tables and handed to the store, which never sees a machine. SQL stores load it into the
+database, so that an illegal state is refused even from a bare shell.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from interlock.store.records import Change
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """How records of a kind are shown to other tools, by stores that keep values under keys.
+    """A projection of records for other tools, in key-value stores.
 
-    What is shown is written in the very commit that changes the record, and goes with it. It is for
-    reading only: nothing here ever reads it back.
+    It is written in the commit that changes the record, and removed with it. It is write-only: Interlock
+    never reads it back.
     """
 
     key: str
     """`{id}` stands for the id of the record."""
     value: Callable[[Change], bytes | None]
-    """What a change makes of it; None when nothing is shown."""
+    """Returns the projection of a change; None if there is none."""
     ttl_s: float | None = None
-    """After so long without a change it goes by itself."""
+    """Expiry after the last change."""
     index: str = ""
     """A sorted set of the ids by when they were created; empty for none."""
     into: str = ""
@@ -40,7 +40,7 @@ class Shown(msgspec.Struct, frozen=True):
 
     @property
     def around(self) -> tuple[str, str]:
-        """What stands before and after the id."""
+        """The parts of the key before and after the id."""
         before, _, after = self.key.partition("{id}")
         return before, after
 
@@ -52,14 +52,14 @@ class Kind(msgspec.Struct, frozen=True):
     initial: str
     states: tuple[str, ...]
     ended: frozenset[str]
-    """Where nothing more is to come of a record, so that it goes when it is old: ends, and where it rests."""
+    """Final and resting states, in which old records are pruned."""
     paths: frozenset[tuple[str, str]]
-    """Each pair of states of which the second can be reached from the first, in one commit or more."""
+    """All pairs of states of which the second is reachable from the first, in one commit or more."""
     fingerprint: str
     shown: Shown | None = None
 
     def allows(self, source: str, target: str) -> bool:
-        """Whether a commit may take a record from one state to the other; from "" it creates one."""
+        """Return whether a commit may move a record between two states; from "" it creates one."""
         if not source:
             return target == self.initial or (self.initial, target) in self.paths
         return source == target or (source, target) in self.paths
@@ -69,12 +69,12 @@ Catalogue = Mapping[str, Kind]
 
 
 def catalogue_of(machines: Iterable[Machine[Any, Any]]) -> dict[str, Kind]:
-    """The kinds of record whose lifecycles these are."""
+    """Return the kinds of these lifecycles."""
     return {machine.name: kind_of(machine) for machine in machines}
 
 
 def kind_of(machine: Machine[Any, Any]) -> Kind:
-    """What a store has to know about the records of one machine."""
+    """Return the kind of one machine's records."""
     edges = {(str(s), str(step.target)) for s in machine.states for step in machine.steps_from(s)}
     ended = frozenset(str(state) for state in machine.terminal | machine.resting)
     return Kind(
@@ -88,18 +88,18 @@ def kind_of(machine: Machine[Any, Any]) -> Kind:
 
 
 def fingerprint_of(catalogue: Catalogue) -> str:
-    """One digest for all kinds: whether a database has to be loaded anew."""
+    """Return one digest for all kinds, to detect whether a database has to be reloaded."""
     parts = "".join(f"{name}:{kind.fingerprint};" for name, kind in sorted(catalogue.items()))
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
 def _fingerprint(blueprint: str, ended: frozenset[str]) -> str:
-    """The table, and what was made of it: another program may make something else of the same table."""
+    """Return a digest of the table and the derived states, which other versions may derive differently."""
     return hashlib.sha256(";".join((blueprint, *sorted(ended))).encode()).hexdigest()[:16]
 
 
 def _closure(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """A commit may take several steps, so what a path joins may follow at once."""
+    """Return the transitive closure, since a commit may take several steps."""
     paths = set(edges)
     while more := {(a, d) for a, b in paths for c, d in edges if b == c} - paths:
         paths |= more

@@ -1,17 +1,15 @@
-"""What every store promises.
+"""The contract of every store.
 
-Small and generic: a store knows records, versions, claims, deadlines, a journal and requests, and
-has never heard of a job. Nothing above it may know which database it is; what differs between
-databases is asked for as a capability, never by name. `interlock.testing.store_contract` holds
-every store to this page.
+Small and generic: a store has records, versions, claims, deadlines, a journal and requests, and knows nothing
+about jobs. No layer above may depend on the kind of database; differences are capabilities, never names.
+`interlock.testing.store_contract` tests every store against this page.
 
-Authority. The store's clock is the only one that counts, and its versions the only ones that are
-compared. Whoever commits says which version was decided on, and by when at the latest it may still
-become true; both are judged in the commit itself.
+Authority. Only the store's clock counts, and only its versions are compared. A commit names the version that
+it was decided on, and the latest time at which it may become true; both are checked in the commit itself.
 
-Unknown outcomes. A commit that raises `StoreUnavailable` may have happened. It is safe to repeat
-when it carries a request or creates or changes a record (the repeat meets its own version and is
-told so); to find out, read.
+Unknown outcomes. A commit that raises `StoreUnavailable` may have happened. It is safe to repeat when it
+carries a request or creates or changes a record (the repeat conflicts with its own version); to find out,
+read.
 """
 
 from __future__ import annotations
@@ -38,25 +36,25 @@ from interlock.store.records import (
 )
 
 Decide: TypeAlias = Callable[[Sequence[Record], datetime], Sequence[Work]]
-"""Pure: from records and the store's time to what shall become of them.
+"""Decides, from records and the store's time, about their changes. Pure.
 
-A store may ask again, on what it has found again, when somebody came between: what was answered last is
-what counts, and the outcomes are those of that answer.
+A store may call it again with records that it has read again after a conflict: the last answer counts, and
+the outcomes are those of that answer.
 """
 
 Wake: TypeAlias = Callable[[], None]
-"""Called when something may have changed. May be called too often, and from another thread."""
+"""Called when there may be a change. May be called too often, and from another thread."""
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store can do beyond the contract, or how it does what it does."""
+    """Capabilities of a store beyond the contract."""
 
     durable: bool
-    """What was acknowledged survives a crash of the process and of the machine."""
+    """Whether acknowledged commits survive a crash of the process and of the machine."""
     durability: str
     """The same in words, with the setting that decides it."""
     shared: bool
-    """Several hosts may use it at once."""
+    """Whether several hosts may use it at once."""
     enforces_tables: bool
     """The database itself refuses illegal states, also from a bare shell."""
     max_body_bytes: int = 1_048_576
@@ -64,37 +62,37 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerConnections(msgspec.Struct, frozen=True, kw_only=True):
-    """How many connections a database server has, and may have."""
+    """The number of connections of a database server, and its limit."""
 
     ours: int
-    """Of all programs of Interlock to this database."""
+    """Connections of all programs of Interlock to this database."""
     all: int
     most: int
-    """What the server allows."""
+    """The limit of the server."""
     at_rest: int
-    """How many a worker holds that has nothing to do."""
+    """Connections of an idle worker."""
     busy: int
-    """How many it holds at most."""
+    """Maximum connections of a busy worker."""
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What `interlock db status` shows."""
+    """The output of `interlock db status`."""
 
     url: str
-    """Without its password."""
+    """The URL without its password."""
     server: str
     schema_version: int
     wanted_version: int
     records: dict[str, dict[str, int]]
-    """By kind and state; counts are capped like all counts."""
+    """Counts by kind and state, capped like all counts."""
     entries: int
     oldest_entry_at: datetime | None
     requests: int
     cap: int | None = None
-    """Where counting ends: a count that is as large means at least so many."""
+    """Limit of counting: a count of this size is a lower bound."""
     connections: ServerConnections | None = None
     size_bytes: int | None = None
-    """How much room the database takes; of Redis the memory of the whole server. Null: not known."""
+    """Size of the database; for Redis the memory of the whole server. Null: unknown."""
 
 
 class Store(Protocol):
@@ -102,108 +100,108 @@ class Store(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this store can do; known once it is open."""
+        """The capabilities of this store; known once it is open."""
         ...
 
     async def open(self) -> None:
         """Connect, migrate the schema, and load the tables that the database enforces.
 
-        Safe to call from many hosts at once. Raises `SchemaTooNew`, `ForeignSchema`,
-        `StoreTooOld` or `StoreMisconfigured` rather than working on what it does not understand.
+        Safe to call from many hosts at once. Raises `SchemaTooNew`, `ForeignSchema`, `StoreTooOld` or
+        `StoreMisconfigured` for an unsupported database.
         """
         ...
 
     async def learn(self, kinds: Catalogue) -> None:
-        """Load the tables of more kinds into a store that is open, as `open` would have done."""
+        """Load the tables of more kinds into an open store, as `open` would have done."""
         ...
 
     async def close(self) -> None:
-        """Let go of every connection, thread and file. Safe to call twice."""
+        """Close every connection, thread and file. Safe to call twice."""
         ...
 
     async def now(self) -> datetime:
-        """The store's clock. It never goes back as seen through one store."""
+        """Return the store's time. It never decreases as seen through one store."""
         ...
 
     async def epoch(self) -> int:
-        """A number that grows whenever the database may have lost its latest writes (fail-over, restore).
+        """Return a number that grows whenever the database may have lost its latest writes (fail-over,
+        restore).
 
-        It is no less than the number of half hours since 1970 where the store outlives the process, so that
-        it has grown after any restore that nothing has noticed and that took longer than that.
+        If the store outlives the process, it is at least the number of half hours since 1970, so that it has
+        grown after an unnoticed restore that took longer than that.
         """
         ...
 
     async def raise_epoch(self, above: int = 0) -> int:
-        """Begin an epoch that is larger than `above` and than every earlier one; return it."""
+        """Start an epoch that is larger than `above` and than every earlier one; return it."""
         ...
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
-        """The records, in the order of the keys; None where there is none."""
+        """Return the records, in the order of the keys; None for missing ones."""
         ...
 
     async def find(self, query: Query) -> Page:
-        """The records that match, newest or oldest first, a page at a time. Ties break by id.
+        """Return the records that match, newest or oldest first, a page at a time. Ties break by id.
 
-        With `query.within` a store that has to look at records one by one ends the page after about so
-        many; its cursor goes on from there.
+        With `query.within` a store without a suitable index ends the page after examining about this many
+        records; its cursor continues from there.
         """
         ...
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """How many match, counted up to `cap`.
+        """Return the number of matches, counted up to `cap`.
 
-        With `within` a store that has to look at records one by one stops after about so many; then it is
-        `capped`, at what was found until then.
+        With `within` a store without a suitable index stops after examining about this many records; then the
+        number so far is `capped`.
         """
         ...
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
-        """Make each of them true, or not at all; one that cannot be does not disturb its neighbours.
+        """Apply each commit atomically; a refused commit does not affect the others.
 
-        They are judged in order, as if one after the other: of two that change the same version of
-        a record the first wins. The answers are in the order of the commits; a batch has one for each
-        of its records.
+        They are judged in order, as if applied one after the other: of two that change the same version of a
+        record the first wins. The outcomes are in the order of the commits; a batch has one for each of its
+        records.
         """
         ...
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
-        """Give up to `limit` ready records to this claimer only, and commit what `decide` makes of them.
+        """Claim up to `limit` ready records exclusively, and commit the decisions of `decide` about them.
 
-        A record is ready when `ready_at` has passed. One that needs a handler is given to claimers that
-        have it. Those that rank first come first: by age, each
-        step of priority being worth a head start of `PRIORITY_STEP`, so that nothing starves.
-        What `decide` returns no commit for stays as it is. If the claimer dies in between, the
-        records are free again after a few seconds at most.
-        The guard of a claim is read no earlier than what is ready: whoever is given a record that became
-        ready after a change of the guard was given it under the guard as changed.
+        A record is ready when `ready_at` has passed. One that needs a handler is given to claimers that have
+        it. Records are claimed in the order of their rank: by age, with a head start of `PRIORITY_STEP` for
+        each step of priority, so that none starves. A record without a commit stays unchanged. If the claimer
+        dies in between, the records are free again after a few seconds at most. The guard of a claim is read
+        no earlier than the ready records: a record that became ready after a change of the guard is claimed
+        under the changed guard.
         """
         ...
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """The same for records whose `deadline_at` has passed, the oldest first."""
+        """Handle records whose `deadline_at` has passed, the oldest first, like `claim`."""
         ...
 
     async def recall(self, request_id: str) -> Recorded | None:
-        """What was answered to this request, unless it has expired."""
+        """Return the recorded answer to this request, unless it has expired."""
         ...
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """The journal after a cursor, in an order in which nothing is inserted later.
+        """Return the journal after a cursor, in an order in which no entry is inserted later.
 
-        Without a cursor from its beginning. `latest()` is the cursor of its end.
+        Without a cursor it starts at the beginning. `latest()` is the cursor of its end.
         """
         ...
 
     async def latest(self) -> str:
-        """A cursor after which only what is committed from now on is found."""
+        """Return a cursor after which only later commits are found."""
         ...
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
-        """The journal of one record, oldest first."""
+        """Return the journal of one record, oldest first."""
         ...
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Be woken when something may have been committed, by anybody; returns how to stop that."""
+        """Call `wake` after commits by any process; return a function that unsubscribes."""
         ...
 
     async def prune(
@@ -211,18 +209,18 @@ class Store(Protocol):
     ) -> Pruned:
         """Remove up to `limit` ended records that were last changed longer ago, with their journal.
 
-        Refuses a state in which a record has not ended (`PruneRefused`): nothing live is ever removed.
-        Expired requests go with every batch.
+        Raises `PruneRefused` for a state in which a record has not ended: no live record is ever removed.
+        Expired requests are removed with every batch.
         """
         ...
 
     async def compact(self) -> int | None:
-        """Give free space back to the file system; return how many bytes, or None if the server does that.
+        """Return free space to the file system; return the number of bytes, or None if the server does that.
 
-        This may take longer than other calls, and those that write may have to wait meanwhile.
+        This may take longer than other calls, and writes may have to wait meanwhile.
         """
         ...
 
     async def status(self) -> StoreStatus:
-        """What is there, for people."""
+        """Return the status, for people."""
         ...

@@ -1,7 +1,7 @@
-"""Where a list goes on: the place of the last record seen, so that nothing is skipped or repeated.
+"""Cursors of lists: the place of the last record, so that none is skipped or repeated.
 
-A cursor is opaque to whoever holds it. A page that starts after a place stays right when records
-are added or removed meanwhile, and costs the same however far down it is.
+A cursor is opaque. A page that starts after a place stays correct when records are added or removed
+meanwhile, and costs the same at any depth.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ LARGEST = 2**63 - 1
 
 
 def write_cursor(created_us: int, name: str) -> str:
-    """The cursor of a record in a list by creation."""
+    """Return the cursor of a record in a list by creation."""
     return f"{created_us}.{name}"
 
 
 def read_cursor(cursor: str) -> tuple[int, str]:
-    """The place that `write_cursor` wrote down."""
+    """Return the place in a cursor of `write_cursor`."""
     number, dot, name = cursor.partition(".")
     if not dot:
         raise bad_cursor(cursor)
@@ -25,14 +25,14 @@ def read_cursor(cursor: str) -> tuple[int, str]:
 
 
 def read_number(number: str, cursor: str) -> int:
-    """A number of a cursor; larger ones than any database counts to were never given out."""
+    """Return a number of a cursor; raise for numbers larger than any database counts to."""
     if not (number.isascii() and number.isdecimal()) or int(number) > LARGEST:
         raise bad_cursor(cursor)
     return int(number)
 
 
 def bad_cursor(cursor: str) -> InvalidRecord:
-    """A cursor that no store has given out."""
+    """Return the error of an invalid cursor."""
     return InvalidRecord(
         f"{cursor[:80]!r} is not a cursor of this store.",
         todo="Begin again without a cursor; use only cursors that the same list has answered.",

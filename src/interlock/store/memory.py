@@ -1,7 +1,7 @@
 """A store in memory: a real one, under the same contract, and deterministic.
 
-It is what simulated worlds and users' tests run on, and the plainest statement of what the other
-stores do. Nothing survives the process.
+Simulated worlds and users' tests run on it, and it is the plainest description of the other stores. Its data
+do not survive the process.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Clock = Callable[[], datetime]
 
 
 class MemoryStore:
-    """The contract on dictionaries. `clock` is the store's clock; a test may hand in one that jumps."""
+    """The contract on dictionaries. `clock` is the store's clock; a test may pass one that jumps."""
 
     def __init__(
         self, catalogue: Catalogue, *, clock: Clock = lambda: datetime.now(UTC), yields: bool = False
@@ -71,13 +71,13 @@ class MemoryStore:
         self._yields = yields
         self._latest_now = datetime.min.replace(tzinfo=UTC)
         self._call_at: datetime | None = None
-        """All commits of one call are done at one moment, as in one transaction of a database."""
+        """All commits of one call have the same time, as in one transaction of a database."""
         self._records: dict[Key, Record] = {}
         self._handlers: dict[Key, str] = {}
         self._ready: dict[Key, Record] = {}
-        """Those that may be claimed at some time."""
+        """Records with a ready time."""
         self._timed: dict[Key, Record] = {}
-        """Those that have a deadline."""
+        """Records with a deadline."""
         self._journal: list[Entry] = []
         self._pruned_up_to = 0
         self._sequence = 0
@@ -87,43 +87,43 @@ class MemoryStore:
         self._closed = False
 
     async def open(self) -> None:
-        """Nothing to connect to."""
+        """Open the store."""
         self._closed = False
 
     async def learn(self, kinds: Catalogue) -> None:
-        """Know them from now on."""
+        """Add kinds to the catalogue."""
         self._catalogue = {**self._catalogue, **kinds}
 
     async def close(self) -> None:
-        """Nothing to let go of; but nothing is answered any more."""
+        """Close the store; later calls are refused."""
         self._closed = True
         self._wakes.clear()
 
     async def now(self) -> datetime:
-        """The clock, held back from ever going back."""
+        """Return the clock, which never decreases."""
         self._check_open()
         return self._now()
 
     async def epoch(self) -> int:
-        """Memory loses everything or nothing."""
+        """Return the epoch: memory loses everything or nothing."""
         self._check_open()
         return self._epoch
 
     async def raise_epoch(self, above: int = 0) -> int:
-        """Count on."""
+        """Start the next epoch."""
         self._check_open()
         self._epoch = max(self._epoch, above) + 1
         return self._epoch
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
-        """Look each of them up."""
+        """Return the records by key."""
         self._check_open()
         for key in keys:
             known_kind(self._catalogue, key.kind)
         return [self._records.get(key) for key in keys]
 
     async def find(self, query: Query) -> Page:
-        """Filter, sort, and cut out the page."""
+        """Return a page of matching records."""
         self._check_open()
         within = query.within if query.looks_through else None
         looked_at = self._matching(query if within is None else _anywhere(query))
@@ -138,7 +138,7 @@ class MemoryStore:
         return Page(tuple(page), write_cursor(*_place(looked_at[within - 1])) if cut and within else "")
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """Count what matches, up to the cap, and within so many."""
+        """Count matches, up to the cap, and within a number of examined records."""
         self._check_open()
         found = self._matching(query)
         if within is None or not query.looks_through:
@@ -149,7 +149,7 @@ class MemoryStore:
         return Count(min(number, cap), capped=len(anywhere) > within or number > cap)
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
-        """Judge them one after the other."""
+        """Apply the commits one after the other."""
         if self._yields:
             await asyncio.sleep(0)
         return self._commit_now(commits)
@@ -166,7 +166,7 @@ class MemoryStore:
         return outcomes
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
-        """Nobody else can come between taking and committing: there is only one thread."""
+        """Claim ready records; with one thread no other claimer can interfere."""
         self._check_open()
         check_claim(self._catalogue, claim)
         now = self._now()
@@ -185,7 +185,7 @@ class MemoryStore:
         return await self._decided(taken[: claim.limit], now, decide)
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """Likewise, by deadline."""
+        """Handle records past their deadline."""
         self._check_open()
         check_limit(limit)
         for kind in kinds:
@@ -200,13 +200,13 @@ class MemoryStore:
         return await self._decided([record for _, _, record in overdue[:limit]], now, decide)
 
     async def recall(self, request_id: str) -> Recorded | None:
-        """What is remembered, unless it has expired."""
+        """Return the recorded answer, unless it has expired."""
         self._check_open()
         recorded = self._requests.get(request_id)
         return recorded if recorded is not None and recorded.expires_at > self._now() else None
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """The journal is a list, so its order is the order of the commits."""
+        """Return entries after a cursor; the list is in the order of the commits."""
         self._check_open()
         check_limit(limit)
         sequence = _sequence_of(after)
@@ -216,12 +216,12 @@ class MemoryStore:
         return Feed(entries, cursor, gap=sequence < self._pruned_up_to)
 
     async def latest(self) -> str:
-        """The end of the journal."""
+        """Return the cursor of the end of the journal."""
         self._check_open()
         return str(self._sequence)
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
-        """The entries of one record."""
+        """Return the entries of one record."""
         self._check_open()
         check_limit(limit)
         known_kind(self._catalogue, key.kind)
@@ -232,7 +232,7 @@ class MemoryStore:
         return Feed(entries, entries[-1].cursor if entries else "")
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Wakes are called right after a commit."""
+        """Subscribe; callbacks are called right after a commit."""
         token = object()
         self._wakes[token] = wake
 
@@ -244,7 +244,7 @@ class MemoryStore:
     async def prune(
         self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
     ) -> Pruned:
-        """Remove what has ended long ago, and the requests that have expired."""
+        """Remove records that ended long ago, and expired requests."""
         self._check_open()
         check_limit(limit)
         check_prune(self._catalogue, kind, states, older_than)
@@ -266,11 +266,11 @@ class MemoryStore:
         return Pruned(len(gone), len(removed), len(expired), more=len(old) > limit)
 
     async def compact(self) -> int | None:
-        """Memory is given back at once."""
+        """Return None: memory is freed at once."""
         return None
 
     async def status(self) -> StoreStatus:
-        """What is there."""
+        """Return the status."""
         self._check_open()
         records: dict[str, dict[str, int]] = {}
         for record in self._records.values():
@@ -347,7 +347,7 @@ class MemoryStore:
             self._note(change.kind, change.id, change.expected + 1, change.note, now)
 
     def _put(self, key: Key, record: Record | None) -> None:
-        """Keep a record, or with None no longer, with its places among those that wait."""
+        """Store or remove a record, and update the indexes."""
         if record is None:
             self._records.pop(key, None)
             self._handlers.pop(key, None)
@@ -398,7 +398,7 @@ def _matches(record: Record, query: Query) -> bool:
 
 
 def _place(record: Record) -> tuple[int, str]:
-    """Where a record stands in a list: by creation, and by id where that ties."""
+    """Return the place of a record in a list: by creation, then by id."""
     return microseconds(record.created_at), record.id
 
 

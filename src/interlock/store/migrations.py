@@ -1,13 +1,13 @@
 """Schemas as a sum of numbered files.
 
-Each database has a folder with files `0001_name.sql`, `0002_…` (`.lua` for Redis), which are only ever
-added. The schema is what they add up to, a test holds that, and a database keeps how far it has come,
-with the fingerprint of every migration that was applied to it.
+Each database has a folder with files `0001_name.sql`, `0002_…` (`.lua` for Redis), which are only ever added.
+The schema is their sum, which a test verifies, and a database records its progress, with the fingerprint of
+every applied migration.
 
-A file that has landed never changes: a test pins its hash, and a database to which another text was
-applied under the same number is refused. A database that is further than the program is refused as well.
+A released file never changes: a test pins its hash, and a database to which another text was applied under
+the same number is refused. A database that is newer than the program is refused as well.
 
-Programs that run while a newer one migrates go on writing, unless the migration begins with the line
+Programs that run while a newer one migrates continue to write, unless the migration begins with the line
 `-- incompatible`. Then the database refuses their writes: SQLite and Redis compare a number in each
 transaction; on PostgreSQL the migration drops or renames the functions through which they write.
 """
@@ -27,7 +27,7 @@ _INCOMPATIBLE = "-- incompatible\n"
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """One step forward; it is applied whole or not at all."""
+    """One migration, applied atomically."""
 
     number: int
     name: str
@@ -35,12 +35,12 @@ class Migration(msgspec.Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """What the database keeps of the text."""
+        """The fingerprint of the text, which the database stores."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     @property
     def incompatible(self) -> bool:
-        """Whether programs that do not know it must stop writing."""
+        """Whether programs without it must stop writing."""
         return self.text.startswith(_INCOMPATIBLE)
 
 
@@ -60,7 +60,7 @@ def migrations_of(package: str, folder: str = "sql", ending: str = "sql") -> tup
 
 
 def outstanding(migrations: tuple[Migration, ...], applied: int) -> tuple[Migration, ...]:
-    """Return what is left to apply to a database that has come as far as `applied`."""
+    """Return the migrations to apply to a database at version `applied`."""
     if applied > len(migrations):
         raise too_new(applied, len(migrations))
     return migrations[applied:]

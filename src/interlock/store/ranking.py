@@ -1,11 +1,11 @@
-"""In which order ready records are given out.
+"""The order in which ready records are claimed.
 
-Queue, labels and handler make a *lane*: whoever may take one record of a lane may take all of them, so a
-claim looks at the heads of a few lanes and never at records that it cannot have.
+Queue, labels and handler make a *lane*: a claimer that may take one record of a lane may take all of them, so
+a claim reads the heads of a few lanes and never records that it cannot have.
 
-Within and across lanes the *rank* decides: the time at which a record became ready, less a head
-start for its priority. An old record outranks every newer one in the end, so nothing starves, and
-the order never changes while a record waits, so an index can hold it.
+Within and across lanes the *rank* decides: the time at which a record became ready, less a head start for its
+priority. An old record eventually outranks every newer one, so none starves, and the order never changes
+while a record waits, so an index can hold it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import lru_cache
 from interlock.store.records import Claim
 
 PRIORITY_STEP = timedelta(seconds=60)
-"""What one step of priority is worth."""
+"""Head start of one step of priority."""
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 
@@ -29,46 +29,46 @@ _TOLD_APART_US = 2**32 * 1_000_000
 _from_seconds = datetime.fromtimestamp
 _SEPARATOR = "\x1f"
 HANDLER_MARK = "\x1d"
-"""Begins the part of a lane that names its handler. It is no printable character, so no label begins so."""
+"""Prefix of the handler in a lane. It is not printable, so no label begins with it."""
 
 
 def microseconds(at: datetime) -> int:
-    """A moment as whole microseconds since 1970: what databases without such a type keep."""
+    """Return a time as whole microseconds since 1970, for databases without such a type."""
     return (at - _EPOCH) // _MICROSECOND
 
 
 @lru_cache(maxsize=4096)
 def moment(us: int) -> datetime:
-    """The moment that `microseconds` was made from. Records of one batch share most of theirs."""
+    """Return the time of `microseconds`. Cached, since records of one batch share most times."""
     if 0 <= us < _TOLD_APART_US:
-        return _from_seconds(us / 1_000_000, UTC)  # takes half the time
+        return _from_seconds(us / 1_000_000, UTC)  # twice as fast
     return _EPOCH + timedelta(0, 0, us)
 
 
 def moment_in_seconds(seconds: float) -> datetime:
-    """The moment so many seconds after 1970; exact to the microsecond, if nobody has calculated with it."""
+    """Return the time this many seconds after 1970; exact to the microsecond for unmodified floats."""
     return _from_seconds(seconds, UTC)
 
 
 def rank_of(ready_at: datetime, priority: int) -> int:
-    """The smaller, the earlier it is given out."""
+    """Return the rank; smaller ranks are claimed first."""
     return microseconds(ready_at) - priority * _STEP_US
 
 
 def ready_at_of(rank: int, priority: int) -> datetime:
-    """The time that a rank was made from. Not remembered: who reads many compares each with the last."""
+    """Return the ready time of a rank. Not cached: callers compare adjacent ones."""
     return moment.__wrapped__(rank + priority * _STEP_US)
 
 
 def lane_of(queue: str, labels: Sequence[str], handler: str = "") -> str:
-    """The lane of a record. Labels are sorted and cannot hold the separator."""
+    """Return the lane of a record. Labels are sorted and cannot contain the separator."""
     if handler:
         return _SEPARATOR.join((queue, *labels, HANDLER_MARK + handler))
     return _SEPARATOR.join((queue, *labels))
 
 
 def lanes_for(lanes: Iterable[str], claim: Claim) -> list[str]:
-    """Return those of the lanes that exist from which this claim may take."""
+    """Return the existing lanes from which this claim may take."""
     asked = set(claim.queues)
     return [
         lane for lane in lanes if (parts := lane.split(_SEPARATOR))[0] in asked and may_take(parts[1:], claim)
@@ -76,7 +76,7 @@ def lanes_for(lanes: Iterable[str], claim: Claim) -> list[str]:
 
 
 def may_take(parts: Sequence[str], claim: Claim) -> bool:
-    """Whether a claimer has the labels and the handler of a lane, which are its parts after the queue."""
+    """Return whether a claimer has the labels and the handler of a lane, its parts after the queue."""
     handler = ""
     if parts and parts[-1].startswith(HANDLER_MARK):
         *parts, handler = parts
@@ -84,12 +84,12 @@ def may_take(parts: Sequence[str], claim: Claim) -> bool:
 
 
 def has_labels(labels: Sequence[str], claim: Claim) -> bool:
-    """Whether a claimer has all of these labels."""
+    """Return whether a claimer has all of these labels."""
     return not labels or set(claim.labels).issuperset(labels)
 
 
 def has_handler(handler: str, claim: Claim) -> bool:
-    """Whether a claimer may be given what needs this handler."""
+    """Return whether a claimer has this handler."""
     if not handler or claim.handlers is None:
         return True
     return HANDLER_MARK + handler in had_by(claim.labels, claim.handlers)
@@ -97,5 +97,5 @@ def has_handler(handler: str, claim: Claim) -> bool:
 
 @lru_cache(maxsize=256)
 def had_by(labels: tuple[str, ...], handlers: tuple[str, ...] | None) -> frozenset[str]:
-    """Return all parts of lanes that a claimer has. Claimers are few, and claim again and again."""
+    """Return all parts of lanes that a claimer has; cached, since claimers are few."""
     return frozenset((*labels, *(HANDLER_MARK + handler for handler in handlers or ())))

@@ -1,12 +1,12 @@
-"""What a store keeps, and what it is asked to change.
+"""Records, and changes of them.
 
-A record is an aggregate: what must change together lives in one record, under one version. Its data
-are in three parts, so that what never changes is written once: what was given with it (`given`), what
-changes during its life (`body`), and what it leaves at its end (`result`). The store knows nothing of
-what is inside them. All times are aware, in UTC, and the store's own.
+A record is an aggregate: data that must change together are in one record, under one version. They have three
+parts, so that immutable data are written once: the input (`given`), the data that change during its life
+(`body`), and the output (`result`). The store does not interpret them. All times are aware, in UTC, and the
+store's own.
 
-Records whose bodies and columns are the same take the same step. A `Batch` says that step once for all of
-them, and each store writes it with a few statements.
+Records with equal bodies and columns take the same step. A `Batch` describes that step once for all of them,
+and each store writes it with a few statements.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ import msgspec
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One aggregate as it stands."""
+    """One aggregate."""
 
     kind: str
     id: str
     state: str
     version: int
     body: bytes
-    """What changes during its life, as JSON. No decision may depend on more than this and the columns."""
+    """Mutable data, as JSON. No decision may depend on more than this and the columns."""
     given: bytes = b""
-    """What it was created with and never changes, as JSON; empty where there is nothing."""
+    """Immutable input, as JSON; empty if there is none."""
     result: bytes = b""
-    """What it has left behind, as JSON; empty where there is nothing (yet)."""
+    """Output, as JSON; empty if there is none (yet)."""
     parent: str | None = None
     queue: str | None = None
     labels: tuple[str, ...] = ()
-    """What a claimer must have to be given it; also what it can be found by. Sorted, no repeats."""
+    """Labels that a claimer must have; also for searches. Sorted, no duplicates."""
     priority: int = 0
     ready_at: datetime | None = None
-    """From when on it may be claimed; None when it waits for nobody."""
+    """Time from which it may be claimed; None if it cannot."""
     deadline_at: datetime | None = None
-    """When the earliest of its timers runs out; None when none is running."""
+    """Time at which the earliest of its timers expires; None if none is running."""
     created_at: datetime
     updated_at: datetime
 
     @property
     def key(self) -> Key:
-        """What the record is addressed by."""
+        """The address of the record."""
         return Key(self.kind, self.id)
 
     @property
     def size(self) -> int:
-        """How many bytes of data it has."""
+        """Number of bytes of data."""
         return len(self.body) + len(self.given) + len(self.result)
 
 
@@ -66,7 +66,7 @@ class StepLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     machine: str
     entity: str
-    """Which one of those inside the record; empty for the record itself."""
+    """The entity inside the record; empty for the record itself."""
     event: str
     source: str
     target: str
@@ -75,16 +75,16 @@ class StepLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the journal shall say about a change: the steps taken and who, why, because of what."""
+    """The journal entry of a change: the steps, actor, reason and cause."""
 
     steps: tuple[StepLine, ...] = ()
     actor: str = ""
     reason: str = ""
     cause: str = ""
     request_id: str = ""
-    """The request that it belongs to, or else a mark that no other commit has."""
+    """The request that it belongs to, or else a unique mark of the commit."""
     refusal: str = ""
-    """Why something was refused; such a note has no steps and leaves the record as it is."""
+    """Reason of a refusal; such a note has no steps and the record is unchanged."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -99,34 +99,35 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one record shall become. `expected` is the version it was decided on; 0 creates it."""
+    """The new value of one record. `expected` is the version it was decided on; 0 creates it."""
 
     kind: str
     id: str
     expected: int
     expected_at: datetime | None = None
-    """When that version was written: a database that has lost its latest writes counts to the same number
-    again. None where nobody has seen the record."""
+    """Time at which that version was written: a database that has lost its latest writes may reach the same
+    number again. None if the record was not read.
+    """
     state: str
     body: bytes
     given: bytes | None = None
-    """Only with a record that is created; it can never be changed."""
+    """Only for a created record; immutable."""
     result: bytes | None = None
-    """None leaves what is there."""
+    """None keeps the existing one."""
     parent: str | None = None
     queue: str | None = None
     labels: tuple[str, ...] = ()
     priority: int = 0
     ready_at: datetime | None = None
     handler: str = ""
-    """What a claimer must be able to execute to be given it; empty where that does not matter."""
+    """The handler that a claimer must have; empty if none is needed."""
     deadline_at: datetime | None = None
     note: Note | None = None
-    """None for a change that is no step and no news, such as a renewed lease."""
+    """None for a change without a step, such as a renewed lease."""
 
     @property
     def key(self) -> Key:
-        """The record that is meant."""
+        """The address of the record."""
         return Key(self.kind, self.id)
 
 
@@ -139,28 +140,29 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was answered to a request; a repeat of the request gets it again."""
+    """The answer to a request; a repeat of the request gets it again."""
 
     status: int = 200
     body: bytes = b"null"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """The id under which a commit is done at most once, and what a repeat is answered."""
+    """An idempotency key of a commit, and the answer for a repeat."""
 
     id: str
     endpoint: str
     fingerprint: str
-    """Of method, path and body: the same id with another one is a mistake, not a repeat."""
+    """Digest of method, path and body: the same id with another one is an error, not a repeat."""
     answer: Answer
     ttl_s: float = 3_600.0
     said: str = ""
     """The id as the client has sent it; it goes into the notes of the commit, and is not stored with the
-    request."""
+    request.
+    """
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that was done, as the store remembers it."""
+    """A completed request, as the store remembers it."""
 
     id: str
     endpoint: str
@@ -171,35 +173,35 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What becomes true together or not at all."""
+    """Changes, refusals and a request that are applied atomically."""
 
     changes: tuple[Change, ...] = ()
     refusals: tuple[Refused, ...] = ()
     request: Request | None = None
     not_after: datetime | None = None
-    """Judged by the store's clock in the commit itself: a lease that has run out by then is void."""
+    """Checked against the store's clock in the commit itself: a lease that has expired by then is void."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The same change of many records; each of them succeeds or fails by itself.
 
-    It means the same as `commits()`: one commit for each record, in this order.
+    It is equivalent to `commits()`: one commit for each record, in this order.
     """
 
     change: Change
-    """What all of them become. Its id is empty, and it says nothing that is said by record below."""
+    """The new value of all records. Its id is empty, and so are the fields given by record below."""
     ids: tuple[str, ...]
-    """At least one, no repeats."""
+    """At least one id, no duplicates."""
     expected_at: tuple[datetime | None, ...] = ()
-    """By record, like `Change.expected_at`; empty where nobody has seen them."""
+    """By record, like `Change.expected_at`; empty if the records were not read."""
     given: tuple[bytes, ...] = ()
-    """By record; empty where there is nothing."""
+    """By record; empty if there is none."""
     result: tuple[bytes, ...] = ()
-    """By record; empty leaves what is there."""
+    """By record; empty keeps the existing ones."""
     not_after: datetime | None = None
 
     def commits(self) -> list[Commit]:
-        """Return the same as commits of one change each."""
+        """Return equivalent commits of one change each."""
         nothing = (None,) * len(self.ids)
         rows = zip(
             self.ids,
@@ -222,13 +224,13 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
-    """All of it is true, since `at`."""
+    """The commit was applied at this time."""
 
     at: datetime
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Nothing was done: a record is not in the version that was decided on. 0 means: not there.
+    """Not applied: a record does not have the expected version. 0 means: it does not exist.
 
     The same number twice means that this version was written at another time, after a fail-over.
     """
@@ -239,36 +241,36 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 class TooLate(msgspec.Struct, frozen=True):
-    """Nothing was done: the store's clock had passed `not_after`."""
+    """Not applied: the store's clock had passed `not_after`."""
 
     not_after: datetime
     now: datetime
 
 
 class Repeated(msgspec.Struct, frozen=True):
-    """Nothing was done again: the request was done before, and this was the answer."""
+    """Not applied again: the request was completed before, with this answer."""
 
     recorded: Recorded
 
 
 class RequestReused(msgspec.Struct, frozen=True):
-    """Nothing was done: the id belongs to another request."""
+    """Not applied: the id belongs to another request."""
 
     recorded: Recorded
     fingerprint: str
 
 
 class Illegal(msgspec.Struct, frozen=True):
-    """Nothing was done: no path of the table leads from the one state to the other."""
+    """Not applied: no path of the table leads from the one state to the other."""
 
     key: Key
     source: str
-    """Empty when the record was to be created."""
+    """Empty for a creation."""
     target: str
 
 
 Work: TypeAlias = Commit | Batch
-"""What a store is asked to commit."""
+"""Work to commit."""
 
 Outcome: TypeAlias = Committed | Conflict | TooLate | Repeated | RequestReused | Illegal
 
@@ -281,16 +283,16 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """What a claimer can take: records of one kind, of these queues, that need no other labels."""
+    """A claim: records of one kind, of these queues, that need no other labels."""
 
     kind: str
     queues: tuple[str, ...]
     labels: tuple[str, ...] = ()
     handlers: tuple[str, ...] | None = ()
-    """What it can execute, beside records that need no handler; None for everything."""
+    """The handlers of the claimer, for records that need one; None for all."""
     limit: int = 1
     guard: Guard | None = None
-    """Nothing is given out unless this holds."""
+    """No record is claimed unless this holds."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,7 +303,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     queue: str | None = None
     labels: tuple[str, ...] = ()
-    """All of these must be among the record's."""
+    """All of these must be among the record's labels."""
     since: datetime | None = None
     """Created at or after."""
     until: datetime | None = None
@@ -310,18 +312,18 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str = ""
     limit: int = 100
     within: int | None = None
-    """Look at about so many records for a page where no index answers the filter, then end the page."""
+    """Number of records to examine for a page if no index fits the filter."""
 
     @property
     def looks_through(self) -> bool:
-        """Whether records of a state have to be looked at one by one where there is no index of this."""
+        """Whether records of a state have to be examined one by one if there is no index."""
         return self.parent is None and (self.queue is not None or bool(self.labels))
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One page of records; `cursor` goes on after it and is empty at the end.
+    """One page of records; `cursor` continues after it and is empty at the end.
 
-    Where the query says `within`, a page may be shorter than its limit, or empty, and still have a cursor.
+    With `within`, a page may be shorter than its limit, or empty, and still have a cursor.
     """
 
     records: tuple[Record, ...]
@@ -329,14 +331,14 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How many there are; when `capped`, at least that many."""
+    """A number; if `capped`, a lower bound."""
 
     number: int
     capped: bool
 
 
 class Feed(msgspec.Struct, frozen=True):
-    """A stretch of the journal. `gap`: what came before it was pruned, so some were missed."""
+    """A section of the journal. `gap`: entries before it were pruned, so some were missed."""
 
     entries: tuple[Entry, ...]
     cursor: str
@@ -344,7 +346,7 @@ class Feed(msgspec.Struct, frozen=True):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """What was removed, in one bounded batch; `more` when another batch would find something."""
+    """The counts of one bounded batch; `more` if another batch would remove something."""
 
     records: int = 0
     entries: int = 0
@@ -353,7 +355,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 def record_after(change: Change, before: Record | None, at: datetime) -> Record:
-    """What a record is once a change of it, or of a batch with it, was committed at that time."""
+    """Return the record after a change, or a batch, was committed at that time."""
     return Record(
         kind=change.kind,
         id=change.id or (before.id if before else ""),
@@ -374,10 +376,10 @@ def record_after(change: Change, before: Record | None, at: datetime) -> Record:
 
 
 def one_by_one(work: Sequence[Work]) -> list[Commit]:
-    """Return the same with a commit for each record of a batch: what every store has to agree with."""
+    """Return the work with a commit for each record of a batch, which every store must be equivalent to."""
     return [each for item in work for each in (item.commits() if isinstance(item, Batch) else (item,))]
 
 
 def number_of(work: Sequence[Work]) -> int:
-    """Return how many outcomes it has."""
+    """Return the number of outcomes."""
     return sum(len(item.ids) if isinstance(item, Batch) else 1 for item in work)

@@ -1,6 +1,6 @@
-"""One URL chooses the store.
+"""Choose a store by URL.
 
-memory:                                 nothing survives; for tests
+memory:                                 not persistent; for tests
 sqlite:///interlock.db                  a file, relative to here; sqlite:////var/lib/… from the root
 postgresql://user:password@host/name    PostgreSQL 13 or newer
 redis://host:6379/0                     Redis 6.2 or newer, or Valkey; also rediss:// and unix://
@@ -31,7 +31,7 @@ EXAMPLES = (
 
 
 def store_for(url: str, catalogue: Catalogue, *, timeout_s: float = TIMEOUT_S) -> Store:
-    """The store that a URL names, not yet open."""
+    """Return the store of a URL, not yet open."""
     url = url_of(url)
     scheme, colon, _ = url.partition(":")
     if not colon or scheme not in _STORES:
@@ -46,7 +46,7 @@ def store_for(url: str, catalogue: Catalogue, *, timeout_s: float = TIMEOUT_S) -
 
 
 def url_of(place: str) -> str:
-    """Return the URL of a store; what is a path becomes that of a SQLite file."""
+    """Return the URL of a store; a path becomes that of a SQLite file."""
     is_path = place.startswith(("./", "../", "/")) or place.endswith(_SUFFIXES)
     return f"sqlite:///{place}" if is_path and not _SCHEME.match(place) else place
 
@@ -56,7 +56,7 @@ def _memory(_: str, catalogue: Catalogue, __: float) -> Store:
 
 
 def _driver(module: str, name: str, extra: str | None) -> Callable[[str, Catalogue, float], Store]:
-    """Databases are imported when they are asked for: nobody needs a driver for what they do not use."""
+    """Return a function that imports a driver on use, so that unused drivers need not be installed."""
 
     def make(url: str, catalogue: Catalogue, timeout_s: float) -> Store:
         try:

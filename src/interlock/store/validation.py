@@ -16,11 +16,13 @@ from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Batch, Change, Claim, Commit, Key, Note, Query, Request, Work
 
 TIMEOUT_S = 20.0
-"""How long a store may take to answer, unless told otherwise. A host may stand still for ten seconds,
-and a server still has to answer within its own limit (`request_s`)."""
+"""Default timeout of a store. A host may stall for ten seconds, and a server still has to answer within its
+own limit (`request_s`).
+"""
 EPOCH_EVERY_S = 1_800
-"""An epoch is no less than the number of these periods since 1970. Finer ones would leave no room for it in
-a fence, which has 53 bits."""
+"""An epoch is at least the number of these periods since 1970. Shorter ones would leave no room for it in
+a fence, which has 53 bits.
+"""
 MAX_ID = 64
 MAX_HANDLER = 200
 MAX_LABEL = 64
@@ -35,7 +37,7 @@ _RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
 def known_kind(catalogue: Catalogue, name: str) -> Kind:
-    """The kind called `name`; a wrong name lists the right ones."""
+    """Return the kind called `name`; an unknown name raises an error with the known ones."""
     try:
         return catalogue[name]
     except KeyError:
@@ -43,7 +45,7 @@ def known_kind(catalogue: Catalogue, name: str) -> Kind:
 
 
 def check_commits(catalogue: Catalogue, work: Sequence[Work], max_body_bytes: int) -> None:
-    """Raise for the first commit that no store may take; nothing has been written then."""
+    """Raise for the first invalid commit, before anything is written."""
     for item in work:
         if isinstance(item, Batch):
             _check_batch(catalogue, item, max_body_bytes)
@@ -67,7 +69,7 @@ def _check_commit(catalogue: Catalogue, commit: Commit, max_body_bytes: int) -> 
 
 
 def check_query(catalogue: Catalogue, query: Query) -> None:
-    """Raise where a query could only mislead: an unknown kind or state finds nothing, silently."""
+    """Raise for a misleading query: an unknown kind or state would silently match nothing."""
     kind = known_kind(catalogue, query.kind)
     for state in query.states:
         if state not in kind.states:
@@ -81,7 +83,7 @@ def check_query(catalogue: Catalogue, query: Query) -> None:
 
 
 def check_prune(catalogue: Catalogue, kind: str, states: Sequence[str], older_than: timedelta) -> None:
-    """Raise unless records have ended in every one of these states, and the age is one."""
+    """Raise unless these states are final or resting, and the age is valid."""
     known = known_kind(catalogue, kind)
     for state in states:
         if state not in known.states:
@@ -98,9 +100,9 @@ def check_prune(catalogue: Catalogue, kind: str, states: Sequence[str], older_th
 
 
 def waves(commits: Sequence[Commit]) -> Iterator[Sequence[Commit]]:
-    """Cut a batch where a record or a request comes twice, so that each part can be judged at once.
+    """Split a batch where a record or a request repeats, so that each part can be judged at once.
 
-    Done one after the other, the parts have the same outcome as the commits done one after the other.
+    The parts, applied in order, have the same outcome as the commits, applied in order.
     """
     if _touch_different_things(commits):
         yield commits
@@ -122,14 +124,14 @@ def waves(commits: Sequence[Commit]) -> Iterator[Sequence[Commit]]:
 
 
 def _touch_different_things(commits: Sequence[Commit]) -> bool:
-    """Found out in one go, because nearly every batch is so: sets made for each commit cost more."""
+    """Return whether no record or request repeats, in one pass: nearly every batch is like this."""
     if not commits:
         return False
     names = [change.id for commit in commits for change in commit.changes]
     more = [commit for commit in commits if commit.refusals or commit.request is not None]
     names += [refused.id for commit in more for refused in commit.refusals]
     requests = [commit.request.id for commit in more if commit.request is not None]
-    # That an id belongs to several kinds is rare, and then they are looked at closely.
+    # An id in several kinds is rare, and then the commits are compared closely.
     return len(set(names)) == len(names) and len(set(requests)) == len(requests)
 
 
@@ -151,7 +153,7 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
 
 
 def check_claim(catalogue: Catalogue, claim: Claim) -> None:
-    """Raise for a claim of an unknown kind, for nothing, or under a guard that can never hold."""
+    """Raise for an invalid claim: an unknown kind, a limit of zero, or a guard that can never hold."""
     check_limit(claim.limit)
     known_kind(catalogue, claim.kind)
     if claim.guard is not None:
@@ -162,14 +164,14 @@ def check_claim(catalogue: Catalogue, claim: Claim) -> None:
 
 
 def check_limit(limit: int) -> None:
-    """Raise unless at least one is asked for."""
+    """Raise unless the limit is at least one."""
     if limit < 1:
         raise _invalid(f"At least 1 has to be asked for, not {limit}.")
 
 
 def _check_request(request: Request) -> None:
     _check_name("A request id", request.id)
-    if not 0 <= request.ttl_s <= MAX_TTL_S:  # neither holds for what is not a number
+    if not 0 <= request.ttl_s <= MAX_TTL_S:  # neither comparison holds for NaN
         raise _invalid(f"A request is remembered for 0 to {MAX_TTL_S:g} s, not {request.ttl_s:g}.")
 
 
@@ -221,7 +223,7 @@ def _check_note(note: Note) -> None:
 
 
 def _check_name(noun: str, name: str) -> None:
-    """Names are addresses: short, and of characters that every database and every line can hold."""
+    """Check a name: short, and of characters that every database and every line can hold."""
     if not 1 <= len(name) <= MAX_ID:
         raise _invalid(f"{noun} has 1 to {MAX_ID} characters, not {len(name)}.")
     if not name.isprintable():

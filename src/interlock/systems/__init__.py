@@ -1,7 +1,15 @@
-"""The systems that are built on the engine, each a folder of its own.
+"""The systems that are built on the engine, each a package or a module.
 
-orchestrator    jobs, attempts, leases: who does what, and what becomes of it
-access          who may do what: roles, tokens and sessions that live in the store
-catalogue       which kinds of record they keep
-meanings        how each state of them looks to people
+orchestrator    jobs, attempts, leases
+runs            plans of jobs, and their reports
+schedules       jobs at certain times
+simulations     stepped work
+fleet           workloads on agents
+supervisor      workers
+access          roles, tokens and sessions
+figures         statistics from the journal
+kinds, records  kinds that users declare, and their records
+quarantine      runners that keep losing jobs
+catalogue       the kinds of record
+runtime         all of them on one store
 """

@@ -36,7 +36,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class BucketBlobs:
-    """A bucket with blobs, below a prefix of its own."""
+    """A bucket with blobs, below a prefix."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class BucketBlobs:
         return f"<blobs in {self.url}>"
 
     async def put(self, pieces: AsyncIterable[bytes]) -> Blob:
-        """Keep what the pieces say; it is in the bucket when this returns."""
+        """Store the content; it is in the bucket when this returns."""
         digest, size = hashlib.sha256(), 0
         with tempfile.TemporaryFile(prefix="interlock-blob-") as file:
             async for piece in larger(pieces):
@@ -72,11 +72,11 @@ class BucketBlobs:
         return blob
 
     async def has(self, sha256: str) -> bool:
-        """Whether it is there."""
+        """Return whether the blob exists."""
         return await self._head(sha256) is not None
 
     async def read(self, sha256: str) -> AsyncIterator[bytes]:
-        """What it says, piece by piece."""
+        """Yield the content of a blob."""
         if not _DIGEST.fullmatch(sha256):
             raise gone(sha256[:64])
         with _said(sha256):
@@ -85,20 +85,20 @@ class BucketBlobs:
                 yield bytes(piece)
 
     async def remove(self, sha256: str) -> None:
-        """Let go of it now."""
+        """Remove a blob now."""
         if _DIGEST.fullmatch(sha256):
             with contextlib.suppress(FileNotFoundError), _said():
                 await obstore.delete_async(self._store, sha256)
             self._counted = None
 
     async def prune(self, older_than: timedelta) -> int:
-        """Remove what nobody has put for so long."""
+        """Remove blobs that were not put for this long."""
         limit = datetime.fromtimestamp(self._clock(), UTC) - older_than
         removed = 0
         async for found in self._all():
             if found["last_modified"] >= limit:
                 continue
-            now = await self._head(found["path"])  # somebody may have put it again since it was listed
+            now = await self._head(found["path"])  # it may have been put again since it was listed
             if now is not None and now["last_modified"] < limit:
                 await self.remove(found["path"])
                 removed += 1
@@ -132,7 +132,7 @@ class BucketBlobs:
 
 
 def check_url(url: str) -> None:
-    """Raise for what is no address of a bucket."""
+    """Raise for an invalid address of a bucket."""
     parts = urlsplit(url)
     if parts.scheme != "s3" or not parts.netloc or parts.query or parts.username:
         raise InvalidSettings(
@@ -163,7 +163,7 @@ def _connected(url: str, settings: BlobSettings) -> S3Store:
 
 @contextlib.contextmanager
 def _said(sha256: str = "") -> Iterator[None]:
-    """A bucket that does not answer as it should is a store that is away: it may be tried again."""
+    """Translate errors of a bucket into an unavailable store, which may be retried."""
     try:
         yield
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Blobs: large content that belongs to records, kept under its digest in a directory or a bucket.
+"""Blobs: large content that belongs to records, stored under its digest in a directory or a bucket.
 
-The port, its settings and limits, the directory that several processes may share, and which place belongs
-to a store. Buckets are in `blob_bucket.py`, which is imported only when one is configured.
+The port, its settings and limits, the directory that several processes may share, and the place for a store.
+Buckets are in `blob_bucket.py`, which is imported only if one is configured.
 """
 
 from __future__ import annotations
@@ -29,64 +29,64 @@ GIB = 1_073_741_824
 
 
 class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be said about blobs; the section `[blobs]` of the project file."""
+    """Settings of blobs; the section `[blobs]` of the project file."""
 
     directory: str | None = None
     """A folder that every server and every worker on the store itself can write to."""
     url: str | None = None
     """Instead of a folder: a bucket, `s3://BUCKET/PREFIX`."""
     endpoint: str | None = None
-    """Where the bucket is, when it is not at Amazon: `https://minio.example.org`."""
+    """The endpoint of a bucket outside of Amazon: `https://minio.example.org`."""
     region: str = "us-east-1"
     max_blob_bytes: int = GIB
     max_bytes: int = 20 * GIB
-    """Of all of them together."""
+    """Limit of all blobs together."""
     keep_days: float = 30.0
     max_cache_bytes: int = 5 * GIB
-    """Of all caches together, which come on top; those that were unused the longest make room."""
+    """Additional limit of all caches together; the least recently used are evicted."""
     keep_cache_days: float = 7.0
-    """A cache that nobody has used for so long goes."""
+    """Retention of an unused cache."""
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """What is known of something that is kept: its name follows from what it says."""
+    """A stored blob: its name is its digest."""
 
     sha256: str
     size: int
 
 
 class Blobs(Protocol):
-    """A place where bytes are kept under their digest. Nobody else names anything in it."""
+    """A place for bytes under their digest."""
 
     async def put(self, pieces: AsyncIterable[bytes]) -> Blob:
-        """Keep what the pieces say. It is there as a whole, on disk, or not at all."""
+        """Store the content durably and atomically."""
         ...
 
     async def has(self, sha256: str) -> bool:
-        """Whether it is there."""
+        """Return whether the blob exists."""
         ...
 
     def read(self, sha256: str) -> AsyncIterator[bytes]:
-        """What it says, piece by piece; raises `ArtifactGone` when it is not there."""
+        """Yield the content of a blob; raise `ArtifactGone` if it does not exist."""
         ...
 
     async def remove(self, sha256: str) -> None:
-        """Let go of it now; whoever reads it may be told that it is gone."""
+        """Remove a blob now; readers may get an error."""
         ...
 
     async def prune(self, older_than: timedelta) -> int:
-        """Remove what nobody has put for so long; answers how much there was."""
+        """Remove blobs that were not put for this long; return their number."""
         ...
 
 
 PIECE = 1_048_576
-"""How much is written and read in one go."""
+"""Bytes written and read at a time."""
 COUNTED_FOR_S = 60.0
-"""How long it is believed how much there is in all; what this process adds is counted at once."""
+"""Time for which the total size is cached; additions of this process count at once."""
 
 
 def check_size(size: int, settings: BlobSettings) -> None:
-    """Raise for one that is too large."""
+    """Raise if a blob is too large."""
     most = settings.max_blob_bytes
     if size > most:
         raise TooLarge(
@@ -97,7 +97,7 @@ def check_size(size: int, settings: BlobSettings) -> None:
 
 
 def check_room(more: int, used: int, settings: BlobSettings) -> None:
-    """Raise when there is no room for so much more."""
+    """Raise if there is not enough space."""
     most = settings.max_bytes
     if more and used + more > most:
         raise BlobsFull(
@@ -108,7 +108,7 @@ def check_room(more: int, used: int, settings: BlobSettings) -> None:
 
 
 def gone(sha256: str) -> ArtifactGone:
-    """What was kept is there no more."""
+    """Return the error of a removed blob."""
     return ArtifactGone(
         "What it says is not kept any more.",
         todo="Do the job again; see keep_days in [blobs].",
@@ -117,7 +117,7 @@ def gone(sha256: str) -> ArtifactGone:
 
 
 async def larger(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The same in fewer pieces: each costs a way to a thread and back."""
+    """Join small pieces: each costs a switch to a thread and back."""
     gathered = bytearray()
     async for piece in pieces:
         gathered += piece
@@ -129,13 +129,13 @@ async def larger(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 
 LEFT_AFTER_S = 86_400.0
-"""After so long nobody writes any more what is in `incoming`."""
+"""Age after which files in `incoming` are abandoned."""
 INCOMING = "incoming"
 PRIVATE = 0o700
 """The mode of folders that are made here."""
 
 _OURS = re.compile(r"[0-9a-f]{2}|incoming")
-"""The folders in it that hold blobs; there may be others, with blobs of another kind."""
+"""The subfolders of blobs; there may be others, with blobs of another kind."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -150,13 +150,13 @@ class DirectoryBlobs:
         self._clock = clock
         self._counted: tuple[float, int] | None = None
         self._under_way = 0
-        """How many bytes of unfinished ones this process has written."""
+        """Bytes of unfinished blobs of this process."""
 
     def __repr__(self) -> str:
         return f"<blobs in {self.folder}>"
 
     async def put(self, pieces: AsyncIterable[bytes]) -> Blob:
-        """Keep what the pieces say; it is on disk when this returns."""
+        """Store the content; it is on disk when this returns."""
         with _said():
             incoming = await asyncio.to_thread(self._begin)
         try:
@@ -174,11 +174,11 @@ class DirectoryBlobs:
             await asyncio.shield(asyncio.to_thread(incoming.path.unlink, missing_ok=True))
 
     async def has(self, sha256: str) -> bool:
-        """Whether it is there."""
+        """Return whether the blob exists."""
         return await asyncio.to_thread(self._place(sha256).is_file)
 
     async def read(self, sha256: str) -> AsyncIterator[bytes]:
-        """What it says, piece by piece."""
+        """Yield the content of a blob."""
         try:
             file = await asyncio.to_thread(self._place(sha256).open, "rb")
         except FileNotFoundError:
@@ -188,11 +188,11 @@ class DirectoryBlobs:
                 yield piece
 
     async def remove(self, sha256: str) -> None:
-        """Let go of it now; whoever has it open reads on."""
+        """Remove a blob now; open readers can finish."""
         await asyncio.to_thread(self._remove, self._place(sha256))
 
     async def prune(self, older_than: timedelta) -> int:
-        """Remove what nobody has put for so long, and what a crash has left half written."""
+        """Remove blobs that were not put for this long, and incomplete files of a crash."""
         return await asyncio.to_thread(self._prune, older_than.total_seconds())
 
     # In a thread
@@ -228,7 +228,7 @@ class DirectoryBlobs:
         if not self.folder.is_dir():
             return 0
         now, removed = self._clock(), 0
-        with self._alone():  # so that nothing is removed that was put again a moment ago
+        with self._alone():  # so that a blob that was just put again is not removed
             for path, found in self._files():
                 age_s = LEFT_AFTER_S if path.parent.name == INCOMING else older_than_s
                 if found.st_mtime < now - age_s:
@@ -250,7 +250,7 @@ class DirectoryBlobs:
         check_size(size, self._settings)
         if (
             self._under_way > self._settings.max_bytes + self._settings.max_blob_bytes
-        ):  # none of it is in its place yet
+        ):  # it is not in place yet
             raise BlobsFull(
                 "So much is being uploaded at once that there may be no room for it.",
                 todo="Upload it again a little later.",
@@ -260,7 +260,7 @@ class DirectoryBlobs:
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         for folder in self.folder.iterdir():
             for path in folder.iterdir() if folder.is_dir() and _OURS.fullmatch(folder.name) else ():
-                with contextlib.suppress(FileNotFoundError):  # somebody else has finished or removed it
+                with contextlib.suppress(FileNotFoundError):  # another process has finished or removed it
                     yield path, path.lstat()
 
     def _place(self, sha256: str) -> Path:
@@ -270,7 +270,7 @@ class DirectoryBlobs:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other process puts anything in its place or removes it."""
+        """Lock out other processes that put or remove blobs."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(self.folder / ".lock", flags, 0o600), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -278,7 +278,7 @@ class DirectoryBlobs:
 
 
 class Incoming:
-    """Something that is being written."""
+    """A blob that is being written."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path, self.file = path, file
@@ -286,7 +286,7 @@ class Incoming:
         self.size = self.begun = 0
 
     def write(self, piece: bytes) -> None:
-        """One piece more."""
+        """Write a piece."""
         self.file.write(piece)
         self.digest.update(piece)
         self.size += len(piece)
@@ -294,7 +294,7 @@ class Incoming:
 
 @contextlib.contextmanager
 def _said() -> Iterator[None]:
-    """A disk that fails is a store that is away: it may be tried again."""
+    """Translate disk errors into an unavailable store, which may be retried."""
     try:
         yield
     except OSError as error:
@@ -306,7 +306,7 @@ def _said() -> Iterator[None]:
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder and those above it that are missing, for their owner alone."""
+    """Create a folder and missing parents, for their owner only."""
     for each in reversed((folder, *folder.parents)):
         if not each.is_dir():
             each.mkdir(PRIVATE, exist_ok=True)
@@ -325,12 +325,12 @@ CACHES = "caches"
 
 
 def blobs_for(url: str, settings: BlobSettings) -> Blobs | None:
-    """The bucket or the folder that the settings name, or the folder beside a database file; else None."""
+    """Return the configured bucket or folder, or the folder beside a database file; else None."""
     return _place(url, settings, "")
 
 
 def caches_for(url: str, settings: BlobSettings) -> Blobs | None:
-    """The same for caches: apart from the others, because any of them may be removed at any time."""
+    """Return the place for caches, separate because they may be removed at any time."""
     return _place(url, of_caches(settings), CACHES)
 
 
@@ -342,7 +342,7 @@ def _place(url: str, settings: BlobSettings, apart: str) -> Blobs | None:
 
 
 def _bucket(url: str, settings: BlobSettings, apart: str) -> Blobs:
-    """Imported when it is asked for: nobody needs a library for what they do not use."""
+    """Return a bucket; its library is imported only on use."""
     try:
         module = import_module("interlock.systems.blob_bucket")
     except ImportError:
@@ -356,7 +356,7 @@ def _bucket(url: str, settings: BlobSettings, apart: str) -> Blobs:
 
 
 def of_caches(settings: BlobSettings) -> BlobSettings:
-    """What holds for caches: a new one comes before old ones have made room for it."""
+    """Return the settings of caches: a new one is stored before old ones are evicted."""
     most = settings.max_cache_bytes
     largest = min(settings.max_blob_bytes, most)
     return msgspec.structs.replace(settings, max_blob_bytes=largest, max_bytes=most + largest)

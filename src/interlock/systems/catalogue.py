@@ -1,9 +1,9 @@
-"""The catalogue: kinds of record, the machines of their journals, and what a state means to people.
+"""The catalogue: kinds of record, the machines of their journals, and the meaning of states for people.
 
-A meaning (waiting, active, good, bad, stopped) is read off the table. A record waits where it begins and
-where it rests, and is active elsewhere. The end of the spine is good, unless only time or a stop event
-leads there; an end that only stop events lead to is stopped, and all other ends are bad. `NAMED` has what a
-table cannot tell.
+A meaning (waiting, active, good, bad, stopped) is derived from the table. A record waits in its initial and
+resting states, and is active elsewhere. The end of the spine is good, unless only time or a stop event leads
+there; an end that only stop events lead to is stopped, and all other ends are bad. `NAMED` has the
+exceptions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         QUEUE.name: QUEUE,
     }
 )
-"""Every machine that a journal may speak of: attempts and leases live inside the record of a job."""
+"""Every machine of a journal: attempts and leases live inside the record of a job."""
 
 _KEPT = (
     "run",
@@ -81,7 +81,7 @@ _KEPT = (
 )
 
 _UNTOLD = (FIGURES,)
-"""Machines whose records leave no journal: they are made from it."""
+"""Machines whose records are derived from the journal, and not journalled."""
 
 CATALOGUE = {
     name: msgspec.structs.replace(kind, shown=SHOWN.get(name))

@@ -1,6 +1,6 @@
-"""An orchestrator in this very process, on a connection to the store of its own.
+"""An orchestrator in this process, on its own connection to the store.
 
-It is the first implementation of the port that workers speak through; the second one is HTTP.
+It is one implementation of the workers' port; the other one is HTTP.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from interlock.wire.workloads import WorkloadFact
 
 
 class EmbeddedOrchestrator:
-    """The port, on a store that is addressed by a URL or handed over."""
+    """The port, on a store given by a URL or as an object."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class EmbeddedOrchestrator:
 
     @property
     def here(self) -> Runtime:
-        """What is connected now."""
+        """The connected runtime."""
         if self._runtime is None:
             raise StoreUnavailable(
                 f"Not connected to {_without_password(self.url)}.", todo="Connect first; nothing was done."
@@ -57,7 +57,7 @@ class EmbeddedOrchestrator:
         return self._runtime
 
     async def connect(self) -> None:
-        """Open the store, or make sure that it still answers."""
+        """Open the store, or check that it still answers."""
         if self._runtime is not None:
             await self._runtime.store.now()
             self._runtime.orchestrator.forget()
@@ -76,65 +76,65 @@ class EmbeddedOrchestrator:
         )
 
     async def learn(self, kind: DeclaredKind[Any]) -> None:
-        """Keep records of a kind that was not named before the store was opened."""
+        """Add a kind after the store was opened."""
         await self.here.records.learn(kind)
         self._kinds[kind.name] = kind
 
     async def disconnect(self) -> None:
-        """Let go of the store. Safe to call twice."""
+        """Close the store. Safe to call twice."""
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             await runtime.close()
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for this runner, unless it is held or quarantined."""
+        """Claim jobs for this runner, unless it is paused or quarantined."""
         return await self.here.claim(request)
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
-        """Say these things."""
+        """Process messages."""
         return await self.here.orchestrator.hear(messages)
 
     async def keep_artifact(
         self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]
     ) -> ArtifactView:
-        """Keep a file of an attempt."""
+        """Store an artifact."""
         return await self.here.artifacts.keep(token, runner_id, name, pieces)
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
-        """Say something about a simulation."""
+        """Process a message about a simulation."""
         return await self.here.simulations.hear(token, runner_id, word)
 
     async def keep_cache(
         self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]
     ) -> CacheView:
-        """Save something for later jobs."""
+        """Store a cache."""
         return await self.here.caches.keep(token, runner_id, key, pieces)
 
     @asynccontextmanager
     async def open_cache(
         self, token: str, runner_id: str, key: str, prefixes: Sequence[str]
     ) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
-        """What an earlier job has saved."""
+        """Yield a cache of an earlier job."""
         yield await self.here.caches.open(token, runner_id, key, prefixes)
 
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
-        """Have the store know what was heard of agents."""
+        """Record events of agents."""
         await self.here.workloads.tell_under(token, runner_id, facts)
 
     async def submit_children(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
     ) -> tuple[str, ...]:
-        """Children of the job that a handler is at."""
+        """Submit children of a handler's job."""
         return await self.here.trees.submit(token, runner_id, name, specs)
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
-        """What has become of them."""
+        """Return the children of a job."""
         return await self.here.trees.children(token, runner_id, cursor)
 
     async def recover(self) -> int:
-        """Deal with deadlines that have passed, and with word to other records that is under way."""
+        """Handle passed deadlines, and deliver pending messages between records."""
         swept = await self.here.sweep()
-        for _ in range(MAX_DEPTH + 1):  # word to children may be followed by word to theirs
+        for _ in range(MAX_DEPTH + 1):  # a message to children may cause messages to theirs
             delivered = await self.here.deliver()
             swept += delivered
             if not delivered:
@@ -142,39 +142,39 @@ class EmbeddedOrchestrator:
         return swept + await self.here.runs.keep(patiently=False)
 
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
-        """Create a schedule, or change the one of that name."""
+        """Create or update a schedule."""
         await self.here.schedules.put(name, spec, source=source, actor="worker")
 
     async def register(self, spec: WorkerSpec) -> str:
-        """A new life in the books of the supervisor."""
+        """Register a worker."""
         return (await self.here.workers.register(spec)).id
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
-        """A sign of life, answered with orders."""
+        """Record a heartbeat; return the orders."""
         return await self.here.workers.beat(worker_id, beat)
 
     async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
-        """The orders, as soon as there are newer ones."""
+        """Return the orders, as soon as there are newer ones."""
         return await self.here.workers.orders(worker_id, after=after, wait_s=wait_s)
 
     async def leave(self, worker_id: str, reason: str) -> None:
-        """It goes."""
+        """Record that a worker leaves."""
         await self.here.workers.leave(worker_id, reason=reason)
 
     async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
-        """The other living workers under its name."""
+        """Return the other live workers of its name."""
         return tuple(await self.here.workers.namesakes(worker_id))
 
     async def died(self, name: str, incarnation: str, reason: str) -> None:
-        """A process was seen to have ended."""
+        """Record the death of a process."""
         await self.here.workers.died(name, incarnation, reason=reason)
 
     async def now(self) -> datetime:
-        """The store's time, or close to it."""
+        """Return the store's time, approximately."""
         return await self.here.engine.clock.now()
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Be woken when there may be work."""
+        """Subscribe to notifications of jobs."""
         return self.here.store.subscribe(wake)
 
 

@@ -1,10 +1,10 @@
-"""Declare a kind of record: a table, its data, what records are found by, and who may send which event.
+"""Declare a kind of record: a table, its data, the indexed fields, and the role for each event.
 
     ORDERS = kind(ORDER, Order, labels=("customer",), send={"pay": "submitter"}, durations={"payment_s": 900})
 
-The table decides, as for our own lifecycles. Everything else is read off it: a command, message or signal may
-be sent by an operator unless `send` names another role, or None for programs with the store alone; timers and
-consequences are never sent. An event with a field `at` gets the store's time in it.
+The table decides, as for our own lifecycles. All else is derived from it: a command, message or signal may be
+sent by an operator unless `send` names another role, or None for programs with direct access to the store;
+timers and consequences are never sent. An event with a field `at` gets the store's time in it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def kind(
 ) -> DeclaredKind[D]:
     """Declare a kind of record with this table, whose data are the body.
 
-    `labels`, `queue` and `parent` name fields of the data that records are found by. `create`, `read` and
-    `send` say which role may do so over HTTP. `durations` changes how long timers of the table run.
+    `labels`, `queue` and `parent` name the indexed fields of the data. `create`, `read` and `send` give the
+    role needed over HTTP. `durations` changes the durations of timers of the table.
     """
     return DeclaredKind(
         machine,
@@ -65,7 +65,7 @@ def kind(
 
 
 class Indexed(msgspec.Struct, frozen=True, kw_only=True):
-    """Which fields of the data the store finds records by."""
+    """The indexed fields of the data."""
 
     labels: tuple[str, ...] = ()
     queue: str = ""
@@ -73,11 +73,11 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """All of them."""
+        """All indexed fields."""
         return (*self.labels, *filter(None, (self.queue, self.parent)))
 
     def columns(self, data: Any) -> Columns:
-        """Return what a record with these data is found by."""
+        """Return the columns of a record with these data."""
         values = ((name, getattr(data, name)) for name in self.labels)
         labels = {label(name, value) for name, value in values if value not in (None, "")}
         return Columns(
@@ -88,12 +88,12 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Roles(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may do what over HTTP."""
+    """The roles needed over HTTP."""
 
     create: Role
     read: Role
     send: Mapping[str, Role | None]
-    """By event; None for programs with the store alone."""
+    """By event; None for programs with direct access to the store."""
 
 
 class DeclaredKind(RecordKind[Any], Generic[D]):
@@ -130,7 +130,7 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
         return f"<kind {self.name}>"
 
     def made(self, said: object) -> D:
-        """Return data of this kind: as they are, or read from plain JSON values."""
+        """Return data of this kind: unchanged, or converted from plain JSON values."""
         if isinstance(said, self.data):
             return said
         try:
@@ -145,7 +145,7 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
         return data
 
     def stored(self, record: Record, now: datetime) -> Any:
-        """Return the working copy of a record; raise where its data do not fit the type any more."""
+        """Return the working copy of a record; raise if its data do not fit the type any more."""
         try:
             return self.of(record, now)
         except msgspec.DecodeError as error:
@@ -156,7 +156,7 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
             ) from error
 
     def sendable(self, name: str) -> type[Event]:
-        """Return the event that may be sent under a name."""
+        """Return the event of a name that may be sent."""
         known = tuple(self.payloads)
         try:
             event = self.machine.event(name)
@@ -172,7 +172,7 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
         return event
 
     def event(self, name: str, said: object, now: datetime) -> Event:
-        """Return an event from its name and what it carries, as plain JSON values."""
+        """Return an event from its name and payload, as plain JSON values."""
         event = self.sendable(name)
         payload = self.payloads[event.name]
         try:
@@ -195,7 +195,7 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
         )
 
     def check_filter(self, names: Iterable[str]) -> None:
-        """Raise for a field that records are not found by."""
+        """Raise for a field that is not indexed."""
         if unknown := [name for name in names if name not in self.indexed.labels]:
             raise InvalidData(
                 f"Records of {self.name} are not found by {', '.join(unknown)}.",
@@ -207,12 +207,12 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
             )
 
     def event_view(self, name: str) -> EventView:
-        """Return an event as it is shown."""
+        """Return an event for display."""
         fields, role = described(self.payloads[name]), self.roles.send[name]
         return EventView(name=name, doc=self.machine.event(name).doc, fields=fields, role=role or "")
 
     def view(self) -> KindView:
-        """Return the kind as it is shown."""
+        """Return the kind for display."""
         return KindView(
             name=self.name,
             doc=self.machine.table.doc,
@@ -228,12 +228,12 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
 
 
 class Lifecycles(NamedTuple):
-    """What a server knows: machines by name, and the kinds of record that its store keeps."""
+    """The lifecycles of a server: machines by name, and the kinds of record in its store."""
 
     machines: Mapping[str, Machine[Any, Any]]
     kinds: Catalogue
     own: tuple[DeclaredKind[Any], ...] = ()
-    """Kinds that users have declared, with what is needed to create records and to send events."""
+    """Kinds that users have declared."""
 
 
 OURS = Lifecycles(JOURNALLED, CATALOGUE)
@@ -242,7 +242,7 @@ OURS = Lifecycles(JOURNALLED, CATALOGUE)
 def lifecycles_with(
     own: Iterable[Machine[Any, Any]] = (), *, declared: Iterable[DeclaredKind[Any]] = ()
 ) -> Lifecycles:
-    """Return our lifecycles and these, whose records the store shall keep as well."""
+    """Return our lifecycles and these, whose records the store keeps as well."""
     machines, kinds, declared = dict(JOURNALLED), dict(CATALOGUE), tuple(declared)
     for machine in (*own, *(each.machine for each in declared)):
         if machine.name in machines or machine.name in kinds:
@@ -253,12 +253,12 @@ def lifecycles_with(
 
 
 def label(name: str, value: object) -> str:
-    """Return the label by which the store finds a value of a field."""
+    """Return the label for a value of a field."""
     return f"{name}={_text(value)}"
 
 
 def described(struct: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the names of the fields, with a question mark after those that may be left out."""
+    """Return the names of the fields, with a question mark after optional ones."""
     return tuple(
         field.encode_name if field.required else f"{field.encode_name}?"
         for field in msgspec.structs.fields(struct)
@@ -266,7 +266,7 @@ def described(struct: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def payload_type(kind: str, event: type[Event]) -> type[msgspec.Struct]:
-    """Return the type of what an event carries, but for the time, which the store puts in."""
+    """Return the type of an event's payload, without the time, which the store fills in."""
     fields: list[Any] = []
     hints = _types_of(kind, event)
     for field in dataclasses.fields(event) if hints else ():  # type: ignore[arg-type]
@@ -297,12 +297,12 @@ def _types_of(kind: str, event: type[Event]) -> dict[str, Any]:
 
 
 def camel(name: str) -> str:
-    """Return a name as schemas and operations are called."""
+    """Return a name in the format of schemas and operations."""
     return "".join(part.capitalize() for part in re.split(r"[_-]", name))
 
 
 def _timers(machine: Machine[Any, Any]) -> dict[type[Event], Any]:
-    """Return how timers are made that carry the time at which they fire."""
+    """Return the constructors of timers that carry their time."""
     made: dict[type[Event], Any] = {}
     for event in machine.events:
         if event.kind is Kind.TIMER and payload_of(event):
@@ -346,7 +346,7 @@ def _role(kind: str, said: Role | str) -> Role:
 
 
 def _seconds(machine: Machine[Any, Any], changed: Mapping[str, float]) -> dict[str, float]:
-    """Return how long each timer of the table runs."""
+    """Return the duration of each timer of the table."""
     declared = {deadline.setting: deadline.seconds for deadline in deadlines_of(machine)}
     if unknown := [name for name in changed if name not in declared]:
         raise MalformedKind(

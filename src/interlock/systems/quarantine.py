@@ -1,6 +1,6 @@
-"""Quarantine: keep work away from runners that keep losing it.
+"""Quarantine: withhold jobs from runners that keep losing them.
 
-First the table of a runner's standing, then what counts against a runner, then `Quarantine`, which does it.
+First the table of a runner's standing, then the counting of losses, then `Quarantine`, which applies it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from interlock.wire.workers import StandingView
 
 
 class StandingState(StrEnum):
-    """Where a runner stands."""
+    """The states of a runner's standing."""
 
     WATCHED = "watched"
     QUARANTINED = "quarantined"
@@ -93,40 +93,40 @@ STANDING = Machine[StandingState, None](
 RUNNER_LOST = "runner.lost"
 """The topic of messages that a runner has lost a job."""
 OCCASION = timedelta(seconds=60)
-"""Losses that come within so long after the first of them are one occasion."""
+"""Losses within this time after the first count as one occasion."""
 MOST_LOSSES = 200
-"""How many losses are remembered."""
+"""Maximum number of losses to remember."""
 
 
 class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """When a runner is given no more work; the section `[quarantine]` of the project file."""
+    """Limits of losses; the section `[quarantine]` of the project file."""
 
     occasions: int = 3
-    """So many of them are too many."""
+    """Number of occasions that cause a quarantine."""
     within_s: float = 3_600.0
     lasts_s: float = 1_800.0
 
 
 class Loss(msgspec.Struct, frozen=True, array_like=True):
-    """A job that was lost."""
+    """A lost job."""
 
     job_id: str
     at: datetime
 
 
 class StandingBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a runner that has lost work."""
+    """The body of a runner's standing."""
 
     runner: str
     losses: tuple[Loss, ...] = ()
-    """The latest last; each job once."""
+    """Losses, the latest last; each job once."""
     until: datetime | None = None
-    """Until when it is given nothing."""
+    """End of the quarantine."""
     reason: str = ""
 
 
 class LostWork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Word that a runner was not heard of in time."""
+    """A message that a runner was silent for too long."""
 
     runner: str
     job_id: str
@@ -136,17 +136,17 @@ class LostWork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def name_of(runner_id: str) -> str:
-    """The runner, whichever life of its process it was."""
+    """Return the name of a runner, without its incarnation."""
     return runner_id.rpartition("#")[0] or runner_id
 
 
 def label_of(runner: str) -> str:
-    """What the standing of a runner is found by."""
+    """Return the label by which the standing of a runner is found."""
     return f"runner.{hashlib.sha256(runner.encode()).hexdigest()[:32]}"
 
 
 def with_loss(body: StandingBody, job_id: str, now: datetime, within_s: float) -> StandingBody:
-    """One more; what is older than the window is forgotten."""
+    """Return the body with another loss, without those older than the window."""
     young = [
         one for one in body.losses if one.at > now - timedelta(seconds=within_s) and one.job_id != job_id
     ]
@@ -154,12 +154,12 @@ def with_loss(body: StandingBody, job_id: str, now: datetime, within_s: float) -
 
 
 def without(body: StandingBody, jobs: Collection[str]) -> StandingBody:
-    """The same without what was not its fault."""
+    """Return the body without losses that were not its fault."""
     return msgspec.structs.replace(body, losses=tuple(one for one in body.losses if one.job_id not in jobs))
 
 
 def occasions(losses: Iterable[Loss]) -> int:
-    """On how many occasions something was lost."""
+    """Return the number of occasions of these losses."""
     count, began = 0, None
     for at in sorted(one.at for one in losses):
         if began is None or at > began + OCCASION:
@@ -168,7 +168,7 @@ def occasions(losses: Iterable[Loss]) -> int:
 
 
 def sentence_of(body: StandingBody) -> str:
-    """Why it is given nothing, in words."""
+    """Return the reason of a quarantine, in words."""
     jobs = ", ".join(one.job_id for one in body.losses[-3:])
     until = "" if body.until is None else f" until {body.until:%Y-%m-%d %H:%M:%S} UTC"
     return (
@@ -179,9 +179,9 @@ def sentence_of(body: StandingBody) -> str:
 
 MOST_LISTED = 1_000
 MANY = 500
-"""How many losses are counted in one go."""
+"""Maximum losses counted in one round."""
 PATIENCE = timedelta(seconds=30)
-"""After which others count what a process has taken and not counted."""
+"""Time after which other processes count uncounted messages."""
 _OPEN = (WATCHED, QUARANTINED)
 _STANDINGS = RecordKind(
     STANDING,
@@ -192,7 +192,7 @@ _STANDINGS = RecordKind(
 
 
 class Quarantine:
-    """Which runners are given no work, and why."""
+    """Quarantines runners."""
 
     def __init__(self, engine: Engine, settings: QuarantineSettings) -> None:
         self._engine = engine
@@ -203,18 +203,18 @@ class Quarantine:
         self._held: dict[str, StandingBody] = {}
 
     def why_not(self, runner_id: str) -> str:
-        """Why this runner is given nothing, as far as is known here; empty when it is."""
+        """Return why this runner is quarantined, as far as is known here; empty if it is not."""
         held = self._held.get(name_of(runner_id)) if self._held else None
         return "" if held is None else sentence_of(held)
 
     async def look(self) -> None:
-        """Learn who is quarantined."""
+        """Reload the quarantined runners."""
         query = Query(kind=STANDING.name, states=(QUARANTINED,), limit=MOST_LISTED)
         found = (await self._engine.store.find(query)).records
         self._held = {body.runner: body for body in map(body_of, found)}
 
     async def sweep(self, *, limit: int = 500) -> int:
-        """What is served or long ago is over; answers how many that were."""
+        """End expired quarantines and old standings; return their number."""
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             ended = [self._standings.fired(record, now) for record in records]
@@ -225,7 +225,7 @@ class Quarantine:
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     async def keep(self, *, limit: int = MANY) -> int:
-        """Count what messages say that runners have lost; return how many messages there were."""
+        """Count the losses in pending messages; return the number of messages."""
         taken = await take_all(self._engine.store, (RUNNER_LOST,), PATIENCE, limit=limit)
         if not taken:
             return 0
@@ -236,10 +236,10 @@ class Quarantine:
         return len(taken)
 
     async def count(self, words: Iterable[LostWork]) -> None:
-        """Count what runners have lost: each job once, so that it may be told twice.
+        """Count losses of runners: each job once, so that messages may repeat.
 
-        A runner that dies loses all it had at once. Its record is changed once for all of it, because each
-        change is a conflict for the other processes that count at the same time.
+        A runner that dies loses all its jobs at once. Its record is changed once for all of them, because
+        each change conflicts with other processes that count at the same time.
         """
         blamed: dict[str, list[str]] = {}
         cleared: dict[str, list[str]] = {}
@@ -255,12 +255,12 @@ class Quarantine:
         await self.look()
 
     async def list(self) -> list[StandingView]:
-        """Every runner that is watched or quarantined."""
+        """Return every runner that is watched or quarantined."""
         query = Query(kind=STANDING.name, states=_OPEN, limit=MOST_LISTED)
         return [_view(record) for record in (await self._engine.store.find(query)).records]
 
     async def lift(self, runner: str, *, actor: str = "", reason: str = "") -> StandingView:
-        """Give it work again, with a clean sheet."""
+        """Lift a quarantine, and clear the losses."""
         found = await self._find(name_of(runner)) or await self._find(runner)
         if found is None:
             raise UnknownWorker(
@@ -282,7 +282,7 @@ class Quarantine:
         assert after is not None
         return _view(after)
 
-    # What is counted
+    # Counting
 
     async def _blame(self, runner: str, jobs: Sequence[str]) -> None:
         found = await self._find(runner)
@@ -300,7 +300,9 @@ class Quarantine:
         await self._engine.apply([key], decide)
 
     async def _free(self, runner: str) -> Key:
-        """The name of a new record: the same for all who ask at about the same time, so that one is made."""
+        """Return the key of a new record: the same for all processes at about the same time, so that one is
+        created.
+        """
         now = await self._engine.clock.now()
         window = int(now.timestamp() // self._settings.within_s)
         for number in itertools.count():
@@ -347,7 +349,7 @@ def _word(message: Record) -> LostWork:
 
 
 def body_of(record: Record) -> StandingBody:
-    """What is known of a runner."""
+    """Return the body of a record."""
     return _STANDINGS.body_of(record)
 
 

@@ -1,8 +1,8 @@
 """`Records`: records of kinds that users have declared.
 
-Create one, send it events, look at it. What an event does is decided by the table of the kind, in one commit
-with the state, the data, the timer and the journal. A timer that has run out fires before the next event is
-decided, so a deadline holds whether or not a sweep has run.
+Create one, send it events, read it. The table of the kind decides about an event, in one commit with the
+state, the data, the timer and the journal. An expired timer fires before the next event is decided, so a
+deadline holds whether or not a sweep has run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.wire.records import KindView, RecordExplanation, StoredRecord
 
 TRY_AGAIN_S = 600.0
-"""How long after a failure a timer is tried again: the kind has a fault that people have to mend."""
+"""Delay after a failed timer: its kind has a bug that its author has to fix."""
 _WHY = 500
 
 
@@ -54,10 +54,10 @@ class Records:
         self._ids = JobIds(below, prefix="r_")
         self._kinds = {kind.name: kind for kind in kinds}
         self.catalogue: Catalogue = {name: kind_of(kind.machine) for name, kind in self._kinds.items()}
-        """What the store has to know about these kinds."""
+        """The kinds for the store's catalogue."""
 
     async def learn(self, kind: DeclaredKind[Any]) -> None:
-        """Keep records of another kind from now on; its table is loaded into the store."""
+        """Add a kind; its table is loaded into the store."""
         known = self._kinds.get(kind.name)
         if known is kind:
             return
@@ -78,7 +78,7 @@ class Records:
         """Return the kinds, by name."""
         return [kind.view() for _, kind in sorted(self._kinds.items())]
 
-    # Changing
+    # Changes
 
     async def create(
         self, kind: str, data: object, *, record_id: str = "", actor: str = "", request_id: str | None = None
@@ -150,10 +150,10 @@ class Records:
 
         return await self._engine.answer_once(asked, StoredRecord, do)
 
-    # Looking
+    # Views
 
     async def get(self, kind: str, record_id: str) -> StoredRecord:
-        """Return the record as it stands."""
+        """Return the record."""
         return view_of(self.kind(kind), await self._load(kind, record_id))
 
     async def find(
@@ -183,18 +183,18 @@ class Records:
         return [view_of(declared, record) for record in page.records], page.cursor
 
     async def history(self, kind: str, record_id: str) -> list[Entry]:
-        """Return everything that has happened to a record, oldest first."""
+        """Return the history of a record, oldest first."""
         record = await self._load(kind, record_id)
         return [entry async for entry in every_entry(self._engine.store, record.key)]
 
     async def explain(self, kind: str, record_id: str) -> RecordExplanation:
-        """Return what a record waits for, whose turn it is and when its timer fires."""
+        """Return why a record waits, the role that acts next and when its timer fires."""
         return explain(self.kind(kind), await self._load(kind, record_id))
 
-    # Looking after
+    # Sweeping
 
     async def sweep(self, *, limit: int = 500) -> int:
-        """Fire timers that have run out, of all these kinds; return how many records have changed."""
+        """Fire expired timers of all these kinds; return the number of changed records."""
         if not self._kinds:
             return 0
         outcomes = await self._engine.due(tuple(self._kinds), limit, self._fired)
@@ -221,7 +221,7 @@ class Records:
 
 
 def view_of(kind: DeclaredKind[Any], record: Record) -> StoredRecord:
-    """Return a record as it is shown."""
+    """Return a record for display."""
     return StoredRecord(
         kind=record.kind,
         id=record.id,
@@ -240,7 +240,7 @@ def view_of(kind: DeclaredKind[Any], record: Record) -> StoredRecord:
 
 
 def explain(kind: DeclaredKind[Any], record: Record) -> RecordExplanation:
-    """Return what the table says about where a record stands."""
+    """Return the explanation of a record's state, from its table."""
     entry = kind.machine.table.entry(kind.machine.state(record.state))
     within = entry.within if record.deadline_at is not None else None
     return RecordExplanation(
@@ -265,7 +265,7 @@ def unknown(kind: str, record_id: str) -> UnknownRecord:
 
 
 def _postponed(record: Record, now: datetime, error: Exception) -> Change:
-    """Return a record as it is, whose timer is tried again later; the journal says why."""
+    """Return an unchanged record whose timer is retried later; the journal has the reason."""
     why = f"The timer failed: {type(error).__name__}: {error}"
     return Change(
         kind=record.kind,

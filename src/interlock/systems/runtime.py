@@ -1,8 +1,8 @@
 """`Runtime`: everything on one connection to a store: the engine, the systems on it, and their upkeep.
 
-`WorkerClaims` gives work only to workers whose record allows it: it guards the claim. What a terminated
-worker had is ready again as soon as its end is stored, and its own claim may be the first to find it; the
-store reads the guard no earlier than what is ready, so that such a claim finds the end as well.
+`WorkerClaims` grants jobs only to workers whose record allows it: it guards the claim. Jobs of a terminated
+worker are ready again as soon as its end is stored, and its own claim may be the first to find them; the
+store reads the guard no earlier than the ready jobs, so that such a claim sees the end as well.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from interlock.wire.runner import ClaimRequest, Grant
 
 
 class WorkerClaims:
-    """Gives work to workers that may have it."""
+    """Grants jobs to workers that may claim."""
 
     def __init__(self, orchestrator: Orchestrator) -> None:
         self._orchestrator = orchestrator
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for a worker, or for a runner that is in no books."""
+        """Claim jobs for a worker, or for an unregistered runner."""
         if not request.worker_id:
             return await self._orchestrator.claim(request)
         guard = Guard(Key(WORKER.name, request.worker_id), TAKING)
@@ -70,16 +70,16 @@ class WorkerClaims:
 
 
 SWEEP = 500
-"""How many overdue records are dealt with in one go."""
+"""Maximum overdue records handled in one round."""
 PRUNE_EVERY_S = 900.0
-"""How often old blobs are looked for."""
+"""Interval of the search for old blobs."""
 _REMOVED = ("records", "entries", "requests")
 DELIVERY = 50
-"""How many messages are delivered in one go."""
+"""Number of messages delivered in one round."""
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runtime takes from the machine it runs on; a simulated one hands in its own."""
+    """The host of a runtime; simulations replace it."""
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -110,7 +110,7 @@ class Runtime:
         self._blobs, self._keep_blobs = blobs, timedelta(days=settings.blobs.keep_days)
         self._monotonic, self._pruned_at = host.monotonic, float("-inf")
         self.pruned = Pruned()
-        """What the last round of retention has removed."""
+        """The result of the last round of retention."""
         self.committer = GroupCommit(store)
         clock = StoreClock(store, monotonic=host.monotonic, wall=host.wall)
         self.stops = StopNotices(self.committer)
@@ -129,7 +129,7 @@ class Runtime:
         self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
         self.tokens = Tokens(self.engine)
         self.figures = Figures(self.engine)
-        # Messages between records are delivered beside the commits that runners wait for.
+        # Messages between records are committed separately from the commits that runners wait for.
         self._couriers = GroupCommit(store)
         self.quarantine = Quarantine(self.engine, settings.quarantine)
         self.waiting = JobWaiters(self.engine)
@@ -152,16 +152,16 @@ class Runtime:
         self.engine.bus.subscribe(TreesNotified, lambda _: self._ring_for_trees())
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for a runner, unless it is held or quarantined."""
+        """Claim jobs for a runner, unless it is paused or quarantined."""
         if self.quarantine.why_not(request.runner_id):
             return []
         return await self.claims.claim(request)
 
     async def unless_held(self, request: ClaimRequest, grants: list[Grant]) -> list[Grant]:
-        """What was given to a worker; back with it where the worker was held, or ended, meanwhile.
+        """Return the grants; release them if the worker was paused or ended meanwhile.
 
-        What a terminated worker had is ready again right after its end is stored. A claim of its own that
-        was under way would find it first, and take it along.
+        Jobs of a terminated worker are ready again right after its end is stored. Its own pending claim could
+        be the first to claim them.
         """
         if not grants or not request.worker_id or await self.workers.takes(request.worker_id):
             return grants
@@ -169,7 +169,7 @@ class Runtime:
         return []
 
     async def sweep(self) -> int:
-        """Deal with every deadline that has passed, of whatever kind; answers how many."""
+        """Handle all passed deadlines; return their number."""
         swept = await self.orchestrator.sweep(limit=SWEEP) + await self.workers.sweep(limit=SWEEP)
         swept += await self.workloads.sweep(limit=SWEEP)
         swept += await self.quarantine.sweep(limit=SWEEP)
@@ -178,7 +178,7 @@ class Runtime:
         return swept + await self.simulations.sweep(limit=SWEEP)
 
     async def deliver(self) -> int:
-        """Carry word from one record to others; answers how much there was."""
+        """Deliver messages between records; return their number."""
         back = await recover(self.store, limit=SWEEP) + await self.trees.keep(limit=SWEEP)
         back += await self.quarantine.keep()
         await self.queues.look()
@@ -187,7 +187,7 @@ class Runtime:
         )
 
     async def retain(self, retention: Retention) -> int:
-        """Prune one bounded batch of each kind; as much as a full batch when there is more."""
+        """Prune one bounded batch of each kind; return the size of a full batch if there is more."""
         await self._retain_blobs()
         kinds = {**CATALOGUE, **self.records.catalogue}
         pruned = await sweep_ended(self.store, kinds, retention, limit=SWEEP)
@@ -199,7 +199,7 @@ class Runtime:
         return max(removed, SWEEP) if more else min(removed, SWEEP - 1)
 
     async def _retain_blobs(self) -> None:
-        """Now and then: to find the old ones all have to be looked at."""
+        """Remove old blobs periodically: finding them needs a full scan."""
         if self._blobs is not None and self._monotonic() >= self._pruned_at + PRUNE_EVERY_S:
             self._pruned_at = self._monotonic()
             await self._blobs.prune(self._keep_blobs)
@@ -207,7 +207,7 @@ class Runtime:
 
     @property
     def _handlers(self) -> Mapping[str, Handler]:
-        """Who sees to which topic."""
+        """The handler of each topic."""
         return {
             LET_GO: self.workers.let_go,
             TO_SIMULATION: self.simulations.lost,
@@ -218,7 +218,7 @@ class Runtime:
             self._tree_bell.ring()
 
     async def close(self) -> None:
-        """Finish what is on its way, then let go of the store."""
+        """Finish pending work, then close the store."""
         await self._tree_bell.close()
         await self.runs.close()
         await self.waiting.close()

@@ -1,6 +1,6 @@
 """The settings of all systems together.
 
-A system depends on its own settings only; whoever runs all of them has these.
+A system depends only on its own settings; a process with all systems uses these.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from interlock.systems.runs.settings import RunSettings
 
 
 class Settings(OrchestratorSettings, frozen=True, kw_only=True):
-    """Settings of jobs, and of what else there is besides them."""
+    """Settings of jobs and all other systems."""
 
     quarantine: QuarantineSettings = QuarantineSettings()
-    """When a runner that keeps losing work is given no more."""
+    """Limits of losses before a runner is quarantined."""
     runs: RunSettings = RunSettings()
-    """Webhooks that start runs, and who is notified about runs."""
+    """Webhooks that start runs, and reporters of runs."""
 
 
 DEFAULT_SETTINGS = Settings()

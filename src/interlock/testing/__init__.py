@@ -1,4 +1,4 @@
-"""For tests: Interlock's own, and those of whoever builds on it.
+"""Helpers for tests, of Interlock itself and of programs that use it.
 
     from interlock.testing import in_memory
 
@@ -12,15 +12,15 @@ Reading order:
     memory_interlock  an Interlock in memory, whose clock a test moves, with a worker that can be killed
     at_work           an Interlock with a worker on SQLite, in real time
     faults            a store whose calls fail by a plan
-    lifecycles        `check_lifecycle`: a machine of your own, put to every order of its events
+    lifecycles        `check_lifecycle`: explore every order of the events of your own machine
     model_checker     every state that a model can reach, breadth first, and claims about them
     clocks            a clock that a test moves by hand; an event loop in which waiting takes no time
     skewed_clock      a process whose clock is wrong
     proxy             connections that are cut at the worst moment
-    servers           real PostgreSQL and Redis servers, private to a test, gone with it
-    workloads         a workload of your own, tried without an agent
+    servers           real PostgreSQL and Redis servers, private to a test
+    workloads         your own workload, executed without an agent
     agent_process     agents as processes of their own, killed at will
-    store_contract    what every store must do, as tests that anybody can run on a store
+    store_contract    the contract of a store, as tests to run on any store
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Imported when it is first used: who needs a server needs no worker."""
+    """Import a public name on first use, so that tests load only the modules that they need."""
     if name not in _HOMES:
         raise AttributeError(f"module 'interlock.testing' has no attribute {name!r}")
     return getattr(import_module(f"interlock.testing.{_HOMES[name]}"), name)

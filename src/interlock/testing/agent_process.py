@@ -1,4 +1,4 @@
-"""Agents as processes of their own: started in a folder, told apart by their address, killed at will.
+"""Agents as processes of their own: started in a directory, identified by their address, killed at will.
 
 They are gone with the process that started them, also after `kill -9`: a watchdog sees to that.
 """
@@ -26,11 +26,11 @@ _STOP_S = 120.0
 
 
 class AgentFailed(Exception):
-    """An agent did not start or stop; its log says why."""
+    """An agent did not start or stop; the message contains its log."""
 
 
 class AgentProcess:
-    """One `interlock agent` on loopback, at a port of its own."""
+    """An `interlock agent` on loopback, at a port of its own."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class AgentProcess:
 
     @property
     def pid(self) -> int:
-        """The agent's own process."""
+        """The process id of the agent."""
         if self._process is None:
             raise AgentFailed("The agent is not running.")
         return self._process.pid
@@ -65,11 +65,11 @@ class AgentProcess:
 
     @property
     def family(self) -> Sequence[int]:
-        """The agent and every process below it."""
+        """The process ids of the agent and its descendants."""
         return watchdog.tree(self.pid)
 
     def start(self) -> None:
-        """Start it, and come back when it listens."""
+        """Start it, and return when it listens."""
         command = [sys.executable, "-m", "interlock", "agent", "--port", "0", "--json"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -93,28 +93,28 @@ class AgentProcess:
         self.address = json.loads(line)["address"]
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to go; its exit code."""
+        """Stop it with a signal and return its exit code."""
         if self._process is None:
             return 0
         self._process.send_signal(how)
         return self._wait(self._process)
 
     def kill(self) -> None:
-        """End it as a crash would; safe when it is not running."""
+        """Kill it as a crash would; safe when it is not running."""
         if self._process is not None:
             self._process.kill()
             self._wait(self._process)
 
     def pause(self) -> None:
-        """Stop the clock for it, and for it alone."""
+        """Freeze it with SIGSTOP."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue it after a pause."""
         os.kill(self.pid, signal.SIGCONT)
 
     def words(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return self.log.read_text(errors="replace")[-4_000:] if self.log.exists() else ""
 
     def _wait(self, process: subprocess.Popen[str]) -> int:
@@ -141,7 +141,7 @@ class AgentProcess:
 def running_agent(
     folder: Path, *options: str, durations: Durations = DEFAULTS, env: Mapping[str, str] | None = None
 ) -> Iterator[AgentProcess]:
-    """An agent that is there while this lasts, and killed in the end if it still is."""
+    """Run an agent while the context lasts; kill it at the end if it is still running."""
     agent = AgentProcess(folder, *options, durations=durations, env=env)
     agent.start()
     try:

@@ -1,4 +1,4 @@
-"""An Interlock with a worker, for the tests of one's own tasks: real, private, and gone afterwards.
+"""An Interlock with a worker for tests of your own tasks: real, private and temporary.
 
     async def test_it_doubles() -> None:
         async with at_work() as il:
@@ -6,7 +6,7 @@
             assert await job.result(timeout_s=5) == 42
 
 The worker runs in the test's own event loop, so that a debugger and `monkeypatch` work. The store is
-SQLite in a temporary folder: the real thing, with the same rules.
+SQLite in a temporary directory, with the same rules as in production.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUICK = Durations(
     shutdown_soft_s=30.0,
     shutdown_deadline_s=60.0,
 )
-"""The worker looks often, and nothing ends by itself on a machine that stands still for a while."""
+"""The worker polls often, and no deadline passes while a slow machine pauses."""
 STOP_GRACE_S = 1.0
 
 
@@ -50,7 +50,7 @@ async def at_work(
     labels: tuple[str, ...] = (),
     concurrency: int = 10,
 ) -> AsyncIterator[Interlock]:
-    """An Interlock whose worker knows the tasks of `registry`; by default all that were declared."""
+    """Yield an Interlock whose worker has the tasks of `registry`; by default all declared tasks."""
     durations = QUICK if settings is None else settings.durations
     grace_s = STOP_GRACE_S if settings is None else stop_grace_s(durations)
     settings = settings or Settings(durations=QUICK)
@@ -76,6 +76,6 @@ async def at_work(
             try:
                 yield il
             finally:
-                process.shutdown.hurry()  # what is still at work is thrown away together with the store
+                process.shutdown.hurry()  # tasks in progress are discarded together with the store
                 await asyncio.wait([running])
-        running.result()  # a worker that could not run should not go unnoticed
+        running.result()  # raise the error of a worker that could not run

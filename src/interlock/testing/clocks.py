@@ -22,7 +22,7 @@ _SECONDS = {"us": 0.000001, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d":
 
 
 class JumpingClock:
-    """Stands still until it is told to jump, forward or back.
+    """A clock that stands still until a test moves it, forward or back.
 
     >>> clock = JumpingClock(datetime(2026, 1, 1, tzinfo=UTC))
     >>> clock.jump("2h").isoformat()
@@ -44,7 +44,7 @@ class JumpingClock:
 
 
 def seconds_of(by: str | float | timedelta) -> float:
-    """A length of time in seconds."""
+    """Return a length of time in seconds."""
     if isinstance(by, timedelta):
         return by.total_seconds()
     if not isinstance(by, str):
@@ -58,24 +58,24 @@ def seconds_of(by: str | float | timedelta) -> float:
 HANDLER_S = 10.0
 SOCKET_S = 1.0
 TURNS = 10
-"""In how many turns that is waited for: a machine that stands still for longer uses up one of them."""
+"""Number of waits into which the real time is split: a machine that pauses for longer uses up one."""
 FINE_S = 0.000_001
-"""Two moments that are closer than this are one."""
+"""Two times that are closer than this are equal."""
 MOST_S = 10 * 365 * 86_400.0
-"""Who waits for longer than ten years waits for something that never comes."""
+"""Limit of virtual time: a wait of more than ten years never ends."""
 
 Events: TypeAlias = list[tuple[selectors.SelectorKey, int]]
 T = TypeVar("T")
 
 
 class NothingComes(Exception):
-    """Somebody waits for something that never happens."""
+    """A task waits for an event that never happens."""
 
 
 class VirtualTime:
-    """The clock of one event loop, for as long as it is in place.
+    """The clock of one event loop, while it is installed.
 
-    With `alone` it begins at 0, and to wait for something outside of the loop is an error.
+    With `alone` it starts at 0, and waiting for an event outside of the loop is an error.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, alone: bool = False) -> None:
@@ -88,18 +88,18 @@ class VirtualTime:
         self._patient = True
         self._before = 0
         self.elsewhere: Callable[[], int] = lambda: 0
-        """How many handlers are at work outside of the loop."""
+        """Return the number of handlers that run outside of the loop."""
 
     def time(self) -> float:
-        """What the loop takes for the time."""
+        """Return the virtual time."""
         return self.now
 
     @contextmanager
     def in_place(self) -> Iterator[VirtualTime]:
-        """The loop has this time while the context lasts."""
+        """Install this clock in the loop while the context lasts."""
         loop = vars(self._loop)
         fine = loop["_clock_resolution"]
-        # After some months a float cannot tell moments apart that are as close as a real clock's.
+        # After some months a float cannot distinguish times that are as close as a real clock's resolution.
         loop.update(time=self.time, _clock_resolution=FINE_S)
         self._selector.select = self._select
         try:
@@ -109,7 +109,7 @@ class VirtualTime:
             del loop["time"], self._selector.select
 
     def _select(self, timeout: float | None = None) -> Events:
-        """What has happened outside; and when nothing has, the next timer is due now."""
+        """Return the events of sockets; without any, advance to the next timer."""
         events = self._wait(0) or self._held_up()
         if events:
             self._patient = True
@@ -120,13 +120,13 @@ class VirtualTime:
         return events
 
     def _woken(self) -> Events:
-        """Wait for something outside of the loop, when no timer is set."""
+        """Wait for an event outside of the loop, when no timer is set."""
         if self._alone:
             raise NothingComes("Every task waits, and for nothing that has a time.")
         return self._wait(None)
 
     def _held_up(self) -> Events:
-        """Wait for what is under way outside, unless that has been waited for in vain."""
+        """Wait for handlers and sockets outside of the loop, unless an earlier wait was in vain."""
         turn_s = self._patience_s() / TURNS
         for _ in range(TURNS if turn_s else 0):
             if events := self._wait(turn_s):
@@ -144,14 +144,14 @@ class VirtualTime:
     def _jump(self, seconds: float) -> None:
         self.now += max(0.0, seconds)
         if self.now > self._began + MOST_S:
-            self._began = self.now  # whoever cleans up after this has as long again
+            self._began = self.now  # the cleanup after this has the same limit again
             raise NothingComes("Ten years have passed in this test, and what is waited for has not happened.")
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:
-    """Run like `asyncio.run`, on virtual time that begins at 0 and with nothing outside of the loop.
+    """Run like `asyncio.run`, on virtual time that starts at 0 and without sockets or threads.
 
-    The same program then does the same at the same times, each time.
+    The same program then does the same at the same times in every run.
     """
     with asyncio.Runner() as runner, VirtualTime(runner.get_loop(), alone=True).in_place():
         return runner.run(main)

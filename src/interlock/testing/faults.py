@@ -1,19 +1,19 @@
-"""A store that misbehaves as databases and networks do, by a plan that is written as data.
+"""A store that fails as databases and networks do, by a plan that is data.
 
     plan = Plan(seed=7, faults=(Fault("reply lost", chance=0.2), Fault("late", of=("load",), chance=0.5)))
     store = FaultyStore(MemoryStore(catalogue), plan)
 
-Whatever is tested on it has to cope with what every real store may do: be away, or be away just when
-it should have answered. The same plan on the same calls does the same again, so that a seed is all
-that a failing test has to say. `counts` tells afterwards what was done to whom.
+The tested code has to survive the faults of every real store: that it is unavailable, or that its answer is
+lost. The same plan on the same calls injects the same faults, so a failing test only has to report its seed.
+`counts` counts the injected faults.
 
-What a fault does to a call:
+The kinds of faults:
 
-    request lost    it never reaches the store; the caller is told that the outcome is unknown
-    reply lost      the store does it; the caller is told that the outcome is unknown
-    late            it reaches the store after a delay
-    done twice      the store is asked a second time after it has answered, as by a network device that
-                    repeats what it has seen; the caller gets the first answer
+    request lost    the call never reaches the store; the caller learns that the outcome is unknown
+    reply lost      the store executes the call; the caller learns that the outcome is unknown
+    late            the call reaches the store after a delay
+    done twice      the store receives the call a second time after it has answered, as from a network device
+                    that repeats packets; the caller gets the first answer
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ ALL = (
     *("now", "epoch", "raise_epoch", "load", "find", "count", "commit", "claim", "due"),
     *("recall", "feed", "latest", "history", "prune", "compact", "status"),
 )
-"""The calls that a fault can befall; opening, closing and subscribing always work."""
+"""The calls that a fault can affect; opening, closing and subscribing always work."""
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One thing that goes wrong: with a chance at each call, or at the calls with these numbers."""
+    """A fault: with a chance at each call, or at the calls with these numbers."""
 
     what: What
     of: tuple[str, ...] = ("commit",)
-    """The methods that it befalls."""
+    """The methods that it affects."""
     chance: float = 0.0
     at: tuple[int, ...] = ()
     """Numbers of calls, counted from 1 for each method."""
     delay_s: float = 0.01
-    """How late a late call is, at most."""
+    """Maximum delay of a late call."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What goes wrong. Of several faults that meet in a call the first in the list befalls it."""
+    """The faults. When several apply to a call, the first in the list is used."""
 
     faults: tuple[Fault, ...] = ()
     seed: int = 0
@@ -85,7 +85,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class FaultyStore:
-    """The contract on another store, whose answers it spoils. `sleep` is how late calls wait."""
+    """A store that injects faults into the calls of another store. `sleep` delays late calls."""
 
     def __init__(
         self, store: Store, plan: Plan, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -96,98 +96,98 @@ class FaultyStore:
         self._sleep = sleep
         self._calls: Counter[str] = Counter()
         self.counts: Counter[tuple[What, str]] = Counter()
-        """How often which fault befell which method."""
+        """Number of faults by kind and method."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the store behind it."""
+        """The capabilities of the wrapped store."""
         return self._store.capabilities
 
     async def open(self) -> None:
-        """Always works."""
+        """Open the wrapped store, without faults."""
         await self._store.open()
 
     async def learn(self, kinds: Catalogue) -> None:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         await self._spoilt("learn", lambda: self._store.learn(kinds))
 
     async def close(self) -> None:
-        """Always works."""
+        """Close the wrapped store, without faults."""
         await self._store.close()
 
     async def now(self) -> datetime:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("now", self._store.now)
 
     async def epoch(self) -> int:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("epoch", self._store.epoch)
 
     async def raise_epoch(self, above: int = 0) -> int:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("raise_epoch", lambda: self._store.raise_epoch(above))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("load", lambda: self._store.load(keys))
 
     async def find(self, query: Query) -> Page:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("find", lambda: self._store.find(query))
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("count", lambda: self._store.count(query, cap=cap, within=within))
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
-        """Or a fault, which befalls the whole batch."""
+        """Forward the call, subject to faults, which affect the whole batch."""
         return await self._spoilt("commit", lambda: self._store.commit(commits))
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("claim", lambda: self._store.claim(claim, decide))
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("due", lambda: self._store.due(kinds, limit, decide))
 
     async def recall(self, request_id: str) -> Recorded | None:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("recall", lambda: self._store.recall(request_id))
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("feed", lambda: self._store.feed(after, limit=limit))
 
     async def latest(self) -> str:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("latest", self._store.latest)
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt(
             "history", lambda: self._store.history(key, after_version=after_version, limit=limit)
         )
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Always works."""
+        """Subscribe to the wrapped store, without faults."""
         return self._store.subscribe(wake)
 
     async def prune(
         self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
     ) -> Pruned:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt(
             "prune",
             lambda: self._store.prune(kind=kind, states=states, older_than=older_than, limit=limit),
         )
 
     async def compact(self) -> int | None:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("compact", self._store.compact)
 
     async def status(self) -> StoreStatus:
-        """Or a fault."""
+        """Forward the call, subject to faults."""
         return await self._spoilt("status", self._store.status)
 
     async def _spoilt(self, method: str, call: Callable[[], Awaitable[T]]) -> T:
@@ -221,7 +221,7 @@ class FaultyStore:
 
 
 def _unavailable(method: str) -> StoreUnavailable:
-    """The same words for both losses: from outside they cannot be told apart."""
+    """Return the error of a lost request or reply, which the caller cannot distinguish."""
     return StoreUnavailable(
         f"By plan there was no answer to {method}; whether it happened is unknown.",
         todo="Read to find out, or repeat it with the same request or expected version.",

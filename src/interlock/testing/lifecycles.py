@@ -1,12 +1,11 @@
-"""`check_lifecycle`: put a machine of your own to every order of its events.
+"""`check_lifecycle`: check your own machine under every order of its events.
 
     def test_a_ticket_keeps_its_promises() -> None:
         check_lifecycle(TICKET)
 
-Give the data that a record begins with and one occurrence of each event that carries something. Every
-state and data that can be reached is visited, and the claims of the table are checked there. Nothing is
-assumed about the order of events: the network, users and timers may do whatever they like. It raises
-`LifecycleBroken` with the shortest story that breaks a claim.
+Pass the data of a new record and one occurrence of each event that has fields. Every reachable state and data
+is visited, and the claims of the table are checked there. Nothing is assumed about the order of events: the
+network, users and timers may act at any time. It raises `LifecycleBroken` with the shortest counterexample.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ class Here(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A claim about what an event does: from the record before, the event, and the record after it.
+    """A claim about the effect of an event, given the record before, the event, and the record after it.
 
-    The third is None where the event was refused. Tell events apart by their `name` or their type.
+    The third is None where the event was refused. Distinguish events by their `name` or their type.
     """
 
     claim: str
@@ -55,27 +54,27 @@ class Answer(NamedTuple):
 
 
 class Lifecycle(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lifecycle is put to."""
+    """The environment in which a lifecycle is checked."""
 
     data: Any = None
-    """What a new record knows."""
+    """Data of a new record."""
     starts: tuple[Any, ...] = ()
-    """What else a new record may know; each is a beginning of its own."""
+    """Further data of a new record; each is another start."""
     events: tuple[Event, ...] = ()
-    """Occurrences of events that carry something, as many as matter; the others are made by themselves."""
+    """Occurrences of events that have fields, as many as matter; the others are created automatically."""
     claims: tuple[Claim, ...] = ()
-    """Claims of one's own, about a `Here`."""
+    """Further claims, about a `Here`."""
     answers: tuple[Answer, ...] = ()
-    """What must come of an event, wherever it finds the record."""
+    """Claims about the effects of events."""
     only: Callable[[Any], bool] | None = None
-    """Where to stop exploring: data for which this is False is not gone on from. For counters."""
+    """Limit of the exploration: data for which this is False is not explored further. For counters."""
     most: int = MOST
 
 
 def must(
     event: EventRef, sources: Sequence[Any], target: Any, *, when: Callable[[Any, Any], bool] | None = None
 ) -> Callable[[Here, Any, Here | None], bool]:
-    """For an `Answer`: in these states the event leads to the target (STAY: leaves it where it is).
+    """Return the predicate of an `Answer`: in these states the event leads to the target (STAY: no change).
 
     With `when`, a function of data and event, it does so if that holds and is refused otherwise.
     """
@@ -92,15 +91,15 @@ def must(
 
 
 class LifecycleBroken(AssertionError):
-    """A claim about a lifecycle does not hold; the message is the shortest story that shows it."""
+    """A claim about a lifecycle does not hold; the message is the shortest counterexample."""
 
 
 def check_lifecycle(machine: AnyMachine, environment: Lifecycle | None = None) -> Report:
-    """Visit everything that a record of this machine can become, and raise where a claim breaks.
+    """Explore every reachable record of a machine, and raise where a claim fails.
 
-    Besides what the table claims (`Always`, `Across`) and the environment adds: what has ended stays
-    as it ended, every state of the table can be reached, and from everywhere an end or a state of
-    rest can be reached.
+    Besides the claims of the table (`Always`, `Across`) and of the environment, it checks that ended records
+    stay as they are, that every state of the table can be reached, and that from every state an end or a
+    state of rest can be reached.
     """
     model = LifecycleModel(machine, environment or Lifecycle())
     report = check(model, most=model.environment.most)
@@ -115,7 +114,7 @@ def check_lifecycle(machine: AnyMachine, environment: Lifecycle | None = None) -
 
 
 class LifecycleModel:
-    """One record of a machine, and every event at any moment."""
+    """A model of one record of a machine, with every event at any moment."""
 
     def __init__(self, machine: AnyMachine, environment: Lifecycle) -> None:
         self.machine = machine
@@ -137,21 +136,21 @@ class LifecycleModel:
         self._look = look_with(self.claims)
 
     def initial(self) -> Any:
-        """A new record; or, where there are several to begin with, the choice of one."""
+        """Return a new record; or, with several starts, the choice between them."""
         if self.environment.starts:
             return _CHOICE
         return Here(self.machine.initial, self.environment.data)
 
     def canonical(self, state: Here) -> Here:
-        """A record has no names to be put in order."""
+        """Return the state itself; a record has no names to normalise."""
         return state
 
     def look(self, state: Any) -> int:
-        """What the claims say; a step that breaks one leads to a place of its own."""
+        """Return the bits of the claims; a step that breaks one leads to a state of its own."""
         return state if isinstance(state, int) else 0 if state is _CHOICE else self._look(state)
 
     def steps(self, state: Any) -> list[Step]:
-        """Every event, accepted or not."""
+        """Return the steps of every event, accepted or refused."""
         if isinstance(state, int):
             return []
         if state is _CHOICE:
@@ -169,7 +168,7 @@ class LifecycleModel:
         return found
 
     def _is_cut(self, here: Here) -> bool:
-        """Whether nobody looks further than this."""
+        """Return whether the exploration stops at this state."""
         only = self.environment.only
         return only is not None and not only(here.data)
 
@@ -185,8 +184,8 @@ class LifecycleModel:
         meant = any(row.leaves_terminal and before.state in row.sources for row in rows)
         return bit(1) if leaves and not meant else 0
 
-    def tell(self, done: Any, before: Any, after: Any) -> list[str]:  # noqa: ARG002 - the decision says it all
-        """The event, and the rows it takes."""
+    def tell(self, done: Any, before: Any, after: Any) -> list[str]:  # noqa: ARG002 - the decision is enough
+        """Return the event, and the rows that it takes."""
         if before is _CHOICE:
             return [f"It begins with {done}"]
         event, decision = done

@@ -40,7 +40,7 @@ from interlock.worker.telemetry import make_log
 
 
 class Worker:
-    """The worker of a test. It can be asked to go, die without a word, and be started again."""
+    """The worker of a test. It can be stopped, killed and started again."""
 
     def __init__(
         self, settings: WorkerSettings, registry: Registry, port: Callable[[], OrchestratorPort]
@@ -56,16 +56,16 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """What the journal calls it; each life has a number."""
+        """The name in the journal; each start has a number."""
         return f"{self._settings.name}#{self._lives}"
 
     @property
     def elsewhere(self) -> int:
-        """How many of its handlers run in threads or processes."""
+        """The number of its handlers that run in threads or processes."""
         return self._process.leftovers().get("elsewhere", 0) if self._process is not None else 0
 
     async def start(self) -> None:
-        """Begin to work; nothing when it does already."""
+        """Start the worker, unless it is running."""
         if self._running is not None:
             return
         loop = asyncio.get_running_loop()
@@ -80,14 +80,14 @@ class Worker:
             shutdown=Shutdown(loop.time),
             host=WorkerHost(
                 monotonic=loop.time,
-                local=lambda: datetime.min.replace(tzinfo=UTC),  # until the store has told it the time
+                local=lambda: datetime.min.replace(tzinfo=UTC),  # replaced when the store reports its time
                 threads=_InLoop(self._beside),
             ),
         )
         self._running = asyncio.create_task(self._process.run(), name="worker of a test")
 
     async def stop(self) -> int:
-        """Ask it to go, as SIGTERM does; its exit code."""
+        """Stop it as SIGTERM does; return its exit code."""
         if self._process is None or self._running is None:
             return 0
         self._process.shutdown.request()
@@ -96,7 +96,7 @@ class Worker:
         return running.result()
 
     async def kill(self) -> None:
-        """It dies without a word, as by `kill -9`: nobody hears of it again, and its handlers end."""
+        """Kill it as `kill -9` does: it sends nothing more, and its handlers end."""
         if self._running is None:
             return
         self._wire.cut = True
@@ -109,7 +109,7 @@ class Worker:
 
 
 class _InLoop:
-    """What needs a thread elsewhere runs in the event loop of the test."""
+    """Runs the threads of a worker as tasks in the event loop of the test."""
 
     def __init__(self, tasks: list[asyncio.Task[None]]) -> None:
         self._tasks = tasks
@@ -117,36 +117,36 @@ class _InLoop:
     def serve(
         self, name: str, main: Callable[[], Coroutine[Any, Any, None]], begins: Begins | None = None
     ) -> Join:
-        """A task, which ends by itself."""
+        """Start a task, which ends by itself."""
         self._tasks.append(asyncio.create_task(main(), name=name))
         if begins is not None:
             begins(asyncio.get_running_loop())
         return lambda _timeout_s: None
 
     def repeat(self, name: str, every_s: float, body: Callable[[], None]) -> Join:  # noqa: ARG002
-        """Nobody supervises: a loop that hangs is seen by whoever waits for the test."""
+        """Do nothing: a loop that hangs shows as a test that hangs."""
         return lambda _timeout_s: None
 
 
 class _Wire:
-    """What one life is heard through; when it is cut, nobody hears of that life again."""
+    """The connection of one start of the worker; after a cut, the store receives nothing more from it."""
 
     def __init__(self, port: Callable[[], OrchestratorPort]) -> None:
         self._port = port
         self.cut = False
 
     def connected(self) -> OrchestratorPort:
-        """A new connection."""
+        """Return a new connection."""
         return _Connection(self._port(), self)
 
     def check(self) -> None:
-        """Raises when it is cut."""
+        """Raise `StoreUnavailable` after a cut."""
         if self.cut:
             raise StoreUnavailable("The worker is dead.")
 
 
 class _Connection:
-    """A port on a wire."""
+    """A port over this connection."""
 
     def __init__(self, port: OrchestratorPort, wire: _Wire) -> None:
         self._port = port
@@ -194,34 +194,34 @@ class _Connection:
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 A_MOMENT_S = 0.001
-"""After a jump everything that is due by then is done; what follows from it takes a moment."""
+"""Extra time of a jump, for the consequences of timers that fire at its end."""
 _SOON_S = 0.000_002
 _AGAIN_S = 1.0
 _NEVER_S = 30 * 86_400.0
-"""Nobody has to look for work or deadlines now and then: everybody is called when there is some."""
+"""Interval of polls that are not needed: subscribers are woken instead."""
 
 
 class Memory(MemoryStore):
-    """The store; it knows what comes next, and outlives those who are connected to it."""
+    """A store in memory that knows its next timer, and outlives its connections."""
 
     async def close(self) -> None:
-        """Somebody lets go of it, and it goes on."""
+        """Do nothing: the store stays open."""
 
     def next_at(self) -> datetime | None:
-        """When the next deadline runs out, or the next job may begin that may not yet."""
+        """Return the time of the next deadline, or at which the next delayed job becomes ready."""
         now = self._now()
         moments = [record.deadline_at for record in self._timed.values() if record.deadline_at]
         moments += [r.ready_at for r in self._ready.values() if r.ready_at and r.ready_at > now]
         return min(moments, default=None)
 
     def call_everybody(self) -> None:
-        """Something may have become possible without anybody having written anything."""
+        """Wake all subscribers, because time has passed."""
         for wake in list(self._wakes.values()):
             wake()
 
 
 class Clock:
-    """The time of the store and of everybody in the test."""
+    """The clock of the store and of all components in the test."""
 
     def __init__(self, time: VirtualTime, start: datetime) -> None:
         self._time = time
@@ -233,13 +233,13 @@ class Clock:
 
     @property
     def now(self) -> datetime:
-        """What time it is."""
+        """The present time."""
         return self._start + timedelta(seconds=self._time.time() - self._began)
 
     async def jump(self, by: str | float | timedelta) -> datetime:
-        """Let time pass: a timedelta, seconds, or words such as "2h", "90s" or "1.5d".
+        """Advance the time by a timedelta, seconds, or words such as "2h", "90s" or "1.5d".
 
-        Whatever is due meanwhile happens, in its order, and each at its own time.
+        Timers that are due meanwhile fire in order, each at its own time.
         """
         seconds = seconds_of(by)
         if seconds < 0:
@@ -258,7 +258,7 @@ class InMemory(Interlock):
         self.worker = worker
         self.store = store
         self.faulty: FaultyStore | None = None
-        """The store as the worker sees it, where there are faults; `counts` tells what befell it."""
+        """The store as the worker sees it, with `faults`; `counts` counts the injected faults."""
 
 
 @asynccontextmanager
@@ -273,9 +273,9 @@ async def in_memory(
     start: datetime = BEGINNING,
     seed: int = 1,
 ) -> AsyncIterator[InMemory]:
-    """An Interlock whose worker knows the tasks of `registry`; by default all that were declared.
+    """Yield an Interlock whose worker has the tasks of `registry`; by default all declared tasks.
 
-    `faults` befall the worker's side of the store. `seed` is where names and secrets come from.
+    `faults` affect the worker's side of the store. `seed` seeds the ids and secrets.
     """
     time = VirtualTime(asyncio.get_running_loop())
     clock = Clock(time, start)
@@ -314,11 +314,11 @@ async def in_memory(
                 keeping.cancel()
                 await asyncio.wait([keeping])
         if not keeping.cancelled():
-            keeping.result()  # whoever keeps the deadlines must not fail unnoticed
+            keeping.result()  # raise the error of a failed timer loop
 
 
 async def _keep(store: Memory, il: InMemory) -> None:
-    """Whatever is due is done at its time: deadlines are dealt with, and who waits for work is called."""
+    """Fire timers and wake claimers at their times."""
     stirred = asyncio.Event()
     leave = store.subscribe(stirred.set)
     port = il._port  # noqa: SLF001 - this is its other half
@@ -330,7 +330,7 @@ async def _keep(store: Memory, il: InMemory) -> None:
             if next_at is not None and next_at <= il.clock.now:
                 await port.recover()
                 store.call_everybody()
-                # What cannot be dealt with yet, such as word to somebody who is busy, is tried again.
+                # Timers that cannot be handled yet, such as an order to a busy worker, are retried.
                 still = store.next_at()
                 if still is not None and still <= il.clock.now:
                     await _set_within(stirred, _AGAIN_S)
@@ -349,7 +349,7 @@ async def _set_within(event: asyncio.Event, seconds: float | None) -> None:
 
 
 def _called(durations: Durations) -> Durations:
-    """The same, but nobody looks now and then: here everybody is called."""
+    """Return the durations without polling, which subscriptions replace."""
     return msgspec.structs.replace(durations, sweep_every_s=_NEVER_S, backoff_cap_s=_NEVER_S)
 
 
@@ -375,11 +375,11 @@ class SyncClock:
 
     @property
     def now(self) -> datetime:
-        """What time it is."""
+        """The present time."""
         return self._il.inner.clock.now
 
     def jump(self, by: str | float | timedelta) -> datetime:
-        """Let time pass: "2h", "90s", seconds or a timedelta; whatever is due meanwhile happens."""
+        """Advance the time: "2h", "90s", seconds or a timedelta; timers that are due meanwhile fire."""
         return self._il.run(self._il.inner.clock.jump(by))
 
 
@@ -390,15 +390,15 @@ class SyncWorker:
         self._il = il
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the worker."""
         self._il.run(self._il.inner.worker.start())
 
     def stop(self) -> int:
-        """Ask it to go, as SIGTERM does; its exit code."""
+        """Stop it as SIGTERM does; return its exit code."""
         return self._il.run(self._il.inner.worker.stop())
 
     def kill(self) -> None:
-        """It dies without a word, as by `kill -9`."""
+        """Kill it as `kill -9` does."""
         self._il.run(self._il.inner.worker.kill())
 
 
@@ -414,7 +414,7 @@ class SyncInMemory(sync.Interlock):
 
     @property
     def store(self) -> MemoryStore:
-        """Where everything is kept."""
+        """The store."""
         return self.inner.store
 
     @property
@@ -423,7 +423,7 @@ class SyncInMemory(sync.Interlock):
         return self.inner.faulty
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run something of asyncio's beside the worker."""
+        """Run a coroutine beside the worker."""
         return self._own.run_until_complete(coroutine)
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -432,7 +432,7 @@ class SyncInMemory(sync.Interlock):
 
 @contextmanager
 def in_memory_sync(registry: Registry = DEFAULT, **options: Any) -> Iterator[SyncInMemory]:
-    """The options are those of `in_memory`."""
+    """Yield a synchronous client; the options are those of `in_memory`."""
     loop = asyncio.SelectorEventLoop()
     try:
         around = in_memory(registry, **options)

@@ -15,13 +15,13 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 AIDED = 1
-"""The bit of a step that somebody chose or that a fault is: no promise may rest on it."""
+"""Bit of a step that is a choice or a fault: no `eventually` may depend on it."""
 
 Looked: TypeAlias = Callable[[Any], bool]
 
 
 class Mode(StrEnum):
-    """When a claim has to hold."""
+    """Kind of a claim."""
 
     ALWAYS = "always"
     SOMETIMES = "sometimes"
@@ -30,45 +30,47 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One claim. `holds` is None where the model itself tells with `look`."""
+    """A claim. `holds` is None where the model itself computes it in `look`."""
 
     mode: Mode
     claim: str
     holds: Looked | None = None
     when: Looked | None = None
     conditional: bool = False
-    """Whether an `eventually` is only asked of the states that its second bit marks."""
+    """Whether an `eventually` applies only to the states that its second bit marks."""
 
 
 def always(claim: str, holds: Looked | None = None) -> Claim:
-    """In every state that can be reached."""
+    """Claim that it holds in every reachable state."""
     return Claim(Mode.ALWAYS, claim, holds)
 
 
 def sometimes(claim: str, holds: Looked | None = None) -> Claim:
-    """In at least one state that can be reached."""
+    """Claim that it holds in at least one reachable state."""
     return Claim(Mode.SOMETIMES, claim, holds)
 
 
 def eventually(
     claim: str, holds: Looked | None = None, *, when: Looked | None = None, conditional: bool = False
 ) -> Claim:
-    """From every state (or from each `when`) a state in which it holds can be reached."""
+    """Claim that from every state (or from each `when`) a state in which it holds can be reached."""
     return Claim(Mode.EVENTUALLY, claim, holds, when, conditional or when is not None)
 
 
 def bit(place: int) -> int:
-    """The first bit of the claim at this place: broken (always), seen (sometimes), there (eventually)."""
+    """Return the first bit of the claim at this index: broken (always), seen (sometimes), there
+    (eventually).
+    """
     return 2 << (2 * place)
 
 
 def trigger_bit(place: int) -> int:
-    """The second bit: from here on an `eventually` is asked for."""
+    """Return the second bit: the state marks the start of an `eventually`."""
     return 4 << (2 * place)
 
 
 def look_with(claims: Sequence[Claim]) -> Callable[[Any], int]:
-    """A function that asks each claim about a state, for models that do not know a quicker way."""
+    """Return a function that evaluates each claim for a state, for models without a quicker way."""
     asked = [(bit(n), one.mode is not Mode.ALWAYS, one.holds) for n, one in enumerate(claims) if one.holds]
     asked += [(trigger_bit(n), True, one.when) for n, one in enumerate(claims) if one.when]
 
@@ -85,11 +87,11 @@ def look_with(claims: Sequence[Claim]) -> Callable[[Any], int]:
 _FIRST_SIZE = 1 << 16
 _ALL_64 = (1 << 64) - 1
 _FOR_ZERO = 0x9E3779B97F4A7C15
-"""An empty place holds a zero, so a hash of zero is taken for this."""
+"""Value for a hash of zero, because zero marks an empty slot."""
 
 
 class Seen:
-    """From the hash of a state to its number, in the order in which states were met."""
+    """Map from the hash of a state to its number, in order of discovery."""
 
     __slots__ = ("_hashes", "_limit", "_mask", "_numbers", "count")
 
@@ -98,7 +100,7 @@ class Seen:
         self._resize(_FIRST_SIZE)
 
     def number(self, hashed: int) -> int:
-        """The number of a state; a new one has the number that `count` was before."""
+        """Return the number of a state; a new one has the number that `count` was before."""
         hashed = hashed & _ALL_64 or _FOR_ZERO
         hashes, mask = self._hashes, self._mask
         place = (hashed ^ hashed >> 29) & mask
@@ -114,7 +116,7 @@ class Seen:
         return number
 
     def find(self, hashed: int) -> int | None:
-        """The number of a state that was met; None for any other."""
+        """Return the number of a known state; None for any other."""
         hashed = hashed & _ALL_64 or _FOR_ZERO
         place = (hashed ^ hashed >> 29) & self._mask
         while found := self._hashes[place]:
@@ -142,7 +144,7 @@ class Seen:
 
 
 class Graph:
-    """The states by their number, the unaided steps between them, and what was seen of each."""
+    """The states by number, the unaided steps between them, and the goals of each."""
 
     __slots__ = ("asked", "reached", "starts", "targets")
 
@@ -153,21 +155,21 @@ class Graph:
         self.asked = bytearray()
 
     def add(self, reached: int, asked: int) -> None:
-        """A state: the goals that hold in it, and those that are asked for from here."""
+        """Add a state: the goals that hold in it, and those that must be reachable from it."""
         self.reached.append(reached)
         self.asked.append(asked)
 
     def begin(self) -> None:
-        """The steps of the next state follow."""
+        """Start the list of steps of the next state."""
         self.starts.append(len(self.targets))
 
     def lead(self, number: int) -> None:
-        """One of them leads to this state."""
+        """Add a step to this state."""
         self.targets.append(number)
 
 
 def stuck(graph: Graph, goals: int) -> Iterator[tuple[int, int]]:
-    """Each goal that cannot be reached from somewhere it is asked for, with the first such state."""
+    """Yield each goal that cannot be reached from a state that needs it, with the first such state."""
     everything = (1 << goals) - 1
     if not everything:
         return
@@ -181,7 +183,7 @@ def stuck(graph: Graph, goals: int) -> Iterator[tuple[int, int]]:
 
 
 def _spread(graph: Graph, everything: int) -> bytearray:
-    """Carry the goals back along the steps until nothing changes."""
+    """Propagate the goals back along the steps until nothing changes."""
     reached, targets = bytearray(graph.reached), graph.targets
     starts = array("Q", graph.starts)
     starts.append(len(targets))
@@ -205,14 +207,14 @@ def _spread(graph: Graph, everything: int) -> bytearray:
 
 
 State: TypeAlias = Any
-"""Anything that is hashed by its content: tuples of numbers are quickest."""
+"""Any value that is hashed by its content: tuples of numbers are quickest."""
 
 Step: TypeAlias = tuple[Any, State, int]
-"""What is done (for the story), the state after it, and bits: what is seen on the way, and AIDED."""
+"""The action (for the counterexample), the state after it, and bits: those of claims, and AIDED."""
 
 
 class Model(Protocol):
-    """A world that can be explored."""
+    """A model that can be explored."""
 
     @property
     def name(self) -> str: ...
@@ -221,69 +223,69 @@ class Model(Protocol):
     def claims(self) -> Sequence[Claim]: ...
 
     def initial(self) -> State:
-        """Where everything begins."""
+        """Return the initial state."""
         ...
 
     def steps(self, state: State) -> Iterable[Step]:
-        """Everything that can happen next, always in the same order."""
+        """Return the possible steps, always in the same order."""
         ...
 
     def canonical(self, state: State) -> State:
-        """The one among states that differ in names only; the state itself where that is not known."""
+        """Return the representative of states that differ in names only; the state itself where unknown."""
         ...
 
     def look(self, state: State) -> int:
-        """What there is to see, in the bits of the claims."""
+        """Return the bits of the claims in a state."""
         ...
 
     def tell(self, done: Any, before: State, after: State) -> list[str]:
-        """A step in words: what happens, then the rows of the tables that are taken."""
+        """Return a step in words: the action, then the rows of the tables that are taken."""
         ...
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim that does not hold, and the shortest story that shows it."""
+    """A claim that does not hold, and the shortest counterexample."""
 
     mode: Mode
     claim: str
     story: tuple[tuple[str, ...], ...] = ()
     choices: tuple[int, ...] = ()
-    """Which of its steps each state of the story takes: enough to do it again."""
+    """Index of the step taken in each state of the counterexample, for a replay."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of an exploration."""
+    """Result of an exploration."""
 
     model: str
     states: int
     edges: int
     depth: int
     complete: bool
-    """Whether every state was looked at; if not, nothing is said about `eventually`."""
+    """Whether every state was explored; if not, `eventually` was not checked."""
     claims: tuple[tuple[Mode, str], ...]
     violations: tuple[Violation, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was claimed holds."""
+        """Whether all claims hold."""
         return not self.violations
 
 
 Progress: TypeAlias = Callable[[int, int, int], None]
-"""Called now and then with states, edges and depth so far."""
+"""Callback with the number of states, edges and levels so far."""
 
 _PROGRESS_EVERY = 4_096
 
 
 def check(model: Model, *, most: int | None = None, progress: Progress | None = None) -> Report:
-    """Explore a model until everything is known, a claim breaks, or `most` states were met."""
+    """Explore a model until it is complete, a claim fails, or `most` states were found."""
     exploration = Exploration(model, most=most, progress=progress)
     exploration.run()
     return exploration.report()
 
 
 class Exploration:
-    """One exploration as it goes."""
+    """An exploration in progress."""
 
     def __init__(self, model: Model, *, most: int | None = None, progress: Progress | None = None) -> None:
         self.model = model
@@ -300,7 +302,7 @@ class Exploration:
         self._sort_claims(model.claims)
 
     def run(self) -> None:
-        """Level by level."""
+        """Explore level by level."""
         frontier = [self.model.initial()]
         self._meet(frontier[0], 0)
         while frontier and self._broken is None and self.seen.count < self._most:
@@ -309,7 +311,7 @@ class Exploration:
         self.complete = not frontier
 
     def report(self) -> Report:
-        """What is known now."""
+        """Return the result so far."""
         return Report(
             model=self.model.name,
             states=self.seen.count,
@@ -352,7 +354,7 @@ class Exploration:
         return following
 
     def _meet(self, state: State, parent: int, *, known: bool = False) -> None:
-        """A state is met for the first time."""
+        """Record a new state."""
         number = self.seen.count - 1 if known else self.seen.number(hash(self.model.canonical(state)))
         self._parents.append(parent)
         bits = self.model.look(state)
@@ -392,7 +394,7 @@ class Exploration:
         )
 
     def _way_to(self, number: int) -> list[int]:
-        """The choices that lead there; states keep their own names on the way, so people stay the same."""
+        """Return the choices that lead to a state; names are kept on the way, so that they stay the same."""
         chain = [number]
         while chain[-1]:
             chain.append(self._parents[chain[-1]])
@@ -407,7 +409,7 @@ class Exploration:
 
 
 def retell(model: Model, choices: Sequence[int]) -> list[list[str]]:
-    """The story of these choices, one step after the other."""
+    """Return the steps of these choices in words."""
     state, story = model.initial(), []
     for choice in choices:
         done, after, _ = list(model.steps(state))[choice]
@@ -417,7 +419,7 @@ def retell(model: Model, choices: Sequence[int]) -> list[list[str]]:
 
 
 def broken_at_the_end(model: Model, choices: Sequence[int]) -> list[str]:
-    """Which claims of the kind `always` do not hold where these choices lead."""
+    """Return the claims of kind `always` that do not hold in the state after these choices."""
     state = model.initial()
     for choice in choices:
         state = list(model.steps(state))[choice][1]

@@ -1,6 +1,6 @@
-"""Control processes that tests start: a private folder that is removed with its owner, and freezing.
+"""Control processes that tests start: a private directory that is removed with its owner, and freezing.
 
-`Guard` starts a watchdog, which ends the watched process when its owner is gone. `freeze` stops a process
+`Guard` starts a watchdog, which ends the watched process when its owner has exited. `freeze` stops a process
 with SIGSTOP, but not in the middle of a write to SQLite: a process that is stopped there keeps the lock
 of the file, and every other process waits until it continues (`docs/reliability.md`).
 """
@@ -26,15 +26,15 @@ _STOP_S = 300.0
 
 
 def unprivileged() -> pwd.struct_passwd | None:
-    """Whom a server runs as when we are root, because PostgreSQL refuses to be root; else None."""
+    """Return the user of a server when this process is root, which PostgreSQL refuses; else None."""
     return pwd.getpwnam(_NOBODY) if os.geteuid() == 0 else None
 
 
 class Guard:
-    """A private folder, and a watchdog that removes it when this process is gone."""
+    """A private directory, and a watchdog that removes it when this process has exited."""
 
     def __init__(self) -> None:
-        # Not in TMPDIR: that may be closed to others, or too deep for the 107 bytes of a socket's path.
+        # Not in TMPDIR: other users may not be able to read it, and a socket's path has at most 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="interlock-", dir="/tmp"))
         if owner := unprivileged():
             os.chown(self.folder, owner.pw_uid, owner.pw_gid)
@@ -50,11 +50,11 @@ class Guard:
         os.close(pipe)
 
     def watch(self, pid: int) -> None:
-        """This is the process to end; 0 for none."""
+        """Set the process to end; 0 for none."""
         os.write(self._orders, f"{pid}\n".encode())
 
     def close(self) -> None:
-        """End what is watched, and remove the folder."""
+        """End the watched process, and remove the directory."""
         if self._orders < 0:
             return
         os.write(self._orders, watchdog.END.encode())
@@ -64,19 +64,19 @@ class Guard:
 
 
 _LOCK_S = 2.0
-"""Who is running is done with a write long before."""
+"""Maximum time of a write; a running process completes one long before."""
 _TRIES = 20
 
 
 class NeverOutsideAWrite(Exception):
-    """It held the lock each time it was stopped."""
+    """The process held the lock each time it was stopped."""
 
 
 def freeze(pid: int, store_url: str) -> None:
-    """SIGSTOP, between two writes if the store is SQLite; `os.kill(pid, SIGCONT)` lets it go on."""
+    """Stop a process with SIGSTOP, between two writes if the store is SQLite; SIGCONT continues it."""
     for attempt in range(_TRIES):
         os.kill(pid, signal.SIGSTOP)
-        while not is_frozen(pid):  # each of its threads stops when it is next to run
+        while not is_frozen(pid):  # each thread stops when it is next scheduled
             time.sleep(0.001)
         if not store_url.startswith("sqlite:///") or _can_write(store_url.removeprefix("sqlite:///")):
             return
@@ -86,12 +86,12 @@ def freeze(pid: int, store_url: str) -> None:
 
 
 def is_frozen(pid: int) -> bool:
-    """Whether all threads of a process have stopped; raises when there is no such process."""
+    """Return whether all threads of a process have stopped; raise when there is no such process."""
     return all(map(_is_stopped, list(Path(f"/proc/{pid}/task").iterdir())))
 
 
 def _is_stopped(thread: Path) -> bool:
-    """Linux tells it behind the name, which is in brackets. Of one that has just ended it is not known."""
+    """Return whether a thread is stopped; False for one that has just ended."""
     try:
         return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,9 +1,9 @@
-"""A wire between a client and a server that can be cut at the worst moment.
+"""A proxy between a client and a server that can cut connections at the worst moment.
 
-It does not know the protocol. A message is recognised by a marker in it (the intent that a commit
-carries), and then either it is not passed on, or it is and the answer is swallowed; both ends are cut
-off. A wire can also become a black hole, which takes everything and gives nothing, and a connection can
-be left half open: its far end is gone, and nobody tells the near one.
+It does not know the protocol. A message is recognised by a marker in it (the intent of a commit), and then
+either it is dropped, or it is forwarded and the answer is dropped; both ends are closed. The proxy can also
+become a black hole, which reads everything and sends nothing, and a connection can be left half open: its far
+end is closed, and the near end is not told.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHUNK = 65_536
 
 
 class Wires:
-    """All connections through one port. `losses` is what to lose next, by marker; each is lost once."""
+    """All connections through one port. `losses` are the next messages to lose, by marker; each once."""
 
     def __init__(self, upstream: Path | tuple[str, int]) -> None:
         self.port = 0
@@ -32,13 +32,13 @@ class Wires:
         self.counts: Counter[str] = Counter()
         self.swallowing = False
         self.half_open = 0
-        """Connections whose near end does not know yet that the far one is gone."""
+        """Number of connections whose near end does not know yet that the far one is closed."""
         self._upstream = upstream
         self._tasks: set[asyncio.Task[None]] = set()
         self._parting = asyncio.Event()
 
     def url(self, url: str) -> str:
-        """The URL of a database of the server behind it, by way of this port."""
+        """Return the URL of a database of the server, through this port."""
         parts = urlsplit(url)
         user, _, _ = parts.netloc.rpartition("@")
         place = f"{user}@127.0.0.1:{self.port}" if user else f"127.0.0.1:{self.port}"
@@ -47,14 +47,14 @@ class Wires:
         return urlunsplit(parts._replace(netloc=place, query=""))
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Somebody has connected. However that ends, also before it has begun, the client is cut off."""
+        """Serve a new connection, which is always closed at the end."""
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: writer.transport.abort())
 
     async def cut_all(self) -> None:
-        """End every connection that there is now; those who come meanwhile are not meant."""
+        """Close every present connection; new ones are not affected."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -62,15 +62,15 @@ class Wires:
             await asyncio.wait(tasks)
 
     def halve(self) -> int:
-        """Leave every connection half open, as when the far host has lost its power; how many there are."""
+        """Leave every connection half open, as after a power failure of the far host; return their number."""
         parting, self._parting = self._parting, asyncio.Event()
         parting.set()
         self.counts["left half open"] += len(self._tasks)
         return len(self._tasks)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until either end has gone."""
-        with contextlib.suppress(OSError):  # being cut off is what this is for, and nobody may be there
+        """Serve one connection, until either end is closed."""
+        with contextlib.suppress(OSError):  # cut connections are expected, and the server may be down
             if self.swallowing:
                 await self._swallow(reader)
             else:
@@ -91,7 +91,7 @@ class Wires:
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            up_writer.close()  # first of all: whoever waits may be cut off while waiting
+            up_writer.close()  # first of all: this task may be cancelled while it waits
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
@@ -111,14 +111,14 @@ class Wires:
 
 
 class _Wire:
-    """One connection in both directions; each ends when the wire is cut."""
+    """A connection in both directions; each ends when the connection is cut."""
 
     def __init__(self, wires: Wires) -> None:
         self._wires = wires
         self._eating = False
 
     async def ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """From the client to the server."""
+        """Forward from the client to the server."""
         before = b""
         while chunk := await reader.read(_CHUNK):
             if self._wires.swallowing:
@@ -134,7 +134,7 @@ class _Wire:
             await writer.drain()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """From the server to the client."""
+        """Forward from the server to the client."""
         while chunk := await reader.read(_CHUNK):
             if self._eating:
                 self._wires.counts["replies eaten"] += 1
@@ -144,7 +144,7 @@ class _Wire:
                 await writer.drain()
 
     def _loss_in(self, chunk: bytes) -> Loss | None:
-        """Of several the first decides; the others are still to come when they are sent again."""
+        """Return the first loss in a chunk; the others apply when they are sent again."""
         for marker in self._wires.losses:
             if marker in chunk:
                 return self._wires.losses.pop(marker)
@@ -157,7 +157,7 @@ async def _set(event: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def wires_to(upstream: Path | tuple[str, int]) -> AsyncIterator[Wires]:
-    """A port that leads to a server."""
+    """Yield a proxy to a server."""
     wires = Wires(upstream)
     server = await asyncio.start_server(wires.accept, "127.0.0.1", 0)
     wires.port = server.sockets[0].getsockname()[1]

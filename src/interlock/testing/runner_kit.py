@@ -36,16 +36,17 @@ QUICK = "echo ran >> '{ran}'"
 SLOW = f"{QUICK}; echo $$ > '{{pid}}.new'; mv '{{pid}}.new' '{{pid}}'; exec sleep 600"
 LAST_BYTES = 2_000
 LOOK_EVERY_S = 0.05
-"""How often files and processes are looked at, which call nobody."""
+"""Interval of polls of files and processes."""
 
 
 class Broken(Exception):
-    """The runner has not done what it should."""
+    """The runner has violated the protocol."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runner is given to do. In the texts `{ran}` is a file to which the work adds a line when it
-    begins, and `{pid}` one that it puts the number of its process into."""
+    """Inputs of the jobs for a runner. In the texts, `{ran}` is a file to which a job appends a line when it
+    starts, and `{pid}` a file for its process id.
+    """
 
     task: str = "interlock.shell"
     quick: dict[str, Any] = msgspec.field(default_factory=lambda: {"run": QUICK})
@@ -53,24 +54,24 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Piece:
-    """One job, and what can be seen of its execution."""
+    """A job, and the traces of its execution."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.ran_file, self.pid_file = folder / f"{number}.ran", folder / f"{number}.pid"
 
     @property
     def times(self) -> int:
-        """How often it was begun."""
+        """The number of starts."""
         return len(self.ran_file.read_text().splitlines()) if self.ran_file.exists() else 0
 
     @property
     def begun(self) -> bool:
-        """Whether it has said which its process is, which may have ended since."""
+        """Whether it has written its process id; the process may have ended since."""
         return self.pid_file.exists()
 
     @property
     def running(self) -> bool:
-        """Whether its process lives."""
+        """Whether its process is running."""
         try:
             stat = Path(f"/proc/{int(self.pid_file.read_text())}/stat").read_text()
         except (OSError, ValueError):
@@ -79,7 +80,7 @@ class Piece:
 
 
 class Stage:
-    """Where a scenario is played."""
+    """The stage of a scenario: a server, a runner and its jobs."""
 
     def __init__(self, desk: Desk, folder: Path, work: Work, command: Sequence[str]) -> None:
         self.desk, self.folder, self.command = desk, folder, tuple(command)
@@ -92,7 +93,7 @@ class Stage:
     # The runner
 
     async def start(self, url: str, environment: Mapping[str, str]) -> None:
-        """Start the runner; the address of the server stands for `{url}`."""
+        """Start the runner; `{url}` is replaced by the address of the server."""
         if self.command:
             output = (self.folder / "output").open("wb")
             with output:
@@ -106,7 +107,7 @@ class Stage:
                 )
 
     async def end(self) -> None:
-        """Whatever is left of the runner and of its work ends."""
+        """Kill the runner and the processes of its jobs."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -116,7 +117,7 @@ class Stage:
                 os.kill(int(file.read_text()), signal.SIGKILL)
 
     def ask_to_go(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM to the runner."""
         assert self._process is not None
         self._may_go = True
         self._process.terminate()
@@ -132,18 +133,18 @@ class Stage:
 
     @property
     def last_words(self) -> str:
-        """What the runner has written last."""
+        """The end of the runner's output."""
         file = self.folder / "output"
         return file.read_bytes()[-LAST_BYTES:].decode(errors="replace").strip() if file.exists() else ""
 
     # Its work
 
     def quick(self) -> Piece:
-        """There is something to do that takes no time."""
+        """Submit a job that takes no time."""
         return self._put(self._work.quick)
 
     def slow(self) -> Piece:
-        """There is something to do that does not end by itself."""
+        """Submit a job that does not end by itself."""
         return self._put(self._work.slow)
 
     def _put(self, arguments: dict[str, Any]) -> Piece:
@@ -157,7 +158,7 @@ class Stage:
     # Waiting
 
     async def until(self, holds: Callable[[], object], what: str, within_s: float | None = None) -> None:
-        """Wait until something holds; it is a fault of the runner when it does not in time."""
+        """Wait until a condition holds; fail the runner when it does not in time."""
         within_s = self.desk.pace.patience_s if within_s is None else within_s
         until = self.desk.clock() + within_s
         while not holds():
@@ -168,24 +169,24 @@ class Stage:
             await self._a_moment()
 
     async def for_a_while(self, seconds: float) -> None:
-        """Let time pass."""
+        """Wait for a number of seconds."""
         until = self.desk.clock() + seconds
         while self.desk.clock() < until:
             await self._a_moment()
 
     async def polled(self) -> None:
-        """Wait until it has asked for work."""
+        """Wait until the runner has asked for work."""
         await self.until(lambda: self.desk.claims, "It has not asked for work", self.desk.pace.start_s)
 
     async def lease(self) -> Lease:
-        """The first lease, once there is one."""
+        """Return the first lease, once there is one."""
         await self.until(
             lambda: self.desk.leases, "It has not asked for the work that there is", self.desk.pace.start_s
         )
         return next(iter(self.desk.leases.values()))
 
     async def at_work(self) -> tuple[Lease, Piece]:
-        """A slow job that is being done."""
+        """Return a slow job that is in progress, and its lease."""
         piece = self.slow()
         lease = await self.lease()
         await self.until(
@@ -201,19 +202,19 @@ class Stage:
 
 
 AFTERWARDS_S = 1.0
-"""How long the kit looks on when all is done, in case something is done once more."""
+"""Time for which the kit observes after the end, in case a job is executed again."""
 
 Play: TypeAlias = Callable[[Stage], Awaitable[None]]
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """One of them."""
+    """A scenario."""
 
     name: str
     claim: str
     play: Play
     needs_process: bool = False
-    """It can only be played when the kit has started the runner."""
+    """The scenario needs a runner that the kit has started."""
 
 
 async def _works(stage: Stage) -> None:
@@ -289,7 +290,7 @@ async def _slow_answers(stage: Stage) -> None:
 
 
 async def _busy(stage: Stage) -> None:
-    """Unavailable for a moment now and then, but never for as long as a lease lives."""
+    """Answer with 503 now and then, but never for as long as a lease lives."""
     refused = 0
 
     async def be_busy(_: Asked, what: str) -> Reply | None:
@@ -331,7 +332,7 @@ async def _revoked(stage: Stage) -> None:
 
 
 async def _silence(stage: Stage) -> None:
-    """Nobody answers any more: then only its own clock can tell the runner that the lease has ended."""
+    """Stop answering: only its own clock can tell the runner that the lease has ended."""
     pace = stage.desk.pace
     stage.desk.pace = msgspec.structs.replace(pace, ttl_s=pace.silence_ttl_s)
     lease, piece = await stage.at_work()
@@ -403,7 +404,7 @@ async def _completed(stage: Stage, lease: Lease, piece: Piece) -> None:
 
 
 async def _kept_alive(stage: Stage, lease: Lease) -> None:
-    """Each renewal comes before the lease has ended; a few say that there will be more."""
+    """Check that each of the next renewals arrives before the lease has ended."""
     lost = "It has let its lease run out while it worked: no heartbeat has renewed it"
     for number in range(lease.renewals + 1, lease.renewals + 4):
         left_s = lease.ends_at - stage.desk.clock()
@@ -432,14 +433,14 @@ SCENARIOS = (
 
 PULSE_S = 0.1
 SIDE_BY_SIDE = 5
-"""How many are played at once: a runner spends most of a scenario waiting."""
+"""Number of concurrent scenarios: a runner spends most of a scenario waiting."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be checked."""
+    """Options of a check."""
 
     command: tuple[str, ...] = ()
-    """How the runner is started, `{url}` for the address; with none it comes by itself."""
+    """Command that starts the runner, `{url}` for the address; without one it is started by hand."""
     host: str = "127.0.0.1"
     port: int = 0
     token: str = ""
@@ -449,7 +450,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one scenario."""
+    """Result of a scenario."""
 
     scenario: str
     claim: str
@@ -458,11 +459,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     skipped: str = ""
     took_s: float = 0.0
     last_words: str = ""
-    """Of the runner, where there is a fault."""
+    """The end of the runner's output, where there is a fault."""
 
 
 async def check(asked: Check, tell: Callable[[Verdict], None]) -> list[Verdict]:
-    """Play them all; each verdict is told as it comes."""
+    """Play all scenarios; report each verdict as it is reached."""
     room = asyncio.Semaphore(1 if asked.port or not asked.command else SIDE_BY_SIDE)
 
     async def play(scenario: Scenario) -> Verdict:
@@ -513,11 +514,11 @@ async def _pulse(desk: Desk) -> None:
 
 
 def a_token() -> str:
-    """For a runner that wants one."""
+    """Return a token for a runner that needs one."""
     return f"il_check_{secrets.token_hex(12)}"
 
 
 def named(names: Sequence[str]) -> tuple[Scenario, ...]:
-    """The scenarios of these names, or all; raises KeyError for one that is not there."""
+    """Return the scenarios of these names, or all; raise KeyError for an unknown one."""
     known = {scenario.name: scenario for scenario in SCENARIOS}
     return tuple(known[name] for name in names) or SCENARIOS

@@ -1,6 +1,6 @@
 """The server of the runner kit: it grants work, receives messages and records everything.
 
-On request it does what servers should not do: answer slowly, fall silent, hang up.
+On request it misbehaves: it answers slowly, falls silent or closes the connection.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Answering: TypeAlias = Callable[[Asked], Awaitable[Reply]]
 
 
 class Line:
-    """Listens, and passes on what is asked."""
+    """The HTTP server: it listens, and passes requests on."""
 
     def __init__(self, answer: Answering) -> None:
         self._answer = answer
@@ -62,13 +62,13 @@ class Line:
         self.url = ""
 
     async def open(self, host: str, port: int) -> None:
-        """Listen there; port 0 is any."""
+        """Listen at an address; port 0 is any free port."""
         self._server = await asyncio.start_server(self._accept, host, port)
         port = self._server.sockets[0].getsockname()[1]
         self.url = f"http://{host}:{port}"
 
     async def close(self) -> None:
-        """Listen no more, and hang up on everybody."""
+        """Stop listening, and close all connections."""
         if self._server is not None:
             self._server.close()
         for call in self._calls:
@@ -128,35 +128,35 @@ async def _write(connection: h11.Connection, writer: asyncio.StreamWriter, reply
 
 
 UNDER_WAY_S = 2.0
-"""What was said before the answer to another message had arrived may come so much later."""
+"""Delay after which a message that was sent before the answer to another one can no longer arrive."""
 PREFIX = "/api/runner"
 _KINDS = {"log": "heartbeat"}
 SUPERVISED = "/api/workers"
-"""Where a worker registers with a supervisor, if there is one; it is not part of the runner protocol."""
+"""Path at which a worker registers with a supervisor; not part of the runner protocol."""
 _PATHS = ("ack", "heartbeat", "log", "complete", "cancel-ack", "release", "messages")
 
 Before: TypeAlias = Callable[[Asked, str], Awaitable[Reply | None]]
-"""Is given each request and what it is about; answers in place of the desk, or hangs up."""
+"""Callback for each request; it answers in place of the server, or closes the connection."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How quickly things go."""
+    """Durations of the kit."""
 
     ttl_s: float = 60.0
     heartbeat_every_s: float = 1.0
     ack_window_s: float = 45.0
     silence_ttl_s: float = 6.0
-    """How long a lease lives where the runner has to notice by itself that it has ended."""
+    """Time to live of a lease in scenarios in which the runner has to notice its end by itself."""
     late_s: float = 15.0
-    """How late a runner may be, which other programs may keep from running, when it has to stop at once."""
+    """Tolerance for a runner that must stop at once, because other programs may delay it."""
     start_s: float = 60.0
-    """How long a runner may take to start, ask for work and begin it."""
+    """Maximum time for a runner to start, ask for work and begin it."""
     patience_s: float = 60.0
-    """How long the kit waits for something that a runner should do."""
+    """Maximum time for an expected action of a runner."""
 
 
 class Lease(msgspec.Struct):
-    """The right to speak about a job, and what was said under it."""
+    """A lease, and the messages under it."""
 
     grant: Grant
     runner_id: str
@@ -165,35 +165,35 @@ class Lease(msgspec.Struct):
     state: str = "live"
     """live, ended (by the runner), or revoked."""
     stale_at: float | None = None
-    """When the runner was first told that the lease is none any more."""
+    """Time at which the runner was first told that the lease has ended."""
     ended_at: float | None = None
-    """When the runner was answered that its end was heard; None while that answer is lost."""
+    """Time at which the end was acknowledged; None while that answer is lost."""
     cancel: bool = False
     renewals: int = 0
-    """How many heartbeats have renewed it."""
+    """Number of heartbeats that have renewed it."""
     said: list[Message] = []
     by_number: dict[tuple[str, int], Message] = {}
 
     @property
     def ends_at(self) -> float:
-        """When it ends, by the clock of the desk, unless it is renewed."""
+        """The time at which it ends, by the clock of the server, unless it is renewed."""
         return self.renewed_at + self.ttl_s
 
     def last(self, kind: type[Message]) -> Any:
-        """The last message of a type, or None."""
+        """Return the last message of a type, or None."""
         return next((message for message in reversed(self.said) if isinstance(message, kind)), None)
 
 
 class Desk:
-    """What a runner talks to."""
+    """The orchestrator that a runner talks to."""
 
     def __init__(self, pace: Pace, token: str) -> None:
         self.pace, self.token = pace, token
         self.clock = AwakeTime()
-        """Stands still with this process, so that no runner is judged while nothing runs."""
+        """Clock that stops with this process, so that no runner is judged while nothing runs."""
         self.before: Before | None = None
         self.more: dict[str, Any] = {}
-        """Fields that nobody knows, added to every answer."""
+        """Unknown fields, added to every answer."""
         self.waiting: list[tuple[str, dict[str, Any]]] = []
         self.leases: dict[str, Lease] = {}
         self.claims: list[ClaimRequest] = []
@@ -204,17 +204,17 @@ class Desk:
         self._numbers = 0
 
     def put(self, task: str, arguments: dict[str, Any]) -> None:
-        """There is work."""
+        """Add a job."""
         self.waiting.append((task, arguments))
         self.change()
 
     def change(self) -> None:
-        """Wake whoever waits for something to happen."""
+        """Wake all waiters."""
         self.changed.set()
         self.changed = asyncio.Event()
 
     async def answer(self, asked: Asked) -> Reply:
-        """What a good server would say, unless the scenario says something else."""
+        """Answer a request as a correct server would, unless the scenario overrides it."""
         what = asked.path.removeprefix(f"{PREFIX}/") if asked.path != PREFIX else "greet"
         self.requests.append(what)
         self.change()
@@ -225,7 +225,7 @@ class Desk:
         return await self.respond(asked, what)
 
     async def respond(self, asked: Asked, what: str) -> Reply:
-        """What a good server says."""
+        """Answer a request as a correct server would."""
         if what == "greet":
             return self._ok(self._greeting())
         try:
@@ -241,12 +241,12 @@ class Desk:
         return problem(404, "not_found", "There is nothing here.")
 
     def fault(self, sentence: str) -> None:
-        """The runner has done something that it must not do."""
+        """Record a violation of the protocol by the runner."""
         if sentence not in self.faults:
             self.faults.append(sentence)
         self.change()
 
-    # Giving out work
+    # Grants
 
     def _greeting(self) -> Greeting:
         pace = self.pace
@@ -317,7 +317,7 @@ class Desk:
         except TimeoutError:
             return
 
-    # Hearing what becomes of it
+    # Messages under a lease
 
     def _hear(self, what: str, body: dict[str, Any]) -> Reply:
         several = body.get("messages")
@@ -344,7 +344,7 @@ class Desk:
         if isinstance(message, Complete | CancelAck | Release):
             lease.ended_at = self.clock()
         if lease.by_number.get(_number(message)) == message:
-            return 200, self._heard(lease)  # a repeat: it renews nothing
+            return 200, self._heard(lease)  # a repeat renews nothing
         lease.by_number[_number(message)] = message
         if isinstance(message, Complete | CancelAck | Release):
             lease.state = "ended"
@@ -371,7 +371,7 @@ class Desk:
             self.fault(f"It has sent a {kind} after it had said how the attempt ended.")
 
     def _was_under_way(self, lease: Lease, message: Message) -> bool:
-        """Whether a heartbeat may have been sent by a runner that did not know yet that its end was heard."""
+        """Return whether a heartbeat may have been sent before the runner knew that its end was accepted."""
         unknown = lease.ended_at is None or self.clock() <= lease.ended_at + UNDER_WAY_S
         return lease.state == "ended" and isinstance(message, Heartbeat) and unknown
 

@@ -1,7 +1,7 @@
 """Start real PostgreSQL and Redis servers that are private to a test, a benchmark or a user's own tests.
 
-A server lives in a folder of its own and is ended with the process that started it, also after `kill -9`:
-a watchdog sees to that. It can be killed, frozen and restarted. No driver is needed to query it.
+A server has a directory of its own and ends with the process that started it, also after `kill -9`: a
+watchdog ensures this. It can be killed, frozen and restarted. No driver is needed to query it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PROTOCOL = 196_608  # 3.0
 
 
 Answer: TypeAlias = "str | list[Answer] | None"
-"""What Redis answers."""
+"""An answer of Redis."""
 
 
 class ServerRefused(Exception):
@@ -53,7 +53,7 @@ class ServerRefused(Exception):
 def ask_postgres(
     address: Path | tuple[str, int], database: str, statement: str, *, user: str = "postgres"
 ) -> list[list[str | None]]:
-    """Run a statement; the rows that came back, every value as text."""
+    """Run a statement; return its rows, every value as text."""
     with _connected(address) as connection, connection.makefile("rb") as answers:
         words = ("user", user, "database", database, "client_encoding", "UTF8", "")
         startup = struct.pack("!I", _PROTOCOL) + b"".join(word.encode() + b"\0" for word in words)
@@ -67,7 +67,7 @@ def ask_postgres(
 
 
 def ask_redis(address: Path | tuple[str, int], *words: str) -> Answer:
-    """Run a command; its answer, every value as text."""
+    """Run a command; return its answer, every value as text."""
     with _connected(address) as connection, connection.makefile("rb") as answers:
         parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
         connection.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
@@ -102,7 +102,7 @@ def _connected(address: Path | tuple[str, int]) -> socket.socket:
 
 
 def _until_ready(answers: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    """The messages up to the one that says that the server is ready; an error is raised after it."""
+    """Yield the messages until the server is ready; raise its error after that."""
     refusal = None
     while head := answers.read(5):
         kind, length = head[:1], struct.unpack("!I", head[1:])[0]
@@ -135,15 +135,15 @@ _START_S = 120.0
 _STOP_S = 120.0
 
 Around: TypeAlias = Callable[[Path], Mapping[str, str]]
-"""Environment variables for a server, given its folder, which its unprivileged user can read."""
+"""Function from the directory of a server, which its unprivileged user can read, to its environment."""
 
 
 class ServerFailed(Exception):
-    """A server did not start or stop; its log says why."""
+    """A server did not start or stop; the message contains its log."""
 
 
 class Server(ABC):
-    """A process of a server, in a folder of its own."""
+    """A server process, with a directory of its own."""
 
     def __init__(self, *, tcp: bool, around: Around | None = None) -> None:
         self.guard = Guard()
@@ -157,25 +157,25 @@ class Server(ABC):
     @property
     @abstractmethod
     def address(self) -> Path | tuple[str, int]:
-        """Where it listens."""
+        """The address on which it listens."""
 
     @abstractmethod
     def command(self) -> list[str]:
-        """How it is started."""
+        """Return the command that starts it."""
 
     @abstractmethod
     def ask(self) -> None:
-        """Ask it something that it answers once it is up; raises until then."""
+        """Send a query that succeeds once the server is up; raise until then."""
 
     @property
     def pid(self) -> int:
-        """The process that is the parent of all the others of this server."""
+        """The process id of the parent of all processes of this server."""
         if self._process is None:
             raise ServerFailed("The server is not running.")
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, and come back when it answers."""
+        """Start it, and return when it answers."""
         owner = unprivileged()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -194,21 +194,21 @@ class Server(ABC):
         self._wait_until_up(self._process)
 
     def environment(self) -> Mapping[str, str]:
-        """What its programs need beyond the usual."""
+        """Return additional environment variables."""
         return {}
 
     def stop(self) -> None:
-        """End it as an operator would, with everything written; safe when it is not running."""
+        """Stop it as an operator would, with everything written; safe when it is not running."""
         self._end(self.stop_signal)
 
     stop_signal = signal.SIGTERM
 
     def kill(self) -> None:
-        """End it as a crash would: `kill -9`, it and all its children at once."""
+        """Kill it as a crash would: `kill -9`, with all its children at once."""
         if self._process is None:
             return
         family = watchdog.tree(self.pid)
-        watchdog.send(family, signal.SIGSTOP)  # or children would see their parent die and tidy up
+        watchdog.send(family, signal.SIGSTOP)  # otherwise children would see their parent die and clean up
         watchdog.send(family, signal.SIGKILL)
         self._wait(self._process)
         _wait_until_gone(family)
@@ -219,15 +219,15 @@ class Server(ABC):
         self.start()
 
     def pause(self) -> None:
-        """Stop the clock for it: it keeps its connections and says nothing."""
+        """Freeze it: it keeps its connections and does not answer."""
         watchdog.send(watchdog.tree(self.pid), signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue it after a pause."""
         watchdog.send(watchdog.tree(self.pid), signal.SIGCONT)
 
     def discard(self) -> None:
-        """End it and remove everything that it has written."""
+        """End it and remove its directory."""
         self.guard.close()
         if self._process is not None:
             self._process.wait(_STOP_S)
@@ -268,7 +268,7 @@ AnyServer = TypeVar("AnyServer", bound=Server)
 
 @contextmanager
 def running(server: AnyServer) -> Iterator[AnyServer]:
-    """The server, started; it is discarded at the end."""
+    """Start a server while the context lasts, and discard it at the end."""
     try:
         server.start()
         yield server
@@ -292,7 +292,7 @@ def _free_port() -> int:
 
 
 AppendOnly: TypeAlias = Literal["always", "everysec", "no", "off"]
-"""When Redis syncs what it has written; "off" keeps everything in memory."""
+"""Sync policy of Redis; "off" keeps everything in memory."""
 
 _PORT = 5432
 
@@ -320,22 +320,24 @@ class PostgresServer(Server):
 
     @property
     def address(self) -> Path | tuple[str, int]:
-        """The loopback port if it was asked for, else the unix socket."""
+        """The loopback port with `tcp`, else the unix socket."""
         return ("127.0.0.1", self.port) if self.port else self.folder / f".s.PGSQL.{_PORT}"
 
     @property
     def url(self) -> str:
-        """For the database that is always there."""
+        """The URL of the default database."""
         return self.url_of("postgres")
 
     def url_of(self, database: str) -> str:
-        """For one database."""
+        """Return the URL of a database."""
         if self.port:
             return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
         return f"postgresql://postgres@/{database}?host={quote(str(self.folder), safe='')}&port={_PORT}"
 
     def command(self) -> list[str]:
-        """All settings are on the command line, so that the folder is nothing but data."""
+        """Return the command; all settings are on the command line, so that the directory contains only
+        data.
+        """
         settings = {
             **self._settings,
             "unix_socket_directories": str(self.folder),
@@ -346,29 +348,29 @@ class PostgresServer(Server):
         return [self._programs.path("postgres"), "-D", str(self.data), *flags]
 
     def environment(self) -> Mapping[str, str]:
-        """Where borrowed programs find their libraries."""
+        """Return the library path of bundled programs."""
         return self._programs.environment
 
     def ask(self) -> None:
-        """A query works."""
+        """Run a query."""
         self.sql("SELECT 1")
 
     def sql(self, statement: str, *, database: str = "postgres") -> list[list[str | None]]:
-        """Run a statement as somebody with a bare shell would; raises `ServerRefused`."""
+        """Run a statement as `psql` would; raise `ServerRefused`."""
         return ask_postgres(self.address, database, statement)
 
     def new_database(self, *, template: str = "template1") -> str:
-        """Make a database, as a copy of another one that nobody is connected to; its url."""
+        """Create a database as a copy of another one without connections; return its URL."""
         return self.url_of(self.new_database_name(template=template))
 
     def new_database_name(self, *, template: str = "template1") -> str:
-        """The same, but its name."""
+        """Create a database as a copy of another one without connections; return its name."""
         name = f"test_{next(self.names)}"
         self.sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return name
 
     def drop_database(self, name: str) -> None:
-        """Remove a database, whoever is connected to it."""
+        """Drop a database, and close its connections."""
         self.sql(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
@@ -389,43 +391,43 @@ class RedisServer(Server):
 
     @property
     def address(self) -> Path | tuple[str, int]:
-        """The loopback port if it was asked for, else the unix socket."""
+        """The loopback port with `tcp`, else the unix socket."""
         return ("127.0.0.1", self.port) if self.port else self.folder / "redis.sock"
 
     @property
     def url(self) -> str:
-        """For the first database."""
+        """The URL of the first database."""
         if self.port:
             return f"redis://127.0.0.1:{self.port}/0"
         return f"unix://{self.folder / 'redis.sock'}?db=0"
 
     def command(self) -> list[str]:
-        """All settings are on the command line."""
+        """Return the command, with all settings."""
         settings = {
             **self._settings,
             "dir": str(self.folder),
             "unixsocket": str(self.folder / "redis.sock"),
-            "unixsocketperm": "777",  # the folder is what keeps others out
+            "unixsocketperm": "777",  # the directory keeps other users out
             "bind": "127.0.0.1",
             "port": str(self.port),
         }
         return [self._program, *(word for name, value in settings.items() for word in (f"--{name}", value))]
 
     def ask(self) -> None:
-        """It answers, and has loaded its data."""
+        """Check that it answers and has loaded its data."""
         self.run("PING")
 
     def run(self, *words: str) -> Answer:
-        """Run a command; its answer. Raises `ServerRefused`."""
+        """Run a command and return its answer; raise `ServerRefused`."""
         return ask_redis(self.address, *words)
 
     def setting(self, name: str) -> str:
-        """The value that a setting has by now."""
+        """Return the present value of a setting."""
         answer = self.run("CONFIG", "GET", name)
         return str(answer[1]) if isinstance(answer, list) else ""
 
     def new_prefix(self) -> str:
-        """A prefix of keys that nobody has used yet: what a fresh database is elsewhere."""
+        """Return a new prefix of keys, which takes the place of a new database."""
         return f"test{next(self.names)}"
 
 
@@ -438,9 +440,9 @@ def postgres_server(
     around: Around | None = None,
     wal_segment_mb: int = 1,
 ) -> Iterator[PostgresServer]:
-    """A PostgreSQL for as long as the context lasts. `durable=False` turns fsync off, for speed.
+    """Run a PostgreSQL server while the context lasts. `durable=False` turns fsync off, for speed.
 
-    Its log is in small segments, which are quick to make and dear to fill: who measures takes 16 MB.
+    Its log has small segments, which are quick to create and slow to fill: benchmarks use 16 MB.
     """
     made = PostgresServer(
         durable=durable, tcp=tcp, settings=settings or {}, around=around, wal_segment_mb=wal_segment_mb
@@ -457,7 +459,7 @@ def redis_server(
     settings: Mapping[str, str] | None = None,
     around: Around | None = None,
 ) -> Iterator[RedisServer]:
-    """A Redis for as long as the context lasts. `append_only` is when it syncs its file, or "off"."""
+    """Run a Redis server while the context lasts. `append_only` is its sync policy, or "off"."""
     made = RedisServer(append_only=append_only, tcp=tcp, settings=settings or {}, around=around)
     with running(made) as server:
         yield server
@@ -475,10 +477,10 @@ def _redis_settings(append_only: AppendOnly) -> dict[str, str]:
 
 @functools.cache
 def _template(wal_segment_mb: int) -> Path:
-    """An empty cluster, made once per process and copied for each server.
+    """Return an empty cluster, created once per process and copied for each server.
 
-    It sorts text as people do where the programs can, and not by bytes: whoever relies on the order
-    of ids has to say so, as on a server that somebody else has set up.
+    It sorts text by locale where the programs can, and not by bytes, as production servers may: code that
+    relies on the order of ids must declare it.
     """
     guard = Guard()
     atexit.register(guard.close)

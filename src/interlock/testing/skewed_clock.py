@@ -1,7 +1,7 @@
-"""A host whose clock is wrong: `libfaketime` tells a process another time of day.
+"""A host whose clock is wrong: `libfaketime` gives a process another time of day.
 
-The library of the system is taken (the package `faketime`), else the one in the wheel `libfaketime`.
-Where there is none, `MissingFaketime` says what to install: a fault that is not made is not survived.
+The library of the system is used (the package `faketime`), else the one in the wheel `libfaketime`.
+Without either, `MissingFaketime` names the package to install: a missing fault would prove nothing.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pathlib import Path
 AN_HOUR_S = 3_600
 _TRY_S = 60.0
 _FAR_S = 1_800
-"""A clock that is this far off is no accident."""
+"""Offset that is far beyond any accident."""
 
 
 class MissingFaketime(Exception):
-    """There is no libfaketime that works here."""
+    """No working libfaketime is installed."""
 
 
 def environment(skew_s: int) -> dict[str, str]:
-    """What a process needs so that its time of day is so far off. Its monotonic clock runs as it did."""
+    """Return the environment of a process whose time of day is off. Its monotonic clock is unchanged."""
     return _environment(library(), skew_s)
 
 
 def settable(clock: Path) -> dict[str, str]:
-    """The same, but how far off it is stands in a file, so that the clock can be set while a process runs."""
+    """Return an environment whose offset is in a file, so that the clock can be set while a process runs."""
     set_clock(clock, 0)
     found = _environment(library(), 0)
     del found["FAKETIME"]
@@ -37,7 +37,7 @@ def settable(clock: Path) -> dict[str, str]:
 
 
 def set_clock(clock: Path, skew_s: int) -> None:
-    """Set the clock of whoever runs with this file; at once, nobody sees half a line."""
+    """Set the clock of the processes with this file, atomically."""
     fresh = clock.with_suffix(".new")
     fresh.write_text(f"{skew_s:+d}\n", encoding="ascii")
     fresh.replace(clock)
@@ -45,7 +45,7 @@ def set_clock(clock: Path, skew_s: int) -> None:
 
 @functools.cache
 def library() -> Path:
-    """The first one that does what it should when it is tried."""
+    """Return the first library that works."""
     tried = list(_candidates())
     for library in tried:
         if library.exists() and _works(library):
@@ -98,6 +98,6 @@ def _environment(library: Path, skew_s: int) -> dict[str, str]:
         "LD_PRELOAD": str(library),
         "FAKETIME": f"{skew_s:+d}",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "DONT_FAKE_MONOTONIC": "1",  # as older versions call it
+        "DONT_FAKE_MONOTONIC": "1",  # the name in older versions
         "FAKETIME_DONT_RESET": "1",
     }

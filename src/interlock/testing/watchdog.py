@@ -1,10 +1,10 @@
-"""Ends a server when whoever started it is gone, however that came about.
+"""End a server when the process that started it has exited, for whatever reason.
 
 Run as a program (`python -I watchdog.py <pipe> <folder>`) it reads orders from a pipe whose other end
-only the owner holds. When the owner says `end`, or ends itself, even by `kill -9`, which closes the pipe,
-the watched processes are ended and the folder is removed. `end` is said because a process that the owner
-has forked may still hold the pipe open. It needs nothing but the standard library,
-because the interpreter that runs it may be one that nobody has installed Interlock in.
+only the owner holds. When the owner writes `end`, or exits, even by `kill -9`, which closes the pipe,
+the watched processes are ended and the directory is removed. `end` is needed because a process that the owner
+has forked may still hold the pipe open. It uses only the standard library, because Interlock may not be
+installed in the interpreter that runs it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PATIENCE_S = 3.0
 
 
 def main() -> None:
-    """Watch until told to end or until the pipe closes; each line names the process to end then."""
+    """Watch until `end` or until the pipe closes; each line names the process to end then."""
     pipe, folder = int(sys.argv[1]), Path(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; this is needed last
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal
     watched = 0
     with os.fdopen(pipe) as orders:
         while (order := orders.readline()) and order != END:
@@ -48,7 +48,7 @@ def end_tree(pid: int) -> None:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all its descendants, parents first."""
+    """Return a process and all its descendants, parents first."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and (parent := _parent_of(entry)):
@@ -60,14 +60,14 @@ def tree(pid: int) -> list[int]:
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Signal each of them that still exists."""
+    """Send a signal to each process that still exists."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not fetched yet does not."""
+    """Return whether a process is running; a zombie is not."""
     try:
         return _fields(Path(f"/proc/{pid}"))[0] not in "ZX"
     except OSError:
@@ -82,7 +82,7 @@ def _parent_of(entry: Path) -> int:
 
 
 def _fields(entry: Path) -> list[str]:
-    """State, parent and so on: what follows the name, which may hold anything."""
+    """Return the fields after the name, which may contain any characters: state, parent and so on."""
     return (entry / "stat").read_text().rpartition(") ")[2].split()
 
 

@@ -20,15 +20,15 @@ from interlock.lifecycles.durations import DEFAULTS
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """What it has done."""
+    """Result of a trial."""
 
     operations: int
     errors: int
     size: int
-    """The bytes that its operations have moved."""
+    """Bytes that its operations have moved."""
     error_samples: list[str]
     longest_ns: int
-    """How long the slowest operation took."""
+    """Duration of the slowest operation."""
 
 
 async def try_workload(
@@ -40,7 +40,7 @@ async def try_workload(
     concurrency: int = 1,
     max_operations: int = 0,
 ) -> Tried:
-    """Check the spec, prepare, run and clean up; raises `InvalidWorkload` as an agent would refuse it."""
+    """Check the spec, prepare, run and clean up; raise `InvalidWorkload` as an agent would."""
     asked = Asked(
         workload_id="tried",
         kind=kind.kind,

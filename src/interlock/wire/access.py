@@ -1,4 +1,4 @@
-"""Roles, tokens and sessions, as they travel: what a role allows, and views without secrets."""
+"""Roles, tokens and sessions: the permissions of a role, and views without secrets."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 from interlock.wire.views import View
 
 USUAL = timedelta(days=90)
-"""How long a token works, unless it says otherwise."""
+"""Default lifetime of a token."""
 MAX_LIFETIME = timedelta(days=3_660)
 OVERLAPPING = timedelta(minutes=10)
-"""How long the old secret of a rotated token works, unless the request says otherwise."""
+"""Default time for which the old secret of a rotated token keeps working."""
 MAX_OVERLAP = timedelta(days=30)
 
 
 class Role(StrEnum):
-    """What somebody may do. Each of the first four may do what the one before it may."""
+    """Role of a principal. Each of the first four includes the permissions of the one before it."""
 
     VIEWER = "viewer"
     SUBMITTER = "submitter"
@@ -27,7 +27,7 @@ class Role(StrEnum):
     RUNNER = "runner"
 
     def includes(self, needed: Role) -> bool:
-        """Whether this role may do what the other one may."""
+        """Return whether this role has all permissions of another role."""
         if self is needed:
             return True
         return self in _RANKS and needed in _RANKS and _RANKS.index(self) > _RANKS.index(needed)
@@ -46,7 +46,7 @@ MEANINGS: dict[Role, str] = {
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A token without its secret, of which nothing is kept that could be shown."""
+    """A token without its secret. The store keeps only a hash of the secret."""
 
     id: str
     name: str
@@ -54,19 +54,19 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str
     created_at: datetime
     queues: tuple[str, ...] = ()
-    """The queues that it is confined to; none named means all of them."""
+    """Queues to which the token is confined; empty: all queues."""
     expires_at: datetime | None = None
     rotated_at: datetime | None = None
     old_until: datetime | None = None
-    """While it is rotating: until when the old secret works."""
+    """Time until which the old secret works, while the token is being rotated."""
     used_at: datetime | None = None
-    """When it was used last, to about a minute."""
+    """Time of the last use, to about a minute."""
     used_from: str = ""
-    """The address that it was used from then."""
+    """Address of the client at the last use."""
 
 
 class Issued(msgspec.Struct, frozen=True):
-    """A new token, or an old one with a new secret; this is the only time that the secret is shown."""
+    """A new or rotated token. The secret is shown only this once."""
 
     token: str
     view: TokenView
@@ -76,11 +76,11 @@ class Issued(msgspec.Struct, frozen=True):
 
 
 class SessionView(View, frozen=True, kw_only=True):
-    """A browser that has signed in, without its secret."""
+    """Session of a browser that has signed in, without its secret."""
 
     id: str
     name: str
-    """Of the token that was used."""
+    """Name of the token with which the browser signed in."""
     token_id: str
     state: str
     created_at: datetime

@@ -1,4 +1,4 @@
-"""Files of attempts: artifacts that a job leaves behind, and caches that it keeps for later jobs."""
+"""Files of attempts: artifacts of a job, and caches that later jobs restore."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from interlock.wire.views import View
 LEASE = "X-Interlock-Lease"
 """The header of an upload that carries the token of the lease."""
 RUNNER = "X-Interlock-Runner"
-"""The header of an upload that says which runner it comes from."""
+"""The header of an upload that names the runner."""
 MAX_NAME = 64
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
 class ArtifactView(View, frozen=True, kw_only=True, omit_defaults=False):
-    """One file that an attempt has left behind."""
+    """A file that an attempt has uploaded."""
 
     job_id: str
     name: str
     shard: int
     attempt: int
     size: int
-    """In bytes."""
+    """Size in bytes."""
     sha256: str
     created_at: datetime
 
 
 class ArtifactList(msgspec.Struct, frozen=True):
-    """What the attempts of a job have left behind, oldest first."""
+    """Artifacts of the attempts of a job, oldest first."""
 
     artifacts: tuple[ArtifactView, ...]
 
 
 def checked_name(name: str) -> str:
-    """The name, if it can be one: it may become the name of a file wherever somebody fetches it."""
+    """Return a name of an artifact; raise `InvalidArtifact` for one that is not safe as a file name."""
     if len(name) <= MAX_NAME and _NAME.fullmatch(name):
         return name
     raise InvalidArtifact(
@@ -50,7 +50,7 @@ def checked_name(name: str) -> str:
 
 
 def newest(found: tuple[ArtifactView, ...], name: str, attempt: str = "") -> ArtifactView | None:
-    """The one that is meant: of several attempts the last that has left one, unless one is named (`1.2`)."""
+    """Return the newest artifact of a name, or that of one attempt (`1.2`: shard and number)."""
     meant = [one for one in found if one.name == name and attempt in ("", f"{one.shard}.{one.attempt}")]
     return max(meant, key=lambda one: (one.created_at, one.attempt, one.shard), default=None)
 
@@ -58,23 +58,23 @@ def newest(found: tuple[ArtifactView, ...], name: str, attempt: str = "") -> Art
 MAX_KEY = 200
 MAX_PREFIXES = 10
 CACHE = "X-Interlock-Cache"
-"""The header of a download that says which cache it is, as JSON."""
+"""The header of a download that describes the cache, as JSON."""
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+/-]*")
 
 
 class CacheView(View, frozen=True, kw_only=True, omit_defaults=False):
-    """One cache."""
+    """A saved cache."""
 
     key: str
     size: int
-    """In bytes, packed."""
+    """Size of the archive in bytes."""
     sha256: str
     created_at: datetime
 
 
 def checked_key(key: str) -> str:
-    """The key, if it can be one; so can whatever the key of a cache may begin with."""
+    """Return a key, or a prefix of keys, of a cache; raise `InvalidArguments` for an invalid one."""
     if len(key) <= MAX_KEY and _KEY.fullmatch(key):
         return key
     raise InvalidArguments(

@@ -1,4 +1,4 @@
-"""When a schedule fires: cron expressions, intervals and single times, in a time zone.
+"""Fire times of schedules: cron expressions, intervals and single times, in a time zone.
 
 A local time that does not exist (the clock is put forward over it) fires once, right after the gap. A local
 time that exists twice fires once, the first time. An expression for every hour is different: it means elapsed
@@ -42,7 +42,7 @@ _EVERY_HOUR = 24
 _FIRST_WINDOW = timedelta(minutes=2)
 _WIDER = 8
 _EXCLUDED_AT_MOST = 10_000
-"""So many excluded fires in a row mean that there is no other."""
+"""Number of excluded fire times in a row after which the calendar assumes that none is left."""
 
 
 class Calendar:
@@ -111,15 +111,15 @@ class Calendar:
         return fire + timedelta(milliseconds=int(most / timedelta(milliseconds=1) * share))
 
     def moment(self, text: str, noun: str) -> datetime:
-        """Return the time that a text says; one without an offset is meant in the zone of the schedule."""
+        """Parse a time; one without an offset is in the time zone of the schedule."""
         return self._moment(text, noun)
 
     @cached_property
     def text(self) -> str:
-        """When it fires, in words."""
+        """Description of the schedule in words."""
         return describe(self._spec)
 
-    # One kind of schedule each
+    # One method for each kind of schedule
 
     def _plain_after(self, moment: datetime) -> datetime | None:
         if self._interval:
@@ -141,12 +141,12 @@ class Calendar:
             return self._elapsed_after(moment)
         for found in _fires(self._cron, local.replace(tzinfo=None)):
             fire = local_time(found, self.zone).astimezone(UTC)
-            if fire > moment:  # of a time that exists twice, the first has passed in the second hour
+            if fire > moment:  # a local time that exists twice fires the first time only
                 return fire
         return None
 
     def _elapsed_after(self, moment: datetime) -> datetime | None:
-        """Return the next time that the clock on the wall shows, as often as it shows it."""
+        """Return the next time at which the wall clock shows the expression, in every repeated hour too."""
         while True:
             offset = self._offset(moment)
             found = next(_fires(self._cron, (moment + offset).replace(tzinfo=None)), None)
@@ -155,7 +155,8 @@ class Calendar:
             fire = (found - offset).replace(tzinfo=UTC)
             if self._offset(fire) == offset:
                 return fire
-            # The clock is changed before that, and nothing fires until then: go on from there.
+            # The clock changes before that fire time, and nothing fires until the change: continue from
+            # there.
             change = _change(moment, fire, self.zone)
             moment = change - _SECOND
             later = self._offset(change)
@@ -173,7 +174,7 @@ class Calendar:
     def _counts_elapsed_time(self) -> bool:
         return len(_parsed(self._cron).hours) == _EVERY_HOUR
 
-    # What limits it
+    # Start, end and exclusions
 
     def _excluded_until(self, fire: datetime) -> datetime | None:
         return next((end for begin, end in self._excluded if begin <= fire < end), None)
@@ -187,7 +188,9 @@ class Calendar:
         return begin, end
 
     def _edge(self, text: str, noun: str, *, whole_day: bool = False) -> datetime:
-        """Return a time; of a date its first moment, or with `whole_day` that of the day after."""
+        """Return a time; for a date its first moment, or with `whole_day` the first moment of the next
+        day.
+        """
         day = _date(text)
         if day is None:
             return self._moment(text, noun)
@@ -210,7 +213,9 @@ class Calendar:
 
 
 def local_time(naive: datetime, zone: tzinfo) -> datetime:
-    """Return a local time as it is in a zone: after the gap if there is none, the first if there are two."""
+    """Return a local time in a zone: the end of the gap if it does not exist, the first if it exists
+    twice.
+    """
     first = naive.replace(tzinfo=zone, fold=0)
     back = first.astimezone(UTC).astimezone(zone)
     if back.replace(tzinfo=None) == naive:
@@ -243,7 +248,7 @@ def _parsed(expression: str) -> CronSim:
 
 
 def _fires(expression: str, after: datetime) -> Iterator[datetime]:
-    """Return the local times that an expression means, as if the clock were never changed."""
+    """Return the local times that match an expression, ignoring changes of the clock."""
     times = copy.copy(_parsed(expression))
     times.dt = after.replace(microsecond=0)
     while True:
@@ -316,7 +321,7 @@ def _invalid(sentence: str, todo: str, **facts: object) -> InvalidSchedule:
     return InvalidSchedule(sentence, todo=todo, facts=facts)
 
 
-# In words
+# Descriptions
 
 _AT = re.compile(r"At (?P<times>.+?)(?: on (?P<days>.+)| (?P<every>every day))", re.DOTALL)
 _STEP = re.compile(r"Every (\d+)(?:st|nd|rd|th) (second|minute|hour) of every (?:minute|hour|day)")

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 from interlock.errors import InvalidArguments
 
 TOKEN = r"i[ls]_[0-9a-f]{16}_[0-9a-f]{64}"
-"""Of an access token or a session."""
+"""Pattern of an access token or of the secret of a session."""
 LEASE = r"j_[0-9a-f]{12}\.[0-9]{1,4}\.[0-9]{1,6}\.[0-9a-f]{32}"
 LONGEST = 84
-"""Bytes of the longest of them: all have a bounded length."""
+"""Length in bytes of the longest credential."""
 
 _ANY = re.compile(f"{TOKEN}|{LEASE}", re.ASCII)
 _LEASE_PARTS = re.compile(r"(j_[0-9a-f]{12}\.[0-9]{1,4}\.[0-9]{1,6})\.[0-9a-f]{32}", re.ASCII)
@@ -53,12 +53,12 @@ def blanked(text: str) -> str:
 
 
 ANYBODY = "x-access-token"
-"""Who a token belongs to, where only the token is given."""
+"""User name that accompanies a token without one."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 def authorization(address: str, secret: str) -> dict[str, str]:
-    """The settings with which git shows a secret, `TOKEN` or `USER:PASSWORD`, to the server of an address."""
+    """Return git settings that send a secret (`TOKEN` or `USER:PASSWORD`) to the server of an address."""
     check_secret(address)
     parts = urlsplit(address)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
@@ -72,7 +72,7 @@ def authorization(address: str, secret: str) -> dict[str, str]:
 
 
 def check_secret(address: str) -> None:
-    """Raise for an address to which a secret cannot be given, or must not."""
+    """Raise for an address to which a secret must not be sent."""
     parts = urlsplit(address)
     if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOCAL):
         return
@@ -84,7 +84,7 @@ def check_secret(address: str) -> None:
 
 
 def as_variables(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings of git as its environment carries them."""
+    """Return settings of git as environment variables."""
     made = {"GIT_CONFIG_COUNT": str(len(settings))}
     for number, (key, value) in enumerate(settings.items()):
         made |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}

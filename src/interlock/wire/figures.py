@@ -1,4 +1,4 @@
-"""How the system is doing: figures of jobs over time, and the overview of what is wrong now."""
+"""Figures of jobs over time, and the overview of present problems."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import datetime
 import msgspec
 
 LONGEST_MIN = 10_080
-"""How many minutes back figures are shown: seven days."""
+"""Longest period of figures in minutes: seven days."""
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """What has happened to jobs in a stretch of time; durations are null where no job has ended."""
+    """Counts and durations of jobs in a period; durations are null where no job has ended."""
 
     submitted: int = 0
     started: int = 0
@@ -22,32 +22,32 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     retried: int = 0
     """Attempts that failed, timed out or were lost while their job went on."""
     wait_p50_s: float | None = None
-    """How long jobs that ended had waited for their first start."""
+    """Time from submission to first start, of jobs that ended."""
     wait_p95_s: float | None = None
     run_p50_s: float | None = None
-    """How long they took from their first start to their end."""
+    """Time from first start to end, of jobs that ended."""
     run_p95_s: float | None = None
 
 
 class FigurePoint(Figure, frozen=True, kw_only=True):
-    """The same for one step of a chart."""
+    """Figures for one step of a chart."""
 
     at: datetime
-    """When the step begins."""
+    """Start of the step."""
     pending: int | None = None
-    """At the last sample in the step; null without a sample, and for a single task."""
+    """Value at the last sample in the step; null without a sample, and for a single task."""
     running: int | None = None
     gap: bool = False
-    """Counting stopped here for so long that entries of the journal were removed meanwhile."""
+    """Entries of the journal were pruned before they could be counted."""
 
 
 class TaskFigure(Figure, frozen=True, kw_only=True):
-    """The same for a queue and task, over the whole time."""
+    """Figures of a queue and task, over the whole period."""
 
     queue: str
-    """Empty for all queues beyond those that are told apart."""
+    """Name of the queue; empty for all further queues together."""
     task: str
-    """Empty for all tasks of the queue beyond those that are told apart."""
+    """Name of the task; empty for all further tasks of the queue together."""
 
 
 class FiguresView(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,56 +57,56 @@ class FiguresView(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime
     step_s: int
     counted_until: datetime | None = None
-    """Up to when the journal has been counted; null when no server has begun to."""
+    """Time up to which the journal has been counted; null when no server has begun to count."""
     points: tuple[FigurePoint, ...] = ()
     totals: Figure = Figure()
     tasks: tuple[TaskFigure, ...] = ()
-    """Those with the most events, at most 50."""
+    """Tasks with the most events, at most 50."""
     estimated: int = 0
-    """How many events are of jobs whose queue and task were taken from a sample; counts in all are exact."""
+    """Number of events whose queue and task come from a sample of their jobs; totals are exact."""
 
 
 class Remedy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What can be done about a finding: a button, and the same as a command."""
+    """An action that resolves a finding: a button, and the same as a command."""
 
     verb: str
     """`resume` a worker or a queue, `terminate` a worker, `lift` a quarantine, `open` a page, or `start` a
     worker, which only the command does."""
     kind: str
-    """What the verb is done to: `worker`, `queue`, `runner`, `job`, `jobs` or `server`."""
+    """Kind of the target: `worker`, `queue`, `runner`, `job`, `jobs` or `server`."""
     id: str = ""
-    """Which of them; of `jobs` the filter."""
+    """Id of the target; the filter for `jobs`."""
     role: str = "viewer"
-    """Which role may do it."""
+    """Role that the action needs."""
     command: str = ""
-    """The same on the command line; empty where there is none."""
+    """Command line for the same action; empty where there is none."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that is wrong now."""
+    """A present problem."""
 
     code: str
     """`no_worker`, `queue_paused`, `backlog_grows`, `failures_jumped`, `worker_silent`, `runner_quarantined`,
     `deadline_missed` or `loop_fails`."""
     level: str
-    """`error`: work stands still or is lost; `warning`: it may be soon."""
+    """`error`: work is stopped or lost; `warning`: it may be soon."""
     sentence: str
     kind: str
-    """What it is about: `queue`, `worker`, `runner`, `job` or `loop`."""
+    """Kind of the subject: `queue`, `worker`, `runner`, `job` or `loop`."""
     id: str
     queue: str = ""
     since: datetime | None = None
-    """Null where that is not known."""
+    """Start of the problem; null where unknown."""
     remedy: Remedy | None = None
 
 
 class LiveNumbers(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is now. Workers are null for a token that is confined to queues."""
+    """Present numbers of jobs and workers. Workers are null for a token that is confined to queues."""
 
     pending: int
     running: int
     capped: bool = False
-    """Counting has ended early, so there are at least so many."""
+    """Counting stopped at its limit, so the numbers are lower bounds."""
     workers: int | None = None
     slots: int | None = None
     busy: int | None = None
@@ -114,10 +114,10 @@ class LiveNumbers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverviewView(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers and findings, as they were at `at`; errors come first."""
+    """Numbers and findings at the time `at`; errors come first."""
 
     at: datetime
     numbers: LiveNumbers
     findings: tuple[Finding, ...] = ()
     more: int = 0
-    """Further findings that were left out."""
+    """Number of findings left out."""

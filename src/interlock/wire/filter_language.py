@@ -33,16 +33,16 @@ _NEEDS_QUOTES = re.compile(r'[\s,"\\]')
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The keys that a filter may have, each with an example of its value."""
+    """The keys of a filter, each with an example of its value."""
 
     examples: Mapping[str, str]
 
     states: tuple[str, ...] = ()
-    """What the value of `state` may be."""
+    """Allowed values of `state`."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """In the order in which they are told."""
+        """The keys, in the order of the documentation."""
         return tuple(self.examples)
 
     def guess(self, word: str) -> str:
@@ -68,11 +68,11 @@ JOBS = Vocabulary(
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word of a filter, and where it stands."""
+    """A word of a filter and its position."""
 
     text: str
     place: int
-    """Counted from 1, in characters."""
+    """Position from 1, in characters."""
     whole: str
     key: str = ""
     negated: bool = False
@@ -80,11 +80,11 @@ class Word:
 
     @property
     def name(self) -> str:
-        """The key with its dash."""
+        """The key, with its dash when negated."""
         return f"-{self.key}" if self.negated else self.key
 
     def bad(self, why: str, *, todo: str, allowed: Iterable[str] = ()) -> BadFilter:
-        """What is wrong with it."""
+        """Return the error for this word."""
         return BadFilter(
             f"The filter {self.whole!r} has a fault in {self.text!r}, at character {self.place}: {why}.",
             todo=todo,
@@ -94,7 +94,7 @@ class Word:
 
 
 def words_of(text: str, vocabulary: Vocabulary = JOBS) -> Iterator[Word]:
-    """The words, each with its key and its values."""
+    """Yield the words of a filter, each with its key and its values."""
     place = 0
     while place < len(text):
         if text[place].isspace():
@@ -109,7 +109,7 @@ def words_of(text: str, vocabulary: Vocabulary = JOBS) -> Iterator[Word]:
 
 
 def written(name: str, values: Iterable[str]) -> str:
-    """A word as text."""
+    """Return a word as text."""
     return f"{name}:{','.join(map(_quoted, values))}"
 
 
@@ -144,12 +144,12 @@ def _quoted(value: str) -> str:
 
 
 def _plain(value: str) -> str:
-    """A value without its quotation marks."""
+    """Return a value without its quotation marks."""
     return _QUOTED_VALUE.sub(lambda found: _ESCAPED.sub(r"\1", found[0][1:-1]), value)
 
 
 Moment: TypeAlias = datetime | timedelta
-"""A time, or how long ago."""
+"""A time, or an age."""
 
 _DATE = re.compile(r"\d{4}-", re.ASCII)
 _EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(2199, 1, 1, tzinfo=UTC)
@@ -157,17 +157,17 @@ _EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(2199, 1, 1, tzin
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a filter says."""
+    """The parsed parts of a filter."""
 
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By key; that of a negated one has its dash."""
+    """Names by key; a negated key has its dash."""
     labels: list[tuple[str, ...]] = field(default_factory=list)
-    """One of each group."""
+    """Groups of labels; a record must have one label of each group."""
     moments: dict[str, Moment] = field(default_factory=dict)
 
 
 def gather(text: str, vocabulary: Vocabulary, check: Callable[[Word], tuple[str, ...]]) -> Parts:
-    """What somebody has typed; what is wrong is named with its place. `check` looks at names."""
+    """Parse a filter; raise `BadFilter` with the position of a fault. `check` validates names."""
     parts = Parts()
     for word in words_of(text, vocabulary):
         if (word.name in parts.names and not word.negated) or word.name in parts.moments:
@@ -184,14 +184,14 @@ def gather(text: str, vocabulary: Vocabulary, check: Callable[[Word], tuple[str,
 
 
 def text_of(moment: Moment) -> str:
-    """A moment as it is written."""
+    """Return a moment as text."""
     if isinstance(moment, timedelta):
         return write_duration(moment)
     return moment.isoformat().replace("+00:00", "Z")
 
 
 def instant(moment: Moment | None, now: datetime) -> datetime | None:
-    """When that is, as far as a store can tell: nothing was made before the earliest."""
+    """Return a moment as a time, within the range that a store supports."""
     if moment is None:
         return None
     try:
@@ -202,7 +202,7 @@ def instant(moment: Moment | None, now: datetime) -> datetime | None:
 
 
 def is_one_of(wanted: tuple[str, ...], name: str | None) -> bool:
-    """Whether a name is wanted; whoever names none wants all."""
+    """Return whether a name is wanted; an empty list wants all."""
     return not wanted or name in wanted
 
 
@@ -233,56 +233,56 @@ def _utc(at: datetime) -> datetime:
 
 ID_DIGITS = 12
 LOOKED_AT = 20_000
-"""How many records a store looks at for one page where it has no index of what is asked for."""
+"""Records that a store examines for one page of an unindexed filter."""
 LOOKS = 50
-"""How many pages that ended for this reason are followed by others before a list stops early."""
+"""Short pages in a row that a list reads before it stops early."""
 
 AnyMachine: TypeAlias = Machine[Any, Any]
 Said: TypeAlias = tuple[str, tuple[str, ...]]
-"""A key and what it may be."""
+"""A key and its allowed values."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which records are meant; empty parts do not filter. A kind adds its own parts."""
+    """A filter of records; empty parts do not filter. Each kind adds its own parts."""
 
     machine: ClassVar[AnyMachine]
     states: tuple[str, ...] = ()
     other_than: tuple[str, ...] = ()
-    """States that they are not in."""
+    """Excluded states."""
     labels: tuple[tuple[str, ...], ...] = ()
-    """One of each group."""
+    """Groups of labels; a record must have one label of each group."""
     ids: tuple[str, ...] = ()
     since: Moment | None = None
     until: Moment | None = None
 
     def __str__(self) -> str:
-        """The filter as text, which reads back as the same filter."""
+        """Return the filter as text that parses to the same filter."""
         return " ".join(written(name, values) for name, values in self._words() if values)
 
     @property
     def wanted_states(self) -> tuple[str, ...]:
-        """The states that one may be in."""
+        """The states that match."""
         return tuple(state for state in self.states or self._all_states() if state not in self.other_than)
 
     @property
     def asked_states(self) -> tuple[str, ...]:
-        """The same as a store is asked for them: none of them means all."""
+        """The same states for a query to the store, where an empty tuple means all."""
         states = self.wanted_states
         return states if len(states) < len(self._all_states()) else ()
 
     @property
     def sure_labels(self) -> tuple[str, ...]:
-        """What each of them is labelled with, which a store can look for."""
+        """Labels that every match has, for the index of the store."""
         return tuple(sorted({group[0] for group in self.labels if len(group) == 1}))
 
     def among(self, states: Iterable[str]) -> Self:
-        """The same records, but only those in one of these states."""
+        """Return the same filter limited to these states."""
         wanted = set(states)
         left_out = (state for state in self._all_states() if state not in wanted or state in self.other_than)
         return msgspec.structs.replace(self, other_than=tuple(left_out))
 
     def knows(self, name: str, state: str, labels: Iterable[str]) -> bool:
-        """Whether one of that id, in that state, with these labels may be meant."""
+        """Return whether a record with this id, state and labels may match."""
         had = set(labels)
         return (
             state in self.wanted_states
@@ -291,7 +291,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def own_words(self) -> Iterator[Said]:
-        """What this kind can be asked for besides."""
+        """Yield the parts that this kind adds."""
         yield from ()
 
     def _words(self) -> Iterator[Said]:
@@ -314,7 +314,7 @@ def _states_of(machine: AnyMachine) -> tuple[str, ...]:
 
 
 def common_parts(parts: Parts) -> dict[str, Any]:
-    """What was said of what all have in common, by the names that it has there."""
+    """Return the parsed parts that all kinds share, by field name."""
     return {
         "states": parts.names.get("state", ()),
         "other_than": parts.names.get("-state", ()),
@@ -326,7 +326,7 @@ def common_parts(parts: Parts) -> dict[str, Any]:
 
 
 def check_possible(wanted: Wanted, text: str) -> None:
-    """Refuse what leaves no state."""
+    """Raise `BadFilter` when no state remains."""
     if not wanted.wanted_states:
         raise BadFilter(
             f"The filter {text!r} leaves no state that a {wanted.machine.name} could be in.",
@@ -336,7 +336,7 @@ def check_possible(wanted: Wanted, text: str) -> None:
 
 
 def state_of(word: Word, name: str, machine: AnyMachine) -> str:
-    """A state as the table spells it."""
+    """Return a state as the table spells it."""
     try:
         return str(machine.state(name))
     except UnknownState as error:
@@ -344,14 +344,14 @@ def state_of(word: Word, name: str, machine: AnyMachine) -> str:
 
 
 def id_of(text: str, prefix: str) -> str | None:
-    """An id or the beginning of one, also without its prefix; None for what is none."""
+    """Return an id or a prefix of one, also when given without its prefix letter; None if it is neither."""
     pattern = rf"(?:{prefix}_)?([0-9a-f]{{1,{ID_DIGITS}}})"
     found = re.fullmatch(pattern, text.strip(), re.ASCII | re.IGNORECASE)
     return f"{prefix}_{found[1].lower()}" if found else None
 
 
 def whole_id(word: Word, name: str, prefix: str, kind: str) -> str:
-    """An id with all of its digits."""
+    """Return an id with all of its digits."""
     found = id_of(name, prefix)
     if found is None or len(found) < len(prefix) + 1 + ID_DIGITS:
         raise word.bad(

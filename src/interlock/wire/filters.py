@@ -52,11 +52,11 @@ from interlock.wire.runs import RunFilter, RunView
 from interlock.wire.workers import WorkerView
 
 MAX_SCANNED = 10_000
-"""How many records are looked at for what the store itself cannot filter by."""
+"""Records that are examined for a filter that the store cannot evaluate."""
 
 
 class Filter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
-    """Which jobs are meant; empty parts do not filter."""
+    """A filter of jobs; empty parts do not filter."""
 
     machine = JOB
     queues: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Filter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
     tasks: tuple[str, ...] = ()
 
     def selection(self, now: datetime, *, limit: int = 100, cursor: str = "") -> Selection:
-        """What to ask a store for, and what has to be looked at afterwards."""
+        """Return the query for the store, and the filter for its results."""
         query = Query(
             kind=JOB.name,
             states=self.asked_states,
@@ -80,12 +80,12 @@ class Filter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
         return Selection(self, query)
 
     def own_words(self) -> Iterator[Said]:
-        """Queues, parents and tasks."""
+        """Yield queues, parents and tasks."""
         yield from (("queue", self.queues), ("parent", self.parents), ("task", self.tasks))
 
 
 class Shown(Protocol):
-    """As much of a job as a filter asks about."""
+    """The fields of a job that a filter reads."""
 
     @property
     def id(self) -> str: ...
@@ -105,25 +105,25 @@ class Shown(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A filter at a moment: a question to the store, and a test for what the store cannot answer."""
+    """A filter of jobs at a moment: the query for the store, and a test for each result."""
 
     filter: Filter
     query: Query
 
     @property
     def impossible(self) -> bool:
-        """No job can match, so that the store need not be asked."""
+        """Whether no job can match, so that the store is not asked."""
         return not self.filter.wanted_states
 
     @property
     def exact(self) -> bool:
-        """What the store finds needs no second look."""
+        """Whether the query alone decides, so that results need no further test."""
         wanted = self.filter
         groups = (wanted.queues, wanted.parents, *wanted.labels)
         return not wanted.ids and not wanted.tasks and all(len(group) <= 1 for group in groups)
 
     def keeps(self, view: Shown) -> bool:
-        """Whether a job is meant."""
+        """Return whether a job matches."""
         wanted, since, until = self.filter, self.query.since, self.query.until
         return (
             wanted.knows(view.id, view.state, view.labels)
@@ -136,7 +136,7 @@ class Selection:
 
 
 def read_filter(text: str) -> Filter:
-    """The filter that somebody has typed; what is wrong is named with its place."""
+    """Parse a filter of jobs; raise `BadFilter` with the position of a fault."""
     parts = gather(text, JOBS, _checked_job_filter)
     found = Filter(
         queues=parts.names.get("queue", ()),
@@ -149,7 +149,7 @@ def read_filter(text: str) -> Filter:
 
 
 def job_id_of(text: str) -> str | None:
-    """An id or the beginning of one as jobs are called, also without `j_`; None for what is none."""
+    """Return the id of a job or a prefix of one, also without `j_`; None if it is neither."""
     return id_of(text, "j")
 
 
@@ -187,7 +187,7 @@ _ONE_VALUE = ("workflow", "repository", "ref", "sha", "group", "origin")
 
 
 class WantedRuns(Wanted, frozen=True, kw_only=True, omit_defaults=True):
-    """Which runs are meant; empty parts do not filter."""
+    """A filter of runs; empty parts do not filter."""
 
     machine = RUN
     outcomes: tuple[str, ...] = ()
@@ -200,11 +200,11 @@ class WantedRuns(Wanted, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def exact(self) -> bool:
-        """What the store finds needs no second look."""
+        """Whether the query alone decides, so that results need no further test."""
         return not self.ids and not self.outcomes and all(len(group) == 1 for group in self.labels)
 
     def asked(self, now: datetime) -> RunFilter:
-        """What a store is asked for."""
+        """Return the query for the store."""
         return RunFilter(
             states=self.asked_states,
             workflow=self.workflow,
@@ -219,17 +219,17 @@ class WantedRuns(Wanted, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def keeps(self, view: RunView) -> bool:
-        """Whether a run is meant, as far as the store could not tell."""
+        """Return whether a run matches the parts that the store cannot evaluate."""
         return self.knows(view.id, view.state, view.labels) and is_one_of(self.outcomes, view.outcome)
 
     def own_words(self) -> Iterator[Said]:
-        """The outcome, and where it comes from."""
+        """Yield the outcome and the source."""
         yield "outcome", self.outcomes
         yield from ((name, (value,)) for name in _ONE_VALUE if (value := getattr(self, name)))
 
 
 def read_run_filter(text: str) -> WantedRuns:
-    """The filter that somebody has typed; what is wrong is named with its place."""
+    """Parse a filter of runs; raise `BadFilter` with the position of a fault."""
     parts = gather(text, RUNS, _checked_run_filter)
     names = parts.names
     said = common_parts(parts)
@@ -241,12 +241,12 @@ def read_run_filter(text: str) -> WantedRuns:
 
 
 def run_id_of(text: str) -> str | None:
-    """An id or the beginning of one as runs are called, also without `r_`; None for what is none."""
+    """Return the id of a run or a prefix of one, also without `r_`; None if it is neither."""
     return id_of(text, "r")
 
 
 def _ref(text: str, names: dict[str, tuple[str, ...]]) -> str:
-    """A branch and a tag are refs, said in short."""
+    """Return the ref that `branch`, `tag` or `ref` names."""
     told = [
         f"{prefix}{names[key][0]}"
         for key, prefix in (("branch", "refs/heads/"), ("tag", "refs/tags/"), ("ref", ""))
@@ -300,16 +300,16 @@ WORKERS = Vocabulary(
 
 
 class WorkerFilter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
-    """Which workers are meant; empty parts do not filter."""
+    """A filter of workers; empty parts do not filter."""
 
     machine = WORKER
     names: tuple[str, ...] = ()
     workspaces: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
-    """The worker takes jobs of one of them."""
+    """Queues; the worker takes jobs from at least one of them."""
 
     def selection(self, now: datetime, *, limit: int = 100, cursor: str = "") -> WorkerSelection:
-        """What to ask a store for, and what has to be looked at afterwards."""
+        """Return the query for the store, and the filter for its results."""
         query = Query(
             kind=WORKER.name,
             states=self.asked_states,
@@ -325,19 +325,19 @@ class WorkerFilter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
         return WorkerSelection(self, query)
 
     def own_words(self) -> Iterator[Said]:
-        """Names, workspaces and queues."""
+        """Yield names, workspaces and queues."""
         yield from (("name", self.names), ("workspace", self.workspaces), ("queue", self.queues))
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSelection:
-    """A filter at a moment: a question to the store, and a test for what the store cannot answer."""
+    """A filter of workers at a moment: the query for the store, and a test for each result."""
 
     filter: WorkerFilter
     query: Query
 
     def keeps(self, view: WorkerView) -> bool:
-        """Whether a worker is meant."""
+        """Return whether a worker matches."""
         wanted, since, until = self.filter, self.query.since, self.query.until
         return (
             wanted.knows(view.id, view.state, view.labels)
@@ -350,7 +350,7 @@ class WorkerSelection:
 
 
 def read_worker_filter(text: str) -> WorkerFilter:
-    """The filter that somebody has typed; what is wrong is named with its place."""
+    """Parse a filter of workers; raise `BadFilter` with the position of a fault."""
     parts = gather(text, WORKERS, _checked_worker_filter)
     found = WorkerFilter(
         names=parts.names.get("name", ()),

@@ -1,4 +1,4 @@
-"""Jobs, attempts, queues and trees of jobs: what is submitted, and how each is shown."""
+"""Jobs, attempts, queues and trees of jobs: specifications and views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IfFails: TypeAlias = Literal["ignore", "cancel_siblings", "fail_parent"]
 
 
 SHELL = "interlock.shell"
-"""The task that runs steps, and the only one that a change from a fork may use."""
+"""The task that runs shell steps, and the only one that a change from a fork may use."""
 
 
 class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -31,7 +31,7 @@ class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 
 
 class _PlainOrRaw(Protocol):
-    """What type checkers know of an input: plain values are taken and become JSON when it is submitted."""
+    """The type of an input for type checkers: plain values are accepted and become JSON on submission."""
 
     def __get__(self, spec: object, owner: object) -> msgspec.Raw: ...
     def __set__(self, spec: object, value: object) -> None: ...
@@ -66,7 +66,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     retry: dict[str, RetryRule] = {}
     """Rules for failure classes that differ from the default."""
     losses: int | None = None
-    """How often the job may lose its worker before it fails."""
+    """Number of lost workers after which the job fails."""
     secrets: tuple[str, ...] = ()
     """Names of the secrets that its runner receives; the orchestrator has the values."""
     secrets_withheld: bool = False
@@ -84,7 +84,7 @@ class LeaseView(View, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FailureView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """Why an attempt failed."""
+    """Cause of a failed attempt."""
 
     failure_class: str
     error: str
@@ -94,7 +94,7 @@ class FailureView(View, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AttemptView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """One try at one shard."""
+    """An attempt at a shard."""
 
     id: str
     shard: int
@@ -110,11 +110,11 @@ class AttemptView(View, frozen=True, kw_only=True, omit_defaults=True):
     progress: Progress | None = None
     cost: float | None = None
     forced: bool = False
-    """It was cancelled without its runner's word that it has stopped."""
+    """The attempt was canceled without confirmation that it stopped."""
     confirmed_dead: bool | None = None
-    """After a cancel of what was active: whether all of it is known to be gone."""
+    """After a cancel of an active attempt: whether all its processes are known to be dead."""
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    """What a canceled attempt has returned after it was asked to stop; the cancel stands."""
+    """Value that a canceled attempt returned after the request to stop; it stays canceled."""
 
 
 class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -129,7 +129,7 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     updated_at: datetime
     priority: int = 0
     labels: tuple[str, ...] = ()
-    description: str = msgspec.field(default_factory=str)  # a factory: it is shown also when it is empty
+    description: str = msgspec.field(default_factory=str)  # a factory, so that an empty text is shown too
     parent_job_id: str | None = None
     run_id: str | None = None
     """The run that it belongs to; a job of a run has no parent."""
@@ -142,18 +142,18 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     deadline_at: datetime | None = None
     stop_reason: str | None = None
     cancel_reason: str | None = None
-    """Why it was canceled, in the words of whoever did it."""
+    """Reason of the cancel, as given in the request."""
     losses: int = 0
     failure: FailureView | None = None
-    """Why it failed."""
+    """Cause of the failure."""
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    """What it returned; a list of what each shard returned when there are several."""
+    """Return value; with several shards the list of their values."""
     input: msgspec.Raw = msgspec.Raw(b"{}")
     attempts: tuple[AttemptView, ...] = ()
     origin_job_id: str | None = None
-    """The job that this one does again."""
+    """The job that this job retries."""
     schedule: str | None = None
-    """The schedule that has submitted it."""
+    """The schedule that submitted it."""
     scheduled_for: datetime | None = None
     """The fire time of the schedule that it was submitted for."""
     secrets: tuple[str, ...] = ()
@@ -162,47 +162,47 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class QueueView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """A queue: what is in it, and whether it is paused. Counts are capped; `capped` says when."""
+    """A queue: its jobs, and whether it is paused. Counts are capped; `capped` says when."""
 
     name: str
     state: str = "open"
-    """`paused`: its jobs are not given out."""
+    """`paused`: the orchestrator grants none of its jobs."""
     pending: int = 0
     running: int = 0
     capped: bool = False
     oldest_created_at: datetime | None = None
-    """When the oldest pending job was submitted; null where that is not known without a long search."""
+    """Submission time of the oldest pending job; null where finding it would take a long search."""
     reason: str = ""
-    """Why it is paused."""
+    """Reason of the pause."""
     paused_at: datetime | None = None
     paused_by: str = ""
     workers: int | None = None
-    """Live workers that take its jobs; null where that is not known, or not shown to this token."""
+    """Live workers that take its jobs; null where unknown, or not shown to this token."""
     slots: int | None = None
-    """How many tasks these workers execute at once, of all their queues."""
+    """Number of slots of these workers, for all their queues."""
     busy: int | None = None
     lately: Figure | None = None
-    """What has happened to its jobs in the last hour; null where no server counts."""
+    """Figures of its jobs in the last hour; null where no server counts."""
 
 
 class QueueHold(View, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether the jobs of a queue are given out."""
+    """Hold of a queue: whether its jobs are granted."""
 
     name: str
     state: str
     """`open` or `paused`."""
     reason: str = ""
     by: str = ""
-    """Who has paused or resumed it."""
+    """Principal that paused or resumed it."""
     at: datetime | None = None
-    """When it was paused or resumed; null where it never was."""
+    """Time of the last pause or resume; null where there was none."""
 
 
 MAX_CHILDREN = 1_000
-"""How many children are submitted at once."""
+"""Maximum number of children in one request."""
 MAX_CHILD_NAME = 200
 MAX_NODES = 5_000
-"""How many jobs of a tree are shown at most."""
+"""Maximum number of jobs in a view of a tree."""
 NODES = 1_000
 
 
@@ -210,10 +210,10 @@ class NewChildren(Secretive, frozen=True, kw_only=True):
     """Children that the handler of an attempt submits."""
 
     token: str
-    """Of the lease of the attempt."""
+    """Token of the lease of the attempt."""
     runner_id: str
     name: Annotated[str, Meta(min_length=1, max_length=MAX_CHILD_NAME)]
-    """The same again under the same name makes no others, whichever attempt at the shard says it."""
+    """Name of the request: repeating it under the same name creates nothing, in any attempt at the shard."""
     jobs: Annotated[tuple[JobSpec, ...], Meta(min_length=1, max_length=MAX_CHILDREN)]
 
 
@@ -224,34 +224,34 @@ class Born(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChildView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """A child as its parent is told of it."""
+    """A child as its parent sees it."""
 
     id: str
     task: str
     state: str
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    """What it returned, once it has."""
+    """Return value, once the child has completed."""
     failure: FailureView | None = None
     stop_reason: str | None = None
     cost: float | None = None
 
 
 class ChildPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Some children of a job, oldest first; `cursor` goes on after them and is empty at the end."""
+    """A page of children of a job, oldest first; `cursor` is for the next page, and is empty at the end."""
 
     children: tuple[ChildView, ...]
     cursor: str = ""
 
 
 class TreeNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One job of a tree."""
+    """A job of a tree."""
 
     id: str
     task: str
     state: str
     queue: str
     depth: int = 0
-    """From the job that the tree is shown of."""
+    """Depth below the root of this view."""
     parent_job_id: str | None = None
     description: str = ""
     created_at: datetime
@@ -259,45 +259,45 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completed_at: datetime | None = None
     progress: Progress | None = None
     waits_for: str = ""
-    """What holds it back: its `children`, or a `place` in its tree."""
+    """Reason why it waits: for its `children`, or for a `place` in its tree."""
     failure: FailureView | None = None
     stop_reason: str | None = None
     cost: float | None = None
-    """What its own attempts have cost."""
+    """Cost of its own attempts."""
     tree_cost: float | None = None
-    """That, and what everything below it has cost."""
+    """Cost of its attempts and of all its descendants."""
     children: int = 0
-    """How many it has submitted, shown here or not."""
+    """Number of its children, shown here or not."""
 
 
 class TreeView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """A job and everything below it, as one reads it from top to bottom."""
+    """A job and its descendants, in depth-first order."""
 
     root_id: str
     nodes: tuple[TreeNode, ...]
     states: dict[str, int] = msgspec.field(default_factory=dict)
-    """How many of these jobs are in which state."""
+    """Number of these jobs by state."""
     cut: bool = False
-    """There are more than are shown, or may be seen; costs and states are those of the jobs that are."""
+    """Jobs are left out or hidden from this token; costs and states cover only the jobs shown."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that has not ended."""
+    """An entity that has not ended."""
 
     entity: str
     state: str
     sentence: str
     turn: str = ""
-    """Who has to do something next."""
+    """Owner of the next step."""
     deadline_at: datetime | None = None
-    """When something happens even if nobody does."""
+    """Time of the next timer, which fires without any request."""
     deadline_event: str = ""
     accepts: tuple[str, ...] = ()
-    """What may happen to it now."""
+    """Events that are allowed now."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job waits for, or how it ended."""
+    """Reason why a job waits, or how it ended."""
 
     job_id: str
     state: str
@@ -305,5 +305,5 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     lines: tuple[Waiting, ...] = ()
     next_deadline_at: datetime | None = None
     blocked: str = ""
-    """Why no live worker takes it although it is ready; empty where one may."""
+    """Reason why no live worker takes the job although it is ready; empty where one may."""
     todo: str = ""

@@ -22,11 +22,11 @@ import msgspec
 T = TypeVar("T")
 
 LEARNING = threading.Lock()
-"""Held by whoever makes a decoder."""
+"""Lock that a thread holds while it makes a decoder."""
 
 
 def decode_as(raw: bytes | str | msgspec.Raw, kind: type[T]) -> T:
-    """What the JSON says, as one of the types that cross the wire."""
+    """Decode JSON as one of the types that cross the wire."""
     known: Any = kind
     decoded: T = _decoder_of(known)(raw)
     return decoded
@@ -39,24 +39,24 @@ def _decoder_of(kind: Any) -> Callable[[bytes | str | msgspec.Raw], Any]:
 
 
 LEAST, LARGEST = -(2**63), 2**64 - 1
-"""Integers that readers of all languages have a type for. Readers that only know doubles round them."""
+"""Range of integers that all languages can represent. Readers that only know doubles round them."""
 MOST_LEVELS = 64
-"""How deep arrays and objects may lie in each other, as in the body of a request."""
+"""Maximum depth of nested arrays and objects, also in the body of a request."""
 
 _skip = msgspec.json.Decoder(msgspec.Raw).decode
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
 _MANY_DIGITS = b"0" * 19
-"""An integer of fewer digits has 64 bits."""
+"""A run of digits that an integer of 64 bits may not fit; a shorter one always does."""
 _LARGE_EXPONENT = b"0e000"
-"""With fewer digits in front and behind, a number is finite."""
+"""Characters of a number that may not be finite; without them it always is."""
 
 
 def json_fault(value: bytes | msgspec.Raw) -> str:
-    """Return what is wrong with a value that is to be stored; an empty text if nothing is.
+    """Return the fault of a value that is to be stored; an empty text if there is none.
 
-    Most values are passed by a look at their bytes; those with long runs of digits are read.
+    Most values pass after a scan of their bytes; only those with long runs of digits are decoded.
     """
     try:
         _skip(value)
@@ -73,7 +73,9 @@ def json_fault(value: bytes | msgspec.Raw) -> str:
 
 
 def _fault_outside_strings(raw: bytes, deep: bool, large: bool) -> str:
-    """Look again without the strings, which hold most of what looks like numbers and brackets."""
+    """Repeat the scan without strings, which contain most of the bytes that look like numbers and
+    brackets.
+    """
     plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in raw else raw
     outside = b'"'.join(plain.split(b'"')[::2])
     if deep and _is_deep(outside):
@@ -98,7 +100,7 @@ def _is_deep(outside: bytes) -> bool:
     for _ in range(MOST_LEVELS):
         if not brackets:
             return False
-        brackets = brackets.replace(b"[]", b"")  # those that are innermost
+        brackets = brackets.replace(b"[]", b"")  # the innermost pairs
     return bool(brackets)
 
 
@@ -116,7 +118,7 @@ def _number_fault(raw: bytes) -> str:
 
 
 class _BadNumber(Exception):
-    """A number that readers cannot hold."""
+    """A number that readers cannot represent."""
 
 
 def _whole(digits: str) -> None:

@@ -1,7 +1,7 @@
-"""What is counted, under which names: one table for the server, the workers, the docs and the dashboard.
+"""The metrics and their names: one table for the server, the workers, the docs and the dashboard.
 
 The names of the worker's first four were given (S1-18); everything else begins with `interlock_` or
-`worker_`. Prometheus is loaded only by whoever makes a metric of it.
+`worker_`. The module of Prometheus is imported only when a metric is created.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ _TASK_S = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One thing that is counted."""
+    """A metric."""
 
     name: str
     kind: MetricKind
     says: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    """Of a histogram, in seconds."""
+    """Upper bounds of the buckets of a histogram, in seconds."""
 
     def counter(self, registry: CollectorRegistry) -> Counter:
-        """It, as Prometheus counts."""
+        """Return the metric as a counter of Prometheus."""
         from prometheus_client import Counter  # noqa: PLC0415 - half of a worker's start-up, if it is wanted
 
         return Counter(self.name, self.says, self.labels, registry=registry)
 
     def gauge(self, registry: CollectorRegistry) -> Gauge:
-        """It, as Prometheus keeps a number that goes up and down."""
+        """Return the metric as a gauge of Prometheus."""
         from prometheus_client import Gauge  # noqa: PLC0415
 
         return Gauge(self.name, self.says, self.labels, registry=registry)
 
     def histogram(self, registry: CollectorRegistry) -> Histogram:
-        """It, as Prometheus keeps how long things took."""
+        """Return the metric as a histogram of Prometheus."""
         from prometheus_client import Histogram  # noqa: PLC0415
 
         return Histogram(self.name, self.says, self.labels, buckets=self.buckets, registry=registry)
@@ -90,7 +90,7 @@ SERVER = (
     TRANSITIONS, REFUSED, REFUSALS_JOURNALLED, STATE_SECONDS, RECORDS, REQUEST_IDS, PRUNED, JOURNAL_GAPS,
     HTTP_REQUESTS, HTTP_SECONDS, LOOP_FAILURES, LOOP_ROUNDS,
 )
-"""What a server tells under /metrics: every machine whose journal is in the store."""
+"""Metrics that a server exports under /metrics: every machine whose journal is in the store."""
 
 WORKER_STATE = Metric(
     "worker_state", "gauge", "1 for the state that the process is in, else 0.", ("worker_id", "state"))
@@ -120,5 +120,5 @@ WORKER = (
     WORKER_STATE, WORKER_TRANSITIONS, WORKER_SECONDS, TASK_TRANSITIONS, TASK_SECONDS, WORKER_REFUSED,
     WORKER_LOOP_STALLED, WORKER_LEFT_BEHIND, WORKER_FORCED,
 )
-"""What a worker tells with --metrics-port: the machines that live in its process alone."""
+"""Metrics that a worker exports with --metrics-port: the machines inside its process."""
 # fmt: on

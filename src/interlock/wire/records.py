@@ -1,4 +1,4 @@
-"""Records of kinds that users declare, as they are shown."""
+"""Views of records of kinds that users declare."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from interlock.wire.views import View
 
 
 class StoredRecord(View, frozen=True, kw_only=True, omit_defaults=True):
-    """One record of a user's kind."""
+    """A record of a user's kind."""
 
     kind: str
     id: str
     state: str
     version: int
-    """Grows with every change; `expected` of the next event refers to it."""
+    """Version of the record, which grows with every change; `expected` of the next event refers to it."""
     data: Any
-    """What the kind keeps. A client that has the kind gets its own type, all others plain JSON values."""
+    """Data of the record. A client that has the kind gets its own type, all others plain JSON values."""
     created_at: datetime
     updated_at: datetime
     parent: str = ""
     queue: str = ""
     labels: tuple[str, ...] = ()
     deadline_at: datetime | None = None
-    """When its timer fires; null while none is running."""
+    """Time at which the timer fires; null while none is running."""
     accepts: tuple[str, ...] = ()
-    """The events that may be sent to it now."""
+    """Events that are allowed now."""
     ended: bool = False
-    """It is in a terminal state."""
+    """The record is in a terminal state."""
 
 
 class StoredPage(View, frozen=True, kw_only=True):
@@ -44,29 +44,29 @@ class EventView(View, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     doc: str
     fields: tuple[str, ...] = ()
-    """What it carries; a field with a default has a question mark."""
+    """Fields of the event; a field with a default has a question mark."""
     role: str = ""
-    """The role that may send it over HTTP; empty for events that only programs with the store may send."""
+    """Role that may send it over HTTP; empty for events that only programs with the store may send."""
 
 
 class RecordExplanation(View, frozen=True, kw_only=True, omit_defaults=True):
-    """What a record waits for, or how it ended."""
+    """Reason why a record waits, or how it ended."""
 
     kind: str
     id: str
     state: str
     sentence: str
     turn: str = ""
-    """Who has to act next."""
+    """Owner of the next step."""
     deadline_at: datetime | None = None
     deadline_event: str = ""
-    """The event that the timer brings then."""
+    """Event that the timer sends."""
     accepts: tuple[EventView, ...] = ()
-    """The events that may be sent to it now."""
+    """Events that are allowed now."""
 
 
 class KindView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """A kind that this server keeps for its users."""
+    """A declared kind that this server keeps."""
 
     name: str
     doc: str
@@ -75,8 +75,8 @@ class KindView(View, frozen=True, kw_only=True, omit_defaults=True):
     ended: tuple[str, ...]
     events: tuple[EventView, ...]
     fields: tuple[str, ...] = ()
-    """What its data have; a field with a default has a question mark."""
+    """Fields of the data; a field with a default has a question mark."""
     labels: tuple[str, ...] = ()
-    """Fields of its data that records are found by."""
+    """Fields of the data by which records are found."""
     create: str = ""
     read: str = ""

@@ -1,8 +1,8 @@
-"""What a runner and the orchestrator say to each other.
+"""The runner protocol: messages between a runner and the orchestrator.
 
-A runner asks for work and is given *grants*. Everything it says after that carries the token of its
-lease, which is a secret and a fence, and a number that grows with each message about the attempt: a
-message that arrives twice does nothing the second time. Answers come in the order of the messages.
+A runner claims work and receives *grants*. Every later message carries the token of the lease, which is a
+secret and a fence, and a sequence number that grows with each message about the attempt: a message that
+arrives twice has no effect the second time. Answers come in the order of the messages.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 MAX_TASKS = 1_000
-"""How many tasks a runner names; one that has more names none, and may be given any."""
+"""Maximum number of tasks that a runner names; one with more tasks names none and accepts any."""
 
 
 class Secretive(msgspec.Struct, frozen=True, gc=False):
-    """Base of what carries a lease's token or a job's secrets: whatever prints it does not print them."""
+    """Base of structs with the token of a lease or the secrets of a job: their repr omits these."""
 
     def __repr__(self) -> str:
         shown = (f"{name}={_without_secret(name, getattr(self, name))}" for name in self.__struct_fields__)
@@ -34,44 +34,45 @@ def _without_secret(name: str, value: object) -> str:
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A runner asks for work."""
+    """Request of a runner for work."""
 
     runner_id: str
     queues: tuple[str, ...] = ("default",)
     labels: tuple[str, ...] = ()
-    """What the runner has; it is given nothing that needs more."""
+    """Labels of the runner; it receives no job that needs others."""
     tasks: tuple[str, ...] | None = None
-    """The tasks that the runner has; it is given no other. None: it may be given any task."""
+    """Tasks of the runner; it receives no other. None: it accepts any task."""
     limit: int = 1
     worker_id: str = ""
-    """Under which it is registered with the supervisor; who is held is given nothing."""
+    """Id under which the worker is registered with the supervisor; a held worker receives nothing."""
     acknowledge: bool = True
-    """The runner begins at once, so that grant and acknowledgement are one step."""
+    """The runner starts at once, so grant and acknowledgement are one step."""
     claim_id: str = ""
-    """A name that the runner draws for this request: sent again with it, to whomever, it is answered as
-    before. The secrets of its leases follow from it: at least 128 bits that nobody else knows."""
+    """Random id of this request: repeated with it, to any server, the request gets the same answer. The
+    secrets of the leases derive from it, so it has at least 128 secret bits.
+    """
     wait_s: float = 0.0
-    """How long to wait for work when there is none; a server waits for 30 s at most."""
+    """Time to wait for work when there is none; a server waits for 30 s at most."""
     tell_under_way: bool = False
-    """Also say, when there is nothing, whether something in these queues is under way: it may come back."""
+    """With an empty answer, also tell whether jobs of these queues are in progress and may be requeued."""
 
 
 class Grant(Secretive, frozen=True, kw_only=True, gc=False):
-    """One attempt that a runner has been given, and all it needs to execute it."""
+    """An attempt that a runner receives, with all that it needs to execute it."""
 
     token: str
-    """The lease: whoever has it may speak about the attempt. Never logged, never listed."""
+    """Token of the lease, which authorizes messages about the attempt. Never logged, never listed."""
     job_id: str
     task: str
     input: msgspec.Raw
     shard: int = 1
     shards: int = 1
     attempt: int = 1
-    """The index of this try at the shard, from 1."""
+    """Number of the attempt at the shard, from 1."""
     fence: int
-    """Grows with every grant of the job, also after a fail-over: for systems outside."""
+    """Fencing token for external systems: grows with every grant of the job, also after a failover."""
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    """What an earlier attempt at the shard has saved."""
+    """Checkpoint that an earlier attempt at the shard saved."""
     queue: str = "default"
     parent_job_id: str | None = None
     depth: int = 0
@@ -81,19 +82,19 @@ class Grant(Secretive, frozen=True, kw_only=True, gc=False):
     ttl_s: float
     heartbeat_every_s: float
     timeout_s: float
-    """How long the attempt may take before it is timed out."""
+    """Timeout of the attempt."""
     trace: dict[str, str] = {}
-    """The context of the trace that the submission belonged to."""
+    """Trace context of the submission."""
     secrets: dict[str, str] = {}
     """The values of the secrets that the job names. Never stored, logged or shown; not even masked."""
     secrets_withheld: bool = False
-    """The job names secrets and is not given them."""
+    """The job names secrets but does not receive them."""
     untrusted: bool = False
-    """The job runs what somebody without write access has proposed, as in a pull request from a fork."""
+    """The job runs code from an author without write access, as in a pull request from a fork."""
 
 
 class LogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One line that a handler wrote. The time is the runner's, and information only."""
+    """A line that a handler wrote. The time is the runner's, and information only."""
 
     at: datetime
     level: str
@@ -101,12 +102,12 @@ class LogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def size_of(line: LogLine) -> int:
-    """How many bytes a line takes in the log of its attempt: its text, and a line feed."""
+    """Return the size of a line in the log of its attempt, in bytes: its text and a line feed."""
     return (len(line.text) if line.text.isascii() else len(line.text.encode(errors="replace"))) + 1
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How far an attempt says it is."""
+    """Progress that an attempt reports."""
 
     done: float | None = None
     total: float | None = None
@@ -114,83 +115,84 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class RunnerMessage(Secretive, frozen=True, kw_only=True, tag_field="type", gc=False):
-    """Base of what is said under a lease."""
+    """Base of messages under a lease."""
 
     token: str
     runner_id: str
     sequence: int = 0
-    """Grows with each message of a type; the same number again is a repeat. 0: not numbered, never one."""
+    """Sequence number, growing with each message of a type; a repeated number marks a repeat. 0: none."""
     log: tuple[LogLine, ...] = ()
     log_offset: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
-    """Where in the log of the attempt these lines begin, in bytes of UTF-8 with a line feed after each
-    line. So lines may come twice and are stored once, and what is missing is known. None: at the end."""
+    """Position of these lines in the log of the attempt, in bytes of UTF-8 with a line feed after each
+    line. So repeated lines are stored once and missing ones are detected. None: at the end.
+    """
 
 
 class Ack(RunnerMessage, frozen=True, kw_only=True, tag="ack"):
-    """The runner begins."""
+    """The runner starts the attempt."""
 
 
 class Heartbeat(RunnerMessage, frozen=True, kw_only=True, tag="heartbeat"):
-    """The runner is still at it; whatever is given replaces what was known."""
+    """The attempt is alive; fields that are set replace earlier values."""
 
     progress: Progress | None = None
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     uploading: bool = False
-    """The work is done, and its artifacts are on their way: the attempt is UPLOADING from now on."""
+    """The handler has returned and artifacts are being uploaded: the attempt becomes UPLOADING."""
 
 
 class Succeeded(msgspec.Struct, frozen=True, tag="succeeded", tag_field="outcome", gc=False):
-    """The handler has returned this."""
+    """The handler has returned this result."""
 
     result: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="outcome", gc=False):
-    """The handler has failed. The orchestrator finds the class, unless the runner knows better."""
+    """The handler has failed. The orchestrator classifies the failure, unless the runner gives a class."""
 
     error: str
-    """What went wrong, in a line."""
+    """Error message, one line."""
     exception: str = ""
-    """The type and those it derives from, most special first, separated by spaces."""
+    """Type of the exception and its base types, most specific first, separated by spaces."""
     exit_code: int | None = None
     details: str = ""
     """The traceback or the last output."""
     failure_class: str = ""
     retry_after_s: float | msgspec.UnsetType = msgspec.UNSET
-    """How long to wait before the next attempt, if there is one; otherwise as its retry rule says."""
+    """Delay before the next attempt, if there is one; by default that of its retry rule."""
     logged: bool = False
-    """The log of the attempt has the details already; they are not added to it."""
+    """The log of the attempt already contains the details; they are not added to it."""
 
 
 class Complete(RunnerMessage, frozen=True, kw_only=True, tag="complete"):
-    """The runner says how the attempt ended."""
+    """The attempt has ended with this outcome."""
 
     outcome: Succeeded | Failed
     cost: float | None = None
 
 
 class CancelAck(RunnerMessage, frozen=True, kw_only=True, tag="cancel-ack"):
-    """The runner has stopped, as it was asked to."""
+    """The runner has stopped the attempt, as requested."""
 
     confirmed_dead: bool = True
-    """Whether everything that the attempt had started is known to be gone."""
+    """Whether all processes of the attempt are known to be dead."""
 
 
 class Release(RunnerMessage, frozen=True, kw_only=True, tag="release"):
-    """The runner gives the attempt back unfinished: it has to go, or waits for the job's children."""
+    """The runner returns the attempt unfinished: it shuts down, or waits for the job's children."""
 
     reason: str = "shutdown"
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     cost: float | None = None
     await_children: bool = False
-    """It is to be given out again when the children of the job have ended, and not before."""
+    """Grant it again only when the children of the job have ended."""
 
 
 Message: TypeAlias = Ack | Heartbeat | Complete | CancelAck | Release
 
 
 class StaleCode(StrEnum):
-    """Why what a runner says is not believed any more."""
+    """Reason why messages of a runner are refused."""
 
     LEASE_EXPIRED = "LEASE_EXPIRED"
     LEASE_REVOKED = "LEASE_REVOKED"
@@ -200,10 +202,10 @@ class StaleCode(StrEnum):
 class Heard(
     msgspec.Struct, frozen=True, kw_only=True, tag="heard", tag_field="answer", omit_defaults=True, gc=False
 ):
-    """The message was accepted, now or when it came before."""
+    """The message was accepted, now or when it first arrived."""
 
     state: str
-    """Of the attempt."""
+    """State of the attempt."""
     expires_at: datetime | None = None
     ttl_s: float | None = None
     cancel_requested: bool = False
@@ -211,7 +213,7 @@ class Heard(
 
 
 class Stale(msgspec.Struct, frozen=True, kw_only=True, tag="stale", tag_field="answer", gc=False):
-    """The lease has ended: stop the work, nothing more will be believed."""
+    """The lease has ended: the runner must stop the work, and further messages are refused."""
 
     code: StaleCode
     error: str
@@ -219,7 +221,7 @@ class Stale(msgspec.Struct, frozen=True, kw_only=True, tag="stale", tag_field="a
 
 
 class NotHeard(msgspec.Struct, frozen=True, kw_only=True, tag="refused", tag_field="answer", gc=False):
-    """The message was refused; the lease lives on."""
+    """The message was refused; the lease stays valid."""
 
     code: str
     error: str
@@ -231,11 +233,11 @@ Answer: TypeAlias = Heard | Stale | NotHeard
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runner should know before it asks for work."""
+    """Settings of the server that a runner needs before it claims work."""
 
     protocol: int = 1
     now: datetime
-    """The store's time; a runner's own clock is information only."""
+    """Time of the store; a runner's own clock is information only."""
     lease_ttl_s: float
     heartbeat_every_s: float
     ack_window_s: float
@@ -243,22 +245,22 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     max_messages: int
     max_wait_s: float
     max_body_bytes: int = 1_048_576
-    """How large a request may be."""
+    """Maximum size of a request."""
 
 
 class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a runner was given; nothing when there is none."""
+    """Grants for a runner; none when there is no work."""
 
     grants: tuple[Grant, ...]
     now: datetime
     under_way: bool | None = None
-    """Whether others have something of these queues in hand, or it waits to be tried again; where asked."""
+    """Whether other runners execute jobs of these queues, or a retry is due; only where asked."""
     held: str = ""
-    """Why the runner is given nothing although there may be work: it is quarantined."""
+    """Reason why the runner receives nothing although there may be work: it is quarantined."""
 
 
 class Messages(msgspec.Struct, frozen=True, kw_only=True):
-    """Several messages at once, of any type."""
+    """Several messages of any type in one request."""
 
     messages: tuple[Message, ...]
 

@@ -1,8 +1,7 @@
-"""What somebody asks to be evaluated, what a planner makes of it, and how a run is shown.
+"""Runs: their specification, their plan, and their views.
 
-A run is one evaluation of a change. Somebody asks for it with a `RunSpec`; a planner turns that into
-a `Plan`, which is a graph of jobs; the jobs are executed like any others; and the outcome is told to
-whoever wants to know.
+A run is one evaluation of a change. A client submits a `RunSpec`; a planner turns it into a `Plan`, which is
+a graph of jobs; workers execute the jobs like any others; and reporters deliver the outcome to its receivers.
 """
 
 from __future__ import annotations
@@ -17,29 +16,29 @@ from interlock.wire.views import View
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Which change is evaluated. All of it is optional: a run need not be about a repository."""
+    """The change to evaluate. All fields are optional: a run need not have a repository."""
 
     repository: str = ""
-    """What a provider calls it: `owner/name`; or where it is."""
+    """Name at the provider (`owner/name`), or the location."""
     ref: str = ""
     """`refs/heads/main`, `refs/tags/v1`, `refs/pull/7/head`."""
     sha: str = ""
     base_sha: str = ""
-    """What it is compared with to find out which paths have changed."""
+    """Base commit for finding the changed paths."""
     event: str = "manual"
-    """push, pull_request, manual, …"""
+    """Event that caused the run: push, pull_request, manual, …"""
     pull_request: int | None = None
     from_fork: bool = False
-    """The change comes from people who may not see secrets."""
+    """The author of the change may not read secrets."""
     changed_paths: tuple[str, ...] | None = None
-    """None when it is not known: then every condition on paths holds."""
+    """None when unknown: then every condition on paths holds."""
     actor: str = ""
-    """Who made the change, as the provider says; information only."""
+    """Author of the change, as the provider says; information only."""
     title: str = ""
 
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One job of a plan."""
+    """A job of a plan."""
 
     name: str
     """Unique in the plan: `test (3.12)`."""
@@ -50,7 +49,7 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     required: bool = True
     """The run cannot succeed without it."""
     why: str = ""
-    """Why it is in the plan."""
+    """Reason why it is in the plan."""
     queue: str = "default"
     priority: int = 0
     labels: tuple[str, ...] = ()
@@ -61,9 +60,9 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     retry: dict[str, RetryRule] = {}
     losses: int | None = None
     secrets: tuple[str, ...] = ()
-    """Names of the secrets that it is given; never to a run from a fork."""
+    """Names of its secrets; never granted to a run from a fork."""
     environment: str = ""
-    """What it deploys to; secrets can be for an environment, and an environment for some branches."""
+    """Environment that it deploys to; secrets can be limited to it, and it to some branches."""
     line: int = 0
     """The line of its workflow file where it begins; 0 where there is none."""
     workflow: str = ""
@@ -80,29 +79,29 @@ class SkippedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a run does: a graph of jobs without cycles."""
+    """The plan of a run: a graph of jobs without cycles."""
 
     jobs: tuple[PlannedJob, ...] = ()
     skipped: tuple[SkippedJob, ...] = ()
     fail_fast: bool = True
     timeout_s: float | None = None
-    """How long the run may last, from the plan on."""
+    """Timeout of the run, from its plan on."""
     concurrency_group: str | None = None
-    """For a run that names none: what its workflow file says about it. None: the default; empty: never."""
+    """Group from the workflow file, for a run that names none. None: the default; empty: no group."""
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One evaluation that somebody asks for."""
+    """A run to submit."""
 
     workflow: str = ""
     """The name of the workflow or flow; groups runs of one kind."""
     planner: str = "plan"
-    """Who makes the plan: `plan` (it is given), `workflow` (a workflow file), `flow` (a Python flow)."""
+    """Planner: `plan` (the plan is given), `workflow` (a workflow file) or `flow` (a Python flow)."""
     plan: Plan | None = None
     definition: str = ""
-    """For the planner: the text of a workflow file, or the address of a flow (`module:function`)."""
+    """Source for the planner: the text of a workflow file, or the address of a flow (`module:function`)."""
     inputs: dict[str, str] = {}
-    """What the planner may use beside the source."""
+    """Further inputs of the planner."""
     source: Source = Source()
     concurrency_group: str | None = None
     """A newer run of the group supersedes older ones; by default workflow + ref. Empty: never."""
@@ -112,55 +111,55 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
 
 class ForkTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What becomes of a change from a fork; the trigger says so, never the change."""
+    """Terms for a change from a fork; the trigger sets them, never the change."""
 
     approval: bool = True
-    """An operator has to approve the run before anything of it is planned."""
+    """An operator has to approve the run before it is planned."""
     queue: str = "untrusted"
-    """Where all its jobs wait, whatever its workflow file says."""
+    """Queue of all its jobs, overriding the workflow file."""
     labels: tuple[str, ...] = ()
-    """Which labels its runners have, likewise."""
+    """Labels of its runners, overriding the workflow file."""
 
 
 class HeldTo(View, frozen=True, kw_only=True, omit_defaults=False):
-    """Where the jobs of a change from a fork run, whatever its workflow file says."""
+    """Queue and labels for the jobs of a change from a fork, overriding the workflow file."""
 
     queue: str
     labels: tuple[str, ...]
 
 
 class AwaitedApproval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a run waits for an operator."""
+    """Reason why a run waits for an operator."""
 
     reason: str
-    """`fork`: the change comes from a fork; `environment`: its jobs use one that has to be approved."""
+    """`fork`: the change comes from a fork; `environment`: its jobs use one that needs approval."""
     environments: tuple[str, ...] = ()
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An operator has approved a run, for the one commit that it is about."""
+    """An approval of a run, for the commit of the run only."""
 
     by: str
     at: datetime
     reason: str
-    """What was approved: `fork` or `environment`."""
+    """Subject of the approval: `fork` or `environment`."""
     sha: str = ""
     comment: str = ""
     environments: tuple[str, ...] = ()
 
 
 class RunJobView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """A job of a run, as the run knows it."""
+    """A job of a run, as the run records it."""
 
     name: str
     job_id: str
     state: str
-    """Of the job; `WAITING` while what it needs has not ended."""
+    """State of the job; `WAITING` while its needs have not ended."""
     required: bool = True
     needs: tuple[str, ...] = ()
     why: str = ""
     reason: str = ""
-    """Why it was stopped: upstream, cancel, timeout, …"""
+    """Reason why it was stopped: upstream, cancel, timeout, …"""
     failure: FailureView | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
@@ -180,8 +179,9 @@ class RunView(View, frozen=True, kw_only=True, omit_defaults=True):
     outcome: str | None = None
     """Decided once; it stays when the run has been reported."""
     reason: str = ""
-    """Why it ended so: plan_failed, required_job_failed, job_canceled, cancel, declined, not_approved,
-    superseded, timeout, …"""
+    """Reason of the outcome: plan_failed, required_job_failed, job_canceled, cancel, declined, not_approved,
+    superseded, timeout, …
+    """
     source: Source = Source()
     planner: str = "plan"
     concurrency_group: str = ""
@@ -194,44 +194,44 @@ class RunView(View, frozen=True, kw_only=True, omit_defaults=True):
     deadline_at: datetime | None = None
     cancel_requested: bool = False
     confirmed_dead: bool | None = None
-    """After a cancel: whether everything that was active is known to be gone."""
+    """After a cancel: whether all active processes are known to be dead."""
     fail_fast: bool = True
     tally: dict[str, int] = msgspec.field(default_factory=dict)
-    """How many jobs there are in each state."""
+    """Number of jobs by state."""
     jobs: tuple[RunJobView, ...] = ()
-    """In the order of the plan; only when one run is asked for."""
+    """Jobs in the order of the plan; only when one run is requested."""
     skipped: tuple[SkippedJob, ...] = ()
     culprit: str = ""
-    """The required job without which it could not succeed."""
+    """The required job whose failure decided the outcome."""
     error: str = ""
-    """What went wrong while it was planned."""
+    """Error of the planner."""
     origin_run_id: str | None = None
-    """The run that this one does again."""
+    """The run that this run repeats."""
     superseded_by: str | None = None
     awaiting: AwaitedApproval | None = None
-    """What an operator has to approve before it goes on."""
+    """Approval that the run waits for."""
     approvals: tuple[Approval, ...] = ()
     held_to: HeldTo | None = None
-    """Where its jobs run, where the change comes from a fork."""
+    """Queue and labels of its jobs, where the change comes from a fork."""
 
 
 class RerunPreview(View, frozen=True, kw_only=True, omit_defaults=True):
-    """Which jobs a rerun would execute; the names are in the order of the plan."""
+    """Jobs that a rerun would execute; the names are in the order of the plan."""
 
     run_id: str
     again: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Jobs that have succeeded and count as done in the new run."""
+    """Jobs that have succeeded and are not executed again."""
     planned_anew: bool = False
-    """The run has no plan, so the planner makes one and no names are known yet."""
+    """The run has no plan, so the rerun is planned anew and its names are unknown."""
 
 
 class JobChange(View, frozen=True, kw_only=True, omit_defaults=True):
-    """How a job differs from the job of the same name in the last green run."""
+    """Difference between a job and the job of the same name in the last green run."""
 
     name: str
     change: Literal["failed", "slower", "new", "gone"]
-    """`failed`: it had succeeded; `slower`: by a quarter and by two seconds at least."""
+    """`failed`: it succeeded before; `slower`: by a quarter and at least two seconds."""
     job_id: str = ""
     before_job_id: str = ""
     took_s: float | None = None
@@ -239,23 +239,23 @@ class JobChange(View, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunComparison(View, frozen=True, kw_only=True, omit_defaults=True):
-    """A run beside the last green run of its workflow, repository and ref."""
+    """Comparison of a run with the last green run of its workflow, repository and ref."""
 
     run_id: str
     green: RunView | None = None
-    """Without its jobs; missing when none of the earlier runs that were looked at is green."""
+    """The green run without its jobs; missing when none of the examined runs is green."""
     looked_at: int = msgspec.field(default_factory=int)
-    """How many earlier runs were looked at."""
+    """Number of earlier runs examined."""
     changes: tuple[JobChange, ...] = ()
-    """The worst first: failed, slower, new, gone."""
+    """Changes, the worst first: failed, slower, new, gone."""
     more: int = 0
-    """How many changes are left out."""
+    """Number of changes left out."""
     other: RunView | None = None
-    """The run that was named to compare with, without its jobs; then `green` is missing."""
+    """The run to compare with that the request named, without its jobs; then `green` is missing."""
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which runs are looked for; empty parts do not filter."""
+    """A filter of runs for the store; empty parts do not filter."""
 
     states: tuple[str, ...] = ()
     workflow: str = ""
@@ -272,7 +272,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunWaiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing of a run that has not ended."""
+    """A part of a run that has not ended."""
 
     entity: str
     """`run r_…`, or the name of a job."""
@@ -280,54 +280,54 @@ class RunWaiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sentence: str
     job_id: str = ""
     turn: str = ""
-    """Who has to do something next."""
+    """Owner of the next step."""
     deadline_at: datetime | None = None
-    """When something happens even if nobody does."""
+    """Time of the next timer, which fires without any request."""
     deadline_event: str = ""
     accepts: tuple[str, ...] = ()
-    """What may happen to it now."""
+    """Events that are allowed now."""
 
 
 class RunExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run waits for, or how it ended."""
+    """Reason why a run waits, or how it ended."""
 
     run_id: str
     state: str
     sentence: str
     lines: tuple[RunWaiting, ...] = ()
     more: int = 0
-    """How many jobs that have not ended are not among the lines."""
+    """Number of jobs that have not ended and are not among the lines."""
     findings: tuple[str, ...] = ()
-    """Why jobs of it have failed, as far as that can be told; the analysis of the run says more."""
+    """Likely causes of its failed jobs; the analysis of the run has more."""
     next_deadline_at: datetime | None = None
     todo: str = ""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A sign that was found."""
+    """Evidence of a failure class."""
 
     kind: str
-    """exit_code, signal, exception, output, record or history."""
+    """Kind of evidence: exit_code, signal, exception, output, record or history."""
     says: str
     found: str = ""
-    """Where it shows: the code, the name, the line."""
+    """Source of the evidence: the code, the name or the line."""
     failure_class: str
     weight: float
 
 
 class JobFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What somebody should know about a job that has failed."""
+    """Analysis of a failed job."""
 
     job: str
     job_id: str
     failure_class: str
-    """What speaks for itself most; what was retried and why is with the job."""
+    """The most likely failure class; the job itself records its retries and their reasons."""
     confidence: float
-    """From 0 to 1: how sure one can be who has only this evidence."""
+    """Confidence in the class, from 0 to 1."""
     evidence: tuple[Evidence, ...]
-    """The strongest first."""
+    """Evidence, strongest first."""
     flaky: bool = False
-    """It has passed and failed on one of the latest commits."""
+    """The job has passed and failed on one of the latest commits."""
     error: str = ""
 
 
@@ -338,63 +338,63 @@ class FlakyJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     workflow: str
     job: str
     commits: int
-    """On how many of the latest commits it has ended."""
+    """Number of the latest commits on which it has ended."""
     contradicted: int
-    """On how many of them it has passed and failed."""
+    """Number of commits on which it has passed and failed."""
     latest_sha: str
-    """The latest of those."""
+    """The latest of these commits."""
     latest: str
-    """What happened there."""
+    """Outcomes on that commit."""
     updated_at: datetime
 
 
 class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What somebody should know about a run that has not gone well."""
+    """Analysis of a run that has not succeeded."""
 
     run_id: str
     findings: tuple[JobFinding, ...] = ()
-    """Of the jobs that have failed, in the order of the plan; at most a hundred."""
+    """Findings of failed jobs, in the order of the plan; at most a hundred."""
     more: int = 0
-    """How many failed jobs are left out."""
+    """Number of failed jobs left out."""
     flaky: tuple[FlakyJob, ...] = ()
-    """Its jobs that have passed and failed on one commit lately, also those that have passed here."""
+    """Jobs of the run that recently passed and failed on one commit, also those that passed here."""
 
 
 class FlakyJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """Some of them; `cursor` goes on after them and is empty at the end."""
+    """A page of flaky jobs; `cursor` is for the next page, and is empty at the end."""
 
     jobs: tuple[FlakyJob, ...]
     cursor: str = ""
 
 
 class ReportView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a reporter is with a run."""
+    """Progress of a reporter with a run."""
 
     reporter: str
     state: str
     word: str
-    """The latest that there is to tell."""
+    """The latest state to report."""
     told: str = ""
-    """The latest that the receiver has."""
+    """The latest state that the receiver has."""
     tries: int = 0
     last_error: str = ""
     next_try_at: datetime | None = None
     given_up_at: datetime | None = None
-    """When it will be given up on."""
+    """Time at which the reporter gives up."""
     updated_at: datetime
 
 
 class FailedReport(ReportView, frozen=True, kw_only=True, omit_defaults=True):
-    """A report that a receiver does not have, and its run."""
+    """A report that was not delivered, and its run."""
 
     run_id: str
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the sender of a webhook is told."""
+    """Answer to the sender of a webhook."""
 
     accepted: bool
-    """Whether there is a run for it."""
+    """Whether a run was created or found for it."""
     run_id: str = ""
     reason: str = ""
-    """Why there is none."""
+    """Reason why there is no run."""

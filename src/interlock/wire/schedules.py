@@ -1,4 +1,4 @@
-"""Schedules: when jobs are submitted by themselves, and how a schedule is shown."""
+"""Schedules: specifications and views of jobs that are submitted at set times."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Overlap: TypeAlias = Literal["skip", "queue", "cancel", "allow"]
 MAX_NAME = 60
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,59}$"
 MAX_CATCH_UP = 100
-"""How many missed fires are caught up with at most."""
+"""Maximum number of missed fires to catch up with."""
 MAX_BACKFILL = 500
-"""How many fires one backfill submits at most."""
+"""Maximum number of fires in one backfill."""
 MAX_NEXT = 1_000
 
 TRACE_SCHEDULE = "interlock-schedule"
 TRACE_SCHEDULED_FOR = "interlock-scheduled-for"
-"""In the trace of a job that a schedule has submitted: its name, and the fire time."""
+"""Keys in the trace of a job that a schedule submitted: the name of the schedule, and the fire time."""
 
 
 class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """When to submit which job. Exactly one of `cron`, `every` and `at` says when."""
+    """A job and when to submit it. Exactly one of `cron`, `every` and `at` is set."""
 
     job: JobSpec
     cron: Annotated[str, Meta(max_length=200)] = ""
@@ -39,25 +39,25 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     at: Annotated[tuple[Annotated[str, Meta(max_length=40)], ...], Meta(max_length=100)] = ()
     """Single times, such as "2026-12-24T18:00"."""
     tz: Annotated[str, Meta(max_length=64)] = "UTC"
-    """An IANA time zone, in which everything here is meant that names none."""
+    """IANA time zone of all times here without an offset."""
     start: Annotated[str, Meta(max_length=40)] = ""
-    """No fire before this date or time."""
+    """First date or time of fires."""
     end: Annotated[str, Meta(max_length=40)] = ""
-    """No fire at or after this time; of a date, none after that day."""
+    """End of fires, exclusive; of a date, the end of that day."""
     exclude: Annotated[tuple[Annotated[str, Meta(max_length=90)], ...], Meta(max_length=200)] = ()
     """Dates ("2026-12-25"), ranges of dates, both included ("2026-12-24..2027-01-02"), or ranges of times."""
     jitter: Annotated[str, Meta(max_length=20)] = ""
-    """Submit each job up to so much later, such as "5m"; the same for every scheduler."""
+    """Maximum delay of each job, such as "5m"; every scheduler computes the same delay."""
     catch_up: CatchUp = "latest"
     """Fires missed by more than a minute, as after downtime: none of them, the latest, or all."""
     catch_up_limit: Annotated[int, Meta(ge=1, le=MAX_CATCH_UP)] = 10
-    """With `all`: at most so many, the latest ones."""
+    """Maximum number of fires with `all`; the latest are kept."""
     overlap: Overlap = "skip"
-    """If the job before has not ended: skip the fire, queue it, cancel the old job, or allow both."""
+    """If the previous job has not ended: skip the fire, queue it, cancel the old job, or allow both."""
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One job that a schedule has submitted."""
+    """A job that a schedule has submitted."""
 
     scheduled_for: datetime
     job_id: str
@@ -65,14 +65,14 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FireView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """One job that a schedule has submitted, and what became of it."""
+    """A job that a schedule has submitted, and its state."""
 
     scheduled_for: datetime
     job_id: str
     how: str = "due"
     """`due`, `run` (by hand) or `backfill`."""
     state: str = ""
-    """Of the job; empty where the job was pruned."""
+    """State of the job; empty where the job was pruned."""
 
 
 class ScheduleView(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,28 +83,28 @@ class ScheduleView(View, frozen=True, kw_only=True, omit_defaults=True):
     """`active`, `paused` or `ended`."""
     version: int
     text: str
-    """When it fires, in words."""
+    """Description of the schedule in words."""
     spec: ScheduleSpec
     next_at: datetime | None = None
-    """Its next fire time; null when it is not active, or has none."""
+    """Next fire time; null when the schedule is not active or has none."""
     due_at: datetime | None = None
-    """When the job of that fire is submitted: later than `next_at` by the jitter."""
+    """Submission time of the next job: later than `next_at` by the jitter."""
     last_at: datetime | None = None
     """The fire time of the last job it submitted when due."""
     submitted: int = 0
-    """How many jobs it has submitted."""
+    """Number of submitted jobs."""
     skipped: int = 0
-    """How many fires were left out, because they were missed or because the job before had not ended."""
+    """Number of fires left out: missed, or skipped because the previous job had not ended."""
     waiting: tuple[datetime, ...] = ()
-    """Fires that wait for the job before them to end."""
+    """Fires that wait for the previous job to end."""
     recent: tuple[FireView, ...] = ()
-    """Its last jobs, newest first."""
+    """Last jobs, newest first."""
     source: str = ""
-    """Where it was declared: `code`, `interlock.toml`, or empty."""
+    """Place of the declaration: `code`, `interlock.toml`, or empty."""
     reason: str = ""
-    """Why it was paused or deleted."""
+    """Reason of the pause or deletion."""
     by: str = ""
-    """Who has changed it last."""
+    """Principal of the last change."""
     created_at: datetime
     updated_at: datetime
 
@@ -123,18 +123,18 @@ class FireTimes(View, frozen=True, kw_only=True):
 
 
 class Backfilled(View, frozen=True, kw_only=True):
-    """What a backfill has done."""
+    """Result of a backfill."""
 
     jobs: tuple[FireView, ...] = ()
-    """The jobs that it has submitted."""
+    """The submitted jobs."""
     waiting: int = 0
-    """How many fires wait for the job before them to end."""
+    """Number of fires that wait for the previous job to end."""
     present: int = 0
-    """How many fire times had a job already, and got none."""
+    """Number of fire times that already had a job."""
 
 
 def schedule_in(trace: Mapping[str, str]) -> str | None:
-    """Return the schedule that a job comes from."""
+    """Return the schedule that submitted a job."""
     return trace.get(TRACE_SCHEDULE)
 
 
@@ -143,6 +143,6 @@ def scheduled_for_in(trace: Mapping[str, str]) -> datetime | None:
     text = trace.get(TRACE_SCHEDULED_FOR)
     try:
         at = None if text is None else datetime.fromisoformat(text)
-    except ValueError:  # a trace may come from anywhere
+    except ValueError:  # a trace may come from any client
         return None
     return at if at is None or at.tzinfo is not None else None

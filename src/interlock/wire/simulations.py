@@ -1,4 +1,4 @@
-"""Simulations: what is submitted, how one is shown, its metrics, and messages of worker and manager.
+"""Simulations: specifications, views, metrics, and messages between worker and manager.
 
 A worker reports under the lease of the job that it executes, so it names neither the simulation nor the
 execution: both follow from the lease. Every message may be sent again when its answer was lost.
@@ -26,7 +26,7 @@ MOST_NAME = 64
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
-    """Numbers by their names, as they were in one step."""
+    """Values by metric name, recorded in one step."""
 
     step: int
     values: dict[str, float]
@@ -44,9 +44,10 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.kept[-1].step if self.kept else 0
 
     def added(self, fresh: Iterable[Sample], most: int = MOST_SAMPLES) -> Samples:
-        """Return these and later ones; what is not after the last is known already.
+        """Return these samples and later ones; samples up to the last step are ignored.
 
-        There are at most so many metrics, the first ones: what is recorded under other names is left out.
+        At most `most` samples and `MOST_METRICS` metrics are kept; metrics beyond the first ones are left
+        out.
         """
         kept, stride, last = list(self.kept), self.stride, self.last_step
         names = dict.fromkeys(name for sample in kept for name in sample.values)
@@ -65,12 +66,12 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Samples(stride=stride, kept=tuple(kept))
 
     def until(self, step: int) -> Samples:
-        """Return these without what was measured after a step, which is taken again."""
+        """Return the samples up to a step; the steps after it are executed again."""
         return Samples(stride=self.stride, kept=tuple(each for each in self.kept if each.step <= step))
 
 
 def fault_of(samples: Iterable[Sample], known: Iterable[str] = ()) -> str:
-    """Return what is wrong with samples that somebody sends; nothing if they can be kept."""
+    """Return the fault of samples that a client sends; empty if they can be stored."""
     names = set(known)
     for sample in samples:
         names |= sample.values.keys()
@@ -97,30 +98,30 @@ def _bucketed(samples: list[Sample], stride: int) -> list[Sample]:
 
 
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}
-"""What a priority is worth in the queue: each step is a head start of a minute."""
+"""Queue priority of each name: each step is a head start of one minute."""
 
 
 class SimulationSpec(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A simulation that somebody wants."""
+    """A simulation to submit."""
 
     task: str = ""
-    """The name of the `@simulation` that workers know; none for one that is driven by hand."""
+    """Name of a `@simulation` that workers have; empty for one that is driven by hand."""
     input: msgspec.Raw = msgspec.Raw(b"{}")
     """JSON: an object of arguments by name."""
     run_id: str = ""
-    """A name of one's own; one is drawn where there is none."""
+    """Id chosen by the client; by default a random one."""
     scenario_path: str = ""
     scenario_name: str = ""
     total_steps: int | None = None
-    """How many steps there will be, where that is known."""
+    """Number of steps, where known."""
     priority: str = "normal"
     queue: str = "default"
     labels: tuple[str, ...] = ()
-    """What a worker must have to be given it."""
+    """Labels that a worker must have."""
     losses: int = 0
-    """How often it goes on by itself after its worker was lost; else somebody has to resume it."""
+    """Number of times it resumes by itself after a lost worker; after that it waits for a resume."""
 
 
 class SimulationView(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -140,47 +141,47 @@ class SimulationView(View, frozen=True, kw_only=True, omit_defaults=True):
     worker_id: str | None = None
     last_heartbeat: datetime | None = None
     stale: bool = False
-    """It runs, and nothing was heard from its worker for a while."""
+    """The simulation is running, and its worker has been silent for a while."""
     priority: str = "normal"
     error: str | None = None
     danger_count: int = 0
     pause_requested: bool = False
     cancel_requested: bool = False
     resuming: bool = False
-    """It stands, and a worker is being waited for that goes on with it."""
+    """The simulation is stopped, and a job to resume it is waiting for a worker."""
     saved_step: int = 0
-    """The step after which it would go on elsewhere."""
+    """Step of the checkpoint, after which another worker would continue."""
     saved_at: datetime | None = None
-    """When that was saved."""
+    """Time of the checkpoint."""
     saved_bytes: int = 0
-    """How large it is."""
+    """Size of the checkpoint."""
     execution: int = 0
-    """How often it was given to workers, by creating and by resuming it."""
+    """Number of executions: the first, and one for each resume."""
     job_id: str = ""
     """The job that executes it, or did last."""
     task: str = ""
     queue: str = "default"
     labels: tuple[str, ...] = ()
     trouble: str = ""
-    """Why the last execution ended before its time."""
+    """Reason why the last execution ended early."""
     input: msgspec.Raw = msgspec.Raw(b"{}")
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class SimulationMetrics(View, frozen=True, kw_only=True, omit_defaults=True):
-    """The metrics of a simulation over its steps; of a long one every so many steps."""
+    """Metrics of a simulation over its steps; of a long one, sampled."""
 
     run_id: str
     status: str
     steps: tuple[int, ...] = ()
     series: dict[str, tuple[float | None, ...]] = msgspec.field(default_factory=dict)
-    """By name, a value for each of the steps; null where none was recorded."""
+    """Values by metric name, one for each of the steps; null where none was recorded."""
     stride: int = 1
-    """One sample stands for so many steps: the latest of them."""
+    """Number of steps that one sample stands for; it has the values of the latest."""
 
 
 class SimulationFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which simulations somebody wants to see; empty parts do not filter."""
+    """A filter of simulations; empty parts do not filter."""
 
     statuses: tuple[str, ...] = ()
     priority: str = ""
@@ -189,7 +190,7 @@ class SimulationFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class Danger(msgspec.Struct, frozen=True, array_like=True):
-    """Something that a simulation warns of. They are numbered, so that none is counted twice."""
+    """A warning of a simulation. Warnings are numbered, so that none is counted twice."""
 
     number: int
     step: int
@@ -197,32 +198,32 @@ class Danger(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SimulationWord(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", omit_defaults=True):
-    """Base of what a worker says about the simulation that it executes."""
+    """Base of messages of a worker about the simulation that it executes."""
 
     step: int = 0
     """The last step that was completed."""
     total_steps: int | None = None
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    """What the next step needs to know, where that was saved after this very step."""
+    """State that the next step needs, if it was saved after this step."""
     dangers: tuple[Danger, ...] = ()
     samples: tuple[Sample, ...] = ()
-    """Metrics of steps that were not heard of yet."""
+    """Samples of steps that were not reported before."""
 
 
 class Begin(SimulationWord, frozen=True, kw_only=True, tag="begin"):
-    """It is about to execute, and does not when this is refused."""
+    """The worker is about to execute; a refusal stops it."""
 
 
 class Beat(SimulationWord, frozen=True, kw_only=True, tag="beat"):
-    """It is alive, and has got this far."""
+    """The worker is alive and has reached this step."""
 
 
 class Paused(SimulationWord, frozen=True, kw_only=True, tag="paused"):
-    """It has stopped between two steps, as asked."""
+    """The worker has stopped between two steps, as requested."""
 
 
 class Completed(SimulationWord, frozen=True, kw_only=True, tag="completed"):
-    """It has done the last step."""
+    """The last step has completed."""
 
     result: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -237,7 +238,7 @@ AnySimulationWord: TypeAlias = Begin | Beat | Paused | Completed | Failed
 
 
 class SaidOfSimulation(Secretive, frozen=True, kw_only=True):
-    """A word as it goes over the wire, under the lease of the job that executes the simulation."""
+    """A message about a simulation on the wire, under the lease of the job that executes it."""
 
     token: str
     runner_id: str
@@ -245,28 +246,28 @@ class SaidOfSimulation(Secretive, frozen=True, kw_only=True):
 
 
 class SimulationOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker is answered, whatever it said."""
+    """Answer to every message of a worker about a simulation."""
 
     run_id: str
     status: str
     go_on: bool
-    """Whether it is believed; when not, it must stop at once and nothing it says counts any more."""
+    """Whether the message was accepted; if not, the worker must stop, and later messages are refused."""
     reason: str = ""
-    """Why not."""
+    """Reason of the refusal."""
     pause: bool = False
-    """Stop after the present step: a pause or a cancel was asked for."""
+    """Stop after the present step: a pause or a cancel was requested."""
     step: int = 0
-    """After which step to go on."""
+    """Step after which to continue."""
     total_steps: int | None = None
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     danger_count: int = 0
     sampled: int = 0
-    """Up to which step metrics are known."""
+    """Last step whose metrics are stored."""
     beat_every_s: float = 5.0
 
 
 class SimulationNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something has happened to a simulation; by the time it is told, it is so."""
+    """An event of a simulation, published after it was committed."""
 
     event: str
     """created, started, step, danger, pause_requested, paused, resume_requested, resumed, interrupted,
@@ -274,7 +275,7 @@ class SimulationNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     run_id: str
     at: datetime | None = None
     text: str = ""
-    """What it warns of, or why it happened."""
+    """Text of the warning, or the reason of the event."""
     actor: str = ""
     simulation: SimulationView | None = None
-    """With `step`: as it stands."""
+    """View of the simulation; with `step` only."""

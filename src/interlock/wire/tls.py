@@ -11,12 +11,12 @@ CA = "INTERLOCK_CA"
 
 
 def trusting(ca: str | None) -> ssl.SSLContext | bool:
-    """Only those in this file (PEM), where there is one; otherwise those that the system trusts."""
+    """Return an SSL context that trusts only the certificates of a file (PEM); True without a file."""
     return True if ca is None else authorities(ca)
 
 
 def authorities(ca: str) -> ssl.SSLContext:
-    """Trust those who are signed by the certificates in this file (PEM); raises if there are none."""
+    """Return an SSL context that trusts the certificates of a file (PEM); raise if there are none."""
     try:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
@@ -30,7 +30,7 @@ def authorities(ca: str) -> ssl.SSLContext:
 def check_pair(certificate: str, key: str) -> None:
     """Raise `InvalidSettings` unless two files (PEM) are a certificate and its private key."""
     try:
-        # With a password, though it is empty, an encrypted key is an error and not a question.
+        # With a password, even an empty one, an encrypted key raises an error instead of prompting.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (OSError, ssl.SSLError) as error:
         raise InvalidSettings(

@@ -1,4 +1,4 @@
-"""What all views have in common: they can become plain values."""
+"""Base of all views: conversion to plain values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import msgspec
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something as it is shown."""
+    """Base of views."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON shows it: dicts, lists, text and numbers; times are text."""
+        """Return the view as plain JSON values: dicts, lists, text and numbers; times are text."""
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain
 

@@ -1,4 +1,4 @@
-"""What a worker tells its supervisor, what it is told, and how a worker is shown."""
+"""Workers: registration, heartbeats, orders and views."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ from interlock.wire.runner import Progress
 from interlock.wire.views import View
 
 POOL, POOL_PID, POOL_LEAST, POOL_MOST = "pool", "pool_pid", "pool_least", "pool_most"
-"""In the metadata of a worker that `interlock supervisor` has started: which pool it is of."""
+"""Keys in the metadata of a worker that `interlock supervisor` has started: its pool."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A worker that introduces itself, or that somebody introduces."""
+    """A worker to register."""
 
     workspace_id: str = "default"
-    """Whose worker it is: a team, a host group, a deployment."""
+    """Workspace of the worker: a team, a host group, a deployment."""
     name: str = ""
-    """The instance; two lives under one name are told apart by their incarnation."""
+    """Name of the instance; two processes under one name differ by their incarnation."""
     incarnation: str = ""
     host: str = ""
     pid: int = 0
     queues: tuple[str, ...] = ("default",)
     labels: tuple[str, ...] = ()
     tasks: tuple[str, ...] | None = None
-    """The tasks that it has; None where it does not say."""
+    """Tasks of the worker; None where unknown."""
     capacity: int = 1
-    """How many tasks it executes at once."""
+    """Number of tasks that it executes at once."""
     version: str = ""
-    """Of its code, as it says."""
+    """Version of its code, as it reports."""
     metadata: dict[str, str] = {}
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A sign of life, with what the worker has to say about itself."""
+    """A heartbeat of a worker, with its own state."""
 
     active: int = 0
-    """How many tasks it has now."""
+    """Number of tasks in progress."""
     begun: bool = False
-    """It has had a task."""
+    """The worker has started a task."""
     processed: int = 0
     failed: int = 0
     trouble: str = ""
-    """`transient`, `exhausted` or `unrecoverable`, when something is wrong with it; else empty."""
+    """`transient`, `exhausted` or `unrecoverable` in case of trouble; else empty."""
     reason: str = ""
-    """The trouble in words."""
+    """Description of the trouble."""
     heeded: int = 0
-    """The number of the newest orders that it has carried out."""
+    """Number of the newest orders that the worker has carried out."""
 
 
 class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the worker shall do."""
+    """Orders for a worker."""
 
     state: str
     number: int = 0
-    """Grows with every order; the worker says it back once it has done so."""
+    """Number of the orders, growing with each change; the worker confirms it once carried out."""
     take: bool = True
-    """Whether it may take new work."""
+    """Whether the worker may take new work."""
     give_back: bool = False
-    """What it has is to be given back, and not to be finished."""
+    """Return the tasks in progress instead of finishing them."""
     stop: str = ""
-    """`drain`: finish what it has and go; `terminate`: go now; else empty."""
+    """`drain`: finish the tasks in progress and exit; `terminate`: exit now; else empty."""
     anew: bool = False
-    """It was written off because it was silent for too long: it may register anew."""
+    """The worker was declared lost after its silence: it may register again."""
     reason: str = ""
     beat_every_s: float = 10.0
     look: int = 0
-    """Grows when something that the worker holds was stopped: a heartbeat for each lease says what."""
+    """Counter that grows when an attempt of the worker was stopped: heartbeats of its leases tell which."""
 
 
 class WorkerView(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -89,7 +89,7 @@ class WorkerView(View, frozen=True, kw_only=True, omit_defaults=True):
     queues: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     tasks: tuple[str, ...] | None = None
-    """The tasks that it has; None where it does not say, and in lists."""
+    """Tasks of the worker; None where unknown, and in lists."""
     capacity: int = 1
     active: int = 0
     processed: int = 0
@@ -99,23 +99,23 @@ class WorkerView(View, frozen=True, kw_only=True, omit_defaults=True):
     completed_at: datetime | None = None
     last_heartbeat_at: datetime | None = None
     deadline_at: datetime | None = None
-    """When it counts as gone, unless it is heard before."""
+    """Time at which it is declared lost, unless a heartbeat arrives."""
     outcome: str | None = None
-    """How it ended by itself; kept when it is terminated afterwards."""
+    """Outcome when it ended by itself; kept when it is terminated afterwards."""
     reason: str = ""
-    """Why it is where it is, in the words of whoever put it there."""
+    """Reason of its state, as given in the request."""
     draining: bool = False
     give_back: bool = False
     heeded: bool = True
-    """Whether the worker has carried out what it was told last."""
+    """Whether the worker has carried out its latest orders."""
     code_version: str = ""
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
     silent: bool = False
-    """It lives, and several of its heartbeats are missing."""
+    """The worker is live, but several of its heartbeats are missing."""
 
 
 class WorkerTask(View, frozen=True, kw_only=True, omit_defaults=True):
-    """An attempt that a worker was given."""
+    """An attempt granted to a worker."""
 
     job_id: str
     attempt: str
@@ -128,50 +128,50 @@ class WorkerTask(View, frozen=True, kw_only=True, omit_defaults=True):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     expires_at: datetime | None = None
-    """When its lease ends, unless the worker is heard before."""
+    """Time at which its lease expires, unless a heartbeat arrives."""
     deadline_at: datetime | None = None
-    """When the attempt times out."""
+    """Time at which the attempt times out."""
     progress: Progress | None = None
     error: str = ""
 
 
 class WorkerTasks(View, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker executes now, and what it has executed lately."""
+    """Tasks that a worker executes now, and tasks that it executed recently."""
 
     now: tuple[WorkerTask, ...] = ()
     lately: tuple[WorkerTask, ...] = ()
     """Among the newest jobs that have ended, the latest first."""
     more: bool = False
-    """More jobs run than were looked at, so `now` may lack some."""
+    """There are more running jobs than were examined, so `now` may be incomplete."""
 
 
 class PoolView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """A supervisor on a host, as its workers tell of it."""
+    """A supervisor on a host, as its workers report it."""
 
     host: str
     name: str
     pid: int = 0
-    """Its process on that host."""
+    """Process id of the supervisor."""
     least: int = 0
-    """How many workers it always keeps."""
+    """Minimum number of workers."""
     most: int = 0
-    """How many it keeps when there is much to do."""
+    """Maximum number of workers."""
     workers: tuple[WorkerView, ...] = ()
-    """Those that live."""
+    """Live workers."""
     restarts: int = 0
-    """How often a worker was started again under the same name, as far as its records are kept."""
+    """Number of restarts of workers under the same name, as far as records are kept."""
     died: tuple[WorkerView, ...] = ()
-    """Those that ended badly or were terminated, the latest first."""
+    """Workers that failed or were terminated, latest first."""
 
 
 class Pools(View, frozen=True, kw_only=True):
-    """The supervisors that have started live workers, or workers that ended lately."""
+    """The supervisors of live workers and of workers that ended recently."""
 
     pools: tuple[PoolView, ...]
 
 
 class WorkerDeath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A worker whose process was seen to have ended."""
+    """Report that the process of a worker has ended."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64)]
     incarnation: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -179,28 +179,28 @@ class WorkerDeath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Namesakes(msgspec.Struct, frozen=True, kw_only=True):
-    """The other living workers under the name of one."""
+    """Other live workers with the same name."""
 
     workers: tuple[WorkerView, ...]
 
 
 class StandingView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a runner is trusted that has lost work."""
+    """Trust in a runner that has lost work."""
 
     runner: str
     state: str
     """`watched` or `quarantined`; `cleared` when that is over."""
     occasions: int = 0
-    """How often it was not heard of while it had work, lately."""
+    """Number of recent losses of work."""
     jobs: tuple[str, ...] = ()
-    """What was lost then, the latest last."""
+    """Lost jobs, latest last."""
     until: datetime | None = None
-    """Until when it is given nothing."""
+    """Time until which it receives no work."""
     explanation: str = ""
     todo: str = ""
 
 
 class Standings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every runner that has lost work lately."""
+    """Runners that have lost work recently."""
 
     runners: tuple[StandingView, ...]

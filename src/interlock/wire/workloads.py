@@ -1,4 +1,4 @@
-"""Workloads of fleets: what a controller reports about each agent, how that is shown, and the errors."""
+"""Workloads of fleets: reports of a controller about its agents, views, and errors."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Total = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class Happened(StrEnum):
-    """What a controller has heard of an agent, or has made of its silence."""
+    """Event of an agent, as its controller observed it."""
 
     READY = "ready"
-    """It has taken the workload."""
+    """The agent has accepted the workload."""
     REFUSED = "refused"
-    """It has looked at the request and cannot do it."""
+    """The agent cannot execute the request."""
     RUNNING = "running"
     ABORTING = "aborting"
-    """It was told to stop."""
+    """The agent was asked to stop."""
     COMPLETED = "completed"
     ERROR = "error"
     ABORTED = "aborted"
     LOST = "lost"
-    """It does not answer any more."""
+    """The agent no longer answers."""
     ALIVE = "alive"
-    """Nothing new; the controller is still there."""
+    """Heartbeat of the controller, without news."""
 
 
 class WorkloadFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One thing that is known about the workload on one agent. It may be told again; it is true once."""
+    """An event of the workload on one agent. A repeated one has no effect."""
 
     workload_id: Name
     job_id: Name
@@ -51,14 +51,14 @@ class WorkloadFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     rate: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
     """Operations per second, in its latest report."""
     offset_ms: float | None = None
-    """How far its clock is ahead of the controller's, and how well that is known."""
+    """Offset of its clock from the controller's, and the uncertainty."""
     uncertainty_ms: float | None = None
     began_ms: float | None = None
-    """How much after the common start it began, by true time."""
+    """Delay of its start after the common start, by true time."""
 
 
 class WorkloadFacts(Secretive, frozen=True, kw_only=True):
-    """What the runner that drives a fleet has heard of its agents, under the lease of its job."""
+    """Events of agents, reported by the runner that drives the fleet under the lease of its job."""
 
     token: str
     runner_id: Annotated[str, Meta(max_length=200)]
@@ -66,13 +66,13 @@ class WorkloadFacts(Secretive, frozen=True, kw_only=True):
 
 
 class WorkloadsHeard(msgspec.Struct, frozen=True, kw_only=True):
-    """It is known now."""
+    """Answer to a report of events."""
 
     facts: int
 
 
 class WorkloadView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """The workload on one agent as it is known."""
+    """State of the workload on one agent."""
 
     id: str
     state: str
@@ -83,25 +83,25 @@ class WorkloadView(View, frozen=True, kw_only=True, omit_defaults=True):
     updated_at: datetime
     kind: str = ""
     final: str = ""
-    """COMPLETED, ERROR or ABORTED, once it is over."""
+    """Final status: COMPLETED, ERROR or ABORTED."""
     error: str = ""
     lost: bool = False
-    """The agent, or its controller, was not heard of any more."""
+    """The agent or its controller no longer answers."""
     operations: int = 0
     errors: int = 0
     rate: float = 0.0
-    """Operations per second, as it reported last."""
+    """Operations per second, in its latest report."""
     offset_ms: float | None = None
-    """How far its clock is ahead of the controller's, and how well that is known."""
+    """Offset of its clock from the controller's, and the uncertainty."""
     uncertainty_ms: float | None = None
     began_ms: float | None = None
-    """How much after the common start it began, by true time."""
+    """Delay of its start after the common start, by true time."""
     deadline_at: datetime | None = None
-    """When it is written off unless something is heard."""
+    """Time at which it is declared lost, unless a report arrives."""
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What a histogram says, in milliseconds; nothing (null) where nothing was measured."""
+    """Statistics of a histogram, in milliseconds; null where nothing was measured."""
 
     count: int = 0
     mean_ms: float | None = None
@@ -113,10 +113,10 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecondView(msgspec.Struct, frozen=True, kw_only=True):
-    """One second as it is shown and saved."""
+    """Figures of one second."""
 
     second: int
-    """From this one on, since the common start."""
+    """Start of the second, counted from the common start."""
     agents: int
     operations: int
     errors: int
@@ -124,18 +124,18 @@ class SecondView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How nearly they began at the same time."""
+    """Spread of the agents' start times."""
 
     spread_ns: int
-    """From the first to the last."""
+    """Time between the first and the last start."""
     uncertainty_ns: int
     latest_ns: int = 0
-    """How much after the chosen instant the last one began."""
+    """Delay of the last start after the chosen instant."""
     agents: int = 0
 
 
 class Policy(StrEnum):
-    """How many of the agents have to be there to the end."""
+    """Number of agents that have to complete."""
 
     ALL = "all"
     MAJORITY = "majority"
@@ -143,22 +143,22 @@ class Policy(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a result is worth."""
+    """Quality of a result."""
 
     COMPLETE = "COMPLETE"
     """Every agent has completed."""
     DEGRADED = "DEGRADED"
-    """Every agent has completed, but not as was asked: too far apart, or with wrong numbers."""
+    """Every agent has completed, but started too far apart or reported corrupt numbers."""
     PARTIAL = "PARTIAL"
-    """As many as the policy wants, but not all."""
+    """As many agents as the policy needs have completed, but not all."""
     FAILED = "FAILED"
-    """Fewer than the policy wants."""
+    """Fewer agents than the policy needs have completed."""
     ABORTED = "ABORTED"
-    """Somebody stopped it."""
+    """The workload was aborted on request."""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the fleet a result speaks for."""
+    """Share of the fleet that a result covers."""
 
     agents: int
     completed: int
@@ -167,24 +167,24 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float:
-        """The part that completed."""
+        """The share of agents that completed."""
         return self.completed / self.agents if self.agents else 0.0
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit, and whether it was kept."""
+    """A limit, and whether the result meets it."""
 
     name: str
     limit: float
     passed: bool
     value: float | None = None
-    """What was measured; nothing (null) where nothing was, which passes no threshold."""
+    """Measured value; null where nothing was measured, which fails every threshold."""
     at_least: bool = False
-    """The value has to be the limit or more; otherwise the limit or less."""
+    """The value must be at least the limit; otherwise at most the limit."""
 
     @property
     def sentence(self) -> str:
-        """The limit and the value, for people."""
+        """The limit and the value as a sentence."""
         wanted = "at least" if self.at_least else "at most"
         found = "was not measured" if self.value is None else f"is {self.value:,.4g}"
         return f"{self.name} {found}, and has to be {wanted} {self.limit:,.4g}"
@@ -194,106 +194,106 @@ QUEUE = "workloads"
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One workload on many agents."""
+    """A workload to execute on many agents."""
 
     kind: str
-    """Which plugin of the agents: command, python, http, sleep, or one of their own."""
+    """Plugin of the agents: command, python, http, sleep, or one of their own."""
     name: str = ""
     spec: dict[str, Any] = {}
-    """What the plugin is given."""
+    """Configuration of the plugin."""
     agents: tuple[str, ...] = ()
-    """HOST:PORT of each."""
+    """Addresses (HOST:PORT) of the agents."""
     duration_s: float = 10.0
-    """How long operations are begun; 0: until it ends by itself, at most an hour."""
+    """Time during which operations start; 0: until it ends by itself, at most an hour."""
     rate: float = 0.0
     """Operations per second on each agent; 0: as many as it can."""
     concurrency: int = 1
-    """Operations side by side on each agent."""
+    """Number of concurrent operations on each agent."""
     operations: int = 0
-    """Each agent ends after so many; 0: no such limit."""
+    """Maximum number of operations on each agent; 0: no limit."""
     policy: Policy = Policy.ALL
     lead_s: float = 2.0
-    """How long after the last READY all begin."""
+    """Delay of the common start after the last READY."""
     skew_limit_s: float = 0.1
-    """How far apart two of them may begin at worst, for all that is known of their clocks."""
+    """Maximum difference between two start times, including the uncertainty of the clocks."""
     ready_within_s: float = 10.0
-    """How long an agent may take to answer and to be READY."""
+    """Maximum time for an agent to answer and become READY."""
     lost_after_s: float = 20.0
-    """How long an agent may leave a ping unanswered before it is lost."""
+    """Time without an answer to a ping after which an agent is lost."""
     thresholds: dict[str, float] = {}
-    """What the result has to reach: p99_ms, error_share, rate and others, each with its limit."""
+    """Limits for the result: p99_ms, error_share, rate and others."""
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of one agent."""
+    """Result of one agent."""
 
     agent: str
     workload_id: str = ""
     status: str = ""
     """COMPLETED, ERROR, ABORTED or LOST."""
     version: str = ""
-    """Of Interlock, as the agent says; empty when it was not asked or does not say."""
+    """Version of Interlock that the agent reports; empty where unknown."""
     error: str = ""
     operations: int = 0
     errors: int = 0
     dropped: int = 0
-    """Operations that were due and never began, because all before them took too long."""
+    """Operations that were due but never started, because earlier ones took too long."""
     bytes: int = 0
     left_out: bool = False
-    """Its numbers are not in those of the whole result, which speaks for the others."""
+    """The numbers of this agent are not part of the total result."""
     latencies: Latencies = Latencies()
     offset_ms: float | None = None
-    """How far its clock is ahead of the controller's, and how well that is known."""
+    """Offset of its clock from the controller's, and the uncertainty."""
     uncertainty_ms: float | None = None
     began_ms: float | None = None
-    """How much after the chosen instant it began, by true time."""
+    """Delay of its start after the chosen instant, by true time."""
     late_ms: float = 0.0
-    """What it says itself about that, by a clock that nobody can set."""
+    """Delay of its start by the agent's own monotonic clock."""
     reports: int = 0
     coalesced: int = 0
     missing: int = 0
     corrupt: str = ""
-    """What was wrong with its numbers; they are not part of the percentiles."""
+    """Fault in its numbers, which are not part of the percentiles."""
     error_samples: tuple[str, ...] = ()
 
 
 class WorkloadResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of all of them."""
+    """Result of all agents."""
 
     verdict: Verdict
     sentence: str
-    """The verdict and why, for people."""
+    """The verdict and its reason as a sentence."""
     name: str
     kind: str
     policy: str
     coverage: Coverage
     duration_s: float
-    """How long it took from the common start on."""
+    """Duration from the common start on."""
     operations: int
-    """Like all numbers below it of those agents alone that the result speaks for."""
+    """Number of operations; like all numbers below, only of the agents that the result covers."""
     errors: int
     bytes: int
     rate: float
-    """Operations per second, from when the first agent began until the last one ended."""
+    """Operations per second, from the first start of an agent to the last end."""
     latencies: Latencies
     dropped: int = 0
-    """Operations that were due and never began."""
+    """Operations that were due but never started."""
     warnings: tuple[str, ...] = ()
-    """What to know before the numbers are believed, each in a sentence."""
+    """Caveats about the numbers, one sentence each."""
     started_at: datetime | None = None
     start_bound_ms: float | None = None
-    """Two of them begin at most so far apart, for all that was known before."""
+    """Maximum difference between two start times, as known before the start."""
     spread: Spread | None = None
     agents: tuple[AgentResult, ...] = ()
     seconds: tuple[SecondView, ...] = ()
     histogram: str = ""
-    """The merged one, in HdrHistogram's own encoding."""
+    """The merged histogram in the encoding of HdrHistogram."""
     received_bytes: int = 0
-    """What the reports took on the wire."""
+    """Size of the reports on the wire."""
     thresholds: tuple[Threshold, ...] = ()
-    """Every limit that was asked for, and whether it was kept."""
+    """The thresholds, and whether each was met."""
 
     @property
     def missed(self) -> tuple[Threshold, ...]:
-        """The limits that were not kept."""
+        """The thresholds that were not met."""
         return tuple(each for each in self.thresholds if not each.passed)

@@ -5,14 +5,14 @@ Tasks and handlers, in reading order:
     tasks               `@task`, and the registry in which a worker finds it
     imports             from `MODULE` on the command line to the module
     functions           which functions can be tasks, and their arguments as JSON
-    codec               values as JSON, never pickle; what can be submitted
-    context             what a handler is given: progress, log, checkpoint, cancelled, fence
+    codec               values as JSON, never pickle; job specs
+    context             the context of a handler: progress, log, checkpoint, cancelled, fence
     secrets             the secrets of a job, by name
     child_jobs          jobs that a handler submits, and how it waits for them
     simulations         `@simulation`: stepped work, its context, and the loop that drives it
     transfers           artifacts and caches, between a file and the orchestrator
     archives            files of a job packed as a tar, without following links
-    extraction          archives of others, read and unpacked safely
+    extraction          untrusted archives, read and unpacked safely
 
 The way of a job through the process, in reading order:
 
@@ -21,22 +21,22 @@ The way of a job through the process, in reading order:
     running_task        one leased attempt, and the messages about it
     machines            the process and task tables, and how their couplings are carried out
     executors           the ways to run a handler: event loop, thread, process
-    outcomes            how a handler ended, as a result or a failure
+    outcomes            the end of a handler, as a result or a failure
     leases              heartbeats that renew leases, and batched reports
 
 Around it:
 
     entry               `run_worker`: signals, logging, the event loop, and the exit code
     settings            options of a worker process
-    port                what a worker needs from an orchestrator; `http` is the port over HTTP
-    components          what runs beside the main loop, put together; orders of the supervisor
+    port                the interface to an orchestrator; `http` is the port over HTTP
+    components          the parts beside the main loop; orders of the supervisor
     supervisor_client   registration, heartbeats and orders of the worker itself
-    simulation_channel  messages of simulations, from a thread of their own
+    simulation_channel  messages of simulations, from a separate thread
     watchdog            detects loops that stall
     host                clocks, threads, waits and signals
     pool                several worker processes on one host
-    task_process        the process of one task, and the protocol that it speaks
+    task_process        the process of one task, and its protocol
     shell, shell_files  `interlock.shell`: steps, checkout; workspaces, artifacts, caches
-    captured_output     what handlers print and log, as lines of the job's log
+    captured_output     prints and log records of handlers, as lines of the job's log
     telemetry           log lines and metrics of a worker; `tracing` has its spans
 """

@@ -1,10 +1,10 @@
-"""Pack files of a job's folder: one file as it is, anything else as a tar.
+"""Pack files of a job's folder: one file unchanged, anything else as a tar.
 
-Only files inside the folder of the job are read. A link in it may lead anywhere, also to a key of the worker,
+Only files inside the folder of the job are read. A link in it may lead anywhere, even to a key of the worker,
 so every file is reached from the folder through descriptors (`Beneath`): each component is opened relative to
 its parent with O_NOFOLLOW. Unlike a check of `realpath`, this cannot be raced by a process that swaps a
-folder for a link, and no path is too long for it. A link that is named has to lead to something inside; links
-found on the way are left out.
+folder for a link, and no path is too long for it. A named link has to lead to a file inside; links found on
+the way are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 from interlock.errors import InvalidArtifact
 
 NO_FOLDER = (errno.ENOTDIR, errno.ELOOP)
-"""What the system says of a link or a file where a folder is wanted."""
+"""Error numbers for a link or a file in place of a folder."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -88,7 +88,7 @@ def _opened(name: str, within: int, *, make: bool) -> int:
             raise
     os.mkdir(name, 0o700, dir_fd=within)
     made = os.open(name, _FOLDER, dir_fd=within)
-    os.fchmod(made, 0o755)  # whatever the umask: the folder around it is closed to others
+    os.fchmod(made, 0o755)  # independent of the umask: the folder around it is closed to others
     return made
 
 
@@ -105,15 +105,15 @@ Parts: TypeAlias = tuple[str, ...]
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What some paths mean."""
+    """The result of matching some paths."""
 
     paths: tuple[Path, ...]
     plain: bool
-    """It is one file, which is kept as it is."""
+    """Whether it is one file, which is stored unchanged."""
 
 
 def found_in(base: Path, patterns: Sequence[str]) -> Found:
-    """Return what is there; raise where a path leads out of the folder."""
+    """Return the existing files; raise if a path leads out of the folder."""
     base = base.resolve()
     with Beneath(base) as folder:
         named = {inside(base, path) for each in patterns for path in _matches(folder, base, each)}
@@ -132,9 +132,9 @@ def _matches(folder: Beneath, base: Path, pattern: str) -> Iterable[Path]:
 
 
 class _Pattern:
-    """One pattern, matched without a look into a folder that is reached through a link out.
+    """One pattern, matched without reading a folder that is reached through a link out.
 
-    `pathlib` is not asked: which links it follows differs between versions of Python.
+    `pathlib` is not used: the links that it follows differ between versions of Python.
     """
 
     def __init__(self, folder: Beneath, base: Path, pattern: Parts) -> None:
@@ -173,9 +173,9 @@ class _Pattern:
 
 
 def _listed(folder: Beneath, at: Parts) -> list[tuple[str, bool]]:
-    """The names in a folder, and which of them are folders themselves; none if it is not one.
+    """Return the names in a folder, and whether each is a folder; empty if it is not a folder.
 
-    What is deeper than can be packed is not looked at.
+    Folders too deep to be packed are not read.
     """
     if len(at) >= MOST_DEPTH:
         return []
@@ -195,7 +195,7 @@ def inside(base: Path, path: Path) -> Path:
 
 
 def _real(base: Path, path: Path) -> Path | None:
-    """The path without links; None when it is not in the folder, or goes in a circle."""
+    """Return the path without links; None if it is outside of the folder, or circular."""
     try:
         real = path.resolve()
     except (OSError, RuntimeError):
@@ -214,14 +214,14 @@ def copy(base: Path, path: Path, target: Path) -> None:
 
 
 def pack(base: Path, paths: Sequence[Path], target: Path, *, cache: bool = False) -> int:
-    """Write a tar of these files and folders; return how many things in them were left out.
+    """Write a tar of these files and folders; return the number of entries left out.
 
-    In a cache, links that stay inside are kept as links, and it may be no larger than what is unpacked again.
+    In a cache, links that stay inside are kept as links, and its size is limited to what can be unpacked.
     """
     base, left_out, seen = base.resolve(), 0, set[Parts]()
     with (
         target.open("wb") as raw,
-        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as zipped,  # the same files make the same bytes
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as zipped,  # the same files give the same bytes
         tarfile.open(fileobj=zipped, mode="w|", format=tarfile.PAX_FORMAT) as tar,
         Beneath(base) as folder,
     ):
@@ -234,7 +234,7 @@ def pack(base: Path, paths: Sequence[Path], target: Path, *, cache: bool = False
 
 
 def _walk(folder: Beneath, parts: Parts) -> Iterator[Parts]:
-    """Everything below that is no folder, or the path itself; no link is followed."""
+    """Yield all paths below that are not folders, or the path itself, without following links."""
     try:
         folder.folder(parts)
     except OSError:
@@ -260,7 +260,7 @@ class _Packing:
         self._bytes = self._members = 0
 
     def add(self, parts: Parts) -> bool:
-        """Whether it is a file that can be read, or a link that is kept; and can be unpacked again."""
+        """Return whether it was added: a readable file, or a kept link, that can be unpacked again."""
         return fits(parts) and ((self._cache and self._add_link(parts)) or self._add_file(parts))
 
     def _add_file(self, parts: Parts) -> bool:
@@ -302,16 +302,16 @@ class _Packing:
 
 
 def fits(parts: Parts) -> bool:
-    """Whether a name is short enough to be unpacked everywhere."""
+    """Return whether a name is short enough to be unpacked everywhere."""
     sizes = [len(os.fsencode(part)) for part in parts]
     return len(parts) <= MOST_DEPTH and max(sizes) <= MOST_NAME and sum(sizes) + len(sizes) <= MOST_PATH
 
 
 def climbs(target: str, depth: int) -> bool:
-    """Whether a link so many folders deep may lead out of the folder of the job.
+    """Return whether a link at this depth may lead out of the folder of the job.
 
-    It may not if its target is relative and has `..` only at the beginning: the folders above a link are
-    no links, so those are climbed as written, and what follows goes down or through links like this one.
+    It cannot if its target is relative and has `..` only at the beginning: the folders above a link are
+    no links, so those are climbed as written, and the rest goes down or through links like this one.
     """
     parts = [part for part in target.split("/") if part not in ("", ".")]
     up = next((index for index, part in enumerate(parts) if part != ".."), len(parts))

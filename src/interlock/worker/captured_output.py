@@ -1,11 +1,11 @@
-"""What handlers print and log, as lines of the log of their job.
+"""Prints and log records of handlers, as lines of the log of their job.
 
-A worker executes many handlers at once, so the context variable of the running handler says whose line
-it is: tasks of the event loop, threads of the worker and `asyncio.to_thread` have it. A thread that a
-handler starts itself has not, unless it is started with `contextvars.copy_context().run`.
+A worker executes many handlers at once, so a context variable identifies the handler of a line: tasks of the
+event loop, threads of the worker and `asyncio.to_thread` have it. A thread that a handler starts itself has
+not, unless it is started with `contextvars.copy_context().run`.
 
-What is captured is still written where it would have been: to the output of the worker, and to whatever
-handlers of `logging` the program has.
+Captured lines are still written to their usual place: to the output of the worker, and to the handlers of
+`logging` in the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 @contextlib.contextmanager
 def capturing(level: str) -> Iterator[None]:
-    """While this lasts, put prints and records of at least `level` into the logs of jobs."""
+    """Put prints and records of at least `level` into the logs of jobs, for the duration of the context."""
     if level == OFF:
         yield
         return
@@ -47,10 +47,10 @@ def capturing(level: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def records_captured(level: str) -> Iterator[None]:
-    """While this lasts, put records of `logging` of at least `level` into the logs of jobs."""
+    """Put records of `logging` of at least `level` into the logs of jobs, for the duration of the context."""
     root, handler = logging.getLogger(), _Records(LEVELS[level])
     before = root.level
-    # Other handlers of the program get no more than they did: they are as quiet as the root logger was.
+    # Other handlers of the program get no more than before: the level of the root logger.
     others = {other: other.level for other in root.handlers if other.level < before}
     for other in others:
         other.setLevel(before)
@@ -66,7 +66,7 @@ def records_captured(level: str) -> Iterator[None]:
 
 
 class _Records(logging.Handler):
-    """Gives each record to the handler that has made it."""
+    """Forwards each record to the context of the handler that made it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         context = running()
@@ -74,7 +74,7 @@ class _Records(logging.Handler):
             return
         try:
             text = record.getMessage()
-        except Exception:  # noqa: BLE001 - a line that is formatted wrongly has still said something
+        except Exception:  # noqa: BLE001 - a badly formatted line is kept
             text = str(record.msg)
         level = record.levelname.lower()
         context.log(text if record.name == "root" else f"{record.name}: {text}", level)
@@ -85,7 +85,7 @@ class _Records(logging.Handler):
 
 
 class _Printed:
-    """A stream that is the one below it, and gives what a handler writes to its context as well."""
+    """A stream that also copies the output of a handler to its context."""
 
     def __init__(self, below: TextIO, name: str) -> None:
         self._below = below

@@ -1,8 +1,8 @@
-"""A handler and the children of its job: submit them, look at them, wait for them without a slot.
+"""The children of a handler's job: submit them, list them, wait for them without a slot.
 
-A handler that waits for its children ends: it gives its lease back, with its checkpoint, and another
-attempt runs it again from its beginning once the children have ended. What it submits again under the
-same names it has submitted already, and then waiting comes back at once, with the outcomes.
+A handler that waits for its children ends: it releases its lease, with its checkpoint, and another attempt
+runs it from its beginning once the children have ended. Submissions under the same names are idempotent, and
+then waiting returns at once, with the outcomes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from interlock.worker.port import OrchestratorPort, Parental
 TRIES = 3
 PAUSE_S = 0.5
 MAX_BYTES = 700_000
-"""How much is submitted in one go: a server takes requests of a megabyte."""
+"""Maximum bytes of one submission: a server accepts requests of a megabyte."""
 
 
 class WaitsForChildren(BaseException):
@@ -36,7 +36,7 @@ class WaitsForChildren(BaseException):
 
 
 class Child:
-    """A child of the job, as it stood when somebody looked."""
+    """A child of the job, at the time of the query."""
 
     __slots__ = ("_view",)
 
@@ -48,7 +48,7 @@ class Child:
 
     @property
     def id(self) -> str:
-        """The id of the job, as `submit` has answered it."""
+        """The id of the job, as `submit` returned it."""
         return self._view.id
 
     @property
@@ -58,12 +58,12 @@ class Child:
 
     @property
     def state(self) -> str:
-        """Of the job: COMPLETED, FAILED, CANCELED, or one that goes on."""
+        """The state of the job: COMPLETED, FAILED, CANCELED, or an unfinished one."""
         return self._view.state
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, however it did."""
+        """Whether it has ended, in any way."""
         return self.state in job.ENDED
 
     @property
@@ -73,16 +73,16 @@ class Child:
 
     @property
     def failure(self) -> FailureView | None:
-        """Why it failed."""
+        """The failure, if it failed."""
         return self._view.failure
 
     @property
     def cost(self) -> float | None:
-        """What its attempts have cost."""
+        """The cost of its attempts."""
         return self._view.cost
 
     def result(self, type: Any = Any) -> Any:  # noqa: A002 - read as a sentence: result(type=Page)
-        """What it returned; raises `JobError` where there is nothing."""
+        """Return its result; raise `JobError` if there is none."""
         if self.ok and isinstance(self._view.result, msgspec.Raw):
             return decoder_of(type)(self._view.result)
         why = self.failure.error if self.failure else self._view.stop_reason or "it has not ended"
@@ -94,19 +94,19 @@ class Child:
 
 
 class Family(Protocol):
-    """How a context reaches the children of its job; each call may be waited for in any other thread."""
+    """The interface of a context to the children of its job; calls can be awaited in any other thread."""
 
     def submit(self, token: str, name: str, specs: Sequence[JobSpec], /) -> Future[tuple[str, ...]]:
-        """Have children submitted under a name."""
+        """Submit children under a name."""
         ...
 
     def children(self, token: str, /) -> Future[tuple[ChildView, ...]]:
-        """All children, oldest first."""
+        """Return all children, oldest first."""
         ...
 
 
 class Parent:
-    """The half of a context that is about the children of its job."""
+    """The part of a context about the children of its job."""
 
     __slots__ = ("_family", "_grant", "_submissions")
     _family: Family
@@ -114,65 +114,65 @@ class Parent:
     _submissions: int
 
     async def submit(self, work: Work, /, *args: Any, child_name: str | None = None, **kwargs: Any) -> str:
-        """Submit a child of this job; answers its id.
+        """Submit a child of this job; return its id.
 
-        A handler that runs again finds it again: by `child_name`, or without one by being the first,
-        second, … submission of the handler. Options of the job: `task.options(...)`.
+        A handler that runs again finds the same child: by `child_name`, or without one by the number of the
+        submission. Options of the job: `task.options(...)`.
         """
         (made,) = await self.submit_many([spec_of(work, args, kwargs)], child_name=child_name)
         return made
 
     async def submit_many(self, specs: Sequence[JobSpec], *, child_name: str | None = None) -> list[str]:
-        """The same for many: `[fetch.spec(page) for page in pages]`. They are found again together."""
+        """Submit many children: `[fetch.spec(page) for page in pages]`. Idempotent as a whole."""
         ids: list[str] = []
         for name, some in self._portions(specs, child_name):
             ids += await self.relay_submit(name, some)
         return ids
 
     def submit_sync(self, work: Work, /, *args: Any, child_name: str | None = None, **kwargs: Any) -> str:
-        """The same as `submit`, for a handler in a thread or a process of its own."""
+        """Submit a child, for a handler in a thread or a process."""
         (made,) = self.submit_many_sync([spec_of(work, args, kwargs)], child_name=child_name)
         return made
 
     def submit_many_sync(self, specs: Sequence[JobSpec], *, child_name: str | None = None) -> list[str]:
-        """The same as `submit_many`, for a handler in a thread or a process of its own."""
+        """Submit many children, for a handler in a thread or a process."""
         ids: list[str] = []
         for name, some in self._portions(specs, child_name):
             ids += self._family.submit(self._grant.token, name, some).result()
         return ids
 
     async def children(self) -> list[Child]:
-        """The children of this job as they stand, oldest first."""
+        """Return the children of this job, oldest first."""
         return [Child(view) for view in await self.relay_children()]
 
     def children_sync(self) -> list[Child]:
-        """The same for a handler in a thread or a process of its own."""
+        """Return the children, for a handler in a thread or a process."""
         return [Child(view) for view in self._family.children(self._grant.token).result()]
 
     async def wait_children(self) -> list[Child]:
-        """The children of this job once all have ended, oldest first.
+        """Return the children of this job once all have ended, oldest first.
 
-        While some have not, this does not come back: the handler ends here and gives its slot to others,
-        and runs again from its beginning when all have. That uses up no try.
+        While some have not, this does not return: the handler ends here and frees its slot, and runs again
+        from its beginning when all have. That uses no retry.
         """
         return _all_ended(await self.children())
 
     def wait_children_sync(self) -> list[Child]:
-        """The same for a handler in a thread or a process of its own."""
+        """Wait for the children, for a handler in a thread or a process."""
         return _all_ended(self.children_sync())
 
     async def relay_submit(self, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
-        """For a handler in another process, which has cut and named them itself."""
+        """Submit children for a handler in another process, which has split and named them."""
         return await asyncio.wrap_future(self._family.submit(self._grant.token, name, specs))
 
     async def relay_children(self) -> tuple[ChildView, ...]:
-        """The same for what it wants to know of them."""
+        """Return the children for a handler in another process."""
         return await asyncio.wrap_future(self._family.children(self._grant.token))
 
     def _portions(
         self, specs: Sequence[JobSpec], child_name: str | None
     ) -> Iterator[tuple[str, list[JobSpec]]]:
-        """As much as is submitted at once, under names that are the same whenever the handler runs."""
+        """Yield portions of a submission, under names that are stable across runs of the handler."""
         self._submissions += 1
         name = f"#{self._submissions}" if child_name is None else child_name
         for number, some in enumerate(_cut(specs)):
@@ -200,7 +200,7 @@ def _all_ended(children: list[Child]) -> list[Child]:
 
 
 class ChildJobs:
-    """The children of whatever a worker executes; what there is to ask is asked on its event loop."""
+    """The children of all jobs of a worker; requests are made on its event loop."""
 
     def __init__(self, port: Callable[[], OrchestratorPort], runner_id: str) -> None:
         self._port = port
@@ -208,11 +208,11 @@ class ChildJobs:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def submit(self, token: str, name: str, specs: Sequence[JobSpec]) -> Future[tuple[str, ...]]:
-        """Have children submitted under a name."""
+        """Submit children under a name."""
         return asyncio.run_coroutine_threadsafe(self._submit(token, name, specs), self._running())
 
     def children(self, token: str) -> Future[tuple[ChildView, ...]]:
-        """All children, oldest first."""
+        """Return all children, oldest first."""
         return asyncio.run_coroutine_threadsafe(self._children(token), self._running())
 
     def _running(self) -> asyncio.AbstractEventLoop:
@@ -221,7 +221,7 @@ class ChildJobs:
         return self.loop
 
     async def _submit(self, token: str, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
-        """Again when it is not known whether it was heard: under a name they are made once."""
+        """Submit with retries: submissions under a name are idempotent."""
         for _ in range(TRIES - 1):
             try:
                 return await self._parental().submit_children(token, self._runner_id, name, specs)
@@ -257,16 +257,16 @@ class NoFamily:
     """For a context without a worker."""
 
     def submit(self, _: str, __: str, ___: Sequence[JobSpec]) -> NoReturn:
-        """Nobody is there to submit to."""
+        """Raise: there is no worker."""
         raise childless()
 
     def children(self, _: str) -> NoReturn:
-        """Nobody is there to ask."""
+        """Raise: there is no worker."""
         raise childless()
 
 
 def childless() -> InterlockError:
-    """Nobody here knows of children."""
+    """Return the error of a context without a worker."""
     return JobError(
         "There is nobody here to whom children could be submitted.",
         todo="Do it in a job that a worker executes; in tests use `interlock.testing.memory_interlock`.",

@@ -1,13 +1,12 @@
 """Arguments, results and checkpoints are JSON, never pickle.
 
-What a job carries can be read in the database, written in a shell and given to a worker that runs
-another version of the program. Beyond what JSON has by itself, these can be sent: msgspec structs,
-dataclasses, attrs classes, pydantic models, named and plain tuples, sets, enums, dates and times,
-Decimal and UUID (as strings), bytes (as base64) and paths (as strings). The receiver of such a value
-gets it back only where a type says so; without one it is what the JSON says, so that a tuple
-arrives as a list and the keys of every object are strings.
+The data of a job can be read in the database, written in a shell and given to a worker that runs another
+version of the program. Beyond JSON's own types, these can be sent: msgspec structs, dataclasses, attrs
+classes, pydantic models, named and plain tuples, sets, enums, dates and times, Decimal and UUID (as strings),
+bytes (as base64) and paths (as strings). The receiver gets such a value back only with a type annotation;
+without one it is plain JSON, so that a tuple arrives as a list and the keys of every object are strings.
 
-The input of a job is an object of its arguments by name, whichever way they were given:
+The input of a job is an object of its arguments by name, however they were passed:
 
     @task
     def resize(path: Path, width: int, *filters: str) -> None: ...
@@ -15,11 +14,11 @@ The input of a job is an object of its arguments by name, whichever way they wer
     resize.spec("a.png", 640)           {"path": "a.png", "width": 640}
     resize.spec("a.png", 640, "blur")   {"path": "a.png", "width": 640, "*": ["blur"]}
 
-Arguments that were not given are not in it: the defaults are those of the program that runs the
-job. What a function takes as `**options` stands beside the others, under its own name.
+Omitted arguments are not in it: the defaults are those of the program that runs the job. Arguments of
+`**options` are included under their own names.
 
-When a value does not fit into JSON, `find_misfit` walks it from its root to name the part that does not;
-this is slow, and only for errors. `spec_of` makes the job spec of whatever can be submitted.
+If a value does not fit into JSON, `find_misfit` walks it from its root to name the part that does not;
+this is slow, and only for errors. `spec_of` makes a job spec from anything that can be submitted.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ from interlock.wire.jobs import JobSpec
 from interlock.wire.json_values import LEARNING
 
 DEEPEST = 50
-"""How many levels a path is followed; what fails below is said to be too deep."""
+"""Maximum depth of a path; an error below is reported as too deep."""
 
 Part = tuple[str, object]
-"""How it is reached from the whole, and what it is."""
+"""A path from the root, and the value there."""
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """The innermost thing that does not fit."""
+    """The innermost value that does not fit into JSON."""
 
     path: str
     type_name: str
@@ -57,7 +56,7 @@ class Misfit:
 
 
 def find_misfit(value: object, root: str, *, is_json: Callable[[object], bool]) -> Misfit:
-    """Follow the first part that does not fit, down to where all of its own parts do."""
+    """Follow the first part that does not fit, down to the innermost one."""
     path, around = root, [value]
     while (part := _first_misfit(value, is_json)) is not None:
         step, value = part
@@ -72,7 +71,7 @@ def find_misfit(value: object, root: str, *, is_json: Callable[[object], bool]) 
 
 
 def name_of(kind: Any) -> str:
-    """A type as people write it: `socket.socket`, and `float` for what is built in."""
+    """Return the name of a type: `socket.socket`, and `float` for a builtin."""
     module, name = getattr(kind, "__module__", ""), getattr(kind, "__qualname__", None) or repr(kind)
     return name if module in ("builtins", "") else f"{module}.{name}"
 
@@ -90,7 +89,7 @@ def _first_misfit(value: object, is_json: Callable[[object], bool]) -> Part | No
 
 def _parts(value: object) -> Iterator[Part]:
     match value:
-        case type():  # a class has fields as well, and none of them is a part of it
+        case type():  # a class has fields too, but they are not its parts
             return
         case Mapping():
             yield from ((_step(key), item) for key, item in value.items())
@@ -134,11 +133,11 @@ Decode = Callable[[msgspec.Raw | bytes], Any]
 
 NULL = msgspec.Raw(b"null")
 _UNFIT = (TypeError, ValueError, OverflowError, RecursionError)
-"""What encoders raise, msgspec's and those of models."""
+"""Exceptions of encoders, msgspec's and those of models."""
 
 
 def encode(value: object, root: str = "result") -> msgspec.Raw:
-    """A value as JSON; `root` is what an error calls it."""
+    """Encode a value as JSON; `root` is its name in errors."""
     if value is None:
         return NULL
     try:
@@ -148,12 +147,12 @@ def encode(value: object, root: str = "result") -> msgspec.Raw:
 
 
 def encode_result(value: object) -> msgspec.Raw:
-    """What a handler has returned, as JSON."""
+    """Encode the result of a handler as JSON."""
     return encode(value, "result")
 
 
 def decode(raw: msgspec.Raw | bytes, kind: Any = Any, root: str = "result") -> Any:
-    """What the JSON says, as the type `kind`."""
+    """Decode JSON as the type `kind`."""
     try:
         return decoder_of(kind)(raw)
     except (msgspec.DecodeError, RecursionError, TypeError) as error:
@@ -165,7 +164,7 @@ def decode(raw: msgspec.Raw | bytes, kind: Any = Any, root: str = "result") -> A
 
 
 def decoder_of(kind: Any) -> Decode:
-    """A function from JSON to `kind`, made once for each type; TypeError when there can be none."""
+    """Return a cached function from JSON to `kind`; raise TypeError if there can be none."""
     try:
         return _cached_decoder(kind)
     except TypeError as error:
@@ -175,7 +174,7 @@ def decoder_of(kind: Any) -> Decode:
 
 
 def told(error: BaseException, at: str = "") -> str:
-    """What a decoder complains about, its path below `at` first: `items[3]: expected int, got str`."""
+    """Return the message of a decoder, with its path below `at`: `items[3]: expected int, got str`."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     message, _, place = str(error).partition(" - at `$")
@@ -186,21 +185,21 @@ def told(error: BaseException, at: str = "") -> str:
 
 
 def shortened(raw: msgspec.Raw | bytes) -> str:
-    """The beginning of some JSON, for an error."""
+    """Return the beginning of some JSON, for an error."""
     text = bytes(memoryview(raw)[:200]).decode(errors="replace")
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def _encode(value: object) -> bytes:
     data = _ENCODER.encode(value)
-    # msgspec writes NaN and the infinities as null: where there is no null, there was none of them.
+    # msgspec writes NaN and the infinities as null: without a null, there was none of them.
     if b"null" in data:
         _REFUSING_NAN.encode(msgspec.to_builtins(value, enc_hook=_opened))
     return data
 
 
 def _to_json(value: Any) -> Any:
-    """What msgspec does not know how to write."""
+    """Encode types that msgspec does not support."""
     if isinstance(value, PurePath):
         return str(value)
     if hasattr(type(value), "model_dump"):
@@ -247,14 +246,14 @@ _cached_decoder = lru_cache(maxsize=1_024)(_new_decoder)
 
 
 def concrete(kind: Any) -> Any:
-    """Whoever wants something to iterate over is given a list."""
+    """Return the type to decode: a list for any Iterable."""
     if kind is Iterable or get_origin(kind) is Iterable:
         return list[(*get_args(kind), Any)[0]]  # type: ignore[misc]
     return kind
 
 
 def _custom_types(kind: Any) -> Iterator[Any]:
-    """Every type within `kind` that msgspec leaves to us, also inside of structs."""
+    """Yield every type within `kind` that msgspec does not support, also inside of structs."""
     seen: set[int] = set()
     left: list[object] = [msgspec.inspect.type_info(kind)]
     while left:
@@ -276,7 +275,7 @@ def _can_be_made(kind: Any) -> bool:
 
 
 def _from_json(kind: Any, value: Any) -> Any:
-    """What msgspec does not know how to make."""
+    """Decode types that msgspec does not support."""
     if kind is object:
         return value
     if not issubclass(kind, PurePath):
@@ -287,7 +286,7 @@ def _from_json(kind: Any, value: Any) -> Any:
 
 
 def _model_from_json(kind: Any, value: Any) -> Any:
-    """A strict model takes a date from a string in JSON only, so JSON is what it gets."""
+    """Validate a model from JSON, since a strict model takes a date from a string only there."""
     try:
         return kind.model_validate_json(msgspec.json.encode(value))
     except ValueError as error:
@@ -298,10 +297,10 @@ def _model_from_json(kind: Any, value: Any) -> Any:
 
 @runtime_checkable
 class Submittable(Protocol):
-    """A task: it makes a spec of arguments, and checks them."""
+    """A task: makes a spec from arguments, and validates them."""
 
     def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
-        """A job to submit."""
+        """Return a job to submit."""
         ...
 
 
@@ -310,7 +309,7 @@ Work: TypeAlias = Submittable | JobSpec | str
 
 
 def spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
-    """What is submitted, checked as far as it can be without a worker."""
+    """Return the spec, validated as far as possible without a worker."""
     match work:
         case JobSpec() if not args and not kwargs:
             return with_json(work)

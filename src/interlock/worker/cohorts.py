@@ -1,19 +1,19 @@
-"""Cohorts: alike jobs of one claim, executed in a loop and reported together.
+"""Cohorts: similar jobs of one claim, executed in a loop and reported together.
 
 Most jobs are one of many: claimed together, of the same task, with a handler that never waits. An object with
 a state machine, a context and a report for each of them costs more than their handlers. So a claim becomes
 
-    Cohort           alike jobs that wait to begin, in the order of the claim
-    FinishedCohort   those of them that have succeeded in one slice of time, until their report is answered
+    Cohort           similar jobs that wait to begin, in the order of the claim
+    FinishedCohort   those that have succeeded in one slice of time, until their report is answered
 
-To the task table a cohort is one task that counts as many: the table decides once for all that do the same.
-Whatever is out of the ordinary leaves its cohort as a `RunningTask` of its own and goes on as every other
-task does: a job that fails, speaks (log, progress, checkpoint, cost), is cancelled, loses its lease, is given
-back, or whose report is not accepted. Handlers that wait are never in a cohort.
+To the task table a cohort is one task that counts as many: the table decides once for all of them. An
+exceptional job leaves its cohort as a separate `RunningTask`: one that fails, logs or reports (log, progress,
+checkpoint, cost), is cancelled, loses its lease, is released, or whose report is not accepted. Handlers that
+wait are never in a cohort.
 
 The event loop executes and reports a cohort (`Cohorts`). Meanwhile the renewer's thread renews the leases of
 its jobs (`held`) and may stop one (`stop`), also while a handler blocks the event loop. `Cohort.lock` guards
-what both have to know about the job that is being executed.
+the state of the current job that both threads share.
 """
 
 from __future__ import annotations
@@ -45,17 +45,19 @@ if TYPE_CHECKING:
     from interlock.worker.leases import Renewer, Reporter
 
 _ANY_OUTPUT = msgspec.Raw(b'"~any~output~"')
-"""Stands for what each of them has returned: the table decides alike, whatever that is."""
+"""Placeholder for the results: the table decides independently of them."""
 
 
 def terms_of(grant: Grant) -> tuple[object, ...]:
-    """Return what jobs have in common that may be in one cohort; grants beside each other are compared."""
+    """Return the properties that jobs of one cohort share; adjacent grants are compared."""
     plain = grant.acknowledged and not grant.untrusted and not grant.secrets
     return plain, grant.task, grant.ttl_s, grant.heartbeat_every_s, grant.timeout_s
 
 
 def never_waits(task: AnyTask) -> bool:
-    """Whether the handler is a coroutine function without any await, which ends with its first step."""
+    """Return whether the handler is a coroutine function without any await, which ends with its first
+    step.
+    """
     function = task.function
     if type(function) is not FunctionType:
         return False
@@ -63,7 +65,7 @@ def never_waits(task: AnyTask) -> bool:
 
 
 class _Group(ABC):
-    """Jobs under leases of the same terms, in one state: to the machines one task that counts as many."""
+    """Jobs with leases of the same terms, in one state: one task of the machines that counts as many."""
 
     __slots__ = (
         "ahead", "claimed_at", "data", "entered_at", "grants", "lane", "lock", "machines", "owed",
@@ -84,33 +86,33 @@ class _Group(ABC):
     ahead: bool
     lock: threading.RLock
     said: int
-    """How many messages were sent about each of them: it is the number of the last one."""
+    """Number of messages sent about each of them, and the sequence number of the last one."""
     owed: type[Event] | None
 
     @property
     def timer_at(self) -> None:
-        """The renewer watches their leases, by the monotonic clock."""
+        """None: the renewer watches their leases, by the monotonic clock."""
         return
 
     @property
     def counts_as_failed(self) -> bool:
-        """Whoever fails is not in a group any more."""
+        """False: a job that fails leaves its group."""
         return False
 
     def tell(self, event: Event) -> bool:
-        """Let the table decide for all of them; answers whether it has accepted the event."""
+        """Let the table decide for all of them; return whether it accepted the event."""
         return self.machines.take(TASK, self, event, self) is None
 
     def lease_ends_at(self) -> float:
-        """When the leases end by the monotonic clock, as far as we know: at this moment or later."""
+        """Return when the leases end at the earliest, by the monotonic clock."""
         return self.renewed_at + self.ttl_s
 
     @abstractmethod
     def held(self) -> list[Grant]:
-        """Return those whose leases are kept alive with this group; from any thread."""
+        """Return the grants whose leases are renewed with this group; from any thread."""
 
     def heartbeats(self) -> tuple[list[Grant], list[Heartbeat]]:
-        """They are still at it: who, and the messages that say so."""
+        """Return the held grants and their heartbeats."""
         with self.lock:
             self.said += 1
             number, held = self.said, self.held()
@@ -118,7 +120,7 @@ class _Group(ABC):
         return held, [Heartbeat(token=grant.token, runner_id=runner_id, sequence=number) for grant in held]
 
     def task_of(self, grant: Grant) -> RunningTask:
-        """Make a task of its own of one of them, in the state that all are in; with the lock."""
+        """Return one of them as a separate task, in the common state; requires the lock."""
         running = RunningTask(grant, self.runner_id, self.claimed_at, self.machines, begin=False)
         running.state, running.data = self.state, self.data
         running.renewed_at, running.ttl_s = self.renewed_at, self.ttl_s
@@ -129,7 +131,7 @@ class _Group(ABC):
 
 
 class Cohort(_Group):
-    """Alike jobs of one claim. Those before `position` have begun, those before `settled` have left."""
+    """Similar jobs of one claim. Those before `position` have begun, those before `settled` have left."""
 
     __slots__ = ("context", "current", "done", "own", "position", "settled", "stops")
     sent = False
@@ -143,40 +145,40 @@ class Cohort(_Group):
         self.ttl_s, self.ahead = grants[0].ttl_s, ahead
         self.said, self.owed = 0, None
         self.position = self.settled = 0
-        self.lock = threading.RLock()  # reentrant, because a finalizer that logs can run in the middle of it
+        self.lock = threading.RLock()  # reentrant, because a finalizer that logs can run while it is held
         self.current: Grant | None = None
-        """Whose handler is being executed."""
+        """The job whose handler is being executed."""
         self.context: Context | None = None
-        """Of the current one, once its handler has asked for it."""
+        """The context of the current job, once its handler has used it."""
         self.own: RunningTask | None = None
-        """Of the current one, once its handler has spoken."""
+        """The separate task of the current job, once its handler has logged or reported."""
         self.done: FinishedCohort | None = None
-        """Those that have succeeded in this slice."""
+        """Jobs that have succeeded in this slice."""
         self.stops: dict[str, str] = {}
-        """Why jobs have to stop, by id, as their leases say."""
+        """Stop reasons of jobs by id, from their leases."""
         self.machines.begin(self)
 
     @property
     def grant(self) -> Grant:
-        """One of them: the one that is being executed, or else the next one."""
+        """The current job, or the next one."""
         return self.current or self.grants[min(self.position, len(self.grants) - 1)]
 
     @property
     def count(self) -> int:
-        """How many wait to begin."""
+        """Number of jobs that wait to begin."""
         return len(self.grants) - self.position
 
     @property
     def begun(self) -> bool:
-        """Whether the handlers of all that count have begun: those that wait have not."""
+        """False: waiting jobs have not begun."""
         return False
 
     def waiting(self) -> list[Grant]:
-        """Return those that wait to begin."""
+        """Return the jobs that wait to begin."""
         return self.grants[self.position :]
 
     def held(self) -> list[Grant]:
-        """Return those whose leases are kept alive with the cohort; from any thread."""
+        """Return the grants whose leases are renewed with the cohort; from any thread."""
         held, own = self.grants[self.settled :], self.own
         return held if own is None else [grant for grant in held if grant is not own.grant]
 
@@ -187,7 +189,7 @@ class Cohort(_Group):
             self.entered_at = watch.task_moved(grant, steps, since)
 
     def stop(self, job_id: str, reason: str) -> None:
-        """Tell one of them to stop; from any thread. To lose the lease outweighs every other reason."""
+        """Tell one job to stop; from any thread. Losing the lease overrides every other reason."""
         with self.lock:
             known = self.stops.get(job_id)
             if known == "lost" or (known and reason != "lost"):
@@ -197,14 +199,14 @@ class Cohort(_Group):
                 (self.own or self.context).stop(reason)
 
     def begin_next(self) -> Grant:
-        """Return the next one, whose handler is executed from now on."""
+        """Return the next job, which becomes the current one."""
         grant = self.grants[self.position]
         self.context, self.current = None, grant
         self.position += 1
         return grant
 
     def end_current(self, now: float) -> bool:
-        """Let go of the job whose handler has just succeeded; False when it needs a task of its own."""
+        """Finish the current job after a success; return False if it needs a separate task."""
         context = self.context
         if context is not None:
             context.finish_lines()
@@ -220,7 +222,7 @@ class Cohort(_Group):
 
 
 class FinishedCohort(_Group):
-    """Jobs of a cohort that have succeeded, with what their handlers have returned."""
+    """Jobs of a cohort that have succeeded, with their results."""
 
     __slots__ = ("_first", "entered", "outcomes", "steps")
     sent = True
@@ -236,27 +238,27 @@ class FinishedCohort(_Group):
         self.ahead, self.owed = False, None
         self.outcomes: list[Succeeded] = []
         self.steps: Sequence[Step[Any]] = ()
-        """How one that is begun gets from the state of the cohort into this one."""
+        """The steps of a job from the state of the cohort into this one."""
         self.entered: list[float] = []
-        """When each has entered its state, where somebody wants to know."""
+        """Times at which the jobs entered their states, if observed."""
 
     def keep_up_with(self, cohort: Cohort) -> None:
-        """Take over what the renewer has done with the cohort; with the lock."""
+        """Copy the renewals of the cohort; requires the lock."""
         self.said, self.renewed_at, self.ttl_s = cohort.said, cohort.renewed_at, cohort.ttl_s
 
     @property
     def grant(self) -> Grant:
-        """One of them."""
+        """One of the jobs."""
         return self.grants[0] if self.grants else self._first
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """Number of jobs."""
         return len(self.grants)
 
     @property
     def begun(self) -> bool:
-        """Their handlers have ended."""
+        """True: their handlers have ended."""
         return True
 
     def held(self) -> list[Grant]:
@@ -264,7 +266,7 @@ class FinishedCohort(_Group):
         return self.grants[:]
 
     def moved(self, watch: Observer, steps: Sequence[Step[Any]]) -> None:
-        """Report the steps of each of them; of those that are yet to begin, when they do."""
+        """Report the steps of each job; for those that are yet to begin, when they do."""
         if not self.grants:
             self.steps = steps
         self.entered = [
@@ -273,7 +275,7 @@ class FinishedCohort(_Group):
         ]
 
     def completions(self) -> list[Message]:
-        """How they ended."""
+        """Return the completions of all jobs."""
         with self.lock:
             self.said += 1
             number, runner_id = self.said, self.runner_id
@@ -283,7 +285,7 @@ class FinishedCohort(_Group):
         ]
 
     def leave(self, place: int) -> RunningTask:
-        """Make a task of its own of the one at this place, whose report was not simply accepted."""
+        """Return the job at this place as a separate task: its report was not simply accepted."""
         outcome = self.outcomes.pop(place)
         self.entered_at = self.entered.pop(place) if self.entered else self.entered_at
         with self.lock:
@@ -295,14 +297,14 @@ class FinishedCohort(_Group):
 
 
 class CohortMember(NamedTuple):
-    """One job in a cohort, as the renewer speaks of it."""
+    """One job in a cohort, for the renewer."""
 
     cohort: Cohort
     grant: Grant
 
 
 class Cohorts:
-    """Forms cohorts, executes them slice by slice, and makes tasks of those that leave them."""
+    """Forms cohorts, executes them slice by slice, and makes tasks of jobs that leave."""
 
     def __init__(
         self,
@@ -330,28 +332,28 @@ class Cohorts:
     # Forming
 
     def may_be_one(self, grants: Sequence[Grant], task: AnyTask, lane: Lane) -> bool:
-        """Whether grants of the same terms can be a cohort; a trace has a span for each attempt."""
+        """Return whether grants of the same terms can be a cohort; with tracing each attempt needs a span."""
         plain = terms_of(grants[0])[0] is True
         return plain and lane is self._lane and not self._traced and never_waits(task)
 
     def form(self, grants: list[Grant], task: AnyTask, claimed_at: float, *, ahead: bool) -> None:
-        """Have these wait as a cohort."""
+        """Queue these grants as a cohort."""
         cohort = Cohort(grants, task, self._lane, claimed_at=claimed_at, ahead=ahead, of=self)
         self.machines.tasks[cohort] = None
         self._renewer.add(cohort)
         self._lane.waiting.append(cohort)
 
     def dissolve(self, cohort: Cohort) -> list[RunningTask]:
-        """Make a task of its own of each that waits, in its place."""
+        """Make a separate task of each waiting job, in its place."""
         return [self._leave(cohort, grant) for grant in cohort.waiting()]
 
     def dissolve_all(self) -> None:
-        """Make tasks of all that wait: something is about to happen to each of them."""
+        """Make separate tasks of all waiting jobs, before an event that concerns each of them."""
         for cohort in [one for one in self._lane.waiting if type(one) is Cohort]:
             self.dissolve(cohort)
 
     def take_out(self, member: CohortMember) -> RunningTask | None:
-        """Make a task of its own of one that waits; None when it has begun."""
+        """Make a separate task of a waiting job; None if it has begun."""
         cohort, grant = member
         return self._leave(cohort, grant) if any(grant is one for one in cohort.waiting()) else None
 
@@ -376,11 +378,11 @@ class Cohorts:
     # Executing
 
     def run(self, cohort: Cohort, until: float) -> None:
-        """Execute handlers until then, or until a job has to leave, and report those that have succeeded."""
+        """Execute handlers until then, or until a job has to leave, and report the successes."""
         cohort.done = done = FinishedCohort(cohort)
         if not done.tell(ClaimSucceeded(at=self._now(), ttl_s=cohort.ttl_s)):
             cohort.done = None
-            self.dissolve(cohort)  # then the table decides about each by itself
+            self.dissolve(cohort)  # then the table decides about each job separately
             return
         outside = CURRENT.set(None)
         self._executor.current = cohort
@@ -403,7 +405,7 @@ class Cohorts:
             self._ended(own, outcome)
 
     def _execute(self, cohort: Cohort, done: FinishedCohort, until: float) -> Outcome | None:
-        """Execute handlers; gives the outcome of the current one when it has to leave its cohort."""
+        """Execute handlers; return the outcome of the current one if it has to leave its cohort."""
         watch, longest_s, size = self._watch, 0.0, 0
         outcome: Outcome | None = None
         now = self._monotonic()
@@ -436,12 +438,12 @@ class Cohorts:
                 return self._nothing
             outcome = success_of(returned.value, max_bytes=self._max_bytes)
             return self._mask.outcome(outcome)
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+        except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
             return outcome_of(error)
         raise AssertionError("a coroutine without any await has not ended with its first step")
 
     def _context_of(self, cohort: Cohort, grant: Grant) -> Context:
-        """Make the context of a handler that asks for it; of one that has ended, nobody hears it any more."""
+        """Return the context of a handler that asks for it; that of an ended handler is ignored."""
         with cohort.lock:
             if grant is not cohort.current:
                 return self._context_for(grant, _nobody)
@@ -452,7 +454,7 @@ class Cohorts:
             return cohort.context
 
     def _spoke(self, cohort: Cohort, grant: Grant) -> None:
-        """A handler has said something, from any thread: from now on it has a task of its own."""
+        """Give the job a separate task after its handler has logged or reported; from any thread."""
         with cohort.lock:
             if grant is cohort.current and cohort.done is not None:
                 self._task_of_current(cohort, cohort.done)
@@ -476,7 +478,7 @@ class Cohorts:
     # Reporting
 
     def _report(self, done: FinishedCohort) -> None:
-        """Report those that have succeeded in a slice, in one go."""
+        """Report the successes of a slice together."""
         self.machines.tasks[done] = None
         done.tell(ProcessingSucceeded(at=self._now(), output=_ANY_OUTPUT))
         if done.owed is lease.Complete:
@@ -485,7 +487,7 @@ class Cohorts:
     def answered(
         self, done: FinishedCohort, messages: Sequence[Message], answers: Sequence[Answer | None]
     ) -> Iterator[tuple[RunningTask, Message, Answer | None]]:
-        """End those whose reports were accepted; the others become tasks of their own."""
+        """End jobs whose reports were accepted; yield the others as separate tasks."""
         odd = [place for place, answer in enumerate(answers) if type(answer) is not Heard]
         left = [(done.leave(place), messages[place], answers[place]) for place in reversed(odd)]
         for running, _, _ in left:
@@ -499,4 +501,4 @@ class Cohorts:
 
 
 def _nobody() -> None:
-    """The handler has ended, so what is said in its name is not sent."""
+    """Do nothing: the handler has ended."""

@@ -1,19 +1,19 @@
-"""What runs beside the main loop of a process, put together in one place.
+"""The components of a worker process beside its main loop.
 
     task runner        has the tasks, and starts, stops and ends them
     reporter           sends their reports, in the event loop
-    renewer            keeps their leases alive, in a thread of its own
-    watchdog           watches all loops, in a thread of its own
-    supervisor client  talks to the supervisor of all workers, in a thread of its own
+    renewer            renews their leases, in a separate thread
+    watchdog           watches all loops, in a separate thread
+    supervisor client  talks to the supervisor of all workers, in a separate thread
     order handler      carries out the supervisor's orders, in the event loop
 
 Orders of the supervisor:
 
-    paused             nothing new is claimed; running tasks are finished, or given back if wanted
+    paused             no job is claimed; running tasks are finished, or released if wanted
     drained            the same, and the process exits when no task is left
     terminated         running tasks are stopped, and the process exits at once
 
-The one order that must also work while the event loop is blocked, to exit at once, is received in the
+The order to exit at once must work even while the event loop is blocked, so it is received in the
 supervisor client's thread (`machines.Terminated`).
 """
 
@@ -49,7 +49,7 @@ from interlock.worker.watchdog import LoopTick, Watchdog, keep_running
 
 
 class OrderHandler:
-    """The newest orders, and how far they are carried out."""
+    """Carries out the newest orders."""
 
     def __init__(
         self,
@@ -67,18 +67,18 @@ class OrderHandler:
 
     @property
     def may_take(self) -> bool:
-        """Whether new work may be claimed."""
+        """Whether jobs may be claimed."""
         return self._orders.take
 
     @property
     def heeded(self) -> int:
-        """The number of the newest orders that are carried out: a draining worker is still at it."""
+        """The number of the newest orders that are carried out; not while a drain is in progress."""
         orders = self._orders
         busy = (orders.give_back or orders.stop) and self._executing.active
         return 0 if busy else orders.number
 
     def heed(self, orders: WorkerOrders) -> None:
-        """Carry out what is new."""
+        """Carry out new orders."""
         before, self._orders = self._orders, orders
         if before.state and before.number == orders.number and before.stop == orders.stop:
             return
@@ -95,7 +95,7 @@ class OrderHandler:
         self.task_ended()
 
     def task_ended(self) -> None:
-        """Whoever drains goes when nothing is left."""
+        """Shut down a draining worker when no task is left."""
         if self._orders.stop == "drain" and not self._executing.active:
             self._shutdown.request()
 
@@ -104,22 +104,22 @@ _EXHAUSTED = frozenset({errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE})
 
 
 class ProcessHooks(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parts of a worker ask its main loop, and tell it."""
+    """Callbacks of the components to the main loop."""
 
     task_ended: Callable[[], None]
     room_made: Callable[[], None]
     reports_fail: Callable[[float], None]
-    """Reports could not be delivered for so many seconds."""
+    """Called when reports could not be delivered for this many seconds."""
     poll_awaited: Callable[[], bool]
-    """Whether the main loop has something to do."""
+    """Returns whether the main loop has work to do."""
     counts: Callable[[], tuple[int, int]]
-    """How many tasks have succeeded and failed."""
+    """Returns the number of succeeded and failed tasks."""
     hold: Callable[[bool], None]
-    """Nothing new may be taken; or it may again."""
+    """Called when claiming is held or allowed again."""
 
 
 class Components:
-    """The parts of a worker process, and their beginning and end."""
+    """The components of a worker process, with their start and stop."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class Components:
         )
 
     def start(self, **loops: Callable[[], Awaitable[None]]) -> None:
-        """Begin; `loops` are run and supervised as well."""
+        """Start all components; `loops` are run and supervised as well."""
         self._loop = self._uploads.loop = self._families.loop = asyncio.get_running_loop()
         self._beside = [
             asyncio.create_task(keep_running(name, body, self._around.log), name=f"loop {name}")
@@ -216,7 +216,7 @@ class Components:
             self._standing.start()
 
     async def stop(self) -> None:
-        """End every loop and thread, and whatever handlers have left."""
+        """Stop every loop and thread, and leftover handlers."""
         self._standing.stop("it was asked to go")
         for loop in self._beside:
             loop.cancel()
@@ -227,7 +227,7 @@ class Components:
         self._supervisor.stop()
 
     def leftovers(self) -> dict[str, int]:
-        """How much of what was begun has not ended."""
+        """Return the number of unfinished things, by kind."""
         return {
             "tasks": self.executing.count(),
             "leases": len(self.renewer),
@@ -236,9 +236,9 @@ class Components:
         }
 
     def _renewed(self, results: Sequence[RenewalResult]) -> None:
-        """Called in the renewer's thread; what it says is heard in the event loop."""
+        """Forward renewal results from the renewer's thread to the event loop."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed; nobody is left to be told
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.executing.renewed, results)
 
     def _answered(
@@ -248,23 +248,25 @@ class Components:
 
     @property
     def worker_id(self) -> str:
-        """Under which the supervisor of workers knows this one; empty while it does not."""
+        """The id of this worker with the supervisor; empty before it is registered."""
         return self._standing.worker_id
 
     def task_ended(self) -> None:
-        """There is less to do now."""
+        """Notify the order handler, and the supervisor after the first task."""
         self.obeying.task_ended()
         if not self._counted_once:
             self._counted_once = True
             self._standing.nudge()  # the first task makes it a running worker
 
     def trouble(self, crash: Exception) -> None:
-        """A loop has crashed: the supervisor of workers hears of it."""
+        """Report the crash of a loop to the supervisor."""
         exhausted = isinstance(crash, MemoryError) or getattr(crash, "errno", 0) in _EXHAUSTED
         self._standing.trouble("exhausted" if exhausted else "transient", f"{type(crash).__name__}: {crash}")
 
     def _sign_of_life(self) -> WorkerBeat:
-        """Called in the thread of the standing; each number is read in one step."""
+        """Return a heartbeat; called in the supervisor client's thread, so each number is read in one
+        step.
+        """
         active, (processed, failed) = self.executing.count(), self._counts()
         return WorkerBeat(
             active=active,
@@ -275,7 +277,7 @@ class Components:
         )
 
     def _ordered(self, orders: WorkerOrders) -> None:
-        """Called in the thread of the standing; going at once must not wait for the event loop."""
+        """Handle orders in the supervisor client's thread; termination must not wait for the event loop."""
         if orders.stop == "terminate":
             Terminated(self._shutdown, self._around.now()).follow()
         if self._loop is not None:

@@ -1,10 +1,10 @@
-"""The context of a handler: progress, log, checkpoint, cancellation, and what it has not sent yet.
+"""The context of a handler: progress, log, checkpoint, cancellation, and unsent messages.
 
 A handler may run in the worker's event loop or in a thread, and may start more threads: every method here
-can be called from any of them, and none waits except those that say so. `Unsent` and `Lines` keep what a
-handler says until the worker sends it: the latest progress and checkpoint, and a bounded number of log
-lines with their position in the whole log, so that a gap is never mistaken for silence. Nothing is sent
-from here, so an unavailable store never holds up a handler.
+can be called from any of them, and none waits except those that say so. `Unsent` and `Lines` keep messages
+of a handler until the worker sends them: the latest progress and checkpoint, and a bounded number of log
+lines with their position in the whole log, so that a gap is visible. The context itself sends nothing, so an
+unavailable store never blocks a handler.
 
 The worker's half is below the line: `take`, `put_back`, `stop` and `active`.
 """
@@ -44,17 +44,17 @@ MAX_LINE_BYTES = 8 * 1024
 
 
 class Unsent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a handler has said since the runner asked last."""
+    """Messages of a handler since they were last taken."""
 
     progress: Progress | None = None
     checkpoint: msgspec.Raw | None = None
     log: tuple[LogLine, ...] = ()
     log_offset: int = 0
-    """Where these lines begin in all that the handler has written, in bytes."""
+    """Offset of these lines in the whole log of the handler, in bytes."""
     heartbeat: bool = False
-    """The handler asks for a sign of life to be sent now."""
+    """Whether the handler requests a heartbeat now."""
     uploading: bool = False
-    """The handler has done its work, and uploads what it leaves behind."""
+    """Whether the handler only uploads artifacts."""
 
     def __bool__(self) -> bool:
         return self != NOTHING
@@ -64,7 +64,7 @@ NOTHING = Unsent()
 
 
 class Lines:
-    """The newest lines of a log. Whoever shares one between threads holds a lock."""
+    """The newest lines of a log. Not thread-safe: callers hold a lock."""
 
     __slots__ = ("_bytes", "_end", "_lines")
 
@@ -78,11 +78,11 @@ class Lines:
 
     @property
     def offset(self) -> int:
-        """Where the oldest line that is kept begins, in all that was ever written."""
+        """Offset of the oldest kept line in the whole log."""
         return self._end - self._bytes
 
     def add(self, line: LogLine) -> None:
-        """Keep a line; the oldest may have to go for it."""
+        """Add a line; drop the oldest ones above the limit."""
         self._lines.append(line)
         size = size_of(line)
         self._bytes += size
@@ -90,14 +90,14 @@ class Lines:
         self._drop_oldest()
 
     def take(self) -> tuple[tuple[LogLine, ...], int]:
-        """All lines, and where they begin; none are kept."""
+        """Return all lines and their offset, and remove them."""
         taken, offset = tuple(self._lines), self.offset
         self._lines.clear()
         self._bytes = 0
         return taken, offset
 
     def put_back(self, taken: tuple[LogLine, ...], offset: int) -> None:
-        """Keep again what was taken, before the lines that came since; not, when some of those are gone."""
+        """Restore taken lines before newer ones, unless some of those were dropped."""
         size = sum(map(size_of, taken))
         if offset + size == self.offset:
             self._lines.extendleft(reversed(taken))
@@ -110,20 +110,20 @@ class Lines:
 
 
 def pieces(text: str, limit_bytes: int) -> list[str]:
-    """Text that can be sent, in as many pieces as the limit makes of it; nothing of it is left out."""
+    """Split text into pieces within the limit, without losing any of it."""
     if len(text) <= limit_bytes and text.isascii() and "\x00" not in text:
         return [text]
     data = text.replace("\x00", "\\x00").encode(errors="backslashreplace")
     found = []
     while len(data) > limit_bytes:
-        piece = data[:limit_bytes].decode(errors="ignore")  # not through the middle of a character
+        piece = data[:limit_bytes].decode(errors="ignore")  # not in the middle of a character
         found.append(piece)
         data = data[len(piece.encode()) :]
     return [*found, data.decode()]
 
 
 def cut(text: str, limit_bytes: int) -> str:
-    """Text that can be sent: within the limit, without halves of surrogate pairs and without NUL."""
+    """Return text within the limit, without lone surrogates and NUL."""
     if len(text) <= limit_bytes and text.isascii() and "\x00" not in text:
         return text
     data = text[: limit_bytes + 1].replace("\x00", "\\x00").encode(errors="backslashreplace")
@@ -136,7 +136,7 @@ def cut(text: str, limit_bytes: int) -> str:
 MAX_MESSAGE_BYTES = 1_024
 MAX_LEVEL = 20
 MAX_PRINTED = MAX_LINE_BYTES // 4
-"""A longer line that was printed is split. A character has up to four bytes."""
+"""Maximum characters of a printed line; longer ones are split. A character has up to four bytes."""
 MAX_CHECKPOINT_BYTES = 64 * 1024
 _LARGEST_WHOLE = 2**53
 
@@ -144,27 +144,27 @@ _LARGEST_WHOLE = 2**53
 class TaskCancelled(BaseException):
     """Raised by `raise_if_cancelled` in a handler that should stop.
 
-    It is a BaseException, as asyncio.CancelledError is: `except Exception` around one item of many
-    is common, and must not turn "stop" into "go on with the next". It is not a CancelledError,
-    because that would look as if whoever waits for the handler's thread had been cancelled.
+    It is a BaseException, as asyncio.CancelledError is: `except Exception` around one item of many is common,
+    and must not turn "stop" into "continue with the next item". It is not a CancelledError, because that
+    would look as if the task that awaits the handler's thread had been cancelled.
     """
 
     def __init__(self, reason: str = "", *, confirmed_dead: bool = True) -> None:
         super().__init__(reason)
         self.reason = reason
         self.confirmed_dead = confirmed_dead
-        """Whether everything that the handler had started is known to be gone."""
+        """Whether all processes of the handler are known to have ended."""
 
 
 class HandlerServices(msgspec.Struct, frozen=True, kw_only=True):
-    """What handlers reach through their contexts, and how what they say and start is kept apart."""
+    """The services of a worker for contexts, and the isolation of their output and commands."""
 
     upload: Upload = nowhere
     voice: SimulationChannel = NOBODY
     caching: Caching = NO_CACHES
     family: Family = NO_FAMILY
     mask: Mask = NOTHING_SECRET
-    """Takes what the worker itself holds out of whatever is said."""
+    """Removes the worker's secrets from all output."""
     sandbox: SandboxSettings = NO_SANDBOX
 
 
@@ -192,7 +192,7 @@ class Context(Parent):
         self._upload, self._caching = services.upload, services.caching
         self._family, self._submissions = services.family, 0
         self._now, self._wake = now, wake
-        # Reentrant, because a finalizer that logs can run in the middle of anything.
+        # Reentrant, because a finalizer that logs can run at any time.
         self._lock = threading.RLock()
         self._woken = False
         self._heartbeat = False
@@ -208,9 +208,9 @@ class Context(Parent):
         self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
         self.stop_reason: str | None = None
         self.mask = Mask(grant.secrets, beside=services.mask) if grant.secrets else services.mask
-        """Takes them out of whatever is said."""
+        """Removes the secrets of the job from all output."""
         self.sandbox = services.sandbox
-        """How commands of this attempt are kept apart from the worker and from other jobs."""
+        """Isolation of commands of this attempt from the worker and from other jobs."""
 
     def __repr__(self) -> str:
         return f"<Context of {self.task} {self.job_id}, shard {self.shard}, attempt {self.attempt}>"
@@ -268,12 +268,12 @@ class Context(Parent):
 
     @property
     def schedule(self) -> str | None:
-        """The schedule that has submitted the job, or one that the job belongs to; None for other jobs."""
+        """The schedule that submitted the job, or that the job belongs to; None for other jobs."""
         return schedule_in(self._grant.trace)
 
     @property
     def scheduled_for(self) -> datetime | None:
-        """The fire time that a schedule has submitted the job for; the same for every attempt at it."""
+        """The fire time for which a schedule submitted the job; the same for every attempt."""
         return scheduled_for_in(self._grant.trace)
 
     @property
@@ -283,7 +283,7 @@ class Context(Parent):
 
     @property
     def untrusted(self) -> bool:
-        """Whether the job runs code of someone without write access, as from a fork."""
+        """Whether the job runs code of an author without write access, as from a fork."""
         return self._grant.untrusted
 
     @property
@@ -314,11 +314,11 @@ class Context(Parent):
         self._has_news()
 
     def printed(self, text: str, stream: str) -> None:
-        """Write what was printed to the log of the job, line by line; the last may go on."""
+        """Write printed text to the log of the job, line by line; the last line may continue."""
         with self._lock:
             held = self._printed = self._printed or {}
             *whole, rest = f"{held.get(stream, '')}{text}".split("\n")
-            rest = rest[rest.rstrip("\r").rfind("\r") + 1 :]  # a progress bar writes over itself
+            rest = rest[rest.rstrip("\r").rfind("\r") + 1 :]  # a progress bar overwrites itself
             while len(rest) >= MAX_PRINTED:
                 whole.append(rest[:MAX_PRINTED])
                 rest = rest[MAX_PRINTED:]
@@ -355,7 +355,7 @@ class Context(Parent):
         return await asyncio.wrap_future(self._upload(self._grant.token, name, Path(path)))
 
     def artifact_sync(self, name: str, path: str | Path) -> ArtifactView:
-        """The same for a handler in a thread or a process."""
+        """Store an artifact, for a handler in a thread or a process."""
         return self._upload(self._grant.token, name, Path(path)).result()
 
     @property
@@ -364,7 +364,7 @@ class Context(Parent):
         return OwnCaches(self._caching, self._grant.token)
 
     async def tell_workloads(self, facts: Sequence[WorkloadFact]) -> None:
-        """Have it known what was heard of agents that this job drives; in the worker's own process only."""
+        """Report events of agents that this job drives; only in the worker's process."""
         if isinstance(self._upload, Uploads):
             await asyncio.wrap_future(self._upload.tell(self._grant.token, facts))
 
@@ -408,7 +408,7 @@ class Context(Parent):
             raise TaskCancelled(self.stop_reason)
 
     async def wait_cancelled(self, timeout_s: float | None = None) -> bool:
-        """Wait until the handler should stop, and return whether it should."""
+        """Wait until the handler should stop, at most `timeout_s`; return whether it should."""
         loop = asyncio.get_running_loop()
         waiter = (loop, loop.create_future())
         with self._lock:
@@ -424,7 +424,7 @@ class Context(Parent):
                 self._waiters = tuple(other for other in self._waiters if other is not waiter)
 
     def wait_cancelled_sync(self, timeout_s: float | None = None) -> bool:
-        """The same for a handler in a thread."""
+        """Wait until the handler should stop, for a handler in a thread."""
         with self._lock:
             if self.cancelled:
                 return True
@@ -436,7 +436,7 @@ class Context(Parent):
     # ---- the runner's half ---------------------------------------------------------------------
 
     def take(self) -> Unsent:
-        """Hand over what was not sent yet, and forget it."""
+        """Return the unsent messages, and remove them."""
         with self._lock:
             self._woken = False
             log, offset = ((), 0) if self._lines is None else self._lines.take()
@@ -455,7 +455,7 @@ class Context(Parent):
         )
 
     def put_back(self, unsent: Unsent) -> None:
-        """Sending has failed: keep it for the next time, before whatever was said since."""
+        """Restore messages after a failed send, before newer ones."""
         with self._lock:
             self._woken = False
             self._log_lines().put_back(unsent.log, unsent.log_offset)
@@ -465,7 +465,7 @@ class Context(Parent):
             self._uploading = unsent.uploading or self._uploading
 
     def finish_lines(self) -> None:
-        """Write what was printed without an end of the line; the handler has ended."""
+        """Write printed text without a final newline; the handler has ended."""
         with self._lock:
             left, self._printed = self._printed or {}, None
         for stream, text in left.items():
@@ -473,27 +473,27 @@ class Context(Parent):
                 self._log_printed(text, stream)
 
     def stop(self, reason: str) -> None:
-        """Tell the handler to stop, and wake all that wait for it. The latest reason is the one told."""
+        """Tell the handler to stop, and wake its waiters. The latest reason counts."""
         with self._lock:
             self.stop_reason = reason
             waiters, stopped = self._waiters, self._stopped
         if stopped is not None:
             stopped.set()
         for loop, waiter in waiters:
-            with contextlib.suppress(RuntimeError):  # a loop that is closed has nobody left to wake
+            with contextlib.suppress(RuntimeError):  # a closed loop has no waiters
                 loop.call_soon_threadsafe(_settle, waiter)
 
     def speech(self) -> Speech:
-        """What a simulation that is executed here speaks with."""
+        """Return the channel for messages of a simulation."""
         return Speech(self._voice, self._grant.token, self._grant.ttl_s)
 
     def active(self) -> Active:
-        """While the handler runs, here or in this thread: `current()` gives this context."""
+        """Return a context manager in which `current()` returns this context."""
         return Active(self)
 
     @property
     def quiet(self) -> bool:
-        """The handler has never said anything, so that there is nothing to take."""
+        """Whether the handler has never logged or reported, so that there is nothing to take."""
         return not self._spoken
 
     def _log_lines(self) -> Lines:
@@ -509,7 +509,7 @@ class Context(Parent):
 
 
 class Active:
-    """As long as it is entered, a context is the current one. (A generator would cost more than it does.)"""
+    """Makes a context the current one while entered. (A generator would be slower.)"""
 
     __slots__ = ("_context", "_token")
 
@@ -522,18 +522,18 @@ class Active:
 
     def __exit__(self, *_: object) -> None:
         CURRENT.reset(self._token)
-        if self._context._printed:  # noqa: SLF001 - this is the other half of the class above
+        if self._context._printed:  # noqa: SLF001 - part of the class above
             self._context.finish_lines()
 
 
 def running() -> Context | None:
-    """The context of the handler that is running here, if there is one."""
+    """Return the context of the running handler, if there is one."""
     found = CURRENT.get()
     return found() if isinstance(found, partial) else found
 
 
 def current() -> Context:
-    """The context of the handler that is running here."""
+    """Return the context of the running handler; raise if there is none."""
     context = running()
     if context is None:
         raise JobError(
@@ -544,7 +544,7 @@ def current() -> Context:
 
 
 CURRENT: ContextVar[Context | partial[Context] | None] = ContextVar("interlock_context", default=None)
-"""The context of the handler that is running here, or what makes it: most handlers never ask for it."""
+"""The context of the running handler, or a factory for it: most handlers never use it."""
 _NOWHERE = Progress()
 
 
@@ -554,7 +554,7 @@ def _settle(waiter: asyncio.Future[None]) -> None:
 
 
 def _number(value: Any, name: str, noun: str = "progress", example: str = "progress(3, 10)") -> float | None:
-    """A number that can be sent; None where it is not known, as after a division by zero."""
+    """Return a number that can be sent; None if it is not finite."""
     if value is None or (type(value) is int and abs(value) <= _LARGEST_WHOLE):
         return value
     try:

@@ -1,7 +1,7 @@
-"""The one entry point: `run_worker` is what the command line, a container and tests call.
+"""The entry point of a worker: the command line, containers and tests call `run_worker`.
 
-It must be called in the main thread of a process, which it takes over: signals, logging, the event
-loop, and the end. Exit code 0: every task ended or was given back. 1: the shutdown had to be forced.
+It must be called in the main thread of a process, which it takes over: signals, logging, the event loop, and
+the exit. Exit code 0: every task ended or was released. 1: the shutdown was forced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORCED = 1
 _DEFAULT_THRESHOLDS, _CALM_THRESHOLDS = (700, 10, 10), (10_000, 20, 20)
 _BEFORE_DEADLINE_S = 0.25
 _LAST_TURNS_S = 0.4
-"""How long tasks of the event loop have to end when they are cancelled."""
+"""Deadline for cancelled tasks of the event loop."""
 
 
 def run_worker(
@@ -41,9 +41,9 @@ def run_worker(
     connect: Callable[[], OrchestratorPort],
     shutdown: Shutdown | None = None,
 ) -> int:
-    """Run a worker under its instance name until somebody asks it to go; gives the exit code.
+    """Run a worker until it is told to shut down; return the exit code.
 
-    Whoever heeds signals already, because loading the tasks takes long, hands over what was asked.
+    A caller that handles signals already, because loading the tasks takes long, passes its `shutdown`.
     """
     shutdown = shutdown or Shutdown()
     credentials.take()
@@ -71,11 +71,11 @@ def run_worker(
 
 
 def calm_collector() -> None:
-    """Have the garbage collector look less often, and never again at what is there for good.
+    """Make the garbage collector run less often, and freeze existing objects.
 
-    What a job leaves behind is freed without it. With the defaults of Python it would look through every
-    module a few times a second, which was a tenth of the work of a busy worker, in pauses of 30 ms. Whoever
-    has chosen thresholds of their own keeps them.
+    Objects of a job are freed by reference counting. With Python's defaults the collector would traverse
+    every module a few times a second, which was a tenth of the work of a busy worker, in pauses of 30 ms.
+    Thresholds set by the program are kept.
     """
     if gc.get_threshold() == _DEFAULT_THRESHOLDS:
         gc.set_threshold(*_CALM_THRESHOLDS)
@@ -84,7 +84,7 @@ def calm_collector() -> None:
 
 
 def _run(process: WorkerProcess) -> int:
-    """Run it in a loop of its own, which does not wait for handlers that nobody could stop."""
+    """Run the process in a new event loop, which does not wait for handlers that cannot be stopped."""
     calm_collector()
     loop = asyncio.new_event_loop()
     try:
@@ -123,13 +123,13 @@ def _metrics(settings: WorkerSettings, log: Log) -> Iterator[Metrics | None]:
 
 
 def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Callable[[], object]]:
-    """What the supervisor's thread sees to, besides the loops."""
+    """Return the additional duties of the watchdog's thread."""
     hard_s = settings.durations.shutdown_deadline_s - min(
         _BEFORE_DEADLINE_S, settings.durations.shutdown_deadline_s / 40
     )
 
     def leave_if_overdue() -> None:
-        """A handler that blocks the event loop must not keep the process from ending."""
+        """Exit when the deadline has passed, even if a handler blocks the event loop."""
         asked_at = shutdown.requested_at
         limit_s = min(hard_s, HURRY_S) if shutdown.hurried else hard_s
         if asked_at is not None and shutdown.awake() >= asked_at + limit_s:
@@ -139,7 +139,7 @@ def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Call
     pool = pool_of_this_process()
 
     def go_with_the_pool() -> None:
-        """A pool that was killed is started again with workers of its own."""
+        """Shut down when the pool was killed: it is restarted with new workers."""
         if not shutdown.requested and str(os.getppid()) != pool:
             log.warning("pool_gone", pool_pid=pool)
             shutdown.request()
@@ -151,7 +151,7 @@ def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Call
 
 
 def _leave(code: int) -> None:
-    """End this process now, and everything that it has started."""
+    """Exit now, and kill all child processes."""
     for pid in descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What the parts of a worker process share: who the worker is, its clocks, its log, and what watches it."""
+"""The shared environment of a worker process: its identity, clocks, log, and observers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from interlock.worker.tracing import Tracing
 
 
 class WorkerHost(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine that a worker runs on, as far as it can be another one in tests and in simulated worlds."""
+    """The host of a worker, which tests and simulated worlds replace."""
 
     monotonic: Callable[[], float] = since_boot
     local: Callable[[], datetime] = local_time
     threads: Threads = MACHINE
     also: Sequence[Callable[[], object]] = ()
-    """What the watchdog's thread does besides, each time that it looks."""
+    """Additional duties of the watchdog's thread, on each round."""
 
 
 HERE = WorkerHost()
 
 
 class Meters(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a worker's figures and traces go, beside its log."""
+    """Metrics and tracing of a worker."""
 
     metrics: Metrics | None = None
     tracing: Tracing | None = None
@@ -42,7 +42,7 @@ NO_METERS = Meters()
 
 
 class WorkerEnv(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What a process shares with its crew."""
+    """The shared environment of a process and its components."""
 
     runner_id: str
     settings: WorkerSettings
@@ -58,15 +58,15 @@ class WorkerEnv(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def monotonic(self) -> Callable[[], float]:
-        """The clock that leases are watched by."""
+        """The clock for leases."""
         return self.host.monotonic
 
     @property
     def threads(self) -> Threads:
-        """Where threads come from."""
+        """The factory of threads."""
         return self.host.threads
 
     @cached_property
     def mask(self) -> Mask:
-        """Takes what this process holds as credentials out of whatever handlers say."""
+        """Removes the credentials of this process from the output of handlers."""
         return Mask(credentials.held())

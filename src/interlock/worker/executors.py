@@ -1,19 +1,19 @@
 """The ways to run a handler, and one lane for each.
 
     AsyncExecutor    in the event loop. A function without a single `await` never waits, so it is run
-                     without a task of asyncio, which would be most of its price.
+                     without an asyncio task, which would be most of its cost.
     ThreadExecutor   in one of a bounded number of daemon threads. A thread cannot be stopped, only asked
-                     to; one that goes on without a lease is written off, and another takes its place.
-    ProcessExecutor  in a process of its own, with its own group, session and memory limit; it can be
+                     to; one that continues without a lease is written off, and another replaces it.
+    ProcessExecutor  in a separate process, with its own group, session and memory limit; it can be
                      killed. When the worker is gone the socket closes, and the process ends itself
                      (`task_process`).
 
-Each starts a handler and reports once, in the event loop, how it ended.
+Each starts a handler and reports its end once, in the event loop.
 
-A lane holds what runs in an executor and what waits for it. A worker asks for work when it has room. With
-handlers of microseconds it would then wait for the store more than it works, so it asks *ahead*: for as much
+A lane holds the running and waiting tasks of an executor. A worker claims jobs when it has room. With
+handlers of microseconds it would then wait for the store more than it works, so it claims *ahead*: as many
 again as it may run at once. It does so only while handlers take less than `SOON_S`, because jobs that wait
-here could start elsewhere, and gives back what has waited for `AHEAD_FOR_S`, which costs no retry.
+here could start elsewhere, and releases jobs that have waited for `AHEAD_FOR_S`, which costs no retry.
 """
 
 from __future__ import annotations
@@ -74,23 +74,23 @@ class Executor(Protocol):
     """One way to run handlers."""
 
     def begin(self, running: RunningTask, ended: Ended) -> None:
-        """Begin; `ended` may be called before this returns."""
+        """Start the handler; `ended` may be called before this returns."""
         ...
 
     def told(self, running: RunningTask) -> None:
-        """The handler was asked to stop, through its context: pass that on where it must be."""
+        """Forward a stop request; the context of the handler has it already."""
         ...
 
     def kill(self, running: RunningTask) -> bool:
-        """Stop it now, whatever it thinks; False when that cannot be done."""
+        """Stop the handler forcibly; return False if that is impossible."""
         ...
 
     def leave(self, running: RunningTask) -> None:
-        """Nobody waits for it any more, although it may go on."""
+        """Abandon the handler, which may continue."""
         ...
 
     async def close(self) -> None:
-        """Leave nothing behind that can be ended."""
+        """Stop all handlers that can be stopped."""
         ...
 
 
@@ -105,10 +105,10 @@ class AsyncExecutor:
         self._max_result_bytes = max_result_bytes
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self.current: TaskPart | None = None
-        """The handler that is being run without a task, for whoever wonders what blocks the loop."""
+        """The handler that runs without a task, to report what blocks the loop."""
 
     def begin(self, running: RunningTask, ended: Ended) -> None:
-        """Begin; a handler that never waits has ended when this returns."""
+        """Start the handler; one that never waits has ended when this returns."""
         assert running.context is not None
         self.current = running
         try:
@@ -118,7 +118,7 @@ class AsyncExecutor:
                     awaitable.send(None)
         except StopIteration as returned:
             outcome: Outcome = success_of(returned.value, max_bytes=self._max_result_bytes)
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+        except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
             outcome = outcome_of(error)
         else:
             self._begin_task(running, awaitable, ended)
@@ -128,7 +128,7 @@ class AsyncExecutor:
         ended(running, outcome)
 
     def told(self, running: RunningTask) -> None:
-        """The context has told it; a coroutine that waits for something else has time until `kill`."""
+        """Do nothing: the context has the request, and `kill` cancels the coroutine later."""
 
     def kill(self, running: RunningTask) -> bool:
         """Cancel the task."""
@@ -136,10 +136,10 @@ class AsyncExecutor:
         return task is None or task.done() or task.cancel()
 
     def leave(self, running: RunningTask) -> None:
-        """It was cancelled; should it go on nevertheless, the log will have said so."""
+        """Do nothing: it was cancelled; if it continues, that is logged."""
 
     async def close(self) -> None:
-        """Cancel what is left, and give it a moment."""
+        """Cancel remaining tasks, and wait a moment."""
         left = [task for task in self._tasks if not task.done()]
         for task in left:
             task.cancel()
@@ -180,20 +180,20 @@ class AsyncExecutor:
 
 
 def _discard(awaitable: Awaitable[Any]) -> None:
-    """Cancelled before its first step, so that nobody has begun it or ever will."""
+    """Close a coroutine that was cancelled before its first step."""
     if isinstance(awaitable, Coroutine):
         awaitable.close()
 
 
 def never_waits(coroutine: object) -> bool:
-    """Whether a coroutine is of a function without any await, so that it cannot be suspended."""
+    """Return whether a coroutine's function has no await, so that it cannot be suspended."""
     code = getattr(coroutine, "cr_code", None)
     return code is not None and has_no_await(code)
 
 
 @lru_cache(maxsize=4_096)
 def has_no_await(code: CodeType) -> bool:
-    """Whether this code waits for nothing."""
+    """Return whether this code has no await."""
     return not any(instruction.opname in _WAITS for instruction in dis.get_instructions(code))
 
 
@@ -201,7 +201,7 @@ _Work: TypeAlias = tuple[RunningTask, Ended, contextvars.Context, asyncio.Abstra
 
 
 class ThreadExecutor:
-    """Runs functions in threads, which are started when they are needed and kept."""
+    """Runs functions in threads, which are started on demand and kept."""
 
     def __init__(self, *, max_result_bytes: int, name: str = "interlock-task") -> None:
         self._max_result_bytes = max_result_bytes
@@ -213,7 +213,7 @@ class ThreadExecutor:
         self._lock = threading.Lock()
 
     def begin(self, running: RunningTask, ended: Ended) -> None:
-        """Hand it to a thread that has nothing to do, or to a new one."""
+        """Hand the task to an idle thread, or to a new one."""
         work = (running, ended, contextvars.copy_context(), asyncio.get_running_loop())
         with self._lock:
             if self._idle:
@@ -223,20 +223,20 @@ class ThreadExecutor:
         self._work.put(work)
 
     def told(self, running: RunningTask) -> None:
-        """The context has told it, and that is all there is."""
+        """Do nothing: the context has the request."""
 
     def kill(self, running: RunningTask) -> bool:
-        """A thread cannot be killed."""
+        """Return whether it has ended: a thread cannot be killed."""
         return running.handler_ended
 
     def leave(self, running: RunningTask) -> None:
-        """Write off the thread that it is in."""
+        """Write off its thread."""
         with self._lock:
             if isinstance(running.handle, threading.Thread) and not running.handler_ended:
                 self._written_off.add(running.handle)
 
     async def close(self) -> None:
-        """Let the threads that have nothing to do end; the others are left to themselves."""
+        """Stop idle threads; busy ones are abandoned."""
         with self._lock:
             idle = [thread for thread in self._threads if thread not in self._written_off]
         for _ in idle:
@@ -257,7 +257,7 @@ class ThreadExecutor:
             with self._lock:
                 gone = me in self._written_off
                 self._idle += not gone
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(ended, running, outcome)
             del work, running, ended, outcome
             if gone:
@@ -272,7 +272,7 @@ class ThreadExecutor:
         try:
             with running.context.active(), spanning:
                 value = running.invoke()
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+        except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
             return outcome_of(error)
         return success_of(value, max_bytes=self._max_result_bytes)
 
@@ -282,7 +282,7 @@ CHILD = "interlock.worker.task_process"
 
 
 class Attendance:
-    """One process and who attends to it."""
+    """One process and the task that attends to it."""
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -293,7 +293,7 @@ class Attendance:
 
 
 class ProcessExecutor:
-    """Runs each handler in a process of its own."""
+    """Runs each handler in a separate process."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
@@ -308,13 +308,13 @@ class ProcessExecutor:
         attendance.task.add_done_callback(self._attending.discard)
 
     def told(self, running: RunningTask) -> None:
-        """Pass it on; the handler's context is in the other process."""
+        """Forward the request: the handler's context is in the other process."""
         writer = running.handle.writer
         if writer is not None and not writer.is_closing():
             writer.write(line_of(Stop(running.stop_reason)))
 
     def kill(self, running: RunningTask) -> bool:
-        """End its process group: by request, and soon after by force."""
+        """Terminate its process group, and kill it soon after."""
         attendance: Attendance = running.handle
         attendance.killed = True
         if attendance.group is not None:
@@ -322,7 +322,7 @@ class ProcessExecutor:
         return True
 
     def leave(self, running: RunningTask) -> None:
-        """It was killed, and is attended to until it is gone."""
+        """Do nothing: it was killed, and is attended to until it has ended."""
 
     async def close(self) -> None:
         """Kill every process that is left."""
@@ -337,7 +337,7 @@ class ProcessExecutor:
                 outcome = await self._execute(running, attendance)
                 if attendance.span is not None and isinstance(outcome, Failed):
                     attendance.span.failed(outcome.error)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong is the outcome
+        except Exception as error:  # noqa: BLE001 - any exception is the outcome
             outcome = failure_of(error)
         ended(running, outcome)
 
@@ -345,7 +345,8 @@ class ProcessExecutor:
         assert running.context is not None
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            # The URL of a store may have a password, and a shell step of another job could read a variable.
+            # The URL of a store may contain a password, and a shell step of another job could read a
+            # variable.
             with credentials.handed_over(own=False) as (environment, pipe):
                 group = await Group.start(
                     [sys.executable, "-m", CHILD, str(theirs.fileno())],
@@ -364,7 +365,7 @@ class ProcessExecutor:
                 said = await self._converse(running, attendance, ours)
             finally:
                 if said is None:
-                    group.kill()  # it is gone, or nobody understands it
+                    group.kill()  # it has ended, or sent an invalid message
                 end = await group.ended()
                 self._groups.discard(group)
         return _judge(said, end, running)
@@ -372,7 +373,7 @@ class ProcessExecutor:
     async def _converse(
         self, running: RunningTask, attendance: Attendance, ours: socket.socket
     ) -> Over | None:
-        """Give the orders and hear what is said, until the process says how it ended or is gone."""
+        """Send the order and process messages, until the process reports its end or is gone."""
         reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
         attendance.writer = writer
         over: Over | None = None
@@ -386,7 +387,7 @@ class ProcessExecutor:
                     over = _take(running, line, writer, uploads)
         finally:
             for upload in uploads:
-                upload.cancel()  # nobody waits for them any more
+                upload.cancel()  # the task has ended
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
@@ -427,7 +428,7 @@ def _take(
 
 
 async def _serve(running: RunningTask, asked: Keep | Ask, writer: asyncio.StreamWriter) -> None:
-    """Do something for the handler over there, and say what became of it."""
+    """Serve a request of the handler, and send the answer."""
     assert running.context is not None
     done = await (
         _kept(running.context, asked) if isinstance(asked, Keep) else answer_children(running.context, asked)
@@ -446,7 +447,7 @@ async def _kept(context: Context, asked: Keep) -> Kept:
 
 
 def _pass_on(running: RunningTask, said: Said) -> None:
-    """What the handler has said over there is said here."""
+    """Forward messages of the handler to its context here."""
     context = running.context
     assert context is not None
     if said.missed:
@@ -479,7 +480,7 @@ def _judge(said: Over | None, end: End, running: RunningTask) -> Outcome:
 
 
 def how_it_ended(code: int) -> str:
-    """An exit code in words. Above 128 it is how a shell says that a signal has ended its command."""
+    """Return an exit code in words. Above 128 it is a shell's code for a signal."""
     if code < 0:
         return f"was killed by {_signal(-code)}"
     if code > SIGNALLED and (name := _signal(code - SIGNALLED)).startswith("SIG"):
@@ -495,15 +496,15 @@ def _signal(number: int) -> str:
 
 
 SOON_S = 0.05
-"""How long a handler may take for work to be asked for ahead of it."""
+"""Maximum duration of handlers for which jobs are claimed ahead."""
 AHEAD_FOR_S = 1.0
-"""How long what was asked for ahead waits here at most."""
+"""Maximum time that a job claimed ahead waits here."""
 _FORGETTING = 0.9
-"""What is left of the longest with each one that is shorter: it is learnt at once, and forgotten slowly."""
+"""Decay of the longest duration with each shorter handler: it rises at once, and falls slowly."""
 
 
 class Lane:
-    """One executor with a limit. What it has is counted, never noted beside it."""
+    """One executor with a limit. Usage is derived, never stored separately."""
 
     __slots__ = ("executor", "limit", "longest_s", "name", "running", "waiting")
 
@@ -512,48 +513,48 @@ class Lane:
         self.executor = executor
         self.limit = limit
         self.running: dict[RunningTask, float] = {}
-        """Since when, in the order in which they have begun."""
+        """Running tasks with their start times, in order."""
         self.waiting: deque[Any] = deque()
-        """Tasks and cohorts, in the order in which they are to begin."""
+        """Tasks and cohorts, in the order in which they start."""
         self.longest_s = 2 * SOON_S
-        """How long a handler takes at most, by what was seen of late; as long as nothing was, too long."""
+        """Recent maximum duration of a handler; initially above `SOON_S`."""
 
     @property
     def has_room(self) -> bool:
-        """Whether something that waits could begin."""
+        """Whether a waiting task could start."""
         return bool(self.waiting) and len(self.running) < self.limit
 
     @property
     def waits(self) -> int:
-        """How many wait to begin."""
+        """Number of waiting tasks."""
         return sum([one.count for one in self.waiting])
 
     def left(self, running: RunningTask, now: float) -> None:
-        """A handler has ended, or is not waited for any more."""
+        """Remove a task that has ended or was abandoned."""
         began = self.running.pop(running, None)
         if began is not None:
             self.learn(now - began, 1)
 
     def learn(self, longest_s: float, handlers: int) -> None:
-        """So many handlers have taken so long at most."""
+        """Record the maximum duration of some handlers."""
         self.longest_s = max(longest_s, self.longest_s * _FORGETTING**handlers)
 
     def is_quick(self, now: float) -> bool:
-        """Whether what waits in it will soon have begun."""
+        """Return whether waiting tasks will start soon."""
         if self.longest_s > SOON_S:
             return False
         oldest = next(iter(self.running.values()), now)
         return now - oldest <= SOON_S
 
     def on_the_loop(self) -> str:
-        """What runs in it, for whoever finds the event loop blocked."""
+        """Return the running tasks, for the report about a blocked event loop."""
         now = self.executor.current if isinstance(self.executor, AsyncExecutor) else None
         suspects: list[TaskPart] = [now] if now is not None else list(self.running)
         return ", ".join(f"{one.grant.task} ({one.grant.job_id})" for one in suspects[:10]) or "unknown"
 
 
 class Lanes:
-    """The lanes of a worker, by the name of the executor, as tasks say it."""
+    """The lanes of a worker, by the name of the executor."""
 
     def __init__(self, settings: WorkerSettings, monotonic: Callable[[], float]) -> None:
         size, concurrency = settings.max_result_bytes, settings.concurrency
@@ -572,24 +573,25 @@ class Lanes:
         return iter(self._lanes.values())
 
     def free(self) -> int:
-        """How many more handlers may run at once; less than none where more waits than may."""
+        """Return how many more handlers may run; negative if too many wait."""
         return self._concurrency - sum([len(lane.running) + lane.waits for lane in self])
 
     def room(self, coming: int) -> int:
-        """How many more can begin at once, when so many are on their way; none while others wait."""
+        """Return how many more can start at once, besides those on their way; 0 while others wait."""
         return 0 if any(lane.waiting for lane in self) else self.free() - coming
 
     def room_ahead(self, coming: int) -> int:
-        """How much to ask for: what can begin at once, or else as much as may wait a moment for that.
+        """Return how many jobs to claim: those that can start at once, or a whole batch that may wait a
+        moment.
 
-        All of that or nothing: a store does a large claim for little more than a small one.
+        All or nothing: for a store a large claim costs little more than a small one.
         """
         if 0 <= self.free() - coming < self._concurrency and self._in_use_are_quick():
             return self._concurrency
         return self.room(coming)
 
     def elsewhere(self) -> int:
-        """How many handlers run outside of the event loop, in threads or processes."""
+        """Return the number of handlers in threads or processes."""
         return sum(len(lane.running) for lane in self if lane.name != "async")
 
     def _in_use_are_quick(self) -> bool:

@@ -1,21 +1,21 @@
 """Read and unpack an archive from an untrusted source into the folder of a job.
 
-The archive may come from anybody who can change the repository, and the folder belongs to the change that is
-built. So nothing is unpacked where it is wanted: members go to a staging folder, through descriptors that
-follow no link, and are moved to their places when all of them are there, whole, and only where nothing is.
+The archive may come from any author of the repository, and the folder belongs to the change that is
+built. So members are not unpacked in place: they go to a staging folder, through descriptors that follow no
+link, and are moved to their places when all of them are complete, and only to free paths.
 
-- Names are relative, without `..`, at most 4,096 bytes and 128 folders deep; no name comes twice.
+- Names are relative, without `..`, at most 4,096 bytes and 128 folders deep; no name occurs twice.
 - Symbolic links are relative, climb (`..`) only at their beginning and no further than the folder of the job,
-  and are made last, so that nothing is written through them. Because the folder of a link is never a link
+  and are made last, so that no file is written through them. Because the folder of a link is never a link
   itself, such a target cannot leave the folder of the job, whatever other links it passes.
-- Hard links lead to files that the same archive has brought already.
+- Hard links lead to earlier files of the same archive.
 - Devices, pipes and sparse files are refused. Of the mode only "executable" is kept.
 - Bytes, members and headers are bounded, and the disk is not filled.
 
-`tarfile` is not used: what its filters let through depends on the patch level of the interpreter
-(CVE-2024-12718, CVE-2025-4138, CVE-2025-4330, CVE-2025-4435, CVE-2025-4517), and so does how much memory and
-time its headers can take (CVE-2024-6232, CVE-2025-8194). `Tar` reads ustar, pax and GNU long names from a
-stream, forward only, and checks everything that a header can say.
+`tarfile` is not used: the effect of its filters depends on the patch level of the interpreter
+(CVE-2024-12718, CVE-2025-4138, CVE-2025-4330, CVE-2025-4435, CVE-2025-4517), and so does the memory and time
+that its headers can take (CVE-2024-6232, CVE-2025-8194). `Tar` reads ustar, pax and GNU long names from a
+stream, forward only, and validates every field of a header.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]*)?")
 
 
 class Unreadable(Exception):
-    """The stream is not an archive that is read here; the text says why."""
+    """The stream is not a supported archive; the text says why."""
 
     def __init__(self, why: str, member: str = "") -> None:
         super().__init__(why)
@@ -82,11 +82,11 @@ class Member(msgspec.Struct, frozen=True):
     executable: bool
     mtime: int
     target: str
-    """What a link names; empty for files and folders."""
+    """The target of a link; empty for files and folders."""
 
 
 class Tar:
-    """The members of an archive, in their order; read the content of one before asking for the next."""
+    """The members of an archive, in order; read the content of one before asking for the next."""
 
     def __init__(self, stream: BinaryIO, most_bytes: int) -> None:
         self._stream = stream
@@ -109,11 +109,11 @@ class Tar:
             self._skip()
         if extra:
             raise Unreadable("an extended header is about nothing")
-        if len(self._stream.read(MOST_HEADER + 1)) > MOST_HEADER:  # which finds out whether it is whole, too
+        if len(self._stream.read(MOST_HEADER + 1)) > MOST_HEADER:  # this also checks that it is complete
             raise Unreadable("something follows its end")
 
     def read(self, most: int) -> bytes:
-        """The next bytes of the present member; empty at its end."""
+        """Return the next bytes of the current member; empty at its end."""
         piece = self._exactly(min(most, self._content))
         self._content -= len(piece)
         return piece
@@ -124,7 +124,7 @@ class Tar:
         self._exactly(self._padding)
 
     def _header(self) -> bytes | None:
-        """The next header; None at the end of the archive."""
+        """Return the next header; None at the end of the archive."""
         header = self._exactly(BLOCK)
         if header.count(0) == BLOCK:
             return None
@@ -134,7 +134,7 @@ class Tar:
         return header
 
     def _extend(self, extra: dict[str, str], kind: bytes, size: int) -> None:
-        """Take what an extended header says about the next member, or about all that follow."""
+        """Apply an extended header to the next member, or to all that follow."""
         if size > MOST_HEADER:
             raise Unreadable(f"an extended header has {size:,} bytes, and {MOST_HEADER:,} are allowed")
         said = self._exactly(size)
@@ -162,7 +162,7 @@ def _member(header: bytes, kind: bytes, size: int, extra: dict[str, str]) -> Mem
     if kind not in _KINDS or any(key.startswith("GNU.sparse") for key in extra):
         raise Unreadable("it is a special or sparse file", name)
     known = _KINDS[kind]
-    if known == "file" and name.endswith("/"):  # as archives from before 1988 say it
+    if known == "file" and name.endswith("/"):  # the convention of archives before 1988
         known = "folder"
     if "size" in extra:
         if not extra["size"].isascii() or not extra["size"].isdigit() or len(extra["size"]) > 15:
@@ -190,7 +190,7 @@ def _name(header: bytes) -> str:
 
 
 def _records(said: bytes) -> dict[str, str]:
-    """The records of a pax header: `LENGTH KEY=VALUE\\n`, each with its own length in front."""
+    """Return the records of a pax header, each of the form `LENGTH KEY=VALUE` and a newline."""
     found: dict[str, str] = {}
     at = 0
     while at < len(said):
@@ -206,7 +206,7 @@ def _records(said: bytes) -> dict[str, str]:
 
 
 def _number(field: bytes, what: str, least: int = 0) -> int:
-    """An octal number, or a binary one as GNU tar writes what octal digits cannot hold."""
+    """Return an octal number, or a binary one in the format of GNU tar."""
     if field[0] & 0x80:
         number = int.from_bytes(field, "big", signed=True) if field[0] == 0xFF else _positive(field)
     else:
@@ -237,7 +237,7 @@ _ROOM = 0.9
 
 
 def unpack(packed: Path, paths: Sequence[str], staging: Path, base: Path) -> list[str]:
-    """Put what the archive has below these paths in their places; return the paths that were put there."""
+    """Unpack the members below these paths to their places; return the paths that were placed."""
     wanted = [_asked(path) for path in paths]
     staging.mkdir(mode=0o700, exist_ok=True)
     base = base.resolve()
@@ -268,7 +268,7 @@ class _Unpacking:
         self._files: set[Parts] = set()
         self._links: dict[Parts, str] = {}
         self.at = ""
-        """The name of the member that is unpacked at present."""
+        """The name of the current member."""
 
     def all(self) -> None:
         size = 0
@@ -309,7 +309,7 @@ class _Unpacking:
             while piece := self._tar.read(PIECE):
                 file.write(piece)
             os.fchmod(file.fileno(), 0o755 if member.executable else 0o644)
-            with contextlib.suppress(OverflowError, OSError):  # a time that this file system cannot hold
+            with contextlib.suppress(OverflowError, OSError):  # the file system may not support the time
                 os.utime(file.fileno(), (member.mtime, member.mtime))
         self._files.add(parts)
 
@@ -326,7 +326,7 @@ class _Unpacking:
 
 
 def _put(source: Beneath, target: Beneath, wanted: dict[str, Parts]) -> list[str]:
-    """Move what is there to its place, unless something is: what the change brings goes first."""
+    """Move unpacked paths to their places, unless occupied: files of the change take precedence."""
     there = [path for path, parts in wanted.items() if _there(source, parts)]
     free = [path for path in there if not _there(target, wanted[path])]
     for path in free:
@@ -341,7 +341,7 @@ def _put(source: Beneath, target: Beneath, wanted: dict[str, Parts]) -> list[str
 
 
 def _there(folder: Beneath, parts: Parts) -> bool:
-    """Whether something has that path; raise when a link is on the way to it."""
+    """Return whether the path exists; raise if a link is on the way to it."""
     try:
         os.stat(parts[-1], dir_fd=folder.folder(parts[:-1]), follow_symlinks=False)
     except FileNotFoundError:
@@ -361,7 +361,7 @@ def _asked(path: str) -> Parts:
 
 
 def _checked(name: str, folder: bool = False) -> Parts:
-    """The components of a name that stays below where it is unpacked."""
+    """Return the components of a name that stays below the target."""
     if name.startswith("/") or "\0" in name:
         raise Unreadable("its name is absolute, or no name")
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
@@ -376,7 +376,7 @@ def _checked(name: str, folder: bool = False) -> Parts:
 
 
 def _target(target: str, link: Parts) -> str:
-    """Where a link leads, if that is inside whatever else the archive holds."""
+    """Return the target of a link, if it cannot lead out of the folder."""
     if not target or "\0" in target or len(os.fsencode(target)) >= MOST_PATH or climbs(target, len(link) - 1):
         raise Unreadable(f"it is a link to {target[:200]!r}, which may lead out of the folder of the job")
     return target
@@ -384,7 +384,7 @@ def _target(target: str, link: Parts) -> str:
 
 @contextlib.contextmanager
 def _clearly() -> Iterator[None]:
-    """Say in words of the archive what the file system refuses."""
+    """Translate errors of the file system into errors of the archive."""
     try:
         yield
     except FileExistsError:
@@ -396,7 +396,7 @@ def _clearly() -> Iterator[None]:
 
 
 def _room(staging: Path) -> int:
-    """Return how many bytes may be read: the largest archive with its headers, if the disk has room."""
+    """Return how many bytes may be read: the largest archive with its headers, if the disk has space."""
     disk = os.statvfs(staging)
     return min(MOST_BYTES + MOST_MEMBERS * 4_096, int(disk.f_bavail * disk.f_frsize * _ROOM))
 

@@ -1,12 +1,12 @@
-"""Functions that can be tasks: their names, where they run, and their arguments as JSON.
+"""Functions that can be tasks: their names, their executors, and their arguments as JSON.
 
 A task is a plain function, sync or async, that a worker finds by its name and calls once for each attempt.
-Anything else is refused when it is decorated, with what to do instead.
+Anything else is refused when it is decorated, with advice.
 
-The parameters become a msgspec struct once, so that decoding, converting and checking are one pass.
-Arguments are checked in the same way where they are submitted and where they are used. A type may be
-declared after the function that names it, so types are resolved when the function is decorated and once
-more when they are first needed.
+The parameters become a msgspec struct once, so that decoding, converting and validating are one pass.
+Arguments are validated in the same way at submission and in the worker. A type may be declared after the
+function that names it, so types are resolved when the function is decorated and again when they are first
+needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXECUTORS: tuple[Executor, ...] = ("async", "thread", "process")
 
 
 def plain_function(thing: object) -> Callable[..., Any]:
-    """The function that was decorated, or a refusal of what is none."""
+    """Return the decorated function; raise if it cannot be a task."""
     function = thing.__func__ if isinstance(thing, staticmethod) else thing
     if not inspect.isfunction(function):
         raise refused(thing, f"it is {_described(thing)}, not a function", _WRAP)
@@ -45,7 +45,7 @@ def plain_function(thing: object) -> Callable[..., Any]:
 
 
 def default_name(function: Callable[..., Any]) -> str:
-    """`module.qualname`, so that a worker that imports the module knows it by the same name."""
+    """Return `module.qualname`, so that a worker that imports the module uses the same name."""
     if function.__name__ == "<lambda>":
         raise refused(
             function, "a lambda has no name", 'Give it one: task(name="shop.double")(lambda x: 2 * x).'
@@ -54,7 +54,7 @@ def default_name(function: Callable[..., Any]) -> str:
 
 
 def executor_of(function: Callable[..., Any], wanted: str | None) -> Executor:
-    """Where it runs: async functions in the loop, others in a thread, unless a process is wanted."""
+    """Return its executor: the loop for async functions, a thread for others, or a process if requested."""
     is_async = inspect.iscoroutinefunction(function)
     if wanted is None:
         return "async" if is_async else "thread"
@@ -73,7 +73,7 @@ def executor_of(function: Callable[..., Any], wanted: str | None) -> Executor:
 
 
 def executor_here(function: Callable[..., Any], default: Executor) -> Executor:
-    """Where one runs that does not say, on a worker with a default: there, or, where it cannot, as ever."""
+    """Return the executor on a worker with a default: that, or the usual one if it is impossible."""
     try:
         return executor_of(function, default)
     except CannotLoad:
@@ -81,20 +81,20 @@ def executor_here(function: Callable[..., Any], default: Executor) -> Executor:
 
 
 def written_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as somebody wrote it, inside of what other decorators have put around it."""
+    """Return the original function, inside of other decorators."""
     inner = inspect.unwrap(function)
     return inner if inspect.isfunction(inner) else function
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Where it is written, for an error."""
+    """Return the place of its definition, for an error."""
     code = written_function(function).__code__
     place = f"{Path(code.co_filename).name} line {code.co_firstlineno}"
     return f"{function.__module__}.{function.__qualname__} ({place})"
 
 
 def refused(thing: object, why: str, todo: str) -> CannotLoad:
-    """The one way in which all of this is said."""
+    """Return the error for a function that cannot be a task."""
     name = getattr(thing, "__qualname__", None) or repr(thing)
     return CannotLoad(f"Cannot make a task of {name}: {why}.", todo=todo, facts={"name": name, "cause": why})
 
@@ -115,14 +115,14 @@ def _described(thing: object) -> str:
 
 
 def _looks_like_a_method(function: Callable[..., Any]) -> bool:
-    """At this moment its class does not exist yet: the name of its first parameter is all there is."""
+    """Return whether it looks like a method, by its first parameter: its class does not exist yet."""
     inside_a_class = function.__qualname__.rpartition("<locals>.")[2] != function.__name__
     first = next(iter(inspect.signature(function).parameters), "")
     return inside_a_class and first in ("self", "cls")
 
 
 def _module_of(function: Callable[..., Any]) -> str:
-    """The module as others import it, also when it is the program that was started."""
+    """Return the importable module, also for the program that was started."""
     if function.__module__ != "__main__":
         return function.__module__
     names = written_function(function).__globals__
@@ -140,7 +140,7 @@ _CONTEXT_IN_WORDS = re.compile(r"(\w+\.)*Context( \| None)?")
 
 
 class Arguments:
-    """How one function is called."""
+    """The parameters of one function."""
 
     def __init__(self, function: Callable[..., Any], task_name: str, local_names: Mapping[str, Any]) -> None:
         self._function = function
@@ -156,7 +156,7 @@ class Arguments:
         self._more = next((p for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self._others = next((p for p in parameters if p.kind is p.VAR_KEYWORD), None)
         self._known_keys = (*self._named, *([MORE] if self._more else []))
-        # Before *args, whatever can be given by position must be.
+        # Before *args, positional parameters must be passed by position.
         self._passed_by_position = tuple(
             name
             for name in self._positional
@@ -165,7 +165,7 @@ class Arguments:
         self._needs_nothing = all(p.default is not p.empty for p in self._named.values())
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> msgspec.Raw:
-        """The arguments of a call as the input of a job."""
+        """Encode the arguments of a call as the input of a job."""
         if self._needs_nothing and not args and not kwargs:
             return _EMPTY
         raw = encode(self._by_name(args, kwargs), "arguments")
@@ -173,7 +173,7 @@ class Arguments:
         return raw
 
     def decode(self, raw: msgspec.Raw | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The input of a job as positional and named arguments of the function."""
+        """Decode the input of a job into positional and named arguments of the function."""
         try:
             kwargs = msgspec.structs.asdict(self._decode(raw))
         except (msgspec.DecodeError, RecursionError) as error:
@@ -186,14 +186,14 @@ class Arguments:
         return args, kwargs
 
     def prepare(self) -> None:
-        """Make sure that every type is found and can come from JSON."""
+        """Resolve every type, and check that it can come from JSON."""
         _ = self._decode
         if self._others is not None:
             self._type_of(self._others)
 
     @property
     def takes(self) -> str:
-        """What the function takes, as people write it."""
+        """The signature of the function, for people."""
         parameters = [p for p in (*self._named.values(), self._more, self._others) if p is not None]
         kinds = [self._types[parameter.name] for parameter in parameters]
         shown = [
@@ -226,7 +226,7 @@ class Arguments:
         return decoder_of(struct)
 
     def _decode_others(self, raw: msgspec.Raw | bytes, others: Parameter) -> dict[str, Any]:
-        """What `**others` takes: everything that is no parameter of its own."""
+        """Return the arguments of `**others`: all that are not parameters."""
         values: dict[str, msgspec.Raw] = decode(raw, dict[str, msgspec.Raw], "input")
         decode_one, decoded = decoder_of(self._type_of(others)), {}
         for name in values.keys() - set(self._known_keys):
@@ -239,7 +239,7 @@ class Arguments:
         return decoded
 
     def _what_is_wrong(self, raw: msgspec.Raw | bytes) -> str:
-        """Names that are missing or too many; nothing when the fault is in a value."""
+        """Return the missing or unknown names; empty if the fault is in a value."""
         try:
             given = decoder_of(dict[str, msgspec.Raw])(raw)
         except RecursionError:
@@ -251,7 +251,7 @@ class Arguments:
         faults = []
         if missing:
             faults.append(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
-        if unknown:  # what is missing is what was meant, rather than what was given as well
+        if unknown:  # report missing names first
             guess = nearest(unknown[0], missing) or nearest(unknown[0], self._known_keys)
             faults.append(f"it takes no {unknown[0]}" + (f", did you mean {guess}" if guess else ""))
         return "; ".join(faults)
@@ -280,7 +280,7 @@ class Arguments:
         return found[0].name
 
     def _look_up(self, parameter: Parameter, local_names: Mapping[str, Any]) -> Any:
-        """The type that an annotation means; None while it means nothing."""
+        """Return the type of an annotation; None while it is undefined."""
         if parameter.annotation is Parameter.empty:
             return Any
         inner = written_function(self._function)
@@ -328,7 +328,7 @@ def _is_context(parameter: Parameter, kind: Any) -> bool:
 
 
 def _default(parameter: Parameter) -> Any:
-    """A default of the struct that is the very object which the function has as its default."""
+    """Return the function's default object as the default of the struct."""
     if parameter.default is Parameter.empty:
         return msgspec.NODEFAULT
     return msgspec.field(default_factory=lambda: parameter.default)

@@ -1,16 +1,15 @@
-"""What a worker takes from its host: clocks, threads, waits and signals. Simulated hosts replace them.
+"""The host of a worker: clocks, threads, waits and signals. Simulated hosts replace them.
 
-Clocks. A host that is suspended, overcommitted or out of memory lets a process stand still for seconds or
-hours. Leases go on meanwhile, by the store's clock: whether one can still be trusted is judged by
-`since_boot`. Deadlines that give a handler the chance to stop by itself do not: they are counted by
-`AwakeTime`, so that a handler with five seconds to save its work has them also when the host stands still
-for ten. `StoreTime` is the store's time, read at connect and counted on from there; it stamps information
-only (log lines, when a task began).
+Clocks. A host that is suspended, overcommitted or out of memory can stall a process for seconds or hours.
+Leases expire meanwhile, by the store's clock: whether one can still be trusted is judged by `since_boot`.
+Deadlines that let a handler stop gracefully do not: they are counted by `AwakeTime`, so that a handler with
+five seconds to save its work has them even if the host stalls for ten. `StoreTime` is the store's time, read
+at connect and extrapolated; it is used only for information (log lines, start times).
 
-Threads. The renewer, the supervisor client and the watchdog run in threads of their own, so that a handler
-that blocks the event loop does not hold them up.
+Threads. The renewer, the supervisor client and the watchdog run in separate threads, so that a handler that
+blocks the event loop does not delay them.
 
-Signals. SIGTERM and SIGINT raise a flag once, and it is never lost. The signal handler only notes the moment
+Signals. SIGTERM and SIGINT set a flag once, and it is never lost. The signal handler only records the time
 and wakes the waiters: it can interrupt anything, so it must not take a lock, write a log line or decide.
 """
 
@@ -31,9 +30,9 @@ from interlock.lifecycles.durations import Durations
 from interlock.processes import early_signals
 
 STANDSTILL_S = 1.0
-"""A pulse that is this late means that the process stood still meanwhile."""
+"""A pulse that is this late means that the process stalled."""
 FORGIVEN_S = 60.0
-"""How much of one standstill is not counted, at most, so that every deadline comes."""
+"""Maximum uncounted time of one stall, so that every deadline is reached."""
 _SHORTEST_S = 0.01
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -44,7 +43,7 @@ def since_boot() -> float:
 
 
 class AwakeTime:
-    """A monotonic clock that stands still with the process.
+    """A monotonic clock that stops while the process stalls.
 
     The watchdog thread calls `pulse` several times a second. Without pulses it is an ordinary clock.
     """
@@ -52,15 +51,15 @@ class AwakeTime:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._last: tuple[float, float] | None = None
-        """The last pulse, and how much of the time before it is not counted; replaced in one step."""
+        """The last pulse, and the uncounted time before it; replaced in one step."""
 
     def __call__(self) -> float:
-        """Return seconds; never goes back."""
+        """Return seconds; never decreases."""
         now, last = self._monotonic(), self._last
         return now if last is None else now - last[1] - _standstill_s(now - last[0])
 
     def pulse(self) -> None:
-        """Note that the process is running."""
+        """Record that the process is running."""
         now, last = self._monotonic(), self._last
         self._last = (now, 0.0 if last is None else last[1] + _standstill_s(now - last[0]))
 
@@ -83,16 +82,16 @@ def _standstill_s(since_pulse_s: float) -> float:
 
 
 FINE_S = 0.001
-"""Two moments closer than this may be the same one: making a datetime costs more than it is worth."""
+"""Times closer than this may share a datetime, since creating one is expensive."""
 
 
 def local_time() -> datetime:
-    """What the clock of this machine shows."""
+    """Return the wall clock of this machine."""
     return datetime.now(UTC)
 
 
 class StoreTime:
-    """What the store's clock shows, nearly. Until it was told, the clock of this machine."""
+    """The store's time, approximately; before it is known, that of this machine."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class StoreTime:
         return self._shown
 
     def learn(self, told: datetime) -> None:
-        """The store has just said so. The time that was shown does not go back by it."""
+        """Set the store's time."""
         self._told, self._at = told, self._monotonic()
         self._shown_at = float("-inf")
 
@@ -121,7 +120,9 @@ _TURNS = 8
 
 
 async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T], then_s: float = 0.0) -> T | None:
-    """The result of some work; None if the event comes first and the work is not done `then_s` later."""
+    """Return the result of some work; None if the event comes first and the work is not done `then_s`
+    later.
+    """
     task, other = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait((task, other), return_when=asyncio.FIRST_COMPLETED)
@@ -136,7 +137,7 @@ async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T], then_s: flo
 
 
 async def done_within(task: asyncio.Future[Any], seconds: float) -> bool:
-    """Return whether the task is done in time, waited for in turns: a standstill uses up one of them."""
+    """Return whether the task is done in time, waited for in turns: a stall uses up only one of them."""
     for _ in range(_TURNS):
         if not task.done():
             await asyncio.wait((task,), timeout=seconds / _TURNS)
@@ -144,7 +145,7 @@ async def done_within(task: asyncio.Future[Any], seconds: float) -> bool:
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Whether the event came in time."""
+    """Return whether the event was set in time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(0.0, seconds)):
             return await event.wait()
@@ -152,37 +153,37 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 def soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    """Do it in the event loop; from any thread, and from a signal handler."""
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be woken
+    """Call a function in the event loop; from any thread, and from a signal handler."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(act)
 
 
 def _forget(task: asyncio.Future[Any]) -> None:
-    """Whatever became of work that nobody waits for any more."""
+    """Retrieve the exception of abandoned work."""
     if not task.cancelled():
         task.exception()
 
 
 Begins: TypeAlias = Callable[[asyncio.AbstractEventLoop], None]
-"""Told the event loop in which something will run; what is put on it before it runs is not lost."""
+"""Called with the event loop before it runs; callbacks scheduled then are not lost."""
 Join: TypeAlias = Callable[[float], None]
-"""Wait for the end, at most so many seconds; what hangs is left behind."""
+"""Waits for the end, at most this many seconds; a hanging thread is abandoned."""
 
 
 class Threads(Protocol):
-    """Where the loops beside the event loop run."""
+    """Runs loops outside of the event loop."""
 
     def serve(
         self, name: str, main: Callable[[], Coroutine[Any, Any, None]], begins: Begins | None = None
     ) -> Join:
-        """Run a coroutine in an event loop of its own, until it ends by itself.
+        """Run a coroutine in a new event loop, until it ends.
 
-        Whoever wants to put something on that loop is told which it is (`begins`), before this returns.
+        `begins` is called with that loop before this returns, to schedule callbacks on it.
         """
         ...
 
     def repeat(self, name: str, every_s: float, body: Callable[[], None]) -> Join:
-        """Call something again and again, until it is joined."""
+        """Call a function repeatedly, until it is joined."""
         ...
 
 
@@ -192,7 +193,7 @@ class MachineThreads:
     def serve(
         self, name: str, main: Callable[[], Coroutine[Any, Any, None]], begins: Begins | None = None
     ) -> Join:
-        """A thread with an event loop."""
+        """Start a thread with an event loop."""
         runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         if begins is not None:
             begins(runner.get_loop())
@@ -204,7 +205,7 @@ class MachineThreads:
         return _begun(name, run).join
 
     def repeat(self, name: str, every_s: float, body: Callable[[], None]) -> Join:
-        """A thread that pauses between two calls."""
+        """Start a thread that pauses between two calls."""
         stop = threading.Event()
 
         def run() -> None:
@@ -230,47 +231,47 @@ def _begun(name: str, run: Callable[[], None]) -> threading.Thread:
 
 
 HURRY_S = 5.0
-"""How long everything may take that happens when there is no time."""
+"""Deadline of an immediate shutdown."""
 
 
 class Shutdown:
-    """Whether somebody has asked this process to go, and since when."""
+    """Whether this process was told to shut down, and since when."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.awake = AwakeTime(monotonic)
         """The clock of graceful shutdown."""
         self._wakes: list[Callable[[], None]] = []
         self.requested_at: float | None = None
-        """By `awake`."""
+        """Time of the request, by `awake`."""
         self.hurried = False
-        """There is no time to let anything finish."""
+        """Whether to shut down immediately."""
 
     @property
     def requested(self) -> bool:
-        """Whether somebody has asked."""
+        """Whether shutdown was requested."""
         return self.requested_at is not None
 
     def request(self) -> None:
-        """Ask it to go; from a signal handler, from any thread, and as often as one likes."""
+        """Request shutdown; idempotent, from a signal handler or any thread."""
         if self.requested_at is None:
             self.requested_at = self.awake()
         for wake in self._wakes:
             wake()
 
     def hurry(self) -> None:
-        """Ask it to go at once; from any thread, also when the event loop is blocked."""
+        """Request immediate shutdown; from any thread, even if the event loop is blocked."""
         self.hurried = True
         self.request()
 
     def times(self, durations: Durations) -> tuple[float, float]:
-        """How long what is active may go on, and how long everything may take."""
+        """Return the soft and the hard deadline."""
         if self.hurried:
             return 0.0, min(durations.shutdown_deadline_s, 0.8 * HURRY_S)
         return durations.shutdown_soft_s, durations.shutdown_deadline_s
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Be woken by the request; at once when it was made already. Returns how to stop that."""
-        self._wakes = [*self._wakes, wake]  # a new list: a signal may come while it is built
+        """Call `wake` on the request, at once if it was made already; return a function that unsubscribes."""
+        self._wakes = [*self._wakes, wake]  # a new list, since a signal may arrive meanwhile
         if self.requested:
             wake()
 
@@ -282,13 +283,13 @@ class Shutdown:
 
 @contextmanager
 def heeding_signals(shutdown: Shutdown) -> Iterator[None]:
-    """Signals ask for a shutdown while this lasts.
+    """Request a shutdown on signals, for the duration of the context.
 
-    The handlers are installed whatever the process number: PID 1 has no default ones, and a SIGTERM
-    that nobody handles would simply be lost there.
+    The handlers are installed even as PID 1, which has no default ones, so that an unhandled SIGTERM would be
+    ignored there.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals belong to the main thread; whoever runs a worker elsewhere asks it directly
+        yield  # signals are for the main thread; elsewhere the caller requests the shutdown
         return
 
     def handle(_number: int, _frame: FrameType | None) -> None:

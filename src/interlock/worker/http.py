@@ -1,11 +1,11 @@
 """The orchestrator port over HTTP, for workers that may not, or cannot, connect to the store themselves.
 
 A claim has a request id, so that one whose answer was lost can be sent again and gets the same answer.
-Messages may be repeated by their nature. A long poll waits at the server, which answers as soon as there is
-work; deadlines of other workers are the server's business.
+Messages are idempotent. A long poll waits at the server, which answers as soon as there is a job; deadlines
+of other workers are handled by the server.
 
 A worker that shuts down does not wait for the end of a poll: it sends the claim again under its id, without
-waiting. So it learns whether a job was granted at the last moment, and nothing gets lost.
+waiting. So it learns whether a job was granted at the last moment, and no job is lost.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from interlock.wire.workloads import WorkloadFact, WorkloadFacts
 
 
 def refusal_of(response: httpx2.Response) -> ServerRefused:
-    """The error of an answer that is none."""
+    """Return the error of an unsuccessful response."""
     try:
         problem = decode_as(response.content, Problem)
     except msgspec.DecodeError:
@@ -64,12 +64,12 @@ def refusal_of(response: httpx2.Response) -> ServerRefused:
 
 
 READ_S = 60.0
-"""How long nothing may come."""
+"""Maximum silence during a download."""
 _OK, _NOT_FOUND = 200, 404
 
 
 class CannotDownload(Exception):
-    """The server has answered something else."""
+    """The server returned an unexpected response."""
 
     def __init__(self, response: httpx2.Response) -> None:
         super().__init__(response.status_code)
@@ -80,7 +80,7 @@ class CannotDownload(Exception):
 async def downloaded_cache(
     client: httpx2.AsyncClient, headers: Mapping[str, str], key: str, prefixes: Sequence[str]
 ) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
-    """A cache and what it says, piece by piece; None when there is none."""
+    """Yield a cache and its content, in pieces; None if there is none."""
     asked = {"key": key, **({"prefixes": ",".join(prefixes)} if prefixes else {})}
     patience = httpx2.Timeout(READ_S)
     path = artifacts.FETCH_CACHE.address()
@@ -98,7 +98,7 @@ PROTOCOL = 1
 TRIES = 3
 WAIT_S = 20.0
 UPLOADED_S = 60.0
-"""How much longer the answer to a file may take, which has to be on a disk first."""
+"""Additional time for the response to an upload, which is written to disk first."""
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _TOO_LARGE = 413
 _AROUND = len(b'{"messages":[]}')
@@ -129,7 +129,7 @@ class HttpOrchestrator:
         self._ca = ca
         self._tell_under_way = tell_under_way
         self.under_way = True
-        """Whether anything was under way when there was nothing to give out, as the server told it last."""
+        """Whether jobs were under way at the last empty claim, according to the server."""
         self._monotonic = monotonic
         self._client: httpx2.AsyncClient | None = None
         self._greeting: Greeting | None = None
@@ -144,7 +144,7 @@ class HttpOrchestrator:
         return f"<orchestrator at {self.server}>"
 
     async def connect(self) -> None:
-        """Make sure that the server answers, knows us, and speaks the same protocol."""
+        """Check that the server answers, accepts the token, and speaks the same protocol."""
         if self._client is None:
             self._client = self._new_client()
         sent_at = self._monotonic()
@@ -159,20 +159,20 @@ class HttpOrchestrator:
         self._note_time(greeting.now, sent_at)
 
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
-        """Create a schedule, or change the one of that name; the token needs the role operator as well."""
+        """Create or update a schedule; the token also needs the role operator."""
         asked = {"name": name, "schedule": spec, "source": source, "replace": True}
         await self._ask(schedules.CREATE_SCHEDULE, msgspec.json.encode(asked))
 
     async def disconnect(self) -> None:
-        """Let go of the connections. Safe to call twice."""
+        """Close the connections. Safe to call twice."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
-    # Work
+    # Claims
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for this runner; the server waits for some, except the first time."""
+        """Claim jobs for this runner; the server waits for some, except the first time."""
         named = msgspec.structs.replace(request, claim_id=self._names(), tell_under_way=self._tell_under_way)
         wait_s = self._wait_s if self._polled else 0.0
         self._polled = True
@@ -181,19 +181,19 @@ class HttpOrchestrator:
             wait_s = 0.0 if self._hurried.is_set() else wait_s
             grants = await self._unless_hurried(msgspec.structs.replace(named, wait_s=wait_s))
         if not grants and not self._hurried.is_set():
-            self._wake()  # the server has waited for us: there is no reason to pause before the next time
+            self._wake()  # the server has waited: no pause is needed before the next claim
         return grants
 
     def hasten(self) -> None:
-        """Whoever waits for work is answered now, and nobody waits from now on."""
+        """Answer waiting claims now, and do not wait from now on."""
         self._hurried.set()
 
     def relax(self) -> None:
-        """Work is waited for again."""
+        """Wait for jobs again."""
         self._hurried.clear()
 
     async def _unless_hurried(self, request: ClaimRequest) -> list[Grant] | None:
-        """What was granted; None when it has to be asked again, because there is no time to wait."""
+        """Return the grants; None if the claim has to be repeated without waiting."""
         if not request.wait_s:
             return await self._claim(request)
         claiming = asyncio.ensure_future(self._claim(request))
@@ -207,7 +207,7 @@ class HttpOrchestrator:
             await asyncio.wait((claiming, hurried))
 
     async def _claim(self, request: ClaimRequest) -> list[Grant]:
-        """One claim, asked again under its name when the answer is lost."""
+        """Send one claim, and repeat it under its id after a lost answer."""
         for remaining in reversed(range(TRIES)):
             sent_at = self._monotonic()
             try:
@@ -224,11 +224,11 @@ class HttpOrchestrator:
         return []
 
     def _earliest(self, granted: Granted) -> float:
-        """The earliest moment here at which any of it can have been granted there.
+        """Return the earliest local time at which the jobs can have been granted.
 
-        Two ways to know: how long ago it was by the server's clock when it answered, and how long after
-        something that was asked for here, and answered there at once. The earlier one counts, so neither
-        an answer that was held up nor a clock that was set makes anybody trust a lease for too long.
+        There are two bounds: the age of the grant by the server's clock in its answer, and its time after an
+        earlier request that was answered at once. The earlier one counts, so neither a delayed answer nor a
+        clock that was set makes the worker trust a lease for too long.
         """
         if not granted.grants or self._told is None or self._told_after is None:
             return float("-inf")
@@ -238,17 +238,17 @@ class HttpOrchestrator:
             received_at - (now - granted_at).total_seconds(), sent_at + (granted_at - before).total_seconds()
         )
 
-    # What becomes of it
+    # Messages
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
-        """Say these things, as many at once as the server hears."""
+        """Send messages, in batches of the size that the server accepts."""
         answers: list[Answer] = []
         for batch in self._batches([msgspec.json.encode(message) for message in messages]):
             answers += await self._say(batch)
         return answers
 
     def _batches(self, messages: Sequence[bytes]) -> Iterator[list[bytes]]:
-        """As few requests as the limits of the server allow."""
+        """Yield as few batches as the limits of the server allow."""
         most = self._greeting.max_messages if self._greeting else 100
         room = (self._greeting.max_body_bytes if self._greeting else 1_048_576) - _AROUND
         batch: list[bytes] = []
@@ -283,14 +283,14 @@ class HttpOrchestrator:
         return await self._ask(operation, pieces, headers=headers, more_s=UPLOADED_S, artifact=named)
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
-        """Say something about the simulation that is executed under a lease."""
+        """Send a message about the simulation that is executed under a lease."""
         body = msgspec.json.encode(SaidOfSimulation(token=token, runner_id=runner_id, word=word))
         return await self._ask(simulations.SAY_SIMULATION, body)
 
     async def keep_cache(
         self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]
     ) -> CacheView:
-        """Upload something for later jobs."""
+        """Upload a cache for later jobs."""
         headers, query = _held(token, runner_id), {"key": key}
         return await self._ask(artifacts.SAVE_CACHE, pieces, query=query, headers=headers, more_s=UPLOADED_S)
 
@@ -298,7 +298,7 @@ class HttpOrchestrator:
     async def open_cache(
         self, token: str, runner_id: str, key: str, prefixes: Sequence[str]
     ) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
-        """Download what an earlier job has saved."""
+        """Download a cache of an earlier job."""
         if self._client is None:
             raise self._away("nobody has connected")
         try:
@@ -319,52 +319,52 @@ class HttpOrchestrator:
         return (await self._ask(jobs.SUBMIT_CHILDREN, msgspec.json.encode(asked))).ids
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
-        """A page of the children of a job, under a lease on it."""
+        """Return a page of the children of a job, under a lease on it."""
         headers, query = _held(token, runner_id), {"cursor": cursor}
         return await self._ask(jobs.LIST_CHILDREN, query=query, headers=headers)
 
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
-        """Have the store know what was heard of agents."""
+        """Report events of agents."""
         body = msgspec.json.encode(WorkloadFacts(token=token, runner_id=runner_id, facts=tuple(facts)))
         await self._ask(workloads.TELL_WORKLOADS, body)
 
-    # The supervisor
+    # Supervisor
 
     async def register(self, spec: WorkerSpec) -> str:
-        """A new life in the books of the supervisor."""
+        """Register the worker with the supervisor."""
         body = msgspec.json.encode(spec)
         return (await self._ask(workers.REGISTER_WORKER, body)).id
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
-        """A sign of life, answered with orders."""
+        """Send a heartbeat; return the orders."""
         return await self._ask(workers.BEAT_WORKER, msgspec.json.encode(beat), worker_id=worker_id)
 
     async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
-        """The orders, as soon as there are newer ones."""
+        """Return the orders, as soon as there are newer ones."""
         query = {"after": str(after), "wait_s": f"{min(wait_s, WAIT_S):g}"}
         operation = workers.GET_WORKER_ORDERS
         return await self._ask(operation, query=query, more_s=wait_s, worker_id=worker_id)
 
     async def leave(self, worker_id: str, reason: str) -> None:
-        """It goes."""
+        """Report that the worker leaves."""
         body = msgspec.json.encode({"reason": reason})
         await self._ask(workers.LEAVE_WORKER, body, worker_id=worker_id)
 
     async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
-        """The other living workers under its name."""
+        """Return the other live workers of its name."""
         return (await self._ask(workers.LIST_NAMESAKES, worker_id=worker_id)).workers
 
     async def died(self, name: str, incarnation: str, reason: str) -> None:
-        """A process was seen to have ended."""
+        """Report that a process has died."""
         death = WorkerDeath(name=name, incarnation=incarnation, reason=reason)
         await self._ask(workers.REPORT_DEATH, msgspec.json.encode(death))
 
     async def recover(self) -> int:
-        """Nothing: deadlines are the server's business."""
+        """Do nothing: the server handles deadlines."""
         return 0
 
     async def now(self) -> datetime:
-        """The store's time, as the server told it last, and what has passed since."""
+        """Return the store's time, extrapolated from the last answer of the server."""
         if self._told is None:
             raise StoreUnavailable(
                 f"The server at {self.server} has not told the time yet.", todo="Connect first."
@@ -373,7 +373,7 @@ class HttpOrchestrator:
         return at + timedelta(seconds=self._monotonic() - when)
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Be woken when it is time to ask again: a claim waits at the server, not here."""
+        """Subscribe to wake-ups for the next claim: a claim waits at the server."""
         self._wake = wake
 
         def leave() -> None:
@@ -381,10 +381,10 @@ class HttpOrchestrator:
 
         return leave
 
-    # Asking
+    # Requests
 
     def _note_time(self, now: datetime, sent_at: float | None) -> None:
-        """What time it is there; known to be no later than here when the answer came at once."""
+        """Record the server's time; `sent_at` bounds it if the answer came at once."""
         self._told = (now, self._monotonic())
         if sent_at is not None:
             self._told_after = (now, sent_at)
@@ -395,7 +395,7 @@ class HttpOrchestrator:
                 base_url=self.server,
                 headers=self._headers,
                 timeout=self._timeout_s,
-                # Loading certificates takes longer than all the rest.
+                # Loading certificates is the slowest part.
                 verify=trusting(self._ca) if self.server.startswith("https:") else False,
             )
         except (httpx2.InvalidURL, ValueError) as error:

@@ -1,9 +1,9 @@
-"""From what somebody typed to a module of theirs.
+"""From a name on the command line to a user's module.
 
-shop.tasks       a module; the current directory is importable, as with `python -m`
-shop/tasks.py    a file; inside a package it is imported as a part of it
+    shop.tasks       a module; the current directory is importable, as with `python -m`
+    shop/tasks.py    a file; inside a package it is imported as a part of it
 
-Whatever goes wrong becomes one sentence that names the line, never a traceback.
+Every error becomes one sentence that names the line, never a traceback.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from interlock.text import nearest
 
 
 def import_named(name: str) -> ModuleType:
-    """Import a module by its name or by its file; what it prints goes to stderr."""
+    """Import a module by name or file; its output goes to stderr."""
     if not name:
         raise cannot_load("it", "no module is named", "Give shop.tasks, or shop/tasks.py.")
     _make_importable(Path.cwd())
@@ -43,12 +43,12 @@ def import_named(name: str) -> ModuleType:
 
 
 def prints_to_stderr() -> AbstractContextManager[object]:
-    """Send what a user's code prints to stderr: stdout is for the answer of a command."""
+    """Redirect prints of user code to stderr: stdout is for the answer of a command."""
     return redirect_stdout(sys.stderr)
 
 
 def cannot_load(name: str, why: str, todo: str) -> CannotLoad:
-    """The one way in which all of this is said."""
+    """Return the error of a module that cannot be loaded."""
     return CannotLoad(f"Cannot load {name}: {why}.", todo=todo, facts={"name": name, "cause": why})
 
 
@@ -62,7 +62,7 @@ def _make_importable(folder: Path) -> None:
 
 
 def _name_of_file(path: Path) -> str:
-    """The name under which a file is imported, from the outermost package that it is in."""
+    """Return the import name of a file, from its outermost package."""
     try:
         is_there = path.is_file()
     except PermissionError:
@@ -99,7 +99,7 @@ def _is_part(missing: str | None, module_name: str) -> bool:
 
 
 def _line_of(error: BaseException) -> str:
-    """Where it was raised, in the user's own code if there is any."""
+    """Return where an error was raised, in the user's code if possible."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename} line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename[:1] != "<"]

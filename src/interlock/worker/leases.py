@@ -2,22 +2,22 @@
 
 Leases are renewed together, from outside the event loop (`Renewer`).
 
-Authority. The store alone says whether a lease lives. What it says with a heartbeat's answer is final
-at once: a lease that is stale is lost, and its work is stopped.
+Authority. Only the store decides whether a lease is live. Its answer to a heartbeat is final at once: a stale
+lease is lost, and its task is stopped.
 
-Trust window. Between two answers the worker trusts its lease, but only for as long as the store does:
-from the moment the last answered renewal was *asked for*, by the monotonic clock, for the time to
-live less a margin. A worker that could not renew in that time (the store is away, the process was stopped,
-a handler has held the GIL) has lost the lease, and knows it before another worker begins.
+Trust window. Between two answers the worker trusts its lease, but only for as long as the store does: from
+the moment the last answered renewal was *requested*, by the monotonic clock, for the time to live less a
+margin. A worker that could not renew in that time (the store is unavailable, the process was stopped, a
+handler has held the GIL) has lost the lease, and knows it before another worker begins.
 
-Failure. The renewer has a thread, an event loop and a port of its own. A handler that blocks the
-event loop of the worker does not hold it up, and neither does a poll that waits. A renewal without an
-answer is abandoned together with its connection.
+Failure. The renewer has a separate thread, event loop and port. Neither a handler that blocks the event loop
+of the worker nor a waiting poll delays it. A renewal without an answer is abandoned together with its
+connection.
 
-Reports go out in batches from the event loop, whenever the port is free (`Reporter`). There is no timer:
+Reports are sent in batches from the event loop, whenever the port is free (`Reporter`). There is no timer:
 while one batch is under way the next one gathers, so that a busy worker sends large batches and an idle one
-sends at once. A report that cannot be delivered is sent again until its lease has ended; after that it
-would not be accepted.
+sends at once. A report that cannot be delivered is retried until its lease has ended; after that it would not
+be accepted.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ from interlock.worker.telemetry import Log
 from interlock.worker.watchdog import LoopTick
 
 Leased: TypeAlias = RunningTask | Cohort | FinishedCohort
-"""Who has a lease, or several of the same terms."""
+"""The holder of a lease, or of several with the same terms."""
 RenewalResult: TypeAlias = tuple[RunningTask | CohortMember, Answer | None]
 Renewed: TypeAlias = Callable[[Sequence[RenewalResult]], None]
-"""Called in the renewer's thread with what became of each lease; None when nobody knows. Of the jobs in a
-cohort only those are named whose lease was not simply renewed."""
+"""Called in the renewer's thread with the result for each lease; None if unknown. Of the jobs in a
+cohort only those are listed whose lease was not simply renewed.
+"""
 
 _SHORTEST_PAUSE_S = 0.02
 _FIRST_PAUSE_S = 0.1
@@ -67,7 +68,7 @@ LATE = Stale(code=StaleCode.LEASE_EXPIRED, error="The lease could not be renewed
 
 
 class _Beat:
-    """The heartbeats of a task or of a cohort, and what they carry."""
+    """The heartbeats of a task or of a cohort, with their payload."""
 
     __slots__ = ("grants", "leased", "unsent")
 
@@ -77,16 +78,16 @@ class _Beat:
         self.grants = [leased.grant] if isinstance(leased, RunningTask) else leased.held()
 
     def messages(self) -> Sequence[Heartbeat]:
-        """What is to be said."""
+        """Return the messages to send."""
         leased = self.leased
         if isinstance(leased, RunningTask):
             return [leased.heartbeat(self.unsent)]
-        self.grants, messages = leased.heartbeats()  # some may have left meanwhile
+        self.grants, messages = leased.heartbeats()  # some may have left in the meantime
         return messages
 
 
 class Renewer:
-    """A thread that keeps the leases of this process alive."""
+    """A thread that renews the leases of this process."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class Renewer:
         self._beat = beat
         self._monotonic = monotonic
         self._leases: dict[Leased, float] = {}
-        """When each is to be renewed next. Both threads add and remove; each does so in one step."""
+        """Times at which the leases are due for renewal. Both threads add and remove, each in one step."""
         self._port: OrchestratorPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nudged: asyncio.Event | None = None
@@ -116,53 +117,53 @@ class Renewer:
         self._flushed_at = float("-inf")
         self._stopping = False
         self._wakes_at = float("-inf")
-        """When the loop looks next by itself; whatever is to be done sooner has to wake it."""
+        """Time at which the loop wakes by itself; anything due earlier has to wake it."""
         self._threads = threads
         self._join: Join | None = None
 
     def __len__(self) -> int:
-        """How many leases it keeps alive."""
+        """Number of renewed leases."""
         return sum(one.count for one in list(self._leases))
 
     def start(self) -> None:
-        """Begin; nothing is connected before there is something to renew."""
+        """Start the thread; it connects when there is a lease to renew."""
         self._join = self._threads.serve("interlock-renewer", self._serve)
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the thread, if it was begun; one that hangs is left behind."""
+        """Stop the thread, if it was started; a hanging one is abandoned."""
         self._stopping = True
         self._wake()
         if self._join is not None:
             self._join(timeout_s)
 
     def add(self, running: Leased) -> None:
-        """Keep this lease alive from now on; from any thread."""
+        """Renew this lease from now on; from any thread."""
         self._leases[running] = due = _next_heartbeat(running, running.renewed_at)
         if due < self._wakes_at:
             self._wake()
 
     def remove(self, running: Leased) -> None:
-        """Nothing more is to be said under this lease."""
+        """Stop renewing this lease."""
         self._leases.pop(running, None)
 
     def renew_now(self) -> None:
-        """Renew every lease as soon as possible, to learn what was stopped; from any thread."""
+        """Renew every lease as soon as possible, to learn about cancellations; from any thread."""
         self._hurried = True
         self._wake()
 
     def nudge(self) -> None:
-        """A handler has said something; from any thread, as often as it likes."""
+        """Schedule sending messages of handlers; from any thread, cheap to repeat."""
         if not self._news:
             self._news = True
             self._wake()
 
     def awaits(self) -> bool:
-        """Whether there is a lease to be renewed by now."""
+        """Return whether a lease is due for renewal."""
         now = self._monotonic()
         return any(due <= now for due in list(self._leases.values()))
 
     def find_late(self) -> None:
-        """Give up every lease that could not be renewed in time; from whichever thread can still act."""
+        """Give up every lease that could not be renewed in time; from any thread that can still act."""
         now = self._monotonic()
         late = [running for running in list(self._leases) if self._is_late(running, now)]
         if late:
@@ -180,7 +181,7 @@ class Renewer:
         while not self._stopping:
             try:
                 await self._rounds()
-            except Exception as error:  # noqa: BLE001 - a loop outlives whatever its body meets
+            except Exception as error:  # noqa: BLE001 - a loop survives any error of its body
                 self._log.error("loop_crashed", loop="renew", error=f"{type(error).__name__}: {error}")
                 await self._let_go()
                 await asyncio.sleep(pause_s)
@@ -202,7 +203,9 @@ class Renewer:
             await self._sleep()
 
     def _due(self) -> list[_Beat]:
-        """What to renew now: if one lease is due, all that have not just been; and whoever has news."""
+        """Return the leases to renew: if one is due, all that were not just renewed; and those with
+        messages.
+        """
         now = self._monotonic()
         flush = self._news and now >= self._flushed_at + self._settings.flush_every_s
         if flush:
@@ -221,10 +224,10 @@ class Renewer:
         return chosen
 
     async def _round(self, due: list[_Beat]) -> bool:
-        """Renew these, in one go; answers whether the store was heard."""
+        """Renew these leases together; return whether the store answered."""
         asked_at = self._monotonic()
         try:
-            # Each has its own patience: to connect is a question and an answer more, every time.
+            # Each has its own timeout: connecting takes another round trip.
             async with asyncio.timeout(self._patience_s(due, asked_at)):
                 port = await self._connected()
             asked_at = self._monotonic()
@@ -260,7 +263,7 @@ class Renewer:
         refused = [
             place for place, answer in enumerate(answers) if isinstance(answer, NotHeard) and carrying[place]
         ]
-        if refused:  # what it carried was not liked; the lease has to live nevertheless
+        if refused:  # its payload was refused; the lease has to be renewed nevertheless
             speakers = iter(_speakers(due))
             by_place = {place: next(speakers) for place, carries in enumerate(carrying) if carries}
             for place in refused:
@@ -272,7 +275,7 @@ class Renewer:
         return answers
 
     def _note(self, beat: _Beat, answers: list[Answer], asked_at: float) -> Sequence[RenewalResult]:
-        """The leases have a new end. Handlers are told here to stop: the event loop may be blocked."""
+        """Record the renewal. Handlers are told to stop here, since the event loop may be blocked."""
         leased = beat.leased
         if leased in self._leases:
             self._leases[leased] = _next_heartbeat(leased, asked_at)
@@ -300,10 +303,9 @@ class Renewer:
         return now >= self._lost_at(running) and not running.sent
 
     def _trusted_for_s(self) -> float:
-        """For how long every lease can still be trusted: whoever waits longer would learn it late.
+        """Return how long every lease can still be trusted.
 
-        One whose report is on its way is not given up when its time is over, and is asked for no more often
-        for that.
+        A lease whose report is on its way is not given up at its end, so it does not count.
         """
         now = self._monotonic()
         left = (self._lost_at(running) - now for running in list(self._leases) if not running.sent)
@@ -313,13 +315,13 @@ class Renewer:
         return running.lease_ends_at() - self._settings.lease_margin_s(running.ttl_s)
 
     def _patience_s(self, due: list[_Beat], now: float) -> float:
-        """How long an answer is waited for: a heartbeat, or what the shortest trust leaves of it."""
+        """Return the timeout of a renewal: a heartbeat interval, or the rest of the shortest trust window."""
         every_s = min(beat.leased.grant.heartbeat_every_s for beat in due)
         return max(0.05, min(every_s, min(self._lost_at(beat.leased) for beat in due) - now))
 
     async def _sleep(self) -> None:
-        """Wait for what is to be done next, however long: an idle worker does not wake up for nothing."""
-        self._wakes_at = float("inf")  # first of all: whoever adds a lease from now on wakes us
+        """Wait until the next lease is due: an idle worker does not wake up."""
+        self._wakes_at = float("inf")  # first of all: adding a lease from now on wakes this loop
         self._wakes_at = at = self._next_at()
         await self._wait(None if at == float("inf") else max(0.0, at - self._monotonic()))
         self._wakes_at = float("-inf")
@@ -341,7 +343,7 @@ class Renewer:
         self._nudged.clear()
 
     async def _let_go(self) -> None:
-        """A connection that has failed is left behind; closing it may not hold up the next."""
+        """Abandon a failed connection; closing it must not delay the next one."""
         port, self._port = self._port, None
         if port is not None:
             with contextlib.suppress(Exception):
@@ -356,12 +358,12 @@ class Renewer:
 
 
 def _speakers(due: list[_Beat]) -> list[RunningTask]:
-    """Return the tasks whose heartbeats carry something; no cohort has anything to say."""
+    """Return the tasks whose heartbeats have a payload; cohorts have none."""
     return [beat.leased for beat in due if beat.unsent is not None and isinstance(beat.leased, RunningTask)]
 
 
 def _stopped(leased: Leased, reason: str) -> list[RunningTask | CohortMember]:
-    """Tell all of them to stop; gives each."""
+    """Tell all holders to stop; return each."""
     if isinstance(leased, RunningTask):
         leased.stop(reason)
         return [leased]
@@ -375,17 +377,17 @@ def _stopped(leased: Leased, reason: str) -> list[RunningTask | CohortMember]:
 def _note_group(
     group: Cohort | FinishedCohort, grants: list[Grant], answers: list[Answer], asked_at: float
 ) -> list[RenewalResult]:
-    """The same for a cohort; gives those that were not simply renewed.
+    """Record the renewal of a cohort; return the jobs that were not simply renewed.
 
-    While one of them is not heard the cohort as a whole is not trusted for longer: the event loop takes that
-    one out of it, and the next heartbeats renew the others.
+    While one of them is not renewed, the cohort as a whole is not trusted for longer: the event loop takes
+    that one out of it, and the next heartbeats renew the others.
     """
     heard = [answer for answer in answers if isinstance(answer, Heard)]
     if heard and not any(isinstance(answer, NotHeard) for answer in answers):
         group.renewed_at = asked_at
         group.ttl_s = min(answer.ttl_s or group.ttl_s for answer in heard)
     if isinstance(group, FinishedCohort):
-        return []  # the answer to their report says what there is to say
+        return []  # the answer to their report decides
     results: list[RenewalResult] = []
     for grant, answer in zip(grants, answers, strict=True):
         if isinstance(answer, Stale):
@@ -399,7 +401,7 @@ def _note_group(
 
 
 def _next_heartbeat(running: Leased, after: float) -> float:
-    """A heartbeat after the last; or when the attempt has timed out, to hear so and stop at once."""
+    """Return the time of the next heartbeat; shortly after the attempt's timeout, to stop at once."""
     times_out_at = running.claimed_at + running.grant.timeout_s + _AFTER_TIMEOUT_S
     regular = after + running.grant.heartbeat_every_s
     return times_out_at if after < times_out_at < regular else regular
@@ -408,20 +410,20 @@ def _next_heartbeat(running: Leased, after: float) -> float:
 Hear: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Reporting: TypeAlias = RunningTask | FinishedCohort
 Answered: TypeAlias = Callable[[Reporting, Sequence[Message], Sequence[Answer | None]], None]
-"""What was said, and the answers; None when it could not be delivered before the lease ended."""
+"""Called with the messages and their answers; None if not delivered before the lease ended."""
 
 MAX_BATCH = 500
 
 
 class _Report(NamedTuple):
-    """What a task, or those of a cohort that have succeeded, have to say."""
+    """The messages of a task, or of the successful jobs of a cohort."""
 
     owner: Reporting
     messages: Sequence[Message]
 
 
 class Reporter:
-    """The queue of what is to be said, and the loop that says it."""
+    """A queue of reports, and the loop that sends them."""
 
     def __init__(
         self,
@@ -449,22 +451,22 @@ class Reporter:
         beat.awaited = self.busy
 
     def put(self, owner: Reporting, messages: Sequence[Message]) -> None:
-        """Say this as soon as possible; what is said together is answered together."""
+        """Queue messages; messages queued together are answered together."""
         self._waiting.append(_Report(owner, messages))
         if not self._something.is_set():
             self._something.set()
             self._nothing.clear()
 
     def busy(self) -> bool:
-        """Whether something is waiting or under way."""
+        """Return whether a report is queued or under way."""
         return bool(self._waiting or self._under_way)
 
     async def flushed(self) -> None:
-        """Wait until everything was said, or nobody is left who would hear it."""
+        """Wait until all reports were delivered or dropped."""
         await self._nothing.wait()
 
     async def run(self) -> None:
-        """Send what there is, again and again."""
+        """Send queued reports, again and again."""
         while True:
             if not self.busy():
                 self._something.clear()
@@ -494,7 +496,7 @@ class Reporter:
                 batch = []
 
     def _take(self) -> list[_Report]:
-        """The next batch, bounded in number and in size; what was under way when we crashed comes first."""
+        """Return the next batch, limited in number and size; one interrupted by a crash comes first."""
         batch, waiting = self._under_way, self._waiting
         number = sum(len(report.messages) for report in batch)
         size = 0

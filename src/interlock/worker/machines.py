@@ -1,10 +1,10 @@
 """The machines of a worker process: the process and its tasks, which change together.
 
 An event goes to the process (`tell`) or to a task (`RunningTask.tell`). The tables decide, and `WIRING`
-says whom the couplings reach: the process and its tasks at once, leases by a message to the server. What
-has to be done outside of the machines follows from what they did: `Hands` does it.
+maps the couplings to their targets: the process and its tasks at once, leases by a message to the server.
+Effects outside of the machines follow from their steps: `Hands` carries them out.
 
-All of this happens in the event loop. `Terminated` alone is heard in other threads, too.
+All of this happens in the event loop. Only `Terminated` is used in other threads, too.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class TaskPart(Part, Protocol):
 
     @property
     def grant(self) -> Grant:
-        """The lease that it has, or one of those that it has."""
+        """Its lease, or one of its leases."""
         ...
 
     @property
     def count(self) -> int:
-        """How many tasks it stands for: a cohort is several."""
+        """Number of tasks that it represents."""
         ...
 
     def moved(self, watch: Observer, steps: Sequence[Step[Any]], /) -> None:
@@ -60,27 +60,27 @@ class TaskPart(Part, Protocol):
 
 
 class Hands(Protocol):
-    """Does what follows from the steps of tasks, without sending any of them another event."""
+    """Carries out the effects of task steps, without sending further events."""
 
     def acknowledge(self, running: Any, /) -> None:
-        """Send the acknowledgement of a lease that was only granted."""
+        """Acknowledge a lease that was only granted."""
         ...
 
     def interrupted(self, running: Any, /) -> None:
-        """Have a task that must go stop and save what it has."""
+        """Tell a task to stop and save its work."""
         ...
 
     def ended(self, running: Any, step: Step[Any], /) -> None:
-        """Let go of a task that has ended; stop its handler if it is still at work."""
+        """Release a task that has ended; stop its handler if it still runs."""
         ...
 
     def dissolve_cohorts(self) -> None:
-        """Make a task of its own of each that waits: something is about to happen to each."""
+        """Make separate tasks of all waiting jobs in cohorts."""
         ...
 
 
 class Machines(Cascade):
-    """The process and its tasks, over parts in memory: nothing is stored, so nothing is journalled."""
+    """The process and its tasks, in memory: they are not stored, so they have no journal."""
 
     __slots__ = ("_claimed", "_durations", "_listens", "_watch", "clock", "hands", "process", "tasks")
 
@@ -95,20 +95,20 @@ class Machines(Cascade):
     ) -> None:
         super().__init__(clock())
         self.clock = clock
-        """A process lives for long: its events are made at this time, not at one moment for all."""
+        """Clock for events, since a process lives long."""
         self.process = Root(process.STARTING, process.Process(slots=slots))
         self.tasks: dict[Any, None] = {}
-        """Every task that has not ended, by itself or in a cohort, in the order in which they came."""
+        """All unfinished tasks and cohorts, in order of arrival."""
         claimed = TASK.decide(TASK.initial, task.Task(), task.claim_requested)
         assert isinstance(claimed, Moved)
         self._claimed = claimed
-        """What becomes of every task first: each is claimed when it comes, so this is decided once."""
+        """The first decision about every task, which is the same for all: claimed."""
         self.hands = hands
         self._durations = durations
         self._watch, self._listens = watch, watch.listens
 
     def tell(self, event: Event) -> bool:
-        """Send the process an event; answers whether the table has accepted it."""
+        """Send the process an event; return whether the table accepted it."""
         return self.send_to(PROCESS, self.process, event) is None
 
     def begin(self, running: Any) -> None:
@@ -123,14 +123,14 @@ class Machines(Cascade):
             self.settle()
 
     def lease_ended(self, running: Any, state: lease.LeaseState) -> None:
-        """Follow that the server has ended the lease of a task."""
+        """Apply that the server has ended the lease of a task."""
         self.hear(LEASE, LEASE_ENDS[state], running)
 
-    # As every cascade, but the log and the metrics are told instead of a journal. Deadlines are watched
-    # elsewhere: those of leases by the renewer, those of the process by its loop, by clocks of their own.
+    # As every cascade, but with log and metrics instead of a journal. Deadlines are watched elsewhere: those
+    # of leases by the renewer, those of the process by its loop, each by its own clock.
 
     def take(self, machine: AnyMachine, part: Part, event: Event, owner: Owner) -> Refusal:
-        """Let the table decide about one part. What follows waits for `settle`."""
+        """Let the table decide about one part. Consequences are handled by `settle`."""
         decision = machine.decide(part.state, part.data, event)
         if not isinstance(decision, Moved):
             self._watch.refused(decision, owner.grant if machine is TASK else None)
@@ -168,7 +168,7 @@ class Machines(Cascade):
         return float(getattr(self._durations, setting))
 
     def entered(self, step: Step[Any], owner: Any) -> None:
-        """Have done what a step of a task needs outside of the machines."""
+        """Carry out the effects of a task step outside of the machines."""
         if step.target is task.REPORTING:
             self.hands.interrupted(owner)
         else:
@@ -176,7 +176,7 @@ class Machines(Cascade):
 
 
 class Terminated(Cascade):
-    """A worker that the supervisor has terminated, as its process hears of it, in any thread."""
+    """The termination of a worker by the supervisor, applied to its process in any thread."""
 
     __slots__ = ("shutdown",)
 
@@ -185,7 +185,7 @@ class Terminated(Cascade):
         self.shutdown = shutdown
 
     def follow(self) -> None:
-        """Follow what the couplings say about it.
+        """Follow the couplings of a termination.
 
         An order to terminate means TERMINATED, whichever final state the record is in.
         """
@@ -196,12 +196,12 @@ class Terminated(Cascade):
         return ()
 
     def seconds(self, setting: str) -> float:
-        """No timer is here."""
+        """Raise: there are no timers."""
         raise KeyError(setting)
 
 
 def _step(machine: AnyMachine, source: Any, event: EventRef) -> Step[Any]:
-    """Return the step that an event causes there, for machines whose steps are only heard of."""
+    """Return the step of an event in a state, for machines that are only observed."""
     name = type_of(event).name
     return next(step for step in machine.steps_from(source) if step.event == name)
 
@@ -210,14 +210,14 @@ LEASE_ENDS = {
     lease.EXPIRED: _step(LEASE, lease.ACTIVE, lease.Expire),
     lease.REVOKED: _step(LEASE, lease.ACTIVE, lease.revoke),
 }
-"""How a lease ends that the server does not keep."""
+"""The lease steps for each end reported by the server."""
 
 _SUCCEEDED = process.TaskEnded(succeeded=True)
 _FAILED = process.TaskEnded(failed=True)
 _NEITHER = process.TaskEnded()
 
 
-# Who is meant by the receivers of couplings
+# Targets of couplings
 
 
 def _process(machines: Machines, _: Owner) -> Root:
@@ -239,7 +239,7 @@ def _waiting_tasks(machines: Machines, _: Owner) -> list[tuple[TaskPart, TaskPar
 
 
 def _acknowledge(machines: Machines, running: TaskPart) -> None:
-    if not running.grant.acknowledged:  # else the claim itself has done so
+    if not running.grant.acknowledged:  # otherwise the claim itself has acknowledged it
         machines.hands.acknowledge(running)
 
 
@@ -252,7 +252,7 @@ def _owe_release(_: Machines, running: TaskPart) -> None:
 
 
 def _ask_to_go(terminated: Terminated, _: Owner) -> None:
-    """Note it as signals are noted: the loop sends it to the machine when it comes round."""
+    """Request immediate shutdown, like a signal: the loop sends it to the machine."""
     terminated.shutdown.hurry()
 
 

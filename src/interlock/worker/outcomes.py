@@ -1,7 +1,7 @@
-"""How a handler ended, made into what is reported.
+"""The outcome of a handler, as reported.
 
-Nothing a handler returns or raises may break the report of it: results that JSON cannot hold or that
-are too large become failures that say so, and the text of an error is cut and cleaned.
+No result or exception of a handler may break its report: results that JSON cannot hold or that are too large
+become failures with an explanation, and the text of an error is truncated and cleaned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OURS = str(Path(__file__).parent)
 
 
 class Interrupted(msgspec.Struct, frozen=True):
-    """The handler gave up because it was told to, or was stopped."""
+    """The handler stopped because it was told to, or was killed."""
 
     confirmed_dead: bool = True
 
@@ -39,7 +39,7 @@ Outcome: TypeAlias = Succeeded | Failed | Interrupted | Yielded
 
 
 class StepFailed(Exception):
-    """A command has failed; its last lines say more than a traceback of ours would."""
+    """A command has failed; its last lines are more useful than a traceback."""
 
     def __init__(self, sentence: str, *, exit_code: int | None, output: str, failure_class: str = "") -> None:
         super().__init__(sentence)
@@ -49,7 +49,7 @@ class StepFailed(Exception):
 
 
 def success_of(value: object, *, max_bytes: int = MAX_RESULT_BYTES) -> Succeeded | Failed:
-    """What is reported for a handler that has returned."""
+    """Return the outcome of a handler that returned."""
     if value is None:
         return NOTHING
     try:
@@ -68,7 +68,7 @@ def success_of(value: object, *, max_bytes: int = MAX_RESULT_BYTES) -> Succeeded
 
 
 def outcome_of(error: BaseException) -> Failed | Interrupted | Yielded:
-    """What became of a handler that has raised: it failed, waits, or did as it was told and stopped."""
+    """Return the outcome of a handler that raised: failed, waiting for children, or interrupted."""
     if isinstance(error, WaitsForChildren):
         return Yielded()
     if isinstance(error, (asyncio.CancelledError, TaskCancelled)):
@@ -77,7 +77,7 @@ def outcome_of(error: BaseException) -> Failed | Interrupted | Yielded:
 
 
 def failure_of(error: BaseException) -> Failed:
-    """What is reported for a handler that has raised."""
+    """Return the failure of a handler that raised."""
     if isinstance(error, UnknownTask):
         return _own(error, "tooling")
     if isinstance(error, InvalidArguments):
@@ -103,12 +103,12 @@ def failure_of(error: BaseException) -> Failed:
 
 
 def names_of(kind: type[BaseException]) -> str:
-    """The type and those it derives from, most special first."""
+    """Return the names of the type and its bases, most specific first."""
     return " ".join(f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__ if base is not object)
 
 
 def details_of(error: BaseException) -> str:
-    """The traceback, from the handler on; of one that is too long, the end."""
+    """Return the traceback, from the handler on; the end of a long one."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
         trace = trace.tb_next
@@ -116,7 +116,7 @@ def details_of(error: BaseException) -> str:
 
 
 def tail(text: str, max_bytes: int = MAX_DETAILS_BYTES) -> str:
-    """The end of a text, which is where it says what went wrong."""
+    """Return the end of a text, where the error is."""
     data = clean(text).encode()
     if len(data) <= max_bytes:
         return data.decode()
@@ -125,12 +125,12 @@ def tail(text: str, max_bytes: int = MAX_DETAILS_BYTES) -> str:
 
 
 def clean(text: str) -> str:
-    """The text without what UTF-8 or a database cannot hold."""
+    """Return the text without characters that UTF-8 or a database cannot hold."""
     return text.encode(errors="replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 NOTHING = Succeeded()
-"""Most handlers return nothing: there is one report for all of them."""
+"""The shared outcome of handlers that return None, as most do."""
 
 
 def _own(error: InterlockError, failure_class: str) -> Failed:

@@ -1,14 +1,14 @@
 """Several worker processes on one host, kept alive: started, replaced when they die, stopped together.
 
-A worker is a process of its own, started as by hand. One that dies is replaced, after a backoff that grows
-when that keeps happening. New code is rolled out one worker after the other: the new one is started first,
-and only when it has loaded its tasks is the old one asked to exit; new code that cannot start changes
-nothing. A pool that is asked to exit asks all of its workers, and what does not end in time is killed with
-everything it has started. The store is told of every worker that has crashed, so that its leases end at once.
+A worker is a separate process, started as by hand. One that dies is replaced, after a backoff that grows with
+repeated deaths. New code is rolled out one worker after the other: the new one is started first, and only
+when it has loaded its tasks is the old one told to exit; new code that cannot start changes nothing. A pool
+that shuts down tells all of its workers to, and kills those that do not end in time, with all their child
+processes. Every crashed worker is reported to the store, so that its leases end at once.
 
-Starting takes as long as importing the tasks takes, so a worker reports itself that it is ready: its end of a
-pipe is named in its environment, and it writes its incarnation there once its tasks are loaded. A pipe that
-closes without that belongs to a worker that never started.
+Starting takes as long as importing the tasks, so a worker reports that it is ready: its end of a pipe is
+named in its environment, and it writes its incarnation there once its tasks are loaded. A pipe that closes
+without that belongs to a worker that never started.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ MAX_WORKERS = 1_000
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool; each setting with the default that we run with."""
+    """Settings of a pool."""
 
     name: str
-    """Its workers are called this, and a number."""
+    """Its workers have this name, and a number."""
     least: int = 1
-    """So many are always kept."""
+    """Minimum number of workers."""
     most: int = 1
-    """So many at most, when there is much to do."""
+    """Maximum number of workers, under load."""
     slots: int = 10
-    """How many tasks one worker executes at once."""
+    """Concurrent tasks of one worker."""
     first_pause_s: float = 0.5
     longest_pause_s: float = 30.0
     lived_s: float = 60.0
-    """Who has lived for so long has not died of its start."""
+    """A worker that lived this long did not fail at its start."""
     shrink_after_s: float = 30.0
-    """How long there has to be less to do before somebody is sent home."""
+    """Time for which the load must be lower before a worker is stopped."""
     look_every_s: float = 1.0
     end_s: float = 35.0
-    """How long workers may take to end, once asked."""
+    """Time for workers to shut down."""
 
     def __post_init__(self) -> None:
         if faults := list(self._faults()):
@@ -75,7 +75,7 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Size:
-    """How many there shall be: as many as the work needs, at once; fewer only after a while."""
+    """The target number of workers: it rises at once with the load, and falls only after a while."""
 
     def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings
@@ -83,7 +83,7 @@ class Size:
         self._less_since: float | None = None
 
     def look(self, unfinished: int | None, now: float) -> int:
-        """The number for so many jobs that have not ended; None when nobody knows how many there are."""
+        """Return the target for this many unfinished jobs; None keeps it."""
         if unfinished is None:
             return self.wanted
         settings = self._settings
@@ -98,14 +98,14 @@ class Size:
 
 
 class Luck:
-    """How one place in the pool fares: who dies young again and again is started more seldom."""
+    """The backoff of one place in the pool: repeated early deaths delay its restart."""
 
     def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings
         self.deaths = 0
 
     def died(self, lived_s: float) -> float:
-        """One has died after so long; how long to wait before the next is started."""
+        """Record a death; return the pause before the restart."""
         settings = self._settings
         self.deaths = 1 if lived_s >= settings.lived_s else self.deaths + 1
         doublings = min(self.deaths - 1, 20)
@@ -114,11 +114,11 @@ class Luck:
 
 URL = "INTERLOCK_URL"
 POOL = "INTERLOCK_POOL"
-"""In the environment of a worker in a pool: the process of the pool."""
+"""Environment variable of a worker in a pool: the process id of the pool."""
 ABOUT = "INTERLOCK_POOL_ABOUT"
-"""What the worker says of its pool when it registers: a JSON object of texts."""
+"""Environment variable with a JSON object about the pool, for the worker's registration."""
 READY = "INTERLOCK_POOL_READY"
-"""The descriptor on which it says that it has begun."""
+"""Environment variable with the descriptor for the ready message."""
 
 
 class PoolWorker:
@@ -127,9 +127,9 @@ class PoolWorker:
     def __init__(self, process: Process, ready: int, changed: Callable[[], None]) -> None:
         self.process = process
         self.begun = False
-        """It has loaded its tasks."""
+        """Whether it has loaded its tasks."""
         self.incarnation = ""
-        """How its leases tell it from others under its name; empty while it has not said so."""
+        """Its incarnation, which identifies its leases; empty before it is reported."""
         self._ready = ready
         self._changed = changed
         self._settled = asyncio.Event()
@@ -138,29 +138,29 @@ class PoolWorker:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Its process id."""
         return self.process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while it lives."""
+        """Its exit code; None while it lives."""
         return self.process.returncode
 
     async def begins(self, within_s: float) -> bool:
-        """Wait until it has begun, or is known not to; who takes too long has not."""
+        """Wait until it has started, or failed to; a timeout counts as failed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._settled.wait()
         return self.begun and self.exit_code is None
 
     def ask_to_go(self) -> None:
-        """As a person would."""
+        """Send SIGTERM."""
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """With everything that it has started."""
+        """Kill it with all its child processes."""
         for pid in (*descendants(self.pid), self.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -190,13 +190,13 @@ class PoolWorker:
 
 
 Start: TypeAlias = Callable[[str, Callable[[], None]], Awaitable[PoolWorker]]
-"""Starts a worker under a name; the other is called when something has become of it."""
+"""Starts a worker under a name; the callback is called when its state changes."""
 
 
 def started_with(command: Sequence[str], url: str, about: Mapping[str, str] | None = None) -> Start:
-    """Workers that are started like this, with their name behind it; `about` is what they say of their pool.
+    """Return a function that starts workers with this command and a name; `about` describes their pool.
 
-    They are not told the URL of the store or server on their command line: every process can read that.
+    The URL of the store or server is not on their command line, which every process can read.
     """
 
     told = {ABOUT: msgspec.json.encode(about).decode()} if about else {}
@@ -205,7 +205,7 @@ def started_with(command: Sequence[str], url: str, about: Mapping[str, str] | No
         ours, theirs = os.pipe()
         try:
             with credentials.handed_over({URL: url}) as (environment, pipe):
-                # A group of its own: Ctrl-C is for the pool, which passes it on once.
+                # A separate process group: Ctrl-C is for the pool, which forwards it once.
                 process = await asyncio.create_subprocess_exec(
                     *(*command, "--name", name),
                     process_group=0,
@@ -223,7 +223,7 @@ def started_with(command: Sequence[str], url: str, about: Mapping[str, str] | No
 
 
 def say_ready(incarnation: str) -> None:
-    """Called in a worker that has loaded its tasks: its pool, if it has one, learns who it is."""
+    """Report to the pool that the tasks are loaded; called in a worker."""
     named = os.environ.pop(READY, "")
     if named.isdigit():
         with contextlib.suppress(OSError):
@@ -232,37 +232,37 @@ def say_ready(incarnation: str) -> None:
 
 
 def about_pool() -> dict[str, str]:
-    """Return what this worker says of its pool; nothing where it is in none."""
+    """Return the description of the pool for the registration; empty outside of a pool."""
     with contextlib.suppress(msgspec.MsgspecError):
         return msgspec.json.decode(os.environ.get(ABOUT, "{}"), type=dict[str, str])
     return {}
 
 
 def pool_of_this_process() -> str:
-    """The process of the pool that has started this worker; empty when there is none."""
+    """Return the process id of the pool that started this worker; empty if there is none."""
     return os.environ.get(POOL, "")
 
 
 CANNOT_BEGIN = 2
-"""How a worker ends that could not even begin; another one could not, either."""
+"""Exit code of a worker that could not start; another one could not, either."""
 BEGINS_S = 120.0
-"""Who has not loaded its tasks after so long never will."""
+"""Deadline for a worker to load its tasks."""
 
 Unfinished = Callable[[], Awaitable[int | None]]
-"""How many jobs in the queues of the pool have not ended; None when nobody knows."""
+"""Returns the number of unfinished jobs in the queues of the pool; None if unknown."""
 
 Report = Callable[[str, str, str], Coroutine[None, None, None]]
-"""Says that the worker of a name and an incarnation has died, and of what; tries until it is heard."""
+"""Reports that a worker has died, and why; retries until acknowledged."""
 REPORTED_S = 10.0
-"""How long a pool that ends tries to report the last deaths."""
+"""Deadline for a stopping pool to report the last deaths."""
 
 
 async def _to_nobody(name: str, incarnation: str, reason: str) -> None:
-    """For a pool whose workers nobody knows."""
+    """Do nothing: the workers are not registered."""
 
 
 class Keeper:
-    """One place in the pool, and whoever has it."""
+    """One place in the pool, and its worker."""
 
     def __init__(self, name: str, settings: PoolSettings) -> None:
         self.name = name
@@ -271,11 +271,11 @@ class Keeper:
         self.started_at = 0.0
         self.start_at = 0.0
         self.leaving: list[PoolWorker] = []
-        """Who had it before, and was asked to go."""
+        """Previous workers of this place that are shutting down."""
 
     @property
     def lives(self) -> bool:
-        """Whether somebody has it."""
+        """Whether it has a live worker."""
         return self.child is not None and self.child.exit_code is None
 
 
@@ -296,7 +296,7 @@ class Pool:
         self._report = report
         self._reporting: set[asyncio.Task[None]] = set()
         self._watched: dict[PoolWorker, str] = {}
-        """Every child whose end was not seen yet, and the name that it was started under."""
+        """Every worker whose end was not handled yet, and its name."""
         self._settings = settings
         self._start = start
         self._unfinished = unfinished
@@ -311,11 +311,12 @@ class Pool:
         self._stir = asyncio.Event()
         self._looked_at = float("-inf")
         self._going: list[PoolWorker] = []
-        """Who was sent home, because there is less to do."""
+        """Workers that are stopped because of a lower load."""
 
     async def run(self) -> int:
-        """Until somebody asks it to go; 0 when every worker has ended well, 1 when one was killed, and
-        what the worker said when not one could begin."""
+        """Run until told to shut down; return 0 if every worker has ended well, 1 if one was killed, and
+        the exit code of the worker if not one could start.
+        """
         loop = asyncio.get_running_loop()
         stop = self._shutdown.subscribe(lambda: _soon(loop, self._stir))
         try:
@@ -331,15 +332,15 @@ class Pool:
             stop()
 
     def renew(self) -> None:
-        """There is new code: replace one after the other."""
+        """Replace all workers one after the other, for new code."""
         self._renew = [place for place in self._places if place.lives]
         self._log.info("pool_renewed", workers=len(self._renew))
         self._stir.set()
 
-    # One look
+    # One round
 
     async def _look(self) -> int:
-        """Bury the dead, start who is missing, send home who is too much; answers why to give up."""
+        """Handle deaths, start missing workers, stop surplus ones; return the exit code to give up with."""
         self._orphans.fetch()
         self._report_deaths()
         now = self._monotonic()
@@ -394,13 +395,13 @@ class Pool:
         self._log.info("worker_spawned", worker=place.name, worker_pid=place.child.pid)
 
     async def _replace_one(self, now: float) -> None:
-        """One at a time: the next is replaced when the last has begun and its predecessor has gone."""
+        """Replace one worker: the next when the last has started and its predecessor has ended."""
         if not self._renew or any(place.leaving for place in self._places):
             return
         place = self._renew.pop(0)
         old = place.child
         if place not in self._places or old is None or old.exit_code is not None:
-            return  # whoever comes there next has the new code anyway
+            return  # its successor has the new code anyway
         new = await self._begin(place.name)
         if await new.begins(BEGINS_S):
             place.child, place.started_at, place.leaving = new, now, [old]
@@ -418,7 +419,7 @@ class Pool:
         return child
 
     def _report_deaths(self) -> None:
-        """Who has ended well has given back what it had, and has said goodbye."""
+        """Report workers that died without releasing their jobs."""
         for child, name in [each for each in self._watched.items() if each[0].exit_code is not None]:
             del self._watched[child]
             if child.exit_code and child.incarnation:
@@ -431,10 +432,10 @@ class Pool:
         waiting = [place.start_at - self._monotonic() for place in self._places if place.child is None]
         return max(0.0, min([self._settings.look_every_s, *waiting]))
 
-    # The end
+    # Shutdown
 
     async def _end(self) -> int:
-        """Ask everybody to go, wait, and kill who does not."""
+        """Tell all workers to shut down, wait, and kill the rest."""
         of_places = [each for place in self._places for each in (place.child, *place.leaving)]
         everybody = [
             each for each in (*of_places, *self._going) if each is not None and each.exit_code is None
@@ -456,12 +457,12 @@ class Pool:
             _, unheard = await asyncio.wait(self._reporting, timeout=REPORTED_S)
             for report in unheard:
                 report.cancel()
-        well = (0, -signal.SIGTERM)  # who was not even up yet did as it was told, too
+        well = (0, -signal.SIGTERM)  # a worker that was still starting has obeyed, too
         return int(any(child.exit_code not in well for child in everybody))
 
 
 def how_it_ended(exit_code: int) -> str:
-    """The end of a process in words."""
+    """Return the end of a process in words."""
     if exit_code >= 0:
         return f"its process ended with exit code {exit_code}"
     with contextlib.suppress(ValueError):

@@ -1,7 +1,7 @@
-"""What a worker needs of an orchestrator, wherever that is.
+"""The interface of a worker to an orchestrator.
 
-Embedded it is the orchestrator itself, on the worker's own connection to the store; over HTTP it is
-a client. The worker cannot tell which: the same journeys pass over both.
+Embedded it is the orchestrator itself, on the worker's connection to the store; over HTTP it is a client. The
+worker does not know which: the same journeys pass over both.
 """
 
 from __future__ import annotations
@@ -20,132 +20,134 @@ from interlock.wire.workloads import WorkloadFact
 
 
 class OrchestratorPort(Protocol):
-    """Where work comes from and where it is reported to.
+    """Grants jobs and receives reports.
 
-    Every method raises `StoreUnavailable` when the other side cannot be reached in time. All of
-    them may be repeated: a claim whose answer was lost is found again or expires, and a message that
-    arrives twice is answered as the first time.
+    Every method raises `StoreUnavailable` if the other side cannot be reached in time. All of them are
+    idempotent: a claim whose answer was lost is found again or expires, and a repeated message gets the same
+    answer.
     """
 
     async def connect(self) -> None:
-        """Make sure that the other side answers; safe to call again after a failure."""
+        """Check that the other side answers; safe to call again after a failure."""
         ...
 
     async def disconnect(self) -> None:
-        """Let go of everything. Safe to call twice."""
+        """Close all connections. Safe to call twice."""
         ...
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for this runner, at most `limit` of it; nothing when there is none."""
+        """Claim at most `limit` jobs for this runner; return an empty list if there are none."""
         ...
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
-        """Say these things; the answers are in their order."""
+        """Send messages; return the answers in their order."""
         ...
 
     async def recover(self) -> int:
-        """Look for expired leases and other deadlines of anybody; answers how many were dealt with."""
+        """Handle expired leases and other deadlines of all workers; return their number."""
         ...
 
     async def now(self) -> datetime:
-        """The store's time, or close to it."""
+        """Return the store's time, approximately."""
         ...
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Be woken when there may be work; returns how to stop that. From any thread, perhaps too often."""
+        """Call `wake`, from any thread and perhaps too often, when there may be jobs; return a function that
+        stops it.
+        """
         ...
 
 
 @runtime_checkable
 class Patient(Protocol):
-    """A port whose claims wait for work at the other side."""
+    """A port whose claims wait for jobs at the other side (long poll)."""
 
     @property
     def granted_after(self) -> float:
-        """A moment of the monotonic clock before which nothing of the last claim was granted.
+        """A monotonic time before which no job of the last claim was granted.
 
-        A lease is trusted from when it was asked for; whoever has waited for it needs a later moment.
+        A lease is trusted from its request; a claim that has waited needs a later time.
         """
         ...
 
     def hasten(self) -> None:
-        """Whoever waits for work is answered now, and nobody waits; called when the worker may take none."""
+        """Answer waiting claims now, and stop waiting; called when the worker may not claim."""
         ...
 
     def relax(self) -> None:
-        """There is time again to wait for work."""
+        """Wait for jobs again."""
         ...
 
 
 @runtime_checkable
 class Keeper(Protocol):
-    """A port behind which files of attempts are kept."""
+    """A port that stores artifacts."""
 
     async def keep_artifact(
         self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]
     ) -> ArtifactView:
-        """Keep a file under a live lease; the same again is kept once."""
+        """Store a file under a live lease; idempotent."""
         ...
 
 
 @runtime_checkable
 class Simulating(Protocol):
-    """A port behind which the states of simulations are kept."""
+    """A port that stores simulations."""
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
-        """Say something about the simulation that is executed under a lease; it may be said again."""
+        """Send a message about the simulation that is executed under a lease; idempotent."""
         ...
 
 
 @runtime_checkable
 class FleetBook(Protocol):
-    """A port behind which it is kept what is heard of the agents of a fleet."""
+    """A port that stores events of fleet agents."""
 
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
-        """Keep it, under the live lease of the job that drives them; the same again changes nothing."""
+        """Store events, under the live lease of the job that drives the agents; idempotent."""
         ...
 
 
 @runtime_checkable
 class DeathBook(Protocol):
-    """A port that takes word of workers whose process has ended without a word of its own."""
+    """A port that receives reports about dead worker processes."""
 
     async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
-        """The other living workers under its name."""
+        """Return the other live workers of its name."""
         ...
 
     async def died(self, name: str, incarnation: str, reason: str) -> None:
-        """This process was seen to have ended: its leases end at once."""
+        """Report that this process has died: its leases end at once."""
         ...
 
 
 @runtime_checkable
 class CacheKeeper(Protocol):
-    """A port behind which files are kept for later jobs."""
+    """A port that stores caches for later jobs."""
 
     async def keep_cache(
         self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]
     ) -> CacheView:
-        """Save something under a key; what is there already stays, and is answered."""
+        """Save a cache under a key; an existing one is kept and returned."""
         ...
 
     def open_cache(
         self, token: str, runner_id: str, key: str, prefixes: Sequence[str]
     ) -> AbstractAsyncContextManager[tuple[CacheView, AsyncIterator[bytes]] | None]:
-        """What is saved under the key, or else the newest under one that begins like it; None for nothing."""
+        """Yield the cache of the key, or the newest with a matching prefix; None if there is none."""
         ...
 
 
 @runtime_checkable
 class Parental(Protocol):
-    """A port to which handlers submit children of their jobs."""
+    """A port through which handlers submit children of their jobs."""
 
     async def submit_children(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
     ) -> tuple[str, ...]:
-        """Submit them under a live lease; the same again under a name are made once."""
+        """Submit children under a live lease; idempotent per name."""
         ...
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
-        """Some children of the job that a lease is about, oldest first."""
+        """Return a page of the children of the leased job, oldest first."""
         ...

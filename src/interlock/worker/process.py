@@ -2,12 +2,12 @@
 
     starting → connecting → recovering → running ⇄ backing_off → shutting_down → stopped
 
-Each state has one method that does what the state is for and then tells the machine what happened;
-`run` does nothing but call the method of the state it is in. What runs beside the loop is in `components`.
-A signal is only noted (`host.Shutdown`); the loop acts on it when it comes round.
+Each state has one method that does the work of the state and then sends the machine an event; `run` only
+calls the method of the current state. The components beside the loop are in `components`. A signal is only
+recorded (`host.Shutdown`); the loop acts on it in its next iteration.
 
 `Connection` is the connection of this loop. Each time it is opened a new port is made, because a broken one
-may stay broken; closing one never holds up the loop.
+may stay broken; closing one never delays the loop.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ LET_GO_S = 1.0
 
 
 class Connection:
-    """At most one port, and who is woken by it."""
+    """At most one port, and its subscription."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Connection:
 
     @property
     def port(self) -> OrchestratorPort:
-        """The port that is open."""
+        """The open port; raises if there is none."""
         if self._port is None:
             raise StoreUnavailable("There is no connection at the moment.")
         return self._port
@@ -90,7 +90,7 @@ class Connection:
         return self._port is not None
 
     async def open(self, timeout_s: float) -> bool:
-        """Connect, learn what time it is there, and be woken from now on."""
+        """Connect, read the store's time, and subscribe."""
         port = self._connect()
         try:
             async with asyncio.timeout(timeout_s):
@@ -107,31 +107,33 @@ class Connection:
         return True
 
     def granted_after(self, asked_at: float) -> float:
-        """From when on leases of the last claim may be trusted; `asked_at` is when that was made."""
+        """Return from when on leases of the last claim may be trusted; `asked_at` is the time of the
+        claim.
+        """
         port: object = self._port
         return max(asked_at, port.granted_after) if isinstance(port, Patient) else asked_at
 
     def hasten(self) -> None:
-        """Wait for work no longer than it takes to ask for it."""
+        """Stop waiting for jobs at the server."""
         port: object = self._port
         if isinstance(port, Patient):
             port.hasten()
 
     def relax(self) -> None:
-        """Wait for work again, as before."""
+        """Wait for jobs again."""
         port: object = self._port
         if isinstance(port, Patient):
             port.relax()
 
     async def release(self, within_s: float = LET_GO_S) -> None:
-        """Let go of it, if there is one."""
+        """Close the port, if there is one."""
         port, self._port = self._port, None
         if port is not None:
             self._unsubscribe()
             await _let_go(port, within_s)
 
     async def recover(self, every_s: float) -> int:
-        """Look for what others have lost, unless that was done less than `every_s` ago."""
+        """Handle expired deadlines, unless that was done less than `every_s` ago."""
         if self._monotonic() < self._recovered_at + every_s:
             return 0
         dealt_with = await self.port.recover()
@@ -149,18 +151,18 @@ T = TypeVar("T")
 Ask: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 _SHORTEST_WAIT_S = 0.01
 _LONGER_PAUSE_S = 1.0
-"""Between two questions to a store that has been away for a while."""
+"""Pause between two requests to a store that has been unavailable for a while."""
 _LAST_CLAIM_S = 5.0
-"""How long a claim that is under way when the process is asked to go may take to be answered."""
+"""Deadline for a claim that is under way at shutdown."""
 
-# The deadlines of a shutdown are in the table of the process. Handlers have to be killed, and what came of
-# that reported, before the hard one.
+# The deadlines of a shutdown are in the table of the process. Handlers have to be killed, and their
+# outcomes reported, before the hard one.
 _SAVING_SHARE = 0.6
-"""Of the time between the soft and the hard deadline, what handlers have to save their work."""
+"""Share of the time between the soft and the hard deadline in which handlers can save their work."""
 _LET_GO_SHARE = 1 / 20
-"""Of the hard deadline, what the release of the connection may take at most."""
+"""Maximum share of the hard deadline for closing the connection."""
 _LAST_ACTS = 3
-"""So many times as long as a release is left for what comes last: executors are closed, it, and the exit."""
+"""Multiple of that time reserved for the last acts: closing executors, the connection, and the exit."""
 
 
 class WorkerProcess:
@@ -186,7 +188,7 @@ class WorkerProcess:
         self._watch = Observer(self.runner_id, log, meters.metrics, monotonic)
         self._now = StoreTime(monotonic, host.local)
         self._stir = asyncio.Event()
-        """Something has changed that the loop may be waiting for."""
+        """Set when there is a change that the loop may wait for."""
         self._asked = asyncio.Event()
         self._woken = self._broken = False
         self._polled_at = float("-inf")
@@ -235,20 +237,20 @@ class WorkerProcess:
 
     @property
     def state(self) -> ProcessState:
-        """Where it stands, by its table."""
+        """The state, by its table."""
         state: ProcessState = self._machines.process.state
         return state
 
     @property
     def data(self) -> Process:
-        """What it knows about itself."""
+        """The data of its machine."""
         data: Process = self._machines.process.data
         return data
 
     async def run(self) -> int:
-        """Live until somebody asks it to go; 0 when every task ended or was given back, 1 when forced.
+        """Run until told to shut down; return 0 if every task ended or was released, 1 if forced.
 
-        Raises what makes connecting impossible for good, such as a store of another version.
+        Raise permanent connection errors, such as a store of another version.
         """
         self._loop = asyncio.get_running_loop()
         stop_heeding = self.shutdown.subscribe(self._heed)
@@ -264,24 +266,24 @@ class WorkerProcess:
         return int(self._forced)
 
     def leftovers(self) -> dict[str, int]:
-        """What it has not brought to an end, for whoever checks that nothing gathers, or waits for it."""
+        """Return the unfinished things by kind, to detect leaks."""
         return {name: number for name, number in self._crew.leftovers().items() if number}
 
     def tell(self, event: Event) -> bool:
-        """Let the table decide, and follow what comes of it; answers whether it has accepted the event."""
+        """Let the table decide, and follow the consequences; return whether it accepted the event."""
         return self._machines.tell(event)
 
     async def _step(self) -> None:
-        """What the state it is in is for; whatever breaks there does not end the process."""
+        """Do the work of the current state; an exception does not end the process."""
         self._crew.beat()
         if self.shutdown.requested and self.state in UP:
             self.tell(shutdown_requested)
         try:
             await self._steps[self.state]()
-        except Exception as crash:  # noqa: BLE001 - a loop outlives whatever its body meets
+        except Exception as crash:  # noqa: BLE001 - a loop survives any error of its body
             await self._begin_again(crash)
 
-    # The states
+    # States
 
     async def _start(self) -> None:
         self._crew.start(recover=self._recover_now_and_then)
@@ -289,7 +291,7 @@ class WorkerProcess:
         self.tell(initialized)
 
     async def _connect(self) -> None:
-        """Open the connection; the store may be away, so again and again."""
+        """Open the connection, with retries while the store is unavailable."""
         reached = await self._open()
         if reached:
             self.tell(connected)
@@ -298,7 +300,7 @@ class WorkerProcess:
             await self._pause(wakes=False)
 
     async def _recover(self) -> None:
-        """Look for what others have lost, unless that was just done."""
+        """Handle expired deadlines, unless that was just done."""
         recover, every_s = self._connection.recover, self._durations.sweep_every_s
         await self._patiently(lambda: recover(every_s), "recovery_failed")
         if self._schedules:
@@ -329,7 +331,7 @@ class WorkerProcess:
             self.tell(backoff_complete)
 
     async def _shut_down(self) -> None:
-        """Let tasks finish, then tell them, then stop them; and be gone in time, whatever they do."""
+        """Let tasks finish, then tell them to stop, then kill them; end in time in any case."""
         asked_at = self.shutdown.requested_at or self.shutdown.awake()
         soft_s, hard_s = self.shutdown.times(self._durations)
         last_s = min(LET_GO_S, hard_s * _LET_GO_SHARE)
@@ -349,7 +351,7 @@ class WorkerProcess:
     # Polling
 
     def _next_request(self) -> ClaimRequest | None:
-        """What to ask for now: as much as can begin, else as much as may wait, else nothing."""
+        """Return the next claim: for tasks that can start, else for prefetching; None if there is no room."""
         if not self._crew.obeying.may_take or not accepts_tasks(self.state, self.data):
             return None
         begins = self._executing.room()
@@ -385,13 +387,13 @@ class WorkerProcess:
         await self._pause_after(unknown)
 
     async def _pause_after(self, unknown: int) -> None:
-        """Leave to others what this worker does not have; a server that knows no tasks gives it again."""
+        """Pause after grants of unknown tasks, so that other workers get them."""
         self._misfits = self._misfits + 1 if unknown else 0
         if unknown:
             await set_within(self._asked, self._settings.backoff_s(self._misfits))
 
     def _should_poll(self) -> bool:
-        """Whether the loop has something to do, for whoever wonders why it is silent."""
+        """Return whether the loop has work to do, for the watchdog."""
         if self.state is RUNNING:
             return self._next_request() is not None
         return self.state in (CONNECTING, RECOVERING)
@@ -401,17 +403,17 @@ class WorkerProcess:
         self._crew.task_ended()
 
     def _hold(self, held: bool) -> None:
-        """Nothing new may be taken, so that nobody waits for work at a server; or it may again."""
+        """Stop waiting for jobs at the server while held; or allow it again."""
         self._stir.set()
         (self._connection.hasten if held else self._connection.relax)()
 
-    # What goes wrong
+    # Failures
 
     async def _patiently(self, ask: Ask[T], message: str, then_s: float = 0.0) -> T | None:
-        """What comes of a question, asked again until it is answered or the connection is broken.
+        """Return the answer to a request, retried until it is answered or the connection is broken.
 
-        Patience begins with the first failure: an answer that was waited for while this host or the
-        store's stood still says nothing about the connection.
+        The timeout starts with the first failure: a slow answer while this host or the store's stalled does
+        not mean that the connection is broken.
         """
         until, pause_s = None, self._settings.first_backoff_s
         while True:
@@ -430,10 +432,10 @@ class WorkerProcess:
                 await set_within(self._asked, pause_s)
 
     async def _open_again(self, failure: StoreUnavailable) -> bool:
-        """Replace a connection that fails, for as long as there are leases to keep; else it is broken.
+        """Replace a failing connection while there are leases; otherwise it is broken.
 
-        Leases are renewed on a path of their own, and each is given up when it can no longer be trusted:
-        a store that is away for less than that costs no task.
+        Leases are renewed over a separate connection, and each is given up when it can no longer be trusted:
+        a shorter outage of the store costs no task.
         """
         self._broken = False
         if not self._executing.active:
@@ -444,20 +446,20 @@ class WorkerProcess:
         return True
 
     async def _open(self) -> bool | None:
-        """Open the connection; None when nobody answers, False when there is no sense in it any more."""
+        """Open the connection; None if there is no answer, False if it is pointless."""
         try:
             opening = self._connection.open(self._settings.connect_timeout_s)
             return bool(await unless(self._asked, opening))
         except StoreUnavailable as failure:
             self._log.warning("connection_failed", error=failure.sentence)
             return None
-        except InterlockError as failure:  # trying again would not help: somebody has to be told
+        except InterlockError as failure:  # permanent: retrying would not help
             self._fatal = failure
             self.shutdown.request()
             return False
 
     async def _break(self, failure: InterlockError) -> None:
-        """The connection is gone: the tasks are abandoned, it is released, and connected anew."""
+        """Handle a lost connection: abandon the tasks, close it, and connect again."""
         self._broken = False
         self._log.warning("connection_lost", error=failure.sentence, tasks=self._executing.count())
         self.tell(error)
@@ -466,7 +468,7 @@ class WorkerProcess:
         self._woken = False
 
     async def _begin_again(self, crash: Exception) -> None:
-        """A step has crashed, which is a fault of ours or of a port: say so, and go on a little later."""
+        """Handle a crashed step, a bug here or in a port: log it, and continue a little later."""
         self._log.error("loop_crashed", loop="poll", error=f"{type(crash).__name__}: {crash}", exc_info=True)
         self._crashes += 1
         self._crew.trouble(crash)
@@ -478,7 +480,7 @@ class WorkerProcess:
         await set_within(self._asked, self._settings.backoff_s(self._crashes))
 
     async def _hear(self, messages: Sequence[Message]) -> list[Answer]:
-        """Deliver reports. Whoever is shutting down connects no more for work, but still for these."""
+        """Deliver reports, also during shutdown, when no jobs are claimed any more."""
         if self.state is SHUTTING_DOWN and not self._connection.is_open:
             await self._connection.open(self._settings.connect_timeout_s)
         return await self._connection.port.hear(messages)
@@ -489,17 +491,17 @@ class WorkerProcess:
             self._stir.set()
 
     async def _recover_now_and_then(self) -> None:
-        """A process that is never idle would never look for what others have lost."""
+        """Handle expired deadlines periodically, for a process that is never idle."""
         while True:
             await asyncio.sleep(self._durations.sweep_every_s)
             if self.state is RUNNING:
-                with contextlib.suppress(StoreUnavailable):  # the next poll meets it, and acts on it
+                with contextlib.suppress(StoreUnavailable):  # the next poll handles it
                     await self._connection.recover(self._durations.sweep_every_s)
 
     # Waiting
 
     async def _pause(self, *, wakes: bool) -> None:
-        """Back off, as long as the table's count says; new work ends it when `wakes`."""
+        """Back off as long as the table's count says; with `wakes` a notification ends it."""
         until = self._monotonic() + self._settings.backoff_s(self.data.backoff_count)
         while not self._asked.is_set() and not (wakes and self._woken):
             self._stir.clear()
@@ -509,7 +511,7 @@ class WorkerProcess:
             await set_within(self._asked, floor_s)
 
     async def _all_ended(self, until: float) -> bool:
-        """Whether every task has ended and every report was delivered before the deadline, by `awake`."""
+        """Return whether all tasks ended and all reports were delivered before the deadline, by `awake`."""
         while not await self._all_end_within(until - self.shutdown.awake()):
             if self.shutdown.awake() >= until:
                 return False
@@ -527,12 +529,12 @@ class WorkerProcess:
         return True
 
     def _heed(self) -> None:
-        """A signal may interrupt anything, so all else is left to the event loop."""
+        """Handle a shutdown request, in a signal handler: all work is left to the event loop."""
         for heed in (self._asked.set, self._stir.set, self._connection.hasten):
             soon(self._loop, heed)
 
     def _wake(self) -> None:
-        """There may be work. Called often and from whichever thread, so it does nothing twice."""
+        """Handle a notification of jobs; called often and from any thread, so it is cheap to repeat."""
         if not self._woken:
             self._woken = True
             soon(self._loop, self._stir.set)

@@ -1,10 +1,9 @@
-"""One leased attempt as this process executes it: the task machine, and what it has to say.
+"""One leased attempt as this process executes it: the task machine, and its messages.
 
-Nothing here waits or calls anybody. The table decides each step (`tell`), and what follows from it is in
-`machines`; the rest knows how to put into a message what has happened. Two threads touch a task: the event
-loop executes and reports it, and the renewer sends its heartbeats. Only the event loop tells it events.
-What else both need is guarded by the lock they share (`Parcels`), or is a single value that only one of
-them writes.
+This module neither waits nor calls other components. The table decides each step (`tell`), its consequences
+are in `machines`; the rest builds messages. Two threads use a task: the event loop executes and reports it,
+and the renewer sends its heartbeats. Only the event loop sends it events. Other shared data are guarded by a
+common lock (`PayloadHandoff`), or are a single value that only one of them writes.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ from interlock.worker.telemetry import Observer
 AnyTask: TypeAlias = HandlerTask[..., Any]
 
 MAX_REPORT_BYTES = 2 * 1024 * 1024
-"""How much is reported in one go, about."""
+"""Approximate maximum bytes of one batch of reports."""
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a task ended, for whoever counts."""
+    """The result of a task, for counting."""
 
     task_id: str
     final_state: TaskState
@@ -63,7 +62,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningTask:
-    """A grant, the state of the task that executes it, and everything that belongs to it."""
+    """A grant, the state of the task that executes it, and its data."""
 
     __slots__ = (
         "ahead",
@@ -106,33 +105,35 @@ class RunningTask:
         self.claimed_at = claimed_at
         self.entered_at = claimed_at
         self.renewed_at = claimed_at
-        """By the monotonic clock, when the last renewal that was answered had been asked for."""
+        """Time of the request of the last answered renewal, by the monotonic clock."""
         self.ttl_s = grant.ttl_s
         self.next_number = itertools.count(1).__next__
         self.context: Context | None = None
         self.task: AnyTask | None = None
-        """Whose handler it is; None while nobody has looked."""
+        """The task of its handler; None before it is looked up."""
         self.handle: Any = None
-        """What the executor needs to stop it."""
+        """The executor's handle to stop it."""
         self.ahead = False
-        """It was asked for before there was room for it."""
+        """Whether it was claimed before there was room."""
         self.lane: Any = None
-        """Where it waits and runs."""
+        """The lane in which it waits and runs."""
         self.span: Any = None
         self.in_flight = False
-        """A heartbeat is under way whose contents may yet come back."""
+        """Whether a heartbeat with a payload is under way."""
         self.lost = False
         self.handler_ended = False
         self.outcome: Outcome | None = None
         self.stop_reason = ""
         self.escalated = False
-        """Somebody sees to it that it stops."""
+        """Whether stopping it was escalated."""
         self.owed: type[Event] | None = None
-        """What its lease is to be sent in the end, as the couplings say; None while they do not."""
+        """The message that its lease gets at the end, according to the couplings; None while undecided."""
         self.give_back = False
-        """It was abandoned although its lease may live: whoever has stopped gives it back."""
+        """Whether it was abandoned although its lease may be live: then it is released after it has
+        stopped.
+        """
         self.sent = False
-        """The report is with the reporter."""
+        """Whether the reporter has the report."""
         if begin:
             machines.begin(self)
 
@@ -141,17 +142,17 @@ class RunningTask:
         self.entered_at = watch.task_moved(self.grant, steps, self.entered_at)
 
     def tell(self, event: Event) -> bool:
-        """Let the table decide; answers whether it has accepted the event."""
+        """Let the table decide; return whether it accepted the event."""
         return self.machines.take(TASK, self, event, self) is None
 
     @property
     def timer_at(self) -> datetime | None:
-        """The renewer watches its lease, by the monotonic clock."""
+        """None: the renewer watches its lease, by the monotonic clock."""
         return None
 
     @property
     def begun(self) -> bool:
-        """Whether its handler has begun: from then on there is something to be stopped."""
+        """Whether its handler has begun, and may have to be stopped."""
         return self.context is not None
 
     @property
@@ -161,12 +162,12 @@ class RunningTask:
 
     @property
     def counts_as_failed(self) -> bool:
-        """A claim that was lost and a cancel that was asked for are nobody's failure."""
+        """Whether it failed by itself: not for a lost claim or a cancellation."""
         return self.state is FAILED and self.data.error is not None and self.stop_reason != "cancel"
 
     @property
     def result(self) -> TaskResult:
-        """How it ended."""
+        """The result of the task."""
         data = self.data
         began, over = data.processing_started_at, data.processing_ended_at
         return TaskResult(
@@ -179,10 +180,9 @@ class RunningTask:
         )
 
     def stop(self, reason: str) -> bool:
-        """Tell the handler to stop; from any thread. False when it was told so before.
+        """Tell the handler to stop; from any thread. Return False if it was told so before.
 
-        To lose the lease outweighs everything that was said before it, because from then on nothing
-        that the handler does may be believed.
+        Losing the lease overrides earlier reasons, because from then on no result of the handler is accepted.
         """
         if self.stop_reason == "lost" or (self.stop_reason and reason != "lost"):
             return False
@@ -193,23 +193,23 @@ class RunningTask:
         return True
 
     def invoke(self) -> Any:
-        """Call the handler, whatever it is, with the arguments of the job."""
+        """Call the handler with the arguments of the job."""
         assert self.task is not None
         assert self.context is not None
         return self.task.invoke(self.grant.input, self.context)
 
     def lease_ends_at(self) -> float:
-        """When the lease ends by the monotonic clock, as far as we know: at this moment or later."""
+        """Return when the lease ends at the earliest, by the monotonic clock."""
         return self.renewed_at + self.ttl_s
 
-    # What it says
+    # Messages
 
     def ack(self) -> Ack:
-        """It begins."""
+        """Return the acknowledgement."""
         return Ack(token=self.grant.token, runner_id=self.runner_id, sequence=self.next_number())
 
     def heartbeat(self, unsent: Unsent | None) -> Heartbeat:
-        """It is still at it, and this is what has gathered."""
+        """Return a heartbeat with unsent messages."""
         token, number = self.grant.token, self.next_number()
         if unsent is None:
             return Heartbeat(token=token, runner_id=self.runner_id, sequence=number)
@@ -225,7 +225,7 @@ class RunningTask:
         )
 
     def complete(self, outcome: Succeeded | Failed, unsent: Unsent | None) -> Complete:
-        """How it ended."""
+        """Return the completion."""
         return Complete(
             token=self.grant.token,
             runner_id=self.runner_id,
@@ -237,7 +237,7 @@ class RunningTask:
         )
 
     def cancel_ack(self, unsent: Unsent | None, *, confirmed_dead: bool = True) -> CancelAck:
-        """It has stopped, as it was asked to."""
+        """Return the acknowledgement of a cancellation."""
         return CancelAck(
             token=self.grant.token,
             runner_id=self.runner_id,
@@ -248,7 +248,7 @@ class RunningTask:
         )
 
     def release(self, reason: str, unsent: Unsent | None = None, *, await_children: bool = False) -> Release:
-        """It gives the work back, with what it has saved."""
+        """Return the release, with the saved checkpoint."""
         return Release(
             token=self.grant.token,
             runner_id=self.runner_id,
@@ -263,23 +263,22 @@ class RunningTask:
 
 
 def _saved(unsent: Unsent | None) -> msgspec.Raw | msgspec.UnsetType:
-    """What goes on the wire; there, null is something that a handler may have saved."""
+    """Return the checkpoint for the wire, where null is a value that a handler may have saved."""
     return msgspec.UNSET if unsent is None or unsent.checkpoint is None else unsent.checkpoint
 
 
 class PayloadHandoff:
-    """Who carries what a handler wants sent: the next heartbeat or the report, never both or neither.
+    """Decides which message carries the payload of a handler: the next heartbeat or the report, exactly one.
 
-    A heartbeat that takes something along may fail, and then brings it back. A report that was sent
-    meanwhile would have left without it, and nothing is heard under the lease after a report; so the
-    report waits for the heartbeat.
+    A heartbeat with a payload may fail, and then returns it. A report sent meanwhile would have left without
+    it, and no message is accepted under the lease after a report; so the report waits for the heartbeat.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     def take_for_heartbeat(self, running: RunningTask) -> Unsent | None:
-        """What the heartbeat shall carry; None for nothing. Whoever took something brings it home."""
+        """Return the payload for a heartbeat; None if there is none. The caller has to call `bring_home`."""
         context = running.context
         if context is None:
             return None
@@ -293,7 +292,7 @@ class PayloadHandoff:
             return unsent
 
     def bring_home(self, running: RunningTask, unsent: Unsent | None, *, delivered: bool) -> None:
-        """The heartbeat was answered, or not."""
+        """Record whether the heartbeat was delivered; restore its payload if not."""
         if unsent is None:
             return
         with self._lock:
@@ -302,9 +301,9 @@ class PayloadHandoff:
             running.in_flight = False
 
     def take_for_report(self, running: RunningTask) -> tuple[bool, Unsent | None]:
-        """Whether the report may be sent now, and what it shall carry."""
+        """Return whether the report may be sent now, and its payload."""
         context = running.context
-        if context is None or context.quiet:  # then no heartbeat has taken anything along either
+        if context is None or context.quiet:  # then no heartbeat has a payload either
             running.sent = True
             return True, None
         with self._lock:
@@ -318,7 +317,7 @@ class PayloadHandoff:
 def outcome_event(
     running: RunningTask, outcome: Outcome, at: datetime
 ) -> ProcessingSucceeded | ProcessingFailed | ProcessingYielded:
-    """How the handler ended, as the table knows it."""
+    """Return the event of the table for the outcome of the handler."""
     cost = None if running.context is None else running.context.cost
     if running.stop_reason == "cancel":
         return ProcessingFailed(at=at, cost=cost, error="cancelled, as it was asked to")
@@ -331,10 +330,10 @@ def outcome_event(
 
 
 def report_of(running: RunningTask, outcome: Outcome, unsent: Unsent | None) -> list[Message]:
-    """The messages that end an attempt, in order.
+    """Return the messages that end an attempt, in order.
 
-    The couplings say what its lease is owed. A cancel that was asked for is acknowledged instead of
-    completed. A completion has no room for progress and checkpoint, so a last heartbeat goes ahead of it.
+    The couplings decide which message its lease gets. A requested cancellation is acknowledged instead of
+    completed. A completion has no fields for progress and checkpoint, so a last heartbeat precedes it.
     """
     if running.owed is None:
         return []

@@ -4,8 +4,8 @@
     @task(queue="reports")
     async def nightly_report() -> None: ...
 
-A worker that starts registers what is declared in its module. The same declaration changes nothing, a changed
-one changes the schedule, and one that was paused stays paused.
+A worker registers the schedules of its module when it starts. An unchanged declaration has no effect, a
+changed one updates the schedule, and a paused schedule stays paused.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Declared(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Scheduling(Protocol):
-    """A port behind which schedules are kept."""
+    """A port that stores schedules."""
 
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
-        """Create a schedule, or change the one of that name; the same again changes nothing."""
+        """Create or update a schedule; idempotent."""
         ...
 
 
@@ -59,7 +59,7 @@ def schedule_spec(
     catch_up_limit: int = 10,
     overlap: Overlap = "skip",
 ) -> ScheduleSpec:
-    """Return a schedule that submits this job; raise for one that cannot be.
+    """Return a schedule that submits this job; raise if it is invalid.
 
     `when` is an interval ("15m") or a cron expression. Times are text or datetimes.
     """
@@ -83,7 +83,7 @@ def schedule_spec(
 
 
 def read_schedule(given: Mapping[str, Any]) -> ScheduleSpec:
-    """Return a schedule from plain values; raise for one that cannot be."""
+    """Return a schedule from plain values; raise if it is invalid."""
     from interlock.wire.calendar import Calendar  # noqa: PLC0415 - most programs declare none
 
     try:
@@ -99,7 +99,7 @@ def read_schedule(given: Mapping[str, Any]) -> ScheduleSpec:
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a schedule; raise for one that it cannot have."""
+    """Return the name of a schedule; raise if it is invalid."""
     if re.fullmatch(NAME, name):
         return name
     raise InvalidSchedule(
@@ -110,7 +110,7 @@ def checked_name(name: str) -> str:
 
 
 async def declare(port: object, schedules: Mapping[str, Declared], log: Log) -> None:
-    """Register schedules; one that is refused is logged, and the others are registered all the same."""
+    """Register schedules; a refused one is logged, and the others are registered nevertheless."""
     if not schedules:
         return
     if not isinstance(port, Scheduling):

@@ -1,4 +1,4 @@
-"""The secrets that a handler is given, by name."""
+"""The secrets of a handler, by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from interlock.wire.runner import Grant
 
 
 class Secrets(Mapping[str, str]):
-    """Values by name. Whatever prints it shows the names only."""
+    """Values by name. Its representation shows only the names."""
 
     __slots__ = ("_grant",)
 

@@ -1,4 +1,4 @@
-"""What a worker process can be told to do differently."""
+"""Settings of a worker process."""
 
 from __future__ import annotations
 
@@ -39,61 +39,63 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker process; each setting with the default that we run with."""
+    """Settings of one worker process."""
 
     name: str
-    """The instance. Two processes may share it during a deploy; each is an incarnation of its own."""
+    """The instance name. Two processes may share it during a deploy; each is a separate incarnation."""
     queues: tuple[str, ...] = ("default",)
     labels: tuple[str, ...] = ()
     concurrency: int = 10
-    """How many handlers run at once; also how much is claimed at once."""
+    """Number of concurrent handlers, and maximum size of a claim."""
     threads: int | None = None
-    """How many of them may be sync functions in threads; None for as many as there are."""
+    """Maximum number of sync functions in threads; None for no separate limit."""
     processes: int | None = None
-    """How many of them may be in processes of their own."""
+    """Maximum number of handlers in separate processes."""
     executor: Executor | None = None
-    """Where tasks run that do not say; None for async functions in the loop and others in threads."""
+    """Default executor of tasks; None for async functions in the loop and others in threads."""
     prefetch: int = 0
-    """How many grants may wait unacknowledged for a free slot."""
+    """Number of unacknowledged grants that may wait for a free slot."""
     memory_limit_bytes: int | None = None
-    """The address space that a task in a process of its own may have."""
+    """Maximum address space of a task in a separate process."""
     max_result_bytes: int = MAX_RESULT_BYTES
     sandbox: SandboxSettings = NO_SANDBOX
-    """How the steps of a job are kept apart from the worker and from other jobs."""
+    """Isolation of the steps of a job from the worker and from other jobs."""
     durations: Durations = DEFAULTS
     first_backoff_s: float = 0.2
     poll_floor_s: float = 0.005
-    """The least time between two polls that find nothing, however often somebody calls."""
+    """Minimum interval between two polls without a result, however many notifications there are."""
     flush_every_s: float = 1.0
-    """How soon progress, logs and checkpoints are sent, at most; else they ride with a heartbeat."""
+    """Maximum delay of progress, logs and checkpoints; otherwise they are sent with a heartbeat."""
     stop_grace_s: float = _DERIVED
-    """How long a handler that was asked to stop has before it is stopped; see `stop_grace_s`."""
+    """Time for a handler to stop before it is killed; see `stop_grace_s`."""
     kill_grace_s: float = 2.0
-    """How long a process has between SIGTERM and SIGKILL."""
+    """Time of a process between SIGTERM and SIGKILL."""
     connect_timeout_s: float = 30.0
     patience_s: float = _DERIVED
-    """How long a poll that fails is repeated before the connection is replaced, or broken without tasks; see
-    `patience_s`."""
+    """Time for which a failing poll is retried before the connection is replaced, or broken without tasks;
+    see `patience_s`.
+    """
     stalled_after_s: float = 30.0
-    """After which silence a loop that has something to do is called stalled."""
+    """Silence after which a loop with work to do counts as stalled."""
     stuck_after_s: float = 300.0
-    """After which the handler that blocks the event loop is named."""
+    """Time after which the handler that blocks the event loop is named."""
     log_level: str = "info"
     log_format: str = "auto"
     """`json`, `text`, or `auto`: text on a terminal, JSON into a pipe."""
     job_log_level: str = "info"
-    """The lowest level of `logging` that is in the log of the job whose handler has logged it, beside what
-    the handler prints; `off` for neither."""
+    """Minimum level of `logging` records for the job's log, which also has the handler's prints; `off` for
+    neither.
+    """
     metrics_port: int | None = None
     supervised: bool = True
-    """It registers with the supervisor, which can then hold it."""
+    """Whether it registers with the supervisor, which can then pause it."""
     workspace: str = "default"
-    """Whose worker it is, for the supervisor."""
+    """The workspace of the worker, for the supervisor."""
     reap_orphans: bool | None = None
-    """Fetch ended processes that nobody else will; None for only when it is PID 1."""
+    """Whether to reap orphaned processes; None for only as PID 1."""
 
     def backoff_s(self, count: int) -> float:
-        """The pause after something has come to nothing so many times in a row."""
+        """Return the pause after this many consecutive failures."""
         doublings = min(max(count - 1, 0), 20)
         return min(self.first_backoff_s * 2.0**doublings, self.durations.backoff_cap_s)
 
@@ -111,16 +113,16 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unreported(self) -> int:
-        """How many tasks may wait for their report to be delivered before no more work is claimed."""
+        """Number of unreported tasks at which claiming stops."""
         return 2 * self.concurrency
 
     @property
     def slots(self) -> int:
-        """How many tasks the process may have: those that execute, report, and wait to begin."""
+        """Maximum number of tasks of the process: running, reporting, and waiting."""
         return self.concurrency + self.unreported + self.prefetch
 
     def lease_margin_s(self, ttl_s: float) -> float:
-        """How long before the end of a lease it counts as lost: nobody may be late and not know it."""
+        """Return how long before its end a lease counts as lost, so that no worker is late unknowingly."""
         return min(5.0, ttl_s / 10)
 
     def _faults(self) -> Iterator[str]:
@@ -146,7 +148,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 def stop_grace_s(durations: Durations) -> float:
     """Return the default grace: 5 s, but at most a quarter of the cancel deadline.
 
-    A handler that does not listen has to be stopped well before its cancel is forced.
+    A handler that ignores the request has to be killed well before its cancellation is forced.
     """
     return min(_STOP_GRACE_S, durations.cancel_deadline_s / 4)
 
@@ -154,6 +156,6 @@ def stop_grace_s(durations: Durations) -> float:
 def patience_s(durations: Durations) -> float:
     """Return the default patience: a quarter of a lease, but at least 2 s and at most 10 s.
 
-    A server or a database that is restarted is back in seconds: its connections may still be good.
+    A restarted server or database is back in seconds: its connections may still work.
     """
     return min(max(_LEAST_PATIENCE_S, durations.lease_ttl_s / 4), _MOST_PATIENCE_S)

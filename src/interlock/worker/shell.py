@@ -9,14 +9,13 @@
      "caches": [{"key": "pip", "files": ["requirements.txt"], "path": ".cache/pip"}],
      "artifacts": [{"name": "coverage", "path": "htmlcov"}]}
 
-Each step is `sh -c`; what it writes becomes the job's log as it comes, with the levels `stdout` and
-`stderr`. Of `steps` the log also says when each begins, and how it ended, with levels of their own (`step`,
-`passed` and `failed`), so that readers can tell the steps apart. The first step that fails ends
-the job, with its exit code and its last lines. When a step ends, or is told to stop, everything that it has
-started ends with it: a daemon does not outlive its step. Whether all of it is known to be gone is what a
-cancelled job says in the end. Artifacts are kept when the steps have ended, also when one of them has failed.
-With a checkout, or with `workspace`, the steps run in a fresh folder that is gone afterwards; only there can
-anything be cached. A worker that isolates steps gives each job such a folder.
+Each step is `sh -c`; its output becomes the job's log at once, with the levels `stdout` and `stderr`. With
+`steps` the log also has the begin and the end of each, with separate levels (`step`, `passed` and `failed`),
+so that readers can distinguish the steps. The first step that fails ends the job, with its exit code and its
+last lines. When a step ends, or is stopped, all of its child processes are killed: a daemon does not outlive
+its step. A cancelled job reports whether all of them are known to have ended. Artifacts are stored when the
+steps have ended, even if one of them has failed. With a checkout, or with `workspace`, the steps run in a
+fresh folder that is removed afterwards; caches need one. A worker that isolates steps always creates one.
 
 A checkout is fetched with git into that folder. The repository is not trusted, so git runs without hooks,
 settings of the machine or the user, credential helpers, other protocols or prompts, and the fetched commit is
@@ -61,11 +60,11 @@ LAST_LINES = 50
 GRACE_S = 2.0
 OUTSIDE = Sandbox(NO_SANDBOX)
 SEEN_BY_ALL = PASSED | {"HOME", "USER", "LOGNAME", "TMPDIR"}
-"""Variables of the worker that the steps of untrusted jobs see."""
+"""Environment variables of the worker for steps of untrusted jobs."""
 
 
 class Commands:
-    """Runs the commands of one attempt, and remembers the last lines of the latest."""
+    """Runs the commands of one attempt, and keeps the last lines of the latest."""
 
     def __init__(self, ctx: Context, box: Sandbox = OUTSIDE) -> None:
         self._ctx = ctx
@@ -75,11 +74,11 @@ class Commands:
 
     @property
     def last_lines(self) -> str:
-        """What the latest command has written last."""
+        """The last output of the latest command."""
         return "\n".join(self._last)
 
     async def enter(self, workspace: Path) -> None:
-        """Give the workspace, with what is in it, to the steps that run from now on."""
+        """Use the workspace, with its content, for later steps."""
         self._workspace = workspace
         if self._box.isolates:
             await asyncio.to_thread(self._box.furnish, workspace)
@@ -92,7 +91,7 @@ class Commands:
     async def run(
         self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: str | None, box: Sandbox = OUTSIDE
     ) -> End:
-        """Run one to its end; nothing of it is left when this returns or raises."""
+        """Run a command to its end; all its processes have ended when this returns or raises."""
         self._last.clear()
         group = await Group.start(
             arguments,
@@ -119,11 +118,11 @@ class Commands:
         return ending.result()
 
     def environment(self, *, without: str = "") -> dict[str, str]:
-        """Return what a step sees: the worker's surroundings, but nothing of what the worker knows.
+        """Return the environment of a step: that of the worker, without the worker's credentials.
 
-        The token of a runner and the address of a store are in variables of ours, and no job needs them.
-        Any other variable may be somebody's credential as well, so untrusted and isolated jobs see but a
-        few. One secret may be meant for somebody else: the one with which the repository is fetched.
+        The token of a runner and the address of a store are in variables of ours, and no job needs them. Any
+        other variable may be a credential as well, so untrusted and isolated jobs get only a few. `without`
+        excludes a secret that is for another purpose: the one with which the repository is fetched.
         """
         ctx = self._ctx
         seen = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
@@ -148,7 +147,7 @@ class Commands:
 
 
 async def _terminate(group: Group, ending: asyncio.Future[End]) -> None:
-    """End the group also when whoever waits for that is cancelled meanwhile."""
+    """End the group, even if the waiting task is cancelled meanwhile."""
     group.terminate(GRACE_S)
     while not ending.done():
         try:
@@ -173,24 +172,24 @@ _NOTHING_OF_ITS_OWN = {
 
 
 class Checkout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which commit of which repository."""
+    """A commit of a repository."""
 
     repository: str
     """Its address; `owner/name` is one at GitHub."""
     sha: str = ""
-    """The commit, in full; with none, what the ref points at."""
+    """The full commit; by default that of the ref."""
     ref: str = ""
     """`refs/heads/main`, `refs/tags/v1`, `refs/pull/7/head`."""
     depth: int = 1
-    """How many commits of the history come along; 0 for all."""
+    """Number of commits of the history to fetch; 0 for all."""
     secret: str = ""
-    """The name of the secret with which a private one is fetched: `TOKEN` or `USER:PASSWORD`."""
+    """The name of the secret with which a private repository is fetched: `TOKEN` or `USER:PASSWORD`."""
 
 
 async def checked_out(
     commands: Commands, wanted: Checkout, workspace: Path, secrets: Mapping[str, str]
 ) -> Path:
-    """The folder in the workspace that the commit is in."""
+    """Return the folder in the workspace with the commit."""
     _check(wanted)
     folder, address = workspace / "checkout", _address(wanted.repository)
     shown = authorization(address, secrets[wanted.secret]) if wanted.secret else {}
@@ -199,7 +198,7 @@ async def checked_out(
     if not wanted.sha:
         await git.fetch(wanted.ref or "HEAD", wanted.depth)
     elif await git.fetch(wanted.sha, wanted.depth, may_fail=bool(wanted.ref)):
-        await git.fetch(wanted.ref, 0)  # a server may give out no commits but those that refs point at
+        await git.fetch(wanted.ref, 0)  # a server may refuse commits that no ref points at
     await git.run("checkout", "--quiet", "--detach", wanted.sha or "FETCH_HEAD", "--")
     return folder
 
@@ -208,7 +207,7 @@ class _Git:
     def __init__(self, commands: Commands, folder: Path, address: str, shown: Mapping[str, str]) -> None:
         self._commands, self._folder, self._address = commands, folder, address
         self._shown = shown
-        """Settings that only whoever fetches is given."""
+        """Settings only for fetching."""
 
     async def fetch(self, what: str, depth: int, *, may_fail: bool = False) -> int:
         flags = ["--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-commit-graph"]
@@ -235,7 +234,7 @@ class _Git:
 
 
 def _surroundings(shown: Mapping[str, str]) -> dict[str, str]:
-    """The environment of git: where programs are, and nothing that could change what it does."""
+    """Return the environment of git: the path of programs, and no variable that changes its behaviour."""
     kept = {name: os.environ[name] for name in ("PATH", "SSH_AUTH_SOCK", "TMPDIR") if name in os.environ}
     return {
         **kept,
@@ -273,13 +272,13 @@ def _address(repository: str) -> str:
 
 
 def without_credentials(address: str) -> str:
-    """The address as it may be shown."""
+    """Return the address without credentials."""
     return re.sub(r"(?<=://)[^/@]*@", "", address)
 
 
 NAME = "interlock.shell"
 STEP_BEGAN, STEP_PASSED, STEP_FAILED = "step", "passed", "failed"
-"""Levels of the lines with which a step begins and ends; what a step writes itself is stdout or stderr."""
+"""Levels of the lines at the begin and end of a step; its own output is stdout or stderr."""
 UNPROTECTED = (
     "This job is untrusted, and this worker does not isolate steps: they can read what its user can read. "
     "Start it with --isolate (docs/guides/running-workers.md)."
@@ -287,30 +286,30 @@ UNPROTECTED = (
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One command."""
+    """One step."""
 
     run: str
     name: str = ""
     env: dict[str, str] = {}
     workdir: str | None = None
-    """Where it runs; what is not absolute begins where the job does."""
+    """Its folder; relative to that of the job."""
     timeout_s: float | None = None
     continue_on_error: bool = False
-    """What comes after it runs although it failed."""
+    """Whether later steps run although it failed."""
 
     @property
     def title(self) -> str:
-        """Its name, or the first line of what it runs."""
+        """Its name, or the first line of its command."""
         return self.name or self.run.strip().partition("\n")[0]
 
 
 class StepEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a step ended, as the result of the job tells it."""
+    """The end of a step, in the result of the job."""
 
     name: str
     duration_s: float
     exit_code: int | None = 0
-    """None for one that was stopped because it took too long."""
+    """None for a step that timed out."""
 
 
 async def shell(
@@ -325,7 +324,7 @@ async def shell(
     workspace: bool = False,
     caches: list[Cache] | None = None,
 ) -> dict[str, Any]:
-    """Run the steps; the result tells how each ended."""
+    """Run the steps; return the end of each."""
     wanted = _steps(run, steps)
     _warn(ctx)
     check_names(artifacts or [])
@@ -388,7 +387,7 @@ async def _run_logged_step(
     *,
     aloud: bool,
 ) -> StepEnd:
-    """Run a step; with `aloud` the log says when it begins and how it ended. A failure is raised."""
+    """Run a step; with `aloud` log its begin and end. Raise its failure."""
     if aloud:
         ctx.log(f"The step {step.title!r} begins.", STEP_BEGAN)
     began = time.monotonic()

@@ -2,17 +2,17 @@
 
 A workspace is a fresh folder that is removed with its attempt. It is locked by its worker. A killed worker
 leaves its folder behind, unlocked, and the next one to make a folder in the same place removes it; the lock
-works wherever both can see the folder, also from two containers.
+works wherever both can see the folder, even from two containers.
 
-Artifacts are saved when the steps have ended, also when one has failed. Caches are for later jobs of the same
+Artifacts are saved when the steps have ended, even if one has failed. Caches are for later jobs of the same
 repository:
 
     {"key": "pip-3.12", "files": ["requirements*.txt"], "path": [".cache/pip"], "restore_keys": ["pip-"]}
 
 Before the steps, the cache of that key is restored; without one, the newest whose key begins with one of
-`restore_keys`. With `files`, a digest of their contents becomes part of the key. After steps that have
-succeeded, the paths are saved under the key, unless that is what was restored. A failure of a cache is logged
-and stops nothing.
+`restore_keys`. With `files`, a digest of their contents becomes part of the key. After successful steps, the
+paths are saved under the key, unless that cache was restored. A failure of a cache is logged and does not
+fail the job.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ YOUNG_S = 60.0
 
 
 class Workspace:
-    """A folder that exists while one is inside."""
+    """A folder that exists while the context is entered."""
 
     def __init__(self, under: Path | None = None) -> None:
         self._under = Path(tempfile.gettempdir()) if under is None else under
@@ -71,8 +71,8 @@ class Workspace:
 
 
 def remove_left(under: Path) -> None:
-    """Remove the folders whose workers are gone."""
-    oldest = time.time() - YOUNG_S  # compared with what the file system says
+    """Remove the folders of workers that have ended."""
+    oldest = time.time() - YOUNG_S  # compared with the time of the file system
     for folder in under.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if folder.lstat().st_mtime > oldest or folder.is_symlink():
@@ -86,11 +86,11 @@ def remove_left(under: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and all in it, also what was made read-only, following no link out of it.
+    """Remove a folder with its content, also read-only files, without following links.
 
-    Folders in it are moved up into it before they are emptied, so that neither depth nor the length of a
-    path matters. Everything is reached through descriptors: a process that a step has left behind may swap a
-    folder for a link meanwhile.
+    Subfolders are moved up into it before they are emptied, so that neither depth nor the length of a path
+    matters. All paths are reached through descriptors: a leftover process of a step may swap a folder for a
+    link meanwhile.
     """
     with contextlib.suppress(OSError):
         around = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -119,7 +119,7 @@ def _empty(root: int) -> None:
 
 
 def _without_files(within: int, root: int) -> list[str]:
-    """Remove the files of a folder and move its folders up; return what these are called there."""
+    """Remove the files of a folder and move its folders up; return their new names."""
     with os.scandir(within) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     folders = []
@@ -128,7 +128,7 @@ def _without_files(within: int, root: int) -> list[str]:
             if is_folder and within == root:
                 folders.append(name)
             elif is_folder:
-                os.close(_entered(name, within))  # only what can be written to can be moved
+                os.close(_entered(name, within))  # only writable folders can be moved
                 moved = f"removed-{secrets.token_hex(16)}"
                 os.rename(name, moved, src_dir_fd=within, dst_dir_fd=root)
                 folders.append(moved)
@@ -138,12 +138,12 @@ def _without_files(within: int, root: int) -> list[str]:
 
 
 def _entered(name: str, within: int) -> int:
-    """Open a folder, whatever its mode; OSError if it is a link."""
+    """Open a folder, whatever its mode; raise OSError if it is a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         place = os.open(name, flags, dir_fd=within)
     except PermissionError:
-        # Never for root. For others a link could be changed instead, of a process with the same rights.
+        # Never for root. For others a link could be changed instead, by a process with the same rights.
         os.chmod(name, 0o700, dir_fd=within)
         place = os.open(name, flags, dir_fd=within)
     with contextlib.suppress(OSError):
@@ -155,26 +155,26 @@ T = TypeVar("T")
 
 
 class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Files that are kept under a name: one file as it is, anything else as a tar."""
+    """Files stored under a name: one file unchanged, anything else as a tar."""
 
     name: str
     path: str | list[str]
-    """From where the job runs on; `*`, `?`, `[…]` and `**` stand for what they do in a shell."""
+    """Paths relative to the folder of the job; `*`, `?`, `[…]` and `**` match as in a shell."""
 
     @property
     def paths(self) -> list[str]:
-        """All of them."""
+        """All paths."""
         return [self.path] if isinstance(self.path, str) else self.path
 
 
 def check_names(artifacts: Sequence[Artifact]) -> None:
-    """Raise before anything is done for what could not be kept in the end."""
+    """Raise, before any step, if an artifact could not be stored at the end."""
     for one in artifacts:
         checked_name(one.name if one.name.endswith(PACKED) else one.name + PACKED)
 
 
 async def leave_behind(ctx: Context, artifacts: Sequence[Artifact], base: Path, *, failed: bool) -> None:
-    """Keep all of them; one that cannot be kept fails a job that would have succeeded."""
+    """Store all artifacts; a failure to do so fails a successful job."""
     trouble: StepFailed | None = None
     for one in artifacts:
         try:
@@ -192,7 +192,7 @@ async def leave_behind(ctx: Context, artifacts: Sequence[Artifact], base: Path, 
 
 
 async def unless_cancelled(ctx: Context, moving: Coroutine[Any, Any, T]) -> T:
-    """Somebody who wants the job to stop does not wait for its files."""
+    """Return the result of a transfer; stop it when the job is cancelled."""
     task = asyncio.ensure_future(moving)
     told = asyncio.ensure_future(ctx.wait_cancelled())
     try:
@@ -226,30 +226,30 @@ async def _leave(ctx: Context, one: Artifact, base: Path) -> None:
 
 
 MOST = 10
-"""How many caches a job may have."""
+"""Maximum number of caches of a job."""
 DIGEST = 20
 PIECE = 1_048_576
 
 
 class Cache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Some files and folders, and what they are saved under."""
+    """Some files and folders, and their cache key."""
 
     key: str
     path: str | list[str]
-    """From where the job runs on, inside its folder; no patterns."""
+    """Paths relative to the folder of the job, inside it; no patterns."""
     files: list[str] = []
-    """What these files say is part of the key; `*`, `?`, `[…]` and `**` stand for what they do in a shell."""
+    """Files whose contents are part of the key; `*`, `?`, `[…]` and `**` match as in a shell."""
     restore_keys: list[str] = []
-    """What the key of another one may begin with; the first goes before the others."""
+    """Prefixes of other keys to restore, in order of preference."""
 
     @property
     def paths(self) -> list[str]:
-        """All of them."""
+        """All paths."""
         return [self.path] if isinstance(self.path, str) else self.path
 
 
 class ShellCaches:
-    """The caches of one attempt: what was found for each, and what is to be saved in the end."""
+    """The caches of one attempt: restored before, and saved after the steps."""
 
     def __init__(self, ctx: Context, wanted: Sequence[Cache], base: Path, workspace: Path) -> None:
         self._ctx = ctx
@@ -257,10 +257,10 @@ class ShellCaches:
         self._workspace = workspace
         self._base = inside(workspace.resolve(), base)
         self._keys: list[str | None] = []
-        """Under what each is to be saved; None where that need not be."""
+        """The key to save each cache under; None if it need not be saved."""
 
     async def restore(self) -> None:
-        """Put in its place what there is."""
+        """Restore the caches that exist."""
         for one in self._wanted:
             self._keys.append(None)
             async with self._forgiving(f"The cache {one.key} is not used"):
@@ -269,14 +269,14 @@ class ShellCaches:
                     self._keys[-1] = key
 
     async def save(self) -> None:
-        """Keep what was not found."""
+        """Save the caches that were not found."""
         for one, key in zip(self._wanted, self._keys, strict=True):
             if key is not None:
                 async with self._forgiving(f"The cache {key} is not saved"):
                     await self._save(one, key)
 
     async def _restored(self, one: Cache, key: str) -> bool:
-        """Whether what is saved under the very key is in its place."""
+        """Return whether the cache of the exact key was restored."""
         with _scratch(self._workspace) as folder:
             packed = folder / "packed"
             view = await unless_cancelled(self._ctx, self._ctx.caches.fetch(key, one.restore_keys, packed))
@@ -313,7 +313,7 @@ class ShellCaches:
 
 
 async def restored(ctx: Context, wanted: Sequence[Cache], base: Path, workspace: Path) -> ShellCaches | None:
-    """The caches of an attempt, with what there is in its place; None when it has none."""
+    """Return the restored caches of an attempt; None if it has none."""
     if not wanted:
         return None
     caches = ShellCaches(ctx, wanted, base, workspace)
@@ -322,7 +322,7 @@ async def restored(ctx: Context, wanted: Sequence[Cache], base: Path, workspace:
 
 
 def check_caches(caches: Sequence[Cache]) -> None:
-    """Raise before anything is done for what could not be saved in the end."""
+    """Raise, before any step, if a cache could not be saved at the end."""
     if len(caches) > MOST:
         raise InvalidArguments(f"A job has at most {MOST} caches.", todo="Put paths together under one key.")
     for one in caches:
@@ -338,7 +338,7 @@ def check_caches(caches: Sequence[Cache]) -> None:
 
 
 def _key(one: Cache, base: Path) -> str:
-    """The key, with a digest of what the files say and of what they are called."""
+    """Return the key, with a digest of the names and contents of its files."""
     if not one.files:
         return one.key
     base, digest = base.resolve(), hashlib.sha256()
@@ -356,6 +356,6 @@ def _key(one: Cache, base: Path) -> str:
 
 @contextlib.contextmanager
 def _scratch(workspace: Path) -> Iterator[Path]:
-    """A folder beside the checkout: on the same disk, so that what is unpacked in it can be moved."""
+    """Yield a folder beside the checkout: on the same disk, so that unpacked files can be moved."""
     with tempfile.TemporaryDirectory(prefix="cache-", dir=workspace) as folder:
         yield Path(folder)

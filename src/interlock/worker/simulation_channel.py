@@ -1,8 +1,8 @@
-"""Says what simulations have to say, from a thread with a connection of its own.
+"""The messages of simulations, sent from a thread with a separate connection.
 
-A step may take minutes and hold up whatever runs beside it; so the sign of life of a simulation comes
-from here, as long as its handler has not ended, and does not wait for a step. What must be heard (that
-it begins, pauses, has ended) is said again until it is, or until the lease would be over.
+A step may take minutes and block other work; so the heartbeat of a simulation is sent from here until its
+handler has ended, independent of steps. Essential messages (begin, pause, end) are retried until they are
+answered, or until the lease would have expired.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from interlock.worker.port import OrchestratorPort, Simulating
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 BEAT_S = 5.0
-"""How long a sign of life is waited for: the next one says more."""
+"""Timeout of a heartbeat: the next one is newer."""
 
 T = TypeVar("T")
 Latest: TypeAlias = Callable[[], Beat]
@@ -30,36 +30,36 @@ Heard: TypeAlias = Callable[[SimulationOrders], None]
 
 
 class SimulationChannel(Protocol):
-    """What a simulation speaks with, from whichever thread or loop it runs in."""
+    """The channel for messages of a simulation, from any thread or loop."""
 
     def say(self, token: str, word: AnySimulationWord, patience_s: float, /) -> Future[SimulationOrders]:
-        """Begin to say a word; `StoreUnavailable` when it could not be heard in that time."""
+        """Send a message; raise `StoreUnavailable` if it could not be delivered in that time."""
         ...
 
     def living(self, token: str, latest: Latest, heard: Heard, /) -> contextlib.AbstractContextManager[None]:
-        """As long as this is entered, its life is told."""
+        """Send heartbeats while entered."""
         ...
 
 
 class Speech(NamedTuple):
-    """A voice, under one lease."""
+    """A channel for one lease."""
 
     voice: SimulationChannel
     token: str
     ttl_s: float
 
     def say(self, word: AnySimulationWord) -> Future[SimulationOrders]:
-        """A sign of life can be missed; everything else is said until the lease would be over."""
+        """Send a message: a heartbeat may be missed; others are retried for the time of the lease."""
         patience_s = BEAT_S if isinstance(word, Beat) else self.ttl_s
         return self.voice.say(self.token, word, patience_s)
 
     def living(self, latest: Latest, heard: Heard) -> contextlib.AbstractContextManager[None]:
-        """As long as this is entered, the life of the simulation is told from beside it."""
+        """Send heartbeats of the simulation while entered."""
         return self.voice.living(self.token, latest, heard)
 
 
 class Simulators:
-    """The voice of all simulations of one worker."""
+    """The channel of all simulations of one worker."""
 
     def __init__(
         self,
@@ -77,18 +77,18 @@ class Simulators:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over = asyncio.Event()
         self._closed = False
-        """Nothing is put on the loop any more: it would never run."""
+        """Whether the loop accepts no more work."""
         self._join: Join | None = None
         self._port: OrchestratorPort | None = None
         self._connecting = asyncio.Lock()
 
     def say(self, token: str, word: AnySimulationWord, patience_s: float) -> Future[SimulationOrders]:
-        """Have it said in the thread."""
+        """Send a message from the thread."""
         return self._scheduled(self._say(token, word, patience_s))
 
     @contextlib.contextmanager
     def living(self, token: str, latest: Latest, heard: Heard) -> Iterator[None]:
-        """A sign of life at once, and then as often as it was answered."""
+        """Send a heartbeat at once, and then at the interval in the answer."""
         telling = self._scheduled(self._tell_life(token, latest, heard))
         try:
             yield
@@ -96,14 +96,14 @@ class Simulators:
             telling.cancel()
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the thread, if it was begun; one that hangs is left behind."""
+        """Stop the thread, if it was started; a hanging one is abandoned."""
         if self._loop is not None and self._join is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended by itself
+            with contextlib.suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._over.set)
             self._join(timeout_s)
 
     def _scheduled(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run something in the thread, which begins with the first simulation: most workers have none."""
+        """Run a coroutine in the thread, which starts with the first simulation: most workers have none."""
         with self._lock:
             if self._closed:
                 coroutine.close()
@@ -125,7 +125,7 @@ class Simulators:
         await self._over.wait()
         with self._lock:
             self._closed = True
-        await asyncio.sleep(0)  # what was put on the loop before begins, and is cancelled with it
+        await asyncio.sleep(0)  # lets coroutines scheduled earlier begin, to be cancelled with the loop
         await self._let_go()
 
     async def _say(self, token: str, word: AnySimulationWord, patience_s: float) -> SimulationOrders:
@@ -158,7 +158,7 @@ class Simulators:
     async def _let_go(self) -> None:
         port, self._port = self._port, None
         if port is not None:
-            with contextlib.suppress(Exception):  # whatever is wrong with it, it is not used any more
+            with contextlib.suppress(Exception):  # it is not used any more, whatever the error
                 await port.disconnect()
 
     async def _tell_life(self, token: str, latest: Latest, heard: Heard) -> None:

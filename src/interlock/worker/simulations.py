@@ -7,12 +7,12 @@
             town.live()
             if town.beds_are_full:
                 sim.danger("no free beds")
-            yield town                      # what the next step needs: it goes on from here elsewhere
+            yield town                      # the state for the next step, here or on another worker
         return town.summary()
 
-Each `yield` ends a step. What is yielded is what a later execution gets from `restored`; a bare `yield`
-saves that the step is done. It is paused, cancelled and given back there, and nowhere else. A step
-function is the shorter form: it is given the state and gives the next one.
+Each `yield` ends a step. The yielded value is returned by `restored` in a later execution; a bare `yield`
+saves only that the step is done. Pausing, cancelling and releasing happen only there. A step function is the
+shorter form: it takes the state and returns the next one.
 
     @simulation(total_steps=100)
     def orbit(state: State | None, dt: float = 0.1) -> State: ...
@@ -20,7 +20,7 @@ function is the shorter form: it is given the state and gives the next one.
 Both may be async. A simulation is a task that workers find by its name; it is started with
 `il.simulations.start(epidemic, people=500)` or `interlock simulation start`.
 
-`SimulationContext` knows the current step and what is to be reported; it neither waits nor sends, so it is
+`SimulationContext` has the current step and the unreported data; it neither waits nor sends, so it is
 the same for functions and coroutines. A step is saved when some time has passed since the last save: a
 simulation with long steps is saved after each, one with thousands of steps a second is not slowed down.
 `drive` and `drive_async` take the steps.
@@ -65,7 +65,7 @@ MAX_STATE_BYTES = 262_144
 MAX_TEXT_BYTES = 500
 MOST_DANGERS = 1_000
 MOST_UNSENT = 100
-"""So many samples at most are sent together; of more each stands for several steps."""
+"""Maximum number of samples in one message; above it each sample covers several steps."""
 
 
 class SimulationContext:
@@ -155,7 +155,7 @@ class SimulationContext:
     # ---- the runner's half ---------------------------------------------------------------------
 
     def completed_step(self, state: object) -> Beat | None:
-        """A step is done: what is to be said about it, if anything has to be said now."""
+        """Complete a step; return a message about it if one is due."""
         self.step += 1
         self.context.progress(self.step, self.total_steps)
         now = self._monotonic()
@@ -170,11 +170,11 @@ class SimulationContext:
         )
 
     def latest(self) -> Beat:
-        """A sign of life from beside the steps: how far they are, without what the next one needs."""
+        """Return a heartbeat from beside the steps, without state."""
         return Beat(step=self.step, total_steps=self.total_steps, **self._told())
 
     def heard(self, orders: SimulationOrders) -> None:
-        """What was answered, to either."""
+        """Process the answer to a message or heartbeat."""
         self._forget_dangers(orders.danger_count)
         self._forget_samples(orders.sampled)
         if not orders.go_on:
@@ -182,7 +182,7 @@ class SimulationContext:
         self._pause = self._pause or orders.pause
 
     def must_pause(self) -> bool:
-        """Whether to stop now; raises when it is not ours any more, or the job has to stop."""
+        """Return whether to pause now; raise if it is executed elsewhere, or the job has to stop."""
         if self._taken:
             raise not_executed(self.run_id, self._taken)
         if self._pause:
@@ -192,7 +192,7 @@ class SimulationContext:
         return False
 
     def paused(self, state: object) -> Paused:
-        """It stands after this step."""
+        """Return the message that it is paused after this step."""
         return Paused(
             step=self.step,
             total_steps=self.total_steps,
@@ -201,14 +201,14 @@ class SimulationContext:
         )
 
     def done(self, result: object) -> Completed:
-        """It has taken its last step."""
+        """Return the message that it has completed."""
         raw = self.context.mask.raw(encode(result, "result"))
         return Completed(
             step=self.step, total_steps=self.total_steps, result=_bounded("result", raw), **self._told()
         )
 
     def failed(self, error: BaseException) -> Failed:
-        """It cannot take the next one."""
+        """Return the message that it has failed."""
         text = cut(self.context.mask.text(f"{type(error).__name__}: {error}"), MAX_TEXT_BYTES)
         return Failed(step=self.step, total_steps=self.total_steps, error=text, **self._told())
 
@@ -216,7 +216,7 @@ class SimulationContext:
         return _bounded("state", self.context.mask.raw(encode(state, "state")))
 
     def _told(self) -> dict[str, Any]:
-        """Return what goes with every word: what was not heard of yet."""
+        """Return the unacknowledged warnings and samples, which go with every message."""
         with self._lock:
             done = tuple(each for each in self._samples.kept if each.step <= self.step)
             return {"dangers": tuple(self._dangers), "samples": done}
@@ -244,7 +244,7 @@ def _number(name: str, value: object) -> float:
 
 
 def not_executed(run_id: str, why: str) -> NotExecuted:
-    """The worker has to stop, and this is why."""
+    """Return the error of a simulation that is not executed here."""
     return NotExecuted(
         f"The simulation {run_id or 'of this job'} is not executed here: {why}.",
         todo="Nothing; whoever executes it goes on after the last saved step.",
@@ -267,7 +267,7 @@ StepsOf = Callable[[SimulationContext], Any]
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What the job that executed a simulation returns."""
+    """The result of the job that executed a simulation."""
 
     run_id: str
     status: str
@@ -275,12 +275,12 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def drive(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
-    """Execute a simulation whose steps are plain Python."""
+    """Execute a simulation with sync steps."""
     speech = context.speech()
     sim = _begun(context, speech.say(Begin()).result(), options)
     with speech.living(sim.latest, sim.heard):
         try:
-            # Closed however it ends: what a step has opened is closed before the job counts as ended.
+            # Closed in any case: resources of a step are closed before the job counts as ended.
             with closing(steps_of(sim)) as steps:
                 result = None
                 while True:
@@ -304,7 +304,7 @@ def drive(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
 
 
 async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
-    """Execute a simulation whose steps are awaited; its result is the last thing that it yielded."""
+    """Execute a simulation with async steps; its result is the last yielded value."""
     speech = context.speech()
     orders = await asyncio.wrap_future(speech.say(Begin()))
     sim = _begun(context, orders, {**options, "monotonic": asyncio.get_running_loop().time})
@@ -323,8 +323,8 @@ async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> En
             raise
         except Exception as error:
             if isinstance(error.__context__, GeneratorExit):
-                # It is thrown away in the middle of a step, with its loop: nobody is left to be told. Before
-                # 3.13 a generator that is, still counts as running, and says so when it is closed.
+                # The generator is discarded in the middle of a step, with its loop. Before 3.13 such a
+                # generator still counts as running, and raises when it is closed.
                 raise error.__context__ from None
             await asyncio.wrap_future(speech.say(sim.failed(error)))
             raise
@@ -384,7 +384,7 @@ class Simulation(Task[P, R], Generic[P, R]):
         return f"<Simulation {self.name}{self.takes}>"
 
     def executor_on(self, default: Executor | None) -> Executor:  # noqa: ARG002 - it runs beside its worker
-        """Where it runs: in the loop or in a thread, whatever the worker would prefer."""
+        """Return its executor: the loop or a thread, whatever the default of the worker."""
         return self.executor
 
     def run(self, *args: Any, **kwargs: Any) -> SimulationSpec:
@@ -422,9 +422,9 @@ def simulation(
 def simulation(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declare a function as a simulation. Used with or without options.
 
-    `total_steps` where it is known; `save_every_s` is how often steps are saved at most, 0 for each of
-    them; `priority` is low, normal or high; `name`, `queue`, `labels`, `losses` as for a task; `registry`
-    where it is not to be added to the one of `@task`.
+    `total_steps` if it is known; `save_every_s` is the minimum interval between saves, 0 to save each step;
+    `priority` is low, normal or high; `name`, `queue`, `labels`, `losses` as for a task; `registry` to use
+    another one than that of `@task`.
     """
     registry: Registry = options.pop("registry", DEFAULT)
 
@@ -438,7 +438,7 @@ def simulation(function: Callable[..., Any] | None = None, /, **options: Any) ->
 
 
 def stepped(function: Callable[..., Any], total_steps: int | None, save_every_s: float) -> Callable[..., Any]:
-    """The function as a handler: it takes a context, drives the steps, and returns how it ended."""
+    """Return the function as a handler: it takes a context, drives the steps, and returns the end."""
     plain = function.__func__ if isinstance(function, staticmethod) else function
     if not inspect.isfunction(plain):
         raise refused(function, "it is not a function", "Decorate a generator or a step function.")
@@ -468,7 +468,7 @@ def stepped(function: Callable[..., Any], total_steps: int | None, save_every_s:
 
 
 def _starter(plain: Callable[..., Any]) -> tuple[Callable[[SimulationContext, dict[str, Any]], Any], bool]:
-    """How its steps are begun, and whether they are awaited."""
+    """Return a function that starts its steps, and whether they are async."""
     if inspect.isgeneratorfunction(plain):
         return (lambda _, kwargs: plain(**kwargs)), False
     if inspect.isasyncgenfunction(plain):
@@ -506,7 +506,7 @@ async def _each_async(
 
 
 def _state_type(plain: Callable[..., Any]) -> Any:
-    """What a state is restored as: the type that the function says it takes."""
+    """Return the annotated type of the state parameter."""
     try:
         return inspect.get_annotations(plain, eval_str=True).get(STATE, Any)
     except (NameError, SyntaxError, TypeError):
@@ -514,7 +514,7 @@ def _state_type(plain: Callable[..., Any]) -> Any:
 
 
 def _given_context(plain: Callable[..., Any]) -> tuple[str, inspect.Signature]:
-    """The parameter that takes the simulation's context, and what is left for the arguments of a job."""
+    """Return the parameter of the simulation's context, and the signature of the remaining arguments."""
     signature = inspect.signature(plain)
     found = [p.name for p in signature.parameters.values() if _is_context(p)]
     if len(found) > 1:
@@ -540,7 +540,7 @@ def _is_context(parameter: inspect.Parameter) -> bool:
 
 
 def simulation_named(registry: Registry, name: str) -> Simulation[..., Any]:
-    """The simulation of that name, for who is about to start it."""
+    """Return the simulation of that name; raise if it is a plain task."""
     found = registry.get(name)
     if isinstance(found, Simulation):
         return found

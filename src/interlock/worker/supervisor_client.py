@@ -1,11 +1,11 @@
-"""Where a worker stands with its supervisor: it registers, gives signs of life, and hears its orders.
+"""The supervisor client of a worker: it registers, sends heartbeats, and receives orders.
 
-It has a thread, an event loop and a port of its own: a handler that blocks the worker's event loop
-does not make the worker look dead, and does not keep it from hearing that it has to go. What is
-ordered is carried out in the event loop of the worker (`orders`); here it is only passed on.
+It has a separate thread, event loop and port: a handler that blocks the worker's event loop does not make the
+worker look dead, and does not keep it from receiving the order to exit. Orders are carried out in the event
+loop of the worker (`components`); here they are only passed on.
 
-A store that is away costs nothing but silence. A worker that was silent for too long has been
-written off; when it comes back it registers anew, as another life under the same name.
+An unavailable store only causes silence. A worker that was silent for too long was declared lost; when it
+returns it registers again, as another life under the same name.
 """
 
 from __future__ import annotations
@@ -32,53 +32,53 @@ _LONGEST_PAUSE_S = 5.0
 _LET_GO_S = 0.2
 _LAST_WORD_S = 3.0
 _JOIN_S = 30.0
-"""The thread ends by itself, unless its host stands still."""
+"""Timeout to join the thread, which ends by itself unless its host stalls."""
 _PATIENCE_S = 10.0
 SYSTEM, BEGAN = "system", "began"
-"""In the metadata of a worker: where its process number means something, and when the process began."""
+"""Keys in the metadata of a worker: the system of its process id, and the start time of the process."""
 
 
 @runtime_checkable
 class Supervised(Protocol):
-    """A port behind which there is a supervisor."""
+    """A port to a supervisor."""
 
     async def register(self, spec: WorkerSpec) -> str:
-        """A new life; answers its id."""
+        """Register a worker; return its id."""
         ...
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
-        """A sign of life, answered with orders. `UnknownWorker` when nobody knows of it any more."""
+        """Send a heartbeat; return the orders. Raise `UnknownWorker` if the worker is not known."""
         ...
 
     async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
-        """The orders, as soon as they are newer than those with this number, or after so long."""
+        """Return the orders, as soon as they are newer than this number, or after the wait time."""
         ...
 
     async def leave(self, worker_id: str, reason: str) -> None:
-        """It goes, with nothing left to do."""
+        """Report that the worker leaves, without remaining tasks."""
         ...
 
 
 def identity() -> dict[str, str]:
-    """What tells this process from every other, on this system and elsewhere; nothing where it is unknown."""
+    """Return the identity of this process across systems; empty if unknown."""
     system, began = groups.running_system(), groups.began(os.getpid())
     return {SYSTEM: system, BEGAN: began} if system and began else {}
 
 
 def versions() -> dict[str, str]:
-    """Return what this process is made of."""
+    """Return the versions of this process."""
     return {"interlock": version("interlock"), "python": platform.python_version()}
 
 
 def is_dead(worker: WorkerView) -> bool:
-    """Whether a worker was a process of this very system that is gone now."""
+    """Return whether a worker was a process of this system that has ended."""
     known = worker.metadata
     here = SYSTEM in known and known[SYSTEM] == groups.running_system()
     return here and known.get(BEGAN, "") != groups.began(worker.pid)
 
 
 class SupervisorClient:
-    """A thread that speaks with the supervisor."""
+    """A thread that talks to the supervisor."""
 
     def __init__(
         self,
@@ -110,11 +110,11 @@ class SupervisorClient:
         self._join: Join | None = None
 
     def start(self) -> None:
-        """Begin to speak."""
+        """Start the thread."""
         self._join = self._threads.serve("interlock-standing", self._serve)
 
     def stop(self, reason: str) -> None:
-        """Say goodbye, if somebody listens, and end the thread; one that hangs is left behind."""
+        """Sign off, if the supervisor is reachable, and stop the thread; a hanging one is abandoned."""
         self._reason = reason
         self._stopping = True
         loop, over = self._loop, self._over
@@ -125,14 +125,14 @@ class SupervisorClient:
             self._join(_JOIN_S)
 
     def nudge(self) -> None:
-        """There is something to say; from any thread."""
+        """Send a heartbeat soon; from any thread."""
         loop, news = self._loop, self._news
         if loop is not None and news is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(news.set)
 
     def trouble(self, kind: str, reason: str) -> None:
-        """Something is wrong with this worker; it is told with the next sign of life."""
+        """Report a problem of this worker with the next heartbeat."""
         self._trouble, self._reason = kind, reason
         self.nudge()
 
@@ -149,7 +149,7 @@ class SupervisorClient:
         await self._say_goodbye()
 
     async def _speak_on(self) -> None:
-        """From one connection to the next."""
+        """Reconnect again and again."""
         assert self._news is not None
         loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
         while True:
@@ -157,18 +157,18 @@ class SupervisorClient:
             try:
                 await self._speak()
             except StoreUnavailable:
-                pass  # the main loop says so as well, and more loudly
-            except Exception as error:  # noqa: BLE001 - a loop outlives whatever its body meets
+                pass  # the main loop logs it as well
+            except Exception as error:  # noqa: BLE001 - a loop survives any error of its body
                 self._note(error)
             await self._let_go()
-            if loop.time() - began > _LONGEST_PAUSE_S:  # that connection was a good one
+            if loop.time() - began > _LONGEST_PAUSE_S:  # the connection worked
                 pause_s = _FIRST_PAUSE_S
-            self._news.clear()  # what there is to say is said with the first sign of life
+            self._news.clear()  # the first heartbeat has all news
             await set_within(self._news, pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _note(self, error: Exception) -> None:
-        """Say what went wrong; who is not known there any more begins another life."""
+        """Log an error; forget the id of a worker that is unknown to the supervisor."""
         facts = error.facts if isinstance(error, InterlockError) else {}
         code = error.code if isinstance(error, InterlockError) else type(error).__name__
         if UnknownWorker.code in (code, facts.get("code")):
@@ -176,10 +176,10 @@ class SupervisorClient:
         self._log.warning("supervisor_not_heard", code=code, error=str(error))
 
     async def _speak(self) -> None:
-        """From a connection to its end."""
+        """Use one connection, until it fails."""
         port = self._connect()
         if not isinstance(port, Supervised):
-            await asyncio.Event().wait()  # there is nobody to speak with, ever
+            await asyncio.Event().wait()  # the port has no supervisor
             return
         self._port = port
         async with asyncio.timeout(_PATIENCE_S):
@@ -188,7 +188,7 @@ class SupervisorClient:
             await self._round(port)
 
     async def _round(self, port: Supervised) -> None:
-        """One sign of life, and what is ordered until the next one."""
+        """Send one heartbeat, and handle orders until the next one."""
         assert self._news is not None
         if not self.worker_id:
             self.worker_id, self._looked = await self._register(port), 0
@@ -202,7 +202,7 @@ class SupervisorClient:
         orders = await port.beat(self.worker_id, told)
         if not self._take(orders):
             return
-        if orders.stop == "terminate":  # it is the last order, so that nothing newer can be waited for
+        if orders.stop == "terminate":  # it is the last order, so none can follow
             await set_within(self._news, orders.beat_every_s)
         else:
             newer = asyncio.ensure_future(port.orders(self.worker_id, orders.number, orders.beat_every_s))
@@ -217,7 +217,7 @@ class SupervisorClient:
                 await asyncio.wait((newer, news))
 
     async def _report_dead_namesakes(self, port: object) -> None:
-        """Say which earlier lives under this name have ended here, so that nobody waits for their leases."""
+        """Report earlier processes of this name that have died here, so that their leases end at once."""
         if not isinstance(port, DeathBook):
             return
         try:
@@ -228,11 +228,11 @@ class SupervisorClient:
                     self._log.info("dead_worker_reported", supervised_as=other.id, worker_pid=other.pid)
         except StoreUnavailable:
             raise
-        except InterlockError as error:  # a server that does not know how; the leases end by themselves
+        except InterlockError as error:  # an older server; the leases expire by themselves
             self._log.warning("dead_workers_not_reported", code=error.code, error=str(error))
 
     async def _register(self, port: Supervised) -> str:
-        """Register with the tasks; without them where a server of an earlier version refuses them."""
+        """Register with the tasks; without them if an older server refuses them."""
         try:
             return await port.register(self._spec)
         except StoreUnavailable:
@@ -243,7 +243,7 @@ class SupervisorClient:
             return await port.register(msgspec.structs.replace(self._spec, tasks=None))
 
     def _take(self, orders: WorkerOrders) -> bool:
-        """Pass orders on; answers whether there may be others."""
+        """Forward orders; return whether more may follow."""
         if orders.anew:
             self._log.warning("worker_written_off", supervised_as=self.worker_id, reason=orders.reason)
             self.worker_id = ""
@@ -255,7 +255,7 @@ class SupervisorClient:
         return True
 
     async def _say_goodbye(self) -> None:
-        """With what it has done in all, if somebody listens at this very moment; else silence says it."""
+        """Send the final counts if the supervisor answers at once."""
         port: object = self._port
         if isinstance(port, Supervised) and self.worker_id:
             leaving = asyncio.ensure_future(self._leave(port))

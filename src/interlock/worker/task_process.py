@@ -1,9 +1,9 @@
-"""The process of one task, and the protocol that it speaks with its worker: one JSON object per line.
+"""The process of one task, and its protocol with the worker: one JSON object per line.
 
     python -m interlock.worker.task_process FD
 
-The process takes its order from the socket FD, executes one handler and exits. While the handler works, one
-thread listens for the order to stop and another sends what the handler reports. Children of the job and
+The process reads its order from the socket FD, executes one handler and exits. While the handler runs, one
+thread receives the order to stop and another sends messages of the handler. Children of the job and
 artifacts are requested from the worker, which has the lease. When the socket closes the worker is gone, and
 the whole process group ends itself.
 """
@@ -42,57 +42,57 @@ from interlock.worker.tracing import continuing
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """Execute this. The grant comes without its token: a handler has no use for it."""
+    """The order to execute a task. The grant has no token: a handler has no use for it."""
 
     module: str
     name: str
     grant: Grant
     path: list[str]
     main: str | None = None
-    """The file of the program, when the task was defined in the program itself."""
+    """The file of the program, if the task was defined in the program itself."""
     memory_limit_bytes: int | None = None
     max_result_bytes: int = 262_144
     trace: dict[str, str] = {}
-    """What the handler's own spans continue; empty where nobody traces."""
+    """Trace context for the handler's spans; empty without tracing."""
     job_log_level: str = "info"
-    """The lowest level of `logging` that is kept; `off` for nothing."""
+    """Minimum level of `logging` records to keep; `off` for none."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """The handler shall stop, and this is why."""
+    """The order to stop the handler, with the reason."""
 
     reason: str
 
 
 class Said(msgspec.Struct, frozen=True, tag="said", omit_defaults=True):
-    """What the handler wants sent."""
+    """Messages of the handler."""
 
     progress: Progress | None = None
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     log: tuple[tuple[str, str], ...] = ()
-    """Level and text."""
+    """Level and text of each line."""
     missed: int = 0
-    """How many bytes of the log before these lines are lost."""
+    """Bytes of the log lost before these lines."""
     heartbeat: bool = False
     uploading: bool = False
 
 
 class Over(msgspec.Struct, frozen=True, tag="over"):
-    """How the handler ended; neither succeeded nor failed when it did as it was told and stopped."""
+    """The end of the handler; without an outcome if it was interrupted."""
 
     outcome: Succeeded | Failed | None = None
     cost: float | None = None
     waits: bool = False
-    """It waits for the children of its job."""
+    """Whether it waits for the children of its job."""
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """The handler wants something of the children of its job; the answer carries the same number."""
+    """A request about the children of the job; the answer has the same number."""
 
     number: int
     name: str = ""
     specs: tuple[JobSpec, ...] = ()
-    """Those to be submitted under the name; with none, what has become of all is wanted."""
+    """Children to submit under the name; empty to list all."""
 
 
 class Told(msgspec.Struct, frozen=True, tag="told", omit_defaults=True):
@@ -106,7 +106,7 @@ class Told(msgspec.Struct, frozen=True, tag="told", omit_defaults=True):
 
 
 class Keep(msgspec.Struct, frozen=True, tag="keep"):
-    """A file shall be kept under a name; the answer carries the same number."""
+    """A request to store a file under a name; the answer has the same number."""
 
     number: int
     name: str
@@ -114,7 +114,7 @@ class Keep(msgspec.Struct, frozen=True, tag="keep"):
 
 
 class Kept(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
-    """What became of it."""
+    """The answer to a request to store a file."""
 
     number: int
     artifact: ArtifactView | None = None
@@ -131,7 +131,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
 def line_of(said: Order | Word) -> bytes:
-    """An order or a word as a line."""
+    """Return a message as a line."""
     return msgspec.json.encode(said) + b"\n"
 
 
@@ -139,17 +139,17 @@ A = TypeVar("A")
 
 
 class RemoteChildren:
-    """In the process of the task: what is asked goes to the worker, which has the lease."""
+    """Forwards requests about children from the task's process to the worker, which has the lease."""
 
     def __init__(self, ask: Callable[[str, Sequence[JobSpec]], Future[Told]]) -> None:
         self._ask = ask
 
     def submit(self, _: str, name: str, specs: Sequence[JobSpec]) -> Future[tuple[str, ...]]:
-        """Have children submitted under a name."""
+        """Submit children under a name."""
         return _then(self._ask(name, specs), lambda told: told.ids)
 
     def children(self, _: str) -> Future[tuple[ChildView, ...]]:
-        """All children, oldest first."""
+        """Return all children, oldest first."""
         return _then(self._ask("", ()), lambda told: told.children)
 
 
@@ -168,7 +168,7 @@ def _then(first: Future[Told], take: Callable[[Told], A]) -> Future[A]:
 
 
 async def answer_children(context: Context, asked: Ask) -> Told:
-    """In the worker: do what was asked over there."""
+    """Serve a request about children, in the worker."""
     try:
         if asked.specs:
             return Told(asked.number, ids=await context.relay_submit(asked.name, asked.specs))
@@ -178,7 +178,7 @@ async def answer_children(context: Context, asked: Ask) -> Told:
 
 
 def main() -> None:
-    """Execute what is ordered, say how it ended, and end."""
+    """Execute the order, report the end, and exit."""
     credentials.take()
     channel = Channel(int(sys.argv[1]))
     order = channel.first_order()
@@ -190,7 +190,7 @@ def main() -> None:
     channel.finish(context, over)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads that the handler has left behind keep nobody waiting
+    os._exit(0)  # leftover threads of the handler must not delay the exit
 
 
 def execute(order: Run, context: Context) -> Over:
@@ -203,7 +203,7 @@ def execute(order: Run, context: Context) -> Over:
             value = find_task(order).invoke(order.grant.input, context)
             if inspect.isawaitable(value):
                 value = asyncio.run(_wait_for(value))
-    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+    except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
         outcome = outcome_of(error)
         if isinstance(outcome, Interrupted | Yielded):
             return Over(None, context.cost, waits=isinstance(outcome, Yielded))
@@ -212,12 +212,12 @@ def execute(order: Run, context: Context) -> Over:
 
 
 def _logging(order: Run) -> AbstractContextManager[None]:
-    """Capture what is logged; what is printed goes through a pipe to the worker."""
+    """Capture log records; prints go through a pipe to the worker."""
     return nullcontext() if order.job_log_level == OFF else records_captured(order.job_log_level)
 
 
 def find_task(order: Run) -> tasks.Task[..., Any]:
-    """The task that the order names, from the module that has defined it."""
+    """Return the task of the order, from its module."""
     try:
         found: Any = _module(order)
         for part in order.name.split("."):
@@ -264,7 +264,7 @@ class Channel:
         self._asked: dict[int, Future[Told]] = {}
 
     def first_order(self) -> Run:
-        """What to execute."""
+        """Return the order to execute."""
         line = self._lines.readline()
         order = read_order(line) if line else None
         if not isinstance(order, Run):
@@ -272,11 +272,11 @@ class Channel:
         return order
 
     def wake(self) -> None:
-        """The handler has said something."""
+        """Schedule sending messages of the handler."""
         self._woken.set()
 
     def upload(self, _: str, name: str, path: Path) -> Future[ArtifactView]:
-        """Have the worker keep a file."""
+        """Request the worker to store a file."""
         future: Future[ArtifactView] = Future()
         with self._lock:
             number = len(self._uploads)
@@ -285,7 +285,7 @@ class Channel:
         return future
 
     def ask(self, name: str, specs: Sequence[JobSpec]) -> Future[Told]:
-        """Have the worker see to children."""
+        """Request the worker to submit or list children."""
         future: Future[Told] = Future()
         with self._lock:
             number = len(self._asked)
@@ -294,12 +294,12 @@ class Channel:
         return future
 
     def serve(self, context: Context) -> None:
-        """Listen and send, beside the handler."""
+        """Start the threads that receive and send."""
         threading.Thread(target=self._listen, args=(context,), daemon=True).start()
         threading.Thread(target=self._send_news, args=(context,), daemon=True).start()
 
     def finish(self, context: Context, over: Over) -> None:
-        """Send what is left, and how it ended."""
+        """Send the remaining messages and the end."""
         with self._lock:
             self._finished = True
         self._send(context, over)
@@ -339,7 +339,7 @@ class Channel:
             self._send(context)
 
     def _send(self, context: Context, *over: Over) -> None:
-        """Taken and sent in one go, so that nobody overtakes what another has taken."""
+        """Take and send messages under one lock, to keep their order."""
         with self._lock:
             words: tuple[Said | Over, ...] = (self._said(context.take()), *over)
             self._socket.sendall(b"".join(map(line_of, words)))

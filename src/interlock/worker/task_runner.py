@@ -2,12 +2,12 @@
 
 A grant becomes a task that waits in the lane of its executor. When the lane has room it starts; when its
 handler has ended, the report goes to the reporter; when the report was accepted the task ends, and the
-process has a free slot. The task table decides each of these steps, and what is done about handlers and
-messages follows from them (`acknowledge`, `interrupted`, `ended`: see `machines`).
+process has a free slot. The task table decides each of these steps, and the effects on handlers and messages
+follow from them (`acknowledge`, `interrupted`, `ended`: see `machines`).
 
 `Stopper` stops a handler: it asks first, then forces it. A coroutine is cancelled, a process is killed with
-its group, a thread cannot be stopped. A handler that goes on regardless is logged and counted, and its slot
-is used for others.
+its group, a thread cannot be stopped. A handler that ignores this is logged and counted, and its slot is used
+for others.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ from interlock.worker.telemetry import Log
 
 
 class Stopper:
-    """Sees to it that handlers stop."""
+    """Stops handlers."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class Stopper:
         self._freed = freed
 
     def ask(self, running: RunningTask) -> None:
-        """It was told to stop and has a while to do so; then it is made to."""
+        """Give a handler time to stop, then kill it."""
         running.lane.executor.told(running)
         self._awake.call_later(self._settings.stop_grace_s, self._kill, running)
 
     def stop(self, running: RunningTask) -> None:
-        """Make it stop now: whatever it does is not believed any more."""
+        """Kill a handler now: its results are not accepted any more."""
         running.lane.executor.told(running)
         self._kill(running)
 
@@ -110,7 +110,7 @@ class Stopper:
             self._say("handler_cannot_be_stopped", running)
 
     def _leave(self, running: RunningTask) -> None:
-        """It goes on all the same; once its task has ended the slot is free for others."""
+        """Abandon a handler that ignores the stop; its slot is freed once its task has ended."""
         if running.handler_ended or running not in running.lane.running:
             return
         running.lane.executor.leave(running)
@@ -127,11 +127,11 @@ class Stopper:
 
 
 SLICE_S = 0.005
-"""How long handlers may be begun before the event loop gets a turn."""
+"""Maximum time of starting handlers before the event loop gets a turn."""
 
 
 class TaskRunner:
-    """Everything that this process has been given and has not brought to an end."""
+    """The unfinished tasks of this process."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class TaskRunner:
             around.settings.slots, around.settings.durations, watch=around.watch, clock=around.now, hands=self
         )
         self.active: dict[TaskPart, None] = self.machines.tasks
-        """What has not ended, by itself or in cohorts."""
+        """Unfinished tasks and cohorts."""
         self._lanes = Lanes(around.settings, around.monotonic)
         self.elsewhere, self.on_the_loop = self._lanes.elsewhere, self._lanes["async"].on_the_loop
         self._prefetched: deque[tuple[float, RunningTask]] = deque()
@@ -173,7 +173,7 @@ class TaskRunner:
         self._fill_is_due = False
         self._warned = False
         self._unknown = 0
-        """How many grants were of a task that is not here."""
+        """Number of grants of unknown tasks."""
         self._registered: tuple[str, ...] | None = None
         self._names: tuple[str, ...] | None = None
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
@@ -188,38 +188,38 @@ class TaskRunner:
         )
 
     def count(self) -> int:
-        """How many tasks it has; from any thread."""
+        """Return the number of tasks; from any thread."""
         return sum(one.count for one in list(self.active))
 
     def _context_for(self, grant: Grant, wake: Callable[[], None]) -> Context:
         return Context(grant, now=self._now, wake=wake, services=self._services)
 
     def dissolve_cohorts(self) -> None:
-        """Make a task of its own of each that waits in a cohort."""
+        """Make separate tasks of all waiting jobs in cohorts."""
         self._cohorts.dissolve_all()
 
     def _tasks_alone(self) -> list[RunningTask]:
-        """Return every task, none of them in a cohort; those whose report is under way are left to it."""
+        """Return every task after dissolving cohorts, except those whose report is under way."""
         self.dissolve_cohorts()
         return [one for one in self.active if isinstance(one, RunningTask)]
 
-    # What there is room for
+    # Capacity
 
     def room(self) -> int:
-        """How many more grants can begin at once, or so soon that they are asked for ahead."""
+        """Return how many more grants can start at once, or soon enough to be claimed ahead."""
         return self._lanes.room_ahead(len(self._acknowledging))
 
     def _room_now(self) -> int:
         return self._lanes.room(len(self._acknowledging))
 
     def room_to_prefetch(self) -> int:
-        """How many more grants may wait unacknowledged."""
+        """Return how many more grants may wait unacknowledged."""
         return self._settings.prefetch - len(self._prefetched)
 
     # From a grant to a handler
 
     def tasks(self) -> tuple[str, ...] | None:
-        """Return the tasks that can be executed here; None when they are too many to be named."""
+        """Return the tasks that can be executed here; None if there are too many to name."""
         names = self._registry.names()
         if names != self._registered:
             self._registered = names
@@ -227,9 +227,9 @@ class TaskRunner:
         return self._names
 
     def take(self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True) -> int:
-        """These are ours now; what can begin begins, and what cannot does not wait for long.
+        """Accept grants; start those that can, and release those that would wait too long.
 
-        Gives back what is of a task that this worker does not have; returns how many were.
+        Release grants of unknown tasks; return their number.
         """
         unknown, free = self._unknown, max(0, self._lanes.free())
         grants = list(grants)
@@ -243,7 +243,7 @@ class TaskRunner:
         return self._unknown - unknown
 
     def _take_alike(self, grants: list[Grant], claimed_at: float, *, ahead: bool) -> None:
-        """These have the same task and terms: where that is possible they are executed together."""
+        """Accept grants of the same task and terms, as a cohort if possible."""
         task = self._find_known(grants[0].task)
         lane = None if task is None else self._lane_of(task)
         if task is not None and lane is not None and self._cohorts.may_be_one(grants, task, lane):
@@ -259,7 +259,7 @@ class TaskRunner:
                 self._prefetched.append((claimed_at, running))
 
     def fill(self) -> None:
-        """Begin what waits for as long as there is room, but let the event loop have its turn."""
+        """Start waiting tasks while there is room, with turns for the event loop."""
         self._fill_is_due = False
         self._filling = True
         now = self._monotonic()
@@ -285,7 +285,7 @@ class TaskRunner:
             running.lane.waiting.append(running)
 
     def _has_lane(self, running: RunningTask) -> bool:
-        """Whether this worker has its task; what it does not have is given back."""
+        """Return whether this worker has its task; release it otherwise."""
         if running.lane is not None:
             return True
         name = running.grant.task
@@ -304,7 +304,7 @@ class TaskRunner:
         return self._lanes[task.executor_on(self._settings.executor)]
 
     def _warn_of_strangers(self, running: RunningTask) -> None:
-        """Log once that untrusted steps run beside what this worker knows."""
+        """Log once that untrusted steps run without isolation from this worker."""
         if running.grant.untrusted and self._settings.sandbox.kind == NO_SANDBOX.kind and not self._warned:
             self._warned = True
             self._log.warning(
@@ -330,20 +330,20 @@ class TaskRunner:
                 running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
 
     def acknowledge(self, running: RunningTask) -> None:
-        """Acknowledge the lease; the handler begins when that was heard."""
+        """Acknowledge the lease; the handler starts when that is confirmed."""
         self._acknowledging.add(running)
         running.renewed_at = self._monotonic()
         self._reporter.put(running, (running.ack(),))
 
     def release_old(self) -> None:
-        """Give back what has waited for half the time that it may be left unacknowledged."""
+        """Release prefetched grants that have waited for half of the acknowledgement window."""
         oldest = self._monotonic() - self._settings.durations.ack_window_s / 2
         while self._prefetched and self._prefetched[0][0] <= oldest:
             _, running = self._prefetched.popleft()
             self._release_unused(running)
 
     def _release_ahead(self, asked_by: float) -> None:
-        """Give back what was asked for ahead by then and still waits: others may begin it now."""
+        """Release waiting jobs that were claimed ahead by then, so that other workers can start them."""
         for lane in self._lanes:
             ahead = [one for one in lane.waiting if one.ahead and one.claimed_at <= asked_by]
             for cohort in [one for one in ahead if isinstance(one, Cohort)]:
@@ -354,7 +354,7 @@ class TaskRunner:
                     self._release_unused(running)
 
     def _release_unused(self, running: RunningTask, why: str = "unused") -> None:
-        """Give back what has not begun here; that costs the job no retry."""
+        """Release a job that has not started; that costs no retry."""
         running.tell(claim_failed)
         self._reporter.put(running, (running.release(why),))
 
@@ -365,13 +365,13 @@ class TaskRunner:
         running.lane.left(running, self._monotonic())
         if running.ended:
             self._give_back(running)
-            self._freed()  # its end was told before, when there was no room yet
+            self._freed()  # its end was reported earlier, without room
         else:
             self._settle(running, outcome)
         self._fill_soon_if_needed()
 
     def _settle(self, running: RunningTask, outcome: Outcome) -> None:
-        """Say what happened; not, if the lease was lost meanwhile and nobody would believe it."""
+        """Report the outcome, unless the lease was lost."""
         running.handler_ended = True
         if running.context is not None and isinstance(outcome, Succeeded | Failed):
             outcome = running.context.mask.outcome(outcome)
@@ -392,7 +392,7 @@ class TaskRunner:
     def answered(
         self, owner: Reporting, messages: Sequence[Message], answers: Sequence[Answer | None]
     ) -> None:
-        """The reporter has answers, or nobody could be reached before the lease ended."""
+        """Handle the answers of the reporter; None if not delivered before the lease ended."""
         if isinstance(owner, FinishedCohort):
             for running, message, answer in self._cohorts.answered(owner, messages, answers):
                 self._reported(running, message, answer)
@@ -407,7 +407,7 @@ class TaskRunner:
     def _acknowledged(self, running: RunningTask, answer: Answer | None) -> None:
         self._acknowledging.discard(running)
         if running.state is not PROCESSING:
-            return  # it was withdrawn while the acknowledgement was under way
+            return  # it was released while the acknowledgement was under way
         if isinstance(answer, Heard):
             self._accept(running)
         else:
@@ -426,14 +426,16 @@ class TaskRunner:
             running.tell(report_failed)
 
     def _report_refusal(self, running: RunningTask, refused: NotHeard) -> None:
-        """The result itself is not acceptable, so the attempt has failed."""
+        """Report a failure, because the result was refused."""
         failed = Failed(
             error=f"The result was refused: {refused.error}", details=refused.todo, failure_class="user"
         )
         self._reporter.put(running, (running.complete(failed, None),))
 
     def _give_back(self, running: RunningTask) -> None:
-        """An abandoned handler has stopped: if its lease still lives, somebody else may go on at once."""
+        """Release an abandoned task that has stopped, if its lease is live, so that another worker can start
+        it.
+        """
         if running.give_back and self._monotonic() < running.lease_ends_at():
             unsent = None if running.context is None else running.context.take()
             self._reporter.put(running, (running.release("connection lost", unsent),))
@@ -441,7 +443,7 @@ class TaskRunner:
     # Stopping
 
     def renewed(self, results: Sequence[RenewalResult]) -> None:
-        """The renewer has answers; None where a heartbeat came back with what it carried."""
+        """Handle the answers of the renewer; None if a heartbeat was not delivered."""
         for renewed, answer in results:
             running = self._cohorts.take_out(renewed) if isinstance(renewed, CohortMember) else renewed
             if running is None or running.ended:
@@ -452,7 +454,7 @@ class TaskRunner:
             elif isinstance(answer, Heard):
                 self._renewed(running, answer)
             if running.state is REPORTING and running.handler_ended and not running.sent:
-                self._report(running)  # it has waited for this heartbeat to come home
+                self._report(running)  # it has waited for this heartbeat
 
     def _renewed(self, running: RunningTask, answer: Heard) -> None:
         if running.state is PROCESSING:
@@ -474,13 +476,13 @@ class TaskRunner:
         self._settle(running, Interrupted())
 
     def _lost(self, running: RunningTask, answer: Answer | None = None) -> None:
-        """The lease has ended, as an answer or the clock says: nothing is believed under it any more."""
+        """Handle a lost lease: no message is accepted under it."""
         running.stop("lost")
         revoked = isinstance(answer, Stale) and answer.code is StaleCode.LEASE_REVOKED
         self._lose(running, REVOKED if revoked else EXPIRED)
 
     def _lose(self, running: RunningTask, ended: LeaseState) -> None:
-        """Stop the work, and say nothing about it."""
+        """Stop the task without a report."""
         if running.state is PROCESSING:
             self.machines.lease_ended(running, ended)
         elif running.state is CLAIMING:
@@ -488,41 +490,41 @@ class TaskRunner:
             running.tell(claim_failed)
             if not running.lost:
                 self._reporter.put(running, (running.release("connection lost"),))
-        elif not running.handler_ended:  # it was told to save what it has, and is still at it
+        elif not running.handler_ended:  # it was told to save its work, and is still doing so
             running.stop("lost")
             self._stopper.stop(running)
 
     def revoked(self) -> None:
-        """Let go of everything: the worker was terminated, and its leases are taken away."""
+        """Drop all tasks: the worker was terminated, and its leases were revoked."""
         for running in self._tasks_alone():
             self._lose(running, REVOKED)
 
     def disconnected(self) -> None:
-        """Let go of what the break of the connection, by the table, does not end: claims and what saves."""
+        """Drop the tasks that the table keeps after a lost connection: those claiming or saving."""
         for running in self._tasks_alone():
             if running.state is not PROCESSING:
                 self._lose(running, EXPIRED)
 
     def interrupt(self) -> None:
-        """Give back everything: what has begun is told to save what it has."""
+        """Release all tasks: running ones are told to save their work."""
         for running in self._tasks_alone():
             running.tell(ShutdownRequested(at=self._now()))
 
     def interrupted(self, running: RunningTask) -> None:
-        """Tell its handler to save what it has; what never began has nothing, and is given back at once."""
+        """Tell its handler to save its work; release at once a task that never started."""
         running.stop("shutdown")
         if not running.begun:
             self._remove_waiting(running)
             running.handler_ended, running.outcome = True, Interrupted()
-            # What its lease is owed is a consequence of the same step, and comes after this.
+            # The message for its lease is a consequence of the same step, and decided after this.
             asyncio.get_running_loop().call_soon(self._report, running)
         elif self.machines.process.state is SHUTTING_DOWN:
-            running.lane.executor.told(running)  # the process sees to it that it stops
+            running.lane.executor.told(running)  # the process stops it later
         else:
             self._stopper.ask(running)
 
     def ended(self, running: RunningTask, step: Step[Any]) -> None:
-        """Forget it; what ended without a report is stopped, or given back where it has not begun."""
+        """Remove an ended task; stop its handler, or release it if it has not started."""
         self.active.pop(running, None)
         self._renewer.remove(running)
         if step.source is PROCESSING:
@@ -533,7 +535,7 @@ class TaskRunner:
         self._on_end()
 
     def _abandon(self, running: RunningTask) -> None:
-        """Stop a handler without a lease. A lease that may still live is given back afterwards."""
+        """Stop a handler without a lease. A lease that may be live is released afterwards."""
         running.give_back = not running.lost
         running.stop("lost")
         if not running.begun:
@@ -545,13 +547,13 @@ class TaskRunner:
             self._give_back(running)
 
     def kill(self) -> None:
-        """They were told; now they are stopped."""
+        """Kill all running handlers."""
         for running in self._tasks_alone():
             if not running.handler_ended and running.begun:
                 running.lane.executor.kill(running)
 
     async def close(self) -> None:
-        """Leave nothing behind that can be ended."""
+        """Stop all handlers that can be stopped."""
         for lane in self._lanes:
             await lane.executor.close()
 
@@ -572,7 +574,7 @@ class TaskRunner:
     def _go_on_filling(self) -> None:
         self.fill()
         if not any(lane.waiting for lane in self._lanes):
-            self._freed()  # there was no room while they waited, and nothing may end for a long time
+            self._freed()  # there was no room while they waited, and it may be long until another task ends
 
 
 def _is_success(message: Message) -> bool:

@@ -1,12 +1,12 @@
-"""`@task` makes a function something that can be submitted and that a worker can find.
+"""`@task` makes a function that can be submitted and that a worker can find.
 
     @task(queue="mail", retries=3)
     async def send(address: str, *, ctx: Context) -> None: ...
 
     await send("a@b.example", ctx=fake)   # still the function
-    send.spec("a@b.example")              # a job to submit, its arguments checked
+    send.spec("a@b.example")              # a job to submit, its arguments validated
 
-A worker is started with a module and executes every task that was registered when it was imported.
+A worker is started with a module and executes every task that its import registered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OPTIONS = tuple(name for name in JobSpec.__struct_fields__ if name not in ("task", "input"))
-"""What can be said about a submission beside the arguments."""
+"""Options of a submission besides the arguments."""
 
 
 class Task(Generic[P, R]):
@@ -71,9 +71,9 @@ class Task(Generic[P, R]):
         self._says_where = executor is not None
         self.memory_limit_bytes = _memory_limit(self.name, memory_limit_mb, self.executor)
         self.template = _template(self.name, {}, options)
-        """What every job of this task is submitted with, before it has arguments."""
+        """The spec of every job of this task, without arguments."""
         self.module_run = written_function(plain).__globals__.get("__spec__")
-        """Which execution of its module has defined it: a reload is another one."""
+        """The execution of its module that defined it: a reload is another one."""
         self._arguments = Arguments(plain, self.name, local_names or {})
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -84,12 +84,12 @@ class Task(Generic[P, R]):
 
     @property
     def context_name(self) -> str | None:
-        """The parameter that the runner fills with the context, by name; None when there is none."""
+        """The parameter that receives the context; None if there is none."""
         return self._arguments.context_name
 
     @property
     def wants_context(self) -> bool:
-        """Whether a parameter is annotated `Context` or named `ctx`. It is no argument of the job."""
+        """Whether a parameter is annotated `Context` or named `ctx`. It is not an argument of the job."""
         return self._arguments.context_name is not None
 
     @property
@@ -108,7 +108,7 @@ class Task(Generic[P, R]):
         return other
 
     def call_arguments(self, raw: msgspec.Raw | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The input of a job as what the function is called with, but for the context."""
+        """Return the arguments of the function from the input of a job, without the context."""
         return self._arguments.decode(raw)
 
     def invoke(self, raw: msgspec.Raw | bytes, context: Context | None) -> R:
@@ -120,13 +120,13 @@ class Task(Generic[P, R]):
         return function(*args, **kwargs)
 
     def executor_on(self, default: Executor | None) -> Executor:
-        """Where it runs on a worker with this default: what the task itself says goes before."""
+        """Return its executor on a worker with this default; an explicit one takes precedence."""
         if default is None or self._says_where:
             return self.executor
         return executor_here(self.function, default)
 
     def prepare(self) -> None:
-        """Find out now, not with the first job, whether every type can come from JSON."""
+        """Check now, not with the first job, that every type can come from JSON."""
         self._arguments.prepare()
 
 
@@ -136,7 +136,7 @@ class Registry:
     def __init__(self) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
         self.schedules: dict[str, Declared] = {}
-        """By name: what a worker with these tasks registers when it starts."""
+        """Schedules by name, which a worker with these tasks registers."""
 
     def __iter__(self) -> Iterator[Task[..., Any]]:
         return iter([self._tasks[name] for name in self.names()])
@@ -199,10 +199,10 @@ class Registry:
     ) -> Any:
         """Declare a function as a task. Used with or without options.
 
-        `name` is what workers know it by; `executor` is "async", "thread" or "process"; `memory_limit_mb`
-        is how much address space a process of its own may have, in megabytes of 2**20 bytes; the rest are
-        options of its submissions: queue, priority, labels, retries, retry, timeout_s,
-        job_timeout_s, losses, worker_count, description. With `every`, such as "15m", a schedule submits it.
+        `name` is its name for workers; `executor` is "async", "thread" or "process"; `memory_limit_mb` is the
+        maximum address space of a separate process, in megabytes of 2**20 bytes; the rest are options of its
+        submissions: queue, priority, labels, retries, retry, timeout_s, job_timeout_s, losses, worker_count,
+        description. With `every`, such as "15m", a schedule submits it.
         """
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
@@ -220,10 +220,10 @@ class Registry:
         /,
         *,
         name: str = "",
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - as jobs call it
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the name in jobs
         **how: Any,
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Have a task submitted by a schedule; used above `@task`, or above a function that becomes a task.
+        """Submit a task by a schedule; used above `@task`, or above a function that becomes a task.
 
         `when` is a cron expression or an interval; `input` are its arguments by name, `name` that of the
         schedule (otherwise that of the task). The rest is as in `schedule_spec`: cron, every, at, tz, start,
@@ -250,14 +250,14 @@ class Registry:
 
 
 DEFAULT = Registry()
-"""What `@task` adds to, and what a worker executes that was given a module."""
+"""The default registry of `@task`, and of workers started with a module."""
 
 task = DEFAULT.task
 schedule = DEFAULT.schedule
 
 
 def load_tasks(spec: str) -> Registry:
-    """The tasks of `package.module`, `package.module:registry` or `path/to/file.py`."""
+    """Load the tasks of `package.module`, `package.module:registry` or `path/to/file.py`."""
     name, _, attribute = spec.partition(":")
     before = set(DEFAULT.names())
     module = import_named(name)
@@ -285,7 +285,7 @@ def _registry_in(module: ModuleType, attribute: str, spec: str) -> Registry:
 
 
 def _has_tasks(module: ModuleType, before: set[str]) -> bool:
-    """Whether importing it has brought tasks, now or when it was imported first."""
+    """Return whether the module defines tasks, now or on an earlier import."""
     if any(isinstance(value, Task) and value.name in DEFAULT for value in vars(module).values()):
         return True
     inside = f"{module.__name__}."
@@ -301,7 +301,7 @@ def _no_tasks(spec: str, module: ModuleType) -> CannotLoad:
 
 
 def _template(name: str, known: Mapping[str, Any], options: Mapping[str, Any]) -> JobSpec:
-    """A job without arguments. Options of the wrong name or type are refused here."""
+    """Return a job spec without arguments; raise for options of an invalid name or type."""
     wrong = [option for option in options if option not in OPTIONS]
     if wrong:
         guess = nearest(wrong[0], OPTIONS)
@@ -347,7 +347,7 @@ def _checked_name(function: Callable[..., Any], name: object) -> str:
 
 
 def _is_the_same_again(known: Task[..., Any], new: Task[..., Any]) -> bool:
-    """The same function of a module that was loaded again, and not a second one of the same name."""
+    """Return whether it is the same function of a reloaded module, and not another one of the same name."""
     one, other = written_function(known.function), written_function(new.function)
     if (one.__module__, one.__qualname__) != (other.__module__, other.__qualname__):
         return False
@@ -356,7 +356,7 @@ def _is_the_same_again(known: Task[..., Any], new: Task[..., Any]) -> bool:
 
 
 def names_around(frame: FrameType | None, ours: str) -> Mapping[str, Any]:
-    """The local names where a task is decorated: its annotations may speak of them. `ours` is passed over."""
+    """Return the local names where a task is decorated, for its annotations. Frames of `ours` are skipped."""
     while frame is not None and frame.f_code.co_filename == ours:
         frame = frame.f_back
     if frame is None or frame.f_locals is frame.f_globals:

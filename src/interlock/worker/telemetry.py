@@ -1,17 +1,17 @@
-"""What a worker reports about itself: log lines, Prometheus metrics, and transitions as both.
+"""The telemetry of a worker: log lines, Prometheus metrics, and transitions as both.
 
-Logs are one line per event, JSON into a pipe, readable on a terminal. The name of a line is its `message`,
-because `event` is what the machines call what happened to them:
+Logs are one line per event, JSON in a pipe, readable on a terminal. The name of a line is its `message`,
+because `event` is the event of a machine:
 
     {"message": "task_state_transition", "task_id": "j_0123456789ab", "task_type": "resize",
      "from_state": "claiming", "to_state": "processing", "event": "claim_succeeded", ...}
 
-A lease token is a secret. It is not logged anywhere, and should one get into a line after all (in the text
-of an error of a handler, say) it is removed before the line is written.
+A lease token is a secret. It is never logged deliberately; one that appears in a line anyway (in the text of
+an error of a handler, say) is redacted before the line is written.
 
-The names of the metrics are in `interlock.wire.metrics`; the Prometheus client is loaded only when metrics
-are asked for. `Observer` passes transitions on. Without a log and metrics it costs nothing: the machines
-look at `listens` and go on. Refusals are always logged, because they should not happen.
+The names of the metrics are in `interlock.wire.metrics`; the Prometheus client is loaded only if metrics are
+enabled. `Observer` forwards transitions. Without a log and metrics it costs nothing: the machines check
+`listens`. Refusals are always logged, because they should not happen.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 
 
 def make_log(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> Log:
-    """A log that writes to `stream`, standard error unless told otherwise."""
+    """Return a log that writes to `stream`, by default standard error."""
     stream = sys.stderr if stream is None else stream
     log: Log = structlog.wrap_logger(
         _Lines(stream),
@@ -59,10 +59,10 @@ def make_log(level: str = "info", form: str = "auto", stream: TextIO | None = No
 def libraries_logging(
     level: str = "info", form: str = "auto", stream: TextIO | None = None
 ) -> Iterator[None]:
-    """While this lasts, what libraries say through `logging` is written the same way."""
+    """Write records of libraries in the same format, for the duration of the context."""
     stream = sys.stderr if stream is None else stream
     handler = _Handler(_Lines(stream), _renderer(form, stream))
-    handler.setLevel(_LEVELS[level])  # others may want more than this one
+    handler.setLevel(_LEVELS[level])  # other handlers may have another level
     root = logging.getLogger()
     before = root.level
     root.addHandler(handler)
@@ -103,7 +103,7 @@ def _scrub(_logger: WrappedLogger, _method: str, line: Any) -> str:
 
 
 class _Lines:
-    """Writes whole lines from any thread. A reader that has gone away must not end the worker."""
+    """Writes whole lines from any thread. A closed reader must not end the worker."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -118,7 +118,7 @@ class _Lines:
 
 
 class _Handler(logging.Handler):
-    """Makes lines like ours out of those of `logging`."""
+    """Formats records of `logging` like other lines."""
 
     def __init__(self, lines: _Lines, render: Processor) -> None:
         super().__init__()
@@ -137,12 +137,12 @@ class _Handler(logging.Handler):
 def _text(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001 - a library that formats its line wrongly has still said something
+    except Exception:  # noqa: BLE001 - a badly formatted line is kept
         return str(record.msg)
 
 
 class Metrics:
-    """The numbers of one worker process, in a registry of its own."""
+    """The metrics of one worker process, in a separate registry."""
 
     def __init__(self, worker_id: str, registry: CollectorRegistry | None = None) -> None:
         from prometheus_client import CollectorRegistry  # noqa: PLC0415 - half of a worker's start-up
@@ -159,21 +159,21 @@ class Metrics:
         self._left_behind = table.WORKER_LEFT_BEHIND.counter(registry)
         self._forced = table.WORKER_FORCED.gauge(registry)
         self._children: dict[tuple[str, int], tuple[Any, Any]] = {}
-        """By task and step, which the table makes once: looking labels up costs more than counting."""
-        self._left_behind.labels(worker_id)  # zero is told as well
+        """Counters by task and step: looking up labels costs more than counting."""
+        self._left_behind.labels(worker_id)  # zero is reported as well
         self._forced.labels(worker_id)
         for state in ProcessState:
             self._state.labels(worker_id, state.value).set(state is ProcessState.STARTING)
 
     def process_moved(self, step: Step[Any], seconds: float) -> None:
-        """The process has left a state after so many seconds."""
+        """Record that the process left a state."""
         self._process_s.labels(self._worker_id, str(step.source)).observe(seconds)
         self._state.labels(self._worker_id, str(step.source)).set(0)
         self._state.labels(self._worker_id, str(step.target)).set(1)
         self._process_moves.labels(self._worker_id, str(step.source), str(step.target), step.event).inc()
 
     def task_moved(self, task_type: str, step: Step[Any], seconds: float) -> None:
-        """A task has left a state after so many seconds."""
+        """Record that a task left a state."""
         key = (task_type, id(step))
         known = self._children.get(key)
         if known is None:
@@ -186,23 +186,23 @@ class Metrics:
         known[1].observe(seconds)
 
     def refused(self, refused: Refused[Any]) -> None:
-        """A machine has refused an event."""
+        """Count a refused event."""
         self._refused.labels(refused.machine, str(refused.state), refused.asked).inc()
 
     def stalled(self, loop: str, *, silent: bool) -> None:
-        """A loop has fallen silent, or is heard again."""
+        """Record that a loop has stalled, or works again."""
         self._stalled.labels(self._worker_id, loop).set(silent)
 
     def left_behind(self) -> None:
-        """A handler could not be stopped."""
+        """Count a handler that could not be stopped."""
         self._left_behind.labels(self._worker_id).inc()
 
     def shut_down(self, report: ReportShutdown) -> None:
-        """The process is about to be gone."""
+        """Record the end of the process."""
         self._forced.labels(self._worker_id).set(report.forced)
 
     def serve(self, port: int, address: str = "") -> tuple[int, Callable[[], None]]:
-        """Answer Prometheus under `/metrics`; gives the port (a free one for 0) and how to stop that."""
+        """Serve `/metrics`; return the port (a free one for 0) and a function that stops it."""
         from prometheus_client import start_http_server  # noqa: PLC0415
 
         server, thread = start_http_server(port, addr=address or "0.0.0.0", registry=self.registry)
@@ -216,7 +216,7 @@ class Metrics:
 
 
 class Observer:
-    """Tells the log and the metrics what the machines do."""
+    """Forwards steps of the machines to the log and the metrics."""
 
     def __init__(
         self,
@@ -232,10 +232,10 @@ class Observer:
         self.listens = self._log is not None or metrics is not None
         self._monotonic = monotonic
         self._since = monotonic()
-        """When the process has entered the state that it is in."""
+        """Time at which the process entered its state."""
 
     def process_moved(self, steps: Sequence[Step[Any]]) -> None:
-        """The process has taken these steps."""
+        """Report steps of the process."""
         now = self._monotonic()
         for step in steps:
             if not step.moves:
@@ -253,7 +253,7 @@ class Observer:
                 )
 
     def task_moved(self, grant: Grant, steps: Sequence[Step[Any]], entered_at: float) -> float:
-        """A task has taken these steps out of a state it had entered then; answers when it left it."""
+        """Report steps of a task that entered its state at `since`; return when it left it."""
         now = self._monotonic()
         for step in steps:
             if not step.moves:
@@ -273,7 +273,7 @@ class Observer:
         return entered_at
 
     def refused(self, refused: Refused[Any], grant: Grant | None = None) -> None:
-        """A machine has refused an event; one that the table ignores on purpose is no news."""
+        """Log and count a refusal, unless the table ignores the event on purpose."""
         if refused.kind is Refusal.IGNORED:
             return
         if self._metrics is not None:
@@ -290,7 +290,7 @@ class Observer:
         )
 
     def announce(self, effects: Sequence[object]) -> None:
-        """What the table wants published: the last words of a process."""
+        """Publish effects: the shutdown report of a process."""
         for effect in effects:
             if isinstance(effect, ReportShutdown):
                 self._shut_down(effect)

@@ -1,7 +1,7 @@
-"""Spans around handlers, for whoever has set up OpenTelemetry; for anybody else nothing is loaded.
+"""Spans around handlers, if OpenTelemetry is set up; otherwise it is not loaded.
 
-A span continues the trace that the submission belonged to (`grant.trace`), so that one picture shows
-who asked for the work and who did it.
+A span continues the trace of the submission (`grant.trace`), so that one trace shows the submitter and the
+worker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from interlock.wire.runner import Grant
 
 _SENT_WITHIN_MS = 2_000
-"""How long a process that has done its work waits for its spans to be sent."""
+"""Timeout to send spans at the end of a process."""
 
 
 class Tracing:
@@ -27,8 +27,8 @@ class Tracing:
 
     @contextlib.contextmanager
     def span(self, grant: Grant) -> Iterator[AttemptSpan]:
-        """The span of an attempt, current while the handler runs."""
-        from opentelemetry import propagate  # noqa: PLC0415 - nobody but those who trace has it
+        """Yield the span of an attempt, current while the handler runs."""
+        from opentelemetry import propagate  # noqa: PLC0415 - optional dependency
 
         attributes = {
             "interlock.job_id": grant.job_id,
@@ -38,7 +38,7 @@ class Tracing:
             "interlock.shard": grant.shard,
         }
         parent = propagate.extract(dict(grant.trace))
-        told = not grant.secrets  # the text of an error may have a secret in it, and a span is not masked
+        told = not grant.secrets  # the text of an error may contain a secret, and spans are not masked
         with self._tracer.start_as_current_span(
             grant.task,
             context=parent,
@@ -50,14 +50,14 @@ class Tracing:
 
 
 class AttemptSpan:
-    """The span of one attempt, for whoever executes it in another process."""
+    """The span of one attempt, for execution in another process."""
 
     def __init__(self, span: Any, *, told: bool) -> None:
         self._span = span
         self._told = told
 
     def carried(self) -> dict[str, str]:
-        """What the other process continues the trace with."""
+        """Return the trace context for the other process."""
         from opentelemetry import propagate, trace  # noqa: PLC0415 - see above
 
         carrier: dict[str, str] = {}
@@ -65,7 +65,7 @@ class AttemptSpan:
         return carrier
 
     def failed(self, error: str) -> None:
-        """It has failed over there, where nobody could raise through this span."""
+        """Record the failure of a handler in another process."""
         from opentelemetry import trace  # noqa: PLC0415
 
         if self._told:
@@ -74,7 +74,7 @@ class AttemptSpan:
 
 @contextlib.contextmanager
 def continuing(carried: Mapping[str, str]) -> Iterator[None]:
-    """For a process of one handler: spans that it makes belong to the trace, and are sent before it ends."""
+    """Continue a trace in the process of one handler, and send its spans before the end."""
     if not carried or not _installed("opentelemetry.trace"):
         yield
         return
@@ -92,7 +92,7 @@ def continuing(carried: Mapping[str, str]) -> Iterator[None]:
 
 
 def tracing_if_configured(environ: Mapping[str, str] = os.environ) -> Tracing | None:
-    """Spans, if OpenTelemetry is installed and somebody has said where they go."""
+    """Return the tracing, if OpenTelemetry is installed and configured."""
     if not _installed("opentelemetry.trace"):
         return None
     wanted = bool(environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
@@ -110,7 +110,7 @@ def _has_provider(trace: Any) -> bool:
 
 
 def _provide(trace: Any) -> bool:
-    """Send spans to the endpoint of the environment, with whichever exporter is installed."""
+    """Export spans to the endpoint of the environment, with the installed exporter."""
     for name in ("http", "grpc"):
         module = f"opentelemetry.exporter.otlp.proto.{name}.trace_exporter"
         if _installed(module) and _installed("opentelemetry.sdk.trace"):

@@ -1,7 +1,7 @@
 """File transfers of an attempt: uploads of artifacts, and caches for later jobs.
 
-Handlers call these from any thread. A cache is an optimization and nothing more: whatever goes wrong with
-one is written to the log, and the job continues.
+Handlers call these from any thread. A cache is only an optimization: an error is written to the log, and the
+job continues.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ PIECE = 262_144
 TRIES = 3
 PAUSE_S = 0.5
 UPLOAD_S = 900.0
-"""How long one file may take."""
+"""Maximum time for one file."""
 
 
 class Upload(Protocol):
-    """How a context has a file kept."""
+    """Stores a file for a context."""
 
     def __call__(self, token: str, name: str, path: Path, /) -> Future[ArtifactView]:
-        """Begin; it may be waited for in any thread but the one that does it."""
+        """Start the upload; the future can be awaited in any other thread."""
         ...
 
 
 class Uploads:
-    """The uploads of one worker; they are done on its event loop."""
+    """The uploads of one worker, on its event loop."""
 
     def __init__(self, port: Callable[[], OrchestratorPort], runner_id: str) -> None:
         self._port = port
@@ -45,13 +45,13 @@ class Uploads:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(self, token: str, name: str, path: Path) -> Future[ArtifactView]:
-        """Begin to upload a file, or a folder as a tar."""
+        """Start to upload a file, or a folder as a tar."""
         if self.loop is None:
             raise StoreUnavailable("The worker has not begun yet.", todo="Try again a little later.")
         return asyncio.run_coroutine_threadsafe(self._keep(token, name, path), self.loop)
 
     def tell(self, token: str, facts: Sequence[WorkloadFact]) -> Future[None]:
-        """Begin to have it known what was heard of agents."""
+        """Start to report events of agents."""
         if self.loop is None:
             raise StoreUnavailable("The worker has not begun yet.", todo="Try again a little later.")
         return asyncio.run_coroutine_threadsafe(self._tell(token, facts), self.loop)
@@ -72,7 +72,7 @@ class Uploads:
             return await self._surely(token, name, packed)
 
     async def _surely(self, token: str, name: str, path: Path) -> ArtifactView:
-        """Again when it is not known whether it has arrived: the same file is kept once."""
+        """Upload with retries: the upload is idempotent."""
         for _ in range(TRIES - 1):
             try:
                 return await self._once(token, name, path)
@@ -92,7 +92,7 @@ class Uploads:
 
 
 async def pieces_of(path: Path) -> AsyncIterator[bytes]:
-    """What a file says."""
+    """Yield the content of a file."""
     try:
         file = await asyncio.to_thread(path.open, "rb")
     except OSError as error:
@@ -107,7 +107,7 @@ async def pieces_of(path: Path) -> AsyncIterator[bytes]:
 
 
 def nowhere(_: str, name: str, __: Path) -> Future[ArtifactView]:
-    """For a context without a worker."""
+    """Raise: there is no worker."""
     raise NoBlobs(
         "There is nobody here who keeps artifacts.",
         todo="Leave it behind in a job that a worker executes.",
@@ -116,10 +116,10 @@ def nowhere(_: str, name: str, __: Path) -> Future[ArtifactView]:
 
 
 class Caching(Protocol):
-    """How a context saves files and gets them again."""
+    """Saves and restores files for a context."""
 
     async def fetch(self, token: str, key: str, prefixes: Sequence[str], to: Path) -> CacheView | None:
-        """Write what is saved into a file; None when there is nothing."""
+        """Write a cache into a file; return None if there is none."""
         ...
 
     async def keep(self, token: str, key: str, path: Path) -> CacheView:
@@ -128,14 +128,14 @@ class Caching(Protocol):
 
 
 class Caches:
-    """The caches as one worker sees them; used on its event loop."""
+    """The caches of one worker, on its event loop."""
 
     def __init__(self, port: Callable[[], OrchestratorPort], runner_id: str) -> None:
         self._port = port
         self._runner_id = runner_id
 
     async def fetch(self, token: str, key: str, prefixes: Sequence[str], to: Path) -> CacheView | None:
-        """Write what is saved into a file, if it is what it should be."""
+        """Write a cache into a file, and check its digest."""
         async with (
             _in_time(),
             self._keeper().open_cache(token, self._runner_id, key, prefixes) as found,
@@ -169,14 +169,14 @@ class Caches:
 
 
 class OwnCaches:
-    """The caches as one attempt sees them."""
+    """The caches of one attempt."""
 
     def __init__(self, caching: Caching, token: str) -> None:
         self._caching = caching
         self._token = token
 
     async def fetch(self, key: str, prefixes: Sequence[str], to: Path) -> CacheView | None:
-        """Write what an earlier job has saved into a file; None when there is nothing."""
+        """Write a cache of an earlier job into a file; return None if there is none."""
         return await self._caching.fetch(self._token, key, prefixes, to)
 
     async def keep(self, key: str, path: Path) -> CacheView:
@@ -188,11 +188,11 @@ class NoCaches:
     """For a context without a worker."""
 
     async def fetch(self, _token: str, _key: str, _prefixes: Sequence[str], _to: Path) -> CacheView | None:
-        """Nothing."""
+        """Return None."""
         return None
 
     async def keep(self, _token: str, key: str, _path: Path) -> CacheView:
-        """Refused."""
+        """Raise: there is no worker."""
         raise NoBlobs(
             "There is nobody here who keeps caches.",
             todo="Save it in a job that a worker executes.",

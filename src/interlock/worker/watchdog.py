@@ -1,9 +1,9 @@
-"""Every loop is watched, so that a worker cannot be alive without doing anything and nobody notices.
+"""Watch every loop, so that a stalled worker is noticed.
 
-A loop beats each time round. A thread of its own looks at all of them: one that has something to do
-and has not beaten for a while is called stalled, in the log and in a gauge, until it is heard again.
-The event loop is watched in the same way, by asking it to answer; when a handler has blocked it for
-very long, the handler is named, with the line that it is at.
+A loop beats in each iteration. A separate thread checks all of them: one that has work to do and has not
+beaten for a while is reported as stalled, in the log and in a gauge, until it beats again. The event loop is
+watched in the same way, by a callback; when a handler has blocked it for very long, the handler is named,
+with its current line.
 
 The same thread is the last to act in a shutdown: when the event loop cannot, it ends the process.
 """
@@ -28,21 +28,21 @@ EVERY_S = 0.25
 
 
 class LoopTick:
-    """The sign of life of one loop."""
+    """The heartbeat of one loop."""
 
     def __init__(self, name: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.name = name
         self._monotonic = monotonic
         self._at = monotonic()
         self.awaited: Callable[[], bool] = lambda: True
-        """Whether the loop has something to do; whoever has not may be silent."""
+        """Returns whether the loop has work to do; an idle one may be silent."""
         self.stalled = False
 
     def __call__(self) -> None:
         self._at = self._monotonic()
 
     def silent_s(self) -> float:
-        """For how long it has had something to do and was not heard."""
+        """Return how long it has been silent although it has work to do."""
         now = self._monotonic()
         if not self.awaited():
             self._at = now
@@ -55,7 +55,7 @@ async def keep_running(
     log: Log,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Run a loop until it is cancelled; when it crashes it is begun again, after growing pauses."""
+    """Run a loop until cancelled; restart it after a crash, with growing pauses."""
     pause_s = _FIRST_PAUSE_S
     while True:
         try:
@@ -69,7 +69,7 @@ async def keep_running(
 
 
 class Watchdog:
-    """The thread that looks at the loops."""
+    """The thread that watches the loops."""
 
     def __init__(
         self,
@@ -100,19 +100,19 @@ class Watchdog:
         self._join: Join | None = None
 
     def start(self) -> None:
-        """Begin; called in the event loop that is to be watched."""
+        """Start; called in the event loop to watch."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._answer()
         every_s = min(EVERY_S, self._stalled_after_s / 4)
         self._join = self._threads.repeat("interlock-supervisor", every_s, self._watch)
 
     def stop(self) -> None:
-        """End the thread, if it was begun."""
+        """Stop the thread, if it was started."""
         if self._join is not None:
             self._join(1.0)
 
     def look(self) -> None:
-        """Look at every loop once."""
+        """Check every loop once."""
         self._ask()
         for beat in (*self._beats, self._answer):
             self._judge(beat)
@@ -123,11 +123,11 @@ class Watchdog:
     def _watch(self) -> None:
         try:
             self.look()
-        except Exception as error:  # noqa: BLE001 - who watches the loops must not end before them
+        except Exception as error:  # noqa: BLE001 - the watchdog must outlive the loops
             self._log.error("loop_crashed", loop="supervise", error=f"{type(error).__name__}: {error}")
 
     def _ask(self) -> None:
-        """Let the event loop beat, unless it has not answered yet."""
+        """Schedule a beat of the event loop, unless one is pending."""
         if self._asked or self._loop is None:
             return
         self._asked = True
@@ -156,7 +156,7 @@ class Watchdog:
         if self._named or silent_s <= self._stuck_after_s:
             return
         self._named = True
-        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - there is no other way to ask
+        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - no public interface
         stack = traceback.format_stack(frame)[-5:] if frame is not None else []
         self._log.error(
             "event_loop_blocked",

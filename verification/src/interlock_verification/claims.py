@@ -1,18 +1,18 @@
 """Claims about jobs, as data: each is a name and a predicate over one kind of fact.
 
-The model checker, the judge of the worlds and the judge of chaos ask these claims and no others about the
-same thing. They differ in what they see:
+The model checker, the judge of the worlds and the judge of chaos use the same claims. They differ in the
+facts:
 
-    VALUE_CLAIMS       a job as it stands (`Look`): model and worlds at every write, chaos at the end
+    VALUE_CLAIMS       a job's current value (`Look`): model and worlds at every write, chaos at the end
     STEP_CLAIMS        one step of a job (`Taken`): model and worlds
-    SUBMISSION_CLAIMS  what was made of one request (`Submission`): all three
-    FINAL_CLAIMS       the same when everything is over: chaos
-    GRANT_CLAIMS       a lease that is given out (`Granted`): worlds
-    HEARD_CLAIMS       what was accepted under a lease (`Accepted`): worlds, chaos
-    REPORT_CLAIMS      the answer to what came too late (`Reported`): worlds, chaos
+    SUBMISSION_CLAIMS  the jobs of one request (`Submission`): all three
+    FINAL_CLAIMS       the same at the end: chaos
+    GRANT_CLAIMS       a new lease (`Granted`): worlds
+    HEARD_CLAIMS       a message accepted under a lease (`Accepted`): worlds, chaos
+    REPORT_CLAIMS      the answer to a late message (`Reported`): worlds, chaos
     END_CLAIMS         how often a job has ended (`Ended`): worlds, chaos
-    SETTLES            nothing of a job is left to do (`unsettled`): all three, at the end
-    SIGHTS             what has to be seen, so that nothing holds vacuously: model and worlds
+    SETTLES            a job has no open work (`unsettled`): all three, at the end
+    SIGHTS             events that must occur, so that no claim holds vacuously: model and worlds
 """
 
 from __future__ import annotations
@@ -41,45 +41,45 @@ def broken(claims: Mapping[str, Callable[[F], bool]], fact: F) -> Iterator[str]:
 
 
 class Look(NamedTuple):
-    """A value, taken apart."""
+    """A decoded value of a job."""
 
     state: JobState
     body: JobBody
     value: Value | Record
-    """What the store goes by: when it is ready, and its next deadline."""
+    """The indexed columns: when it is ready, and its next deadline."""
     plan: JobPlan
     releases: int
     fails: int
-    """How many classes of failure there may be."""
+    """Number of possible failure classes."""
 
 
 class Taken(NamedTuple):
-    """A step, taken apart."""
+    """A decoded step."""
 
     before: Look
     after: Look
     lines: Sequence[StepLine]
     cause: str
-    """Who has caused it: runner, clock, user or orchestrator."""
+    """The cause: runner, clock, user or orchestrator."""
     token: tuple[int, int] | None
-    """The attempt that a runner spoke about."""
+    """The attempt of a runner's message."""
     heard: bool
-    """Whether what a runner said was accepted and changed something."""
+    """Whether a runner's message was accepted and changed the job."""
     said: str
-    """What the runner said: ACK, BEAT, SUCCESS, FAILURE, RELEASE or STOPPED."""
+    """The runner's message: ACK, BEAT, SUCCESS, FAILURE, RELEASE or STOPPED."""
     now: datetime = NOW
-    """In a model it is always the same moment."""
+    """The time; constant in a model."""
 
 
 def look_at(value: Value, plan: Plan, number: int) -> Look:
-    """A value of the job of this number."""
+    """Return the decoded value of a numbered job."""
     return Look(
         JobState(value.state), decode_body(value.body), value, plan.jobs[number], plan.releases, plan.fails
     )
 
 
 def look_at_record(record: Record, releases: int, *, default_losses: int = DEFAULT_LOSSES) -> Look:
-    """A job of a store, which was given back so many times; and the losses that the settings allow."""
+    """Return a decoded job of a store, with its number of releases and the default of losses."""
     body = decode_body(record.body)
     losses = default_losses if body.losses_allowed is None else body.losses_allowed
     plan = JobPlan(
@@ -89,21 +89,21 @@ def look_at_record(record: Record, releases: int, *, default_losses: int = DEFAU
 
 
 def gives_back(lines: Sequence[StepLine]) -> bool:
-    """Whether a worker gives work back unfinished in this step."""
+    """Return whether a worker releases unfinished work in this step."""
     return any(line.event == "release" for line in lines)
 
 
 def _most_retries(body: JobBody) -> int:
-    """How often a failure of one class may be tried again at most."""
+    """Return the maximum number of retries of one failure class."""
     own = [rule.retries for rule in body.retry.values()]
     return max([3, body.retries or 0, *own])
 
 
-# What holds at every moment
+# Claims about every value
 
 
 def one_live_lease(seen: Look) -> bool:
-    """Of each shard at most one attempt is held, and it is the newest."""
+    """Return whether each shard has at most one live lease, on its newest attempt."""
     for shard in _shards(seen):
         mine = [one for one in seen.body.attempts if one.shard == shard]
         live = [one for one in mine if _live(one)]
@@ -113,7 +113,7 @@ def one_live_lease(seen: Look) -> bool:
 
 
 def lease_and_attempt_agree(seen: Look) -> bool:
-    """Who is held has a live lease, acknowledged or not as its state says; who is not, has none."""
+    """Return whether each attempt has a live lease exactly if its state requires one."""
     for one in seen.body.attempts:
         held = one.lease.state if one.lease is not None else None
         if one.state is attempt.LEASED and held is not lease.GRANTED:
@@ -126,15 +126,15 @@ def lease_and_attempt_agree(seen: Look) -> bool:
 
 
 def bounded(seen: Look) -> bool:
-    """Attempts and losses stay within what the job allows."""
+    """Return whether attempts and losses are within the limits of the job."""
     plan = seen.plan
-    classes = seen.fails + (plan.attempt_timeout is not None)  # each class of failure has its own budget
+    classes = seen.fails + (plan.attempt_timeout is not None)  # each failure class has its own budget
     most = plan.shards * (1 + classes * plan.retries) + plan.losses + seen.releases
     return len(seen.body.attempts) <= most and seen.body.losses <= plan.losses + 1
 
 
 def ended_is_over(seen: Look) -> bool:
-    """What has ended has nothing waiting or active, except what a failure has asked to stop."""
+    """Return whether an ended job has no open attempt, except those that a failure is stopping."""
     if seen.state not in job.ENDED:
         return True
     left = [one.state for one in seen.body.attempts if one.state not in attempt.ENDED]
@@ -144,13 +144,13 @@ def ended_is_over(seen: Look) -> bool:
 
 
 def completed_is_all_shards(seen: Look) -> bool:
-    """A job is COMPLETED exactly when each of its shards has an attempt that succeeded."""
+    """Return whether a job is COMPLETED exactly if each of its shards has succeeded."""
     done = {one.shard for one in seen.body.attempts if one.state is attempt.SUCCEEDED}
     return (seen.state is job.COMPLETED) == (done == set(_shards(seen)))
 
 
 def goes_on(seen: Look) -> bool:
-    """A job that has not ended has somewhere to go: at each shard, or nothing but its end to come."""
+    """Return whether every shard of an unfinished job can proceed, or the job is being stopped."""
     if seen.state in job.ENDED or seen.state is job.SUBMITTED:
         return True
     if seen.body.data.stop_reason:
@@ -162,7 +162,7 @@ def goes_on(seen: Look) -> bool:
 
 
 def tables_hold(seen: Look) -> bool:
-    """What the tables claim of every moment."""
+    """Return whether the invariants of the tables hold."""
     if JOB.broken(seen.state, seen.body.data):
         return False
     for one in seen.body.attempts:
@@ -174,12 +174,12 @@ def tables_hold(seen: Look) -> bool:
 
 
 def columns_agree(seen: Look) -> bool:
-    """What the store goes by (ready_at, deadline_at) is what the body says."""
+    """Return whether the columns ready_at and deadline_at agree with the body."""
     waiting = [one for one in seen.body.attempts if one.state in attempt.UNLEASED]
     column = seen.value.ready_at
     if column is None and any(one.prompt for one in waiting):
         return False
-    # One that is ready since its job was created leaves the moment to the column.
+    # The ready time of an attempt that is ready since its job was created is in the column.
     ready = [at for one in waiting if (at := column if one.prompt else one.ready_at) is not None]
     timers = [seen.body.timer_at, *(one.timer_at for one in seen.body.attempts)]
     timers += [one.lease.timer_at for one in seen.body.attempts if one.lease is not None]
@@ -190,7 +190,7 @@ def columns_agree(seen: Look) -> bool:
 
 
 def timers_run(seen: Look) -> bool:
-    """A timer runs exactly where a table gives a state a deadline; who waits is ready at some time."""
+    """Return whether timers run exactly in states with a deadline, and waiting attempts have a ready time."""
     stopping = bool(seen.body.data.stop_reason)
     if not stopping and (seen.body.timer_at is not None) != (seen.state is job.RUNNING):
         return False
@@ -205,7 +205,9 @@ def timers_run(seen: Look) -> bool:
 
 
 def _is_held(seen: Look, one: AttemptBody) -> bool:
-    """It waits for what its run needs first, for its children, or for a place in its tree."""
+    """Return whether an attempt waits for the needs of its run, for its children, or for a place in its
+    tree.
+    """
     if one.state is not attempt.CREATED:
         return False
     return seen.body.run is not None or seen.body.tree is not None or one.waits
@@ -224,11 +226,11 @@ VALUE_CLAIMS: Mapping[str, Callable[[Look], bool]] = {
 }
 
 
-# What holds of every step
+# Claims about every step
 
 
 def journal_replays(step: Taken) -> bool:
-    """The rows that were noted lead from the record before to the record after."""
+    """Return whether the journalled rows lead from the record before to the record after."""
     states = _states(step.before)
     for line in step.lines:
         key = (line.machine, line.entity)
@@ -240,7 +242,7 @@ def journal_replays(step: Taken) -> bool:
 
 
 def ends_absorb(step: Taken) -> bool:
-    """What has ended stays as it ended; of too many ended attempts the oldest are folded away."""
+    """Return whether terminal states are kept; the oldest ended attempts may be folded."""
     ends = {JOB.name: JOB.terminal, ATTEMPT.name: ATTEMPT.terminal, LEASE.name: LEASE.terminal}
     after, folds = _states(step.after), step.after.body.folded is not None
     return all(
@@ -251,7 +253,7 @@ def ends_absorb(step: Taken) -> bool:
 
 
 def only_the_live_lease_is_heard(step: Taken) -> bool:
-    """What was accepted came under a lease that was live, and had not run out."""
+    """Return whether an accepted message came under a live lease that had not expired."""
     if not step.heard or step.token is None:
         return True
     held = next((o.lease for o in step.before.body.attempts if (o.shard, o.index) == step.token), None)
@@ -259,7 +261,7 @@ def only_the_live_lease_is_heard(step: Taken) -> bool:
 
 
 def success_is_reported(step: Taken) -> bool:
-    """An attempt succeeds only in the step in which its runner says so."""
+    """Return whether an attempt succeeds only in the step of its runner's report."""
     was = {one.name: one.state for one in step.before.body.attempts}
     new = [
         (one.shard, one.index)
@@ -270,7 +272,7 @@ def success_is_reported(step: Taken) -> bool:
 
 
 def signs_of_life_are_noted(step: Taken) -> bool:
-    """Who is heard to be at work is no longer shown as starting."""
+    """Return whether an attempt leaves STARTING with its first heartbeat."""
     if not step.heard or step.said != "BEAT":
         return True
     spoken_of = (one for one in step.after.body.attempts if (one.shard, one.index) == step.token)
@@ -278,18 +280,18 @@ def signs_of_life_are_noted(step: Taken) -> bool:
 
 
 def owners_act(step: Taken) -> bool:
-    """What belongs to the runner is done by nobody else."""
+    """Return whether rows of the runner are taken only by the runner."""
     return step.cause == "runner" or all(line.owner != Owner.RUNNER for line in step.lines)
 
 
 def swept_is_settled(step: Taken) -> bool:
-    """After a sweep nothing is overdue: doing it again would do nothing."""
+    """Return whether no deadline is overdue after a sweep."""
     deadline = step.after.value.deadline_at
     return step.cause != "clock" or deadline is None or deadline > step.now
 
 
 def across_holds(step: Taken) -> bool:
-    """What the tables claim of every step."""
+    """Return whether the step invariants of the tables hold."""
     before, after = step.before, step.after
     if JOB.broken_across(before.state, before.body.data, after.state, after.body.data):
         return False
@@ -319,34 +321,34 @@ ASKED_FOR = "a job is canceled only if somebody asked or its time was up"
 IN_TIME = "nothing is committed after the end of the lease that it was said under"
 
 
-# What holds of what clients, workers and the journal see
+# Claims about clients, workers and the journal
 
 
 class Submission(NamedTuple):
-    """One request of a client, and what was made of it."""
+    """One request of a client, and its jobs."""
 
     jobs: Sequence[str]
     acknowledged: str | None = None
-    """What the client was told; None when it was told nothing."""
+    """The acknowledged job; None without a response."""
 
 
 class Granted(NamedTuple):
-    """A lease that is given out."""
+    """A new lease."""
 
     fence: int
     before: int
-    """The fence of the grant before it at the same shard; 0 when it is the first."""
+    """The fence of the previous grant of the same shard; 0 for the first."""
 
 
 class Accepted(NamedTuple):
-    """Something that was accepted under a lease."""
+    """A message accepted under a lease."""
 
     holder: str
     speaker: str
 
 
 class Reported(NamedTuple):
-    """The answer to something that was said under a lease."""
+    """The answer to a message under a lease."""
 
     late: bool
     """Whether the lease had ended."""
@@ -360,13 +362,13 @@ class Ended(NamedTuple):
 
     look: Look
     successes: Mapping[int, int]
-    """How often each shard has succeeded."""
+    """Number of successes of each shard."""
     completions: int
-    """How often the job became COMPLETED."""
+    """Number of transitions of the job to COMPLETED."""
 
 
 def finished_once(ended: Ended) -> bool:
-    """No shard succeeds twice; of a job that is COMPLETED each has succeeded."""
+    """Return whether no shard succeeded twice, and each shard of a COMPLETED job succeeded."""
     counts = ended.successes.values()
     whole = ended.look.state is not job.COMPLETED or sum(counts) == len(_shards(ended.look))
     return whole and all(count <= 1 for count in counts)
@@ -406,7 +408,7 @@ END_CLAIMS: Mapping[str, Callable[[Ended], bool]] = {
 }
 
 
-# What has to be seen, so that nothing holds vacuously
+# Events that must occur, so that no claim holds vacuously
 
 LATE = "a report that comes too late is refused"
 TWICE = "a report that comes twice is answered as before"
@@ -453,22 +455,22 @@ SIGHTS: Mapping[str, Callable[[Look], bool]] = {
 
 
 def unsettled(seen: Look) -> bool:
-    """Whether something of it has still to end."""
+    """Return whether the job has open work."""
     return seen.state not in job.ENDED or any(_live(one) for one in seen.body.attempts)
 
 
 def stopping(seen: Look) -> bool:
-    """Whether somebody has asked it to stop, and it has not ended."""
+    """Return whether the job is being stopped."""
     return bool(seen.body.data.stop_reason) and seen.state not in job.ENDED
 
 
 def by_cancel(seen: Look) -> bool:
-    """Whether it was canceled, and not because its time was up."""
+    """Return whether it was canceled by a request, not by a timeout."""
     return seen.state is job.CANCELED and seen.body.data.stop_reason == "cancel"
 
 
 def overdue(value: Value) -> bool:
-    """Whether a timer has run out and nobody has dealt with it."""
+    """Return whether an expired timer has not been handled."""
     return value.deadline_at is not None and value.deadline_at <= NOW
 
 

@@ -53,9 +53,9 @@ def model(
     replay: Annotated[str, typer.Option(metavar="N,N,…", help="Tell the story of these choices again.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Explore small worlds of jobs, workers, orchestrators and a bad network, exhaustively.
+    """Explore small worlds of jobs, workers, orchestrators and a faulty network, exhaustively.
 
-    The deciders that are explored are those that run in production.
+    The explored deciders are those that run in production.
     """
     from interlock_verification import report
     from interlock_verification.environments import plan_named
@@ -77,9 +77,9 @@ def mutate(
     seed: Annotated[int, typer.Option(help="Which ones.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Break every row, guard and coupling of the tables in turn, and count who is caught.
+    """Break every row, guard and coupling of the tables in turn, and count the detected mutants.
 
-    Exits with 1 when a mutant survives that is not on the list of those that do no harm.
+    Exits with 1 if a mutant survives that is not listed as harmless.
     """
     from interlock_verification import report
 
@@ -120,10 +120,10 @@ def world(
     list_: Annotated[bool, typer.Option("--list", help="Say which worlds and faults there are.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Play whole installations on virtual time, with everything that goes wrong in years.
+    """Simulate whole installations on virtual time, with years of faults.
 
-    Orchestrators, workers and sweeps are those of production. The same seed does the same again; a failure
-    is shrunk to the few faults that it takes, and ends with the one line that replays it.
+    Orchestrators, workers and sweeps are those of production. The same seed repeats the same run; a failure
+    is shrunk to a minimal set of faults, and ends with the command that replays it.
     """
     from interlock_verification import world_report
 

@@ -1,8 +1,8 @@
 """The environments that ship with Interlock, written as data, and their exploration.
 
-`QUICK` are explored by `make test`, `LONG` by `make verify` as well, `REDUCED` once for every mutant.
-Each says what must be seen in it, and how many states it has: another count means that tables, deciders
-or the model have changed.
+`QUICK` are explored by `make test`, `LONG` by `make verify` as well, `REDUCED` once for every mutant. Each
+lists the events that must occur, and the number of its states: another number means that tables, deciders or
+the model have changed.
 """
 
 from __future__ import annotations
@@ -401,7 +401,7 @@ ENVIRONMENTS: Mapping[str, Plan] = MappingProxyType({plan.name: plan for plan in
 
 
 def plan_named(name: str) -> Plan:
-    """The environment that goes by this name; a wrong name lists the right ones."""
+    """Return the environment of this name; an unknown name raises an error with the known ones."""
     try:
         return ENVIRONMENTS[name]
     except KeyError:
@@ -409,31 +409,31 @@ def plan_named(name: str) -> Plan:
 
 
 def model_of(plan: Plan) -> Model:
-    """A plan as something that can be explored."""
+    """Return the model of a plan."""
     return RunWorld(plan) if isinstance(plan, RunPlan) else JobWorld(plan)
 
 
 class Explored(msgspec.Struct, frozen=True, kw_only=True):
-    """An environment, and what came of it."""
+    """The result of exploring an environment."""
 
     environment: str
     report: Report
     seconds: float
     expected: int | None = None
-    """How many states it is known to have; None when nobody has counted, or not all were explored."""
+    """The known number of states; None if unknown, or if not all were explored."""
 
     @property
     def ok(self) -> bool:
-        """Whether every claim holds, and the count is the known one."""
+        """Whether every claim holds, and the number of states is the known one."""
         return self.report.ok and self.expected in (None, self.report.states)
 
 
 Watch: TypeAlias = Callable[[str, int, int], None]
-"""Told now and then: which environment, and how many states and edges of it so far."""
+"""Called periodically with the environment and its states and edges so far."""
 
 
 def explore(plan: Plan, *, most: int | None = None, watch: Watch | None = None) -> Explored:
-    """One environment, here."""
+    """Explore one environment in this process."""
 
     def progress(states: int, edges: int, _: int) -> None:
         if watch is not None:
@@ -449,7 +449,7 @@ def explore(plan: Plan, *, most: int | None = None, watch: Watch | None = None) 
 
 
 def replay(plan: Plan, choices: Sequence[int]) -> Violation:
-    """The story of these choices once more, and what is broken at its end."""
+    """Replay these choices; return the story and the claims broken at its end."""
     model = model_of(plan)
     story = tuple(tuple(told) for told in retell(model, choices))
     broken = broken_at_the_end(model, choices)
@@ -460,7 +460,7 @@ def replay(plan: Plan, choices: Sequence[int]) -> Violation:
 def explore_side_by_side(
     plans: Sequence[Plan], *, lanes: int = 2, most: int | None = None, watch: Watch | None = None
 ) -> Iterator[Explored]:
-    """Each environment in a process of its own, as many at a time as there are lanes."""
+    """Explore each environment in its own process, with a limited number at a time."""
     waiting = sorted(plans, key=lambda plan: plan.states or 0, reverse=True)
     context = multiprocessing.get_context("spawn")
     running: dict[Connection, BaseProcess] = {}
@@ -501,6 +501,6 @@ def _receive(connection: Connection, child: BaseProcess) -> tuple[str, int, int]
 
 
 def _explore_there(name: str, most: int | None, to: Connection) -> None:
-    """In a process of its own."""
+    """Explore, in a child process."""
     to.send(explore(plan_named(name), most=most, watch=lambda *told: to.send(told)))
     to.close()

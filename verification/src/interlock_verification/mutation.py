@@ -1,7 +1,7 @@
-"""Mutation of the tables: break every row, guard and coupling in turn, and count which are noticed.
+"""Mutation of the tables: break every row, guard and coupling in turn, and count the detected mutants.
 
-A mutant is noticed by the checks of its own table, or by a claim that breaks in a small environment.
-Mutants that do no harm are listed in survivors.toml, each with the reason.
+A mutant is detected by the checks of its own table, or by a claim that breaks in a small environment.
+Harmless mutants are listed in survivors.toml, each with the reason.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ MODELLED: tuple[AnyMachine, ...] = (RUN, JOB, ATTEMPT, LEASE)
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True):
-    """One way in which the tables are wrong."""
+    """One fault in the tables."""
 
     name: str
-    """Stable, so that survivors can be listed: job / cancel: RUNNING → CANCELED / drop."""
+    """A stable name, so that survivors can be listed: job / cancel: RUNNING → CANCELED / drop."""
     machine: str
     what: str
     rows: tuple[AnyRow, ...] = ()
@@ -46,7 +46,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def all_mutants(machines: Sequence[AnyMachine] = tuple(MACHINES.values())) -> list[Mutant]:
-    """Each of them once, in the order of the tables."""
+    """Return each mutant once, in the order of the tables."""
     found = [mutant for machine in machines for mutant in _of_machine(machine)]
     names = {machine.name for machine in machines}
     return [*found, *(mutant for mutant in _of_couplings() if mutant.machine in names)]
@@ -54,7 +54,9 @@ def all_mutants(machines: Sequence[AnyMachine] = tuple(MACHINES.values())) -> li
 
 @contextmanager
 def in_place(mutant: Mutant) -> Iterator[None]:
-    """Have everybody decide by the mutant. Raises what the table's own checks say, where they notice."""
+    """Replace the tables by the mutant, for the duration of the context; raise if its own checks detect
+    it.
+    """
     touched = [
         machine for machine in MACHINES.values() if machine in MODELLED or machine.name == mutant.machine
     ]
@@ -75,14 +77,14 @@ def in_place(mutant: Mutant) -> Iterator[None]:
 
 @contextmanager
 def without(coupling: Coupling[Any]) -> Iterator[None]:
-    """Have everybody decide by the tables without this one coupling."""
+    """Remove one coupling, for the duration of the context."""
     title = f"{coupling.cause.name} / {coupling.sentence} / drop"
     with in_place(_coupled(coupling, title, COUPLINGS.all.index(coupling), None)):
         yield
 
 
 def _anew(machine: AnyMachine, mutant: Mutant) -> AnyMachine:
-    """The machine made again: with steps of its own, since what follows from a step is remembered."""
+    """Return the rebuilt machine, with new steps, since consequences of a step are cached."""
     table = machine.table
     return Machine(
         table.name,
@@ -117,7 +119,7 @@ def _of_machine(machine: AnyMachine) -> Iterator[Mutant]:
 
 
 def _dropped(machine: AnyMachine, place: int, source: Any) -> tuple[AnyRow, ...]:
-    """Without the row in this state; where it was the only one, the event is silently ignored."""
+    """Return the rows without this one in a state; if it was the only one, the event is ignored."""
     row = machine.table.rows[place]
     left = tuple(name for name in row.sources if name != source)
     rows = _with(machine, place, replace(row, sources=left) if left else None)
@@ -126,7 +128,7 @@ def _dropped(machine: AnyMachine, place: int, source: Any) -> tuple[AnyRow, ...]
 
 
 def _retargeted(machine: AnyMachine, place: int, source: Any, title: str) -> Iterator[Mutant]:
-    """The row leads to the next state of the table that is neither where it begins nor where it leads."""
+    """Return the rows with this one leading to another state."""
     row, states = machine.table.rows[place], machine.states
     start = states.index(row.target)
     around = (*states[start + 1 :], *states[:start])
@@ -191,7 +193,7 @@ def _coupled(coupling: Coupling[Any], name: str, place: int, changed: Coupling[A
 
 @cache
 def harmless() -> dict[str, str]:
-    """The name of each, and the reason."""
+    """Return the name of each harmless mutant, and the reason."""
     text = files("interlock_verification").joinpath("survivors.toml").read_text(encoding="utf-8")
     return {one["mutant"]: " ".join(one["why"].split()) for one in tomllib.loads(text).get("survivor", [])}
 
@@ -200,7 +202,7 @@ _MODELLED = {machine.name for machine in MODELLED}
 
 
 class Caught(StrEnum):
-    """What has noticed a mutant."""
+    """The way in which a mutant was detected."""
 
     TABLE = "table"
     ALONE = "alone"
@@ -210,7 +212,7 @@ class Caught(StrEnum):
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of a mutant."""
+    """The result of a mutant."""
 
     mutant: str
     machine: str
@@ -225,7 +227,7 @@ def try_mutants(
     plans: Sequence[Plan] = REDUCED,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Fate]:
-    """The fate of each of them."""
+    """Return the result of each mutant."""
     fates = []
     for number, mutant in enumerate(mutants):
         fates.append(fate_of(mutant, plans))
@@ -235,7 +237,7 @@ def try_mutants(
 
 
 def fate_of(mutant: Mutant, plans: Sequence[Plan] = REDUCED) -> Fate:
-    """Explore one small world after the other until something is noticed."""
+    """Explore one small world after the other until the mutant is detected."""
     told = {"mutant": mutant.name, "machine": mutant.machine}
     try:
         with in_place(mutant):
@@ -250,7 +252,7 @@ def fate_of(mutant: Mutant, plans: Sequence[Plan] = REDUCED) -> Fate:
 
 
 def _noticed_alone(mutant: Mutant) -> str:
-    """What the promises of its table say to it, whoever asks."""
+    """Return the broken claim of the machine alone; empty if there is none."""
     if mutant.machine not in ALONE or not mutant.rows:
         return ""
     report = check(LifecycleModel(machine_named(mutant.machine), ALONE[mutant.machine]))
@@ -260,7 +262,7 @@ def _noticed_alone(mutant: Mutant) -> str:
 def _noticed(plan: Plan) -> tuple[Caught, str] | None:
     try:
         report = check(model_of(plan), most=_most(plan))
-    except Exception as error:  # noqa: BLE001 - however a decider breaks on a broken table, it is noticed
+    except Exception as error:  # noqa: BLE001 - any failure kills the mutant
         return Caught.CRASH, f"{plan.name}: {type(error).__name__}: {error}"
     if report.violations:
         return Caught.CLAIM, f"{plan.name}: {report.violations[0].claim}"
@@ -270,5 +272,5 @@ def _noticed(plan: Plan) -> tuple[Caught, str] | None:
 
 
 def _most(plan: Plan) -> int:
-    """A mutant with many times the states of the sound tables has lost a bound."""
+    """Return the maximum number of states: a mutant with many more has lost a limit."""
     return 10 * (plan.states or 10_000)

@@ -29,7 +29,7 @@ TELL_EVERY_S = 60.0
 
 
 def explore_all(plans: Sequence[Plan], *, most: int | None, side_by_side: bool, as_json: bool) -> bool:
-    """Explore these environments and say what was found; whether all is well."""
+    """Explore these environments and print the findings; return whether all is well."""
     known = [plan.states for plan in plans]
     total = None if None in known or most else sum(count or 0 for count in known)
     with bar("states", total) as watch:
@@ -45,7 +45,7 @@ def explore_all(plans: Sequence[Plan], *, most: int | None, side_by_side: bool, 
 
 
 def print_story(violation: Violation, environment: str, *, as_json: bool) -> None:
-    """One story, as it was found."""
+    """Print one story."""
     if as_json:
         print_json(msgspec.to_builtins(violation))
         return
@@ -54,7 +54,7 @@ def print_story(violation: Violation, environment: str, *, as_json: bool) -> Non
 
 
 def mutate(machine: str | None, *, sample: int | None, seed: int, as_json: bool) -> bool:
-    """Try the mutants; whether each is caught or known to be harmless."""
+    """Try the mutants; return whether each is detected or known to be harmless."""
     mutants = all_mutants() if machine is None else all_mutants((machine_named(machine),))
     if sample is not None and sample < len(mutants):
         mutants = random.Random(seed).sample(mutants, sample)
@@ -147,13 +147,13 @@ def _megabytes() -> int:
 
 
 def say(text: str) -> None:
-    """One line, coloured where colour is wanted."""
+    """Print one line, coloured if wanted."""
     typer.echo(text, color=colour_wanted())
 
 
 @contextmanager
 def bar(noun: str, total: int | None) -> Iterator[Watch]:
-    """A progress bar on a terminal, a line a minute in a pipe. It is told of several things: their sum."""
+    """Yield a progress display: a bar on a terminal, a line a minute in a pipe; counts are summed."""
     counts: dict[str, int] = {}
     if not sys.stderr.isatty():
         yield _a_line_a_minute(counts, noun, total)
@@ -170,7 +170,7 @@ def bar(noun: str, total: int | None) -> Iterator[Watch]:
 
 
 def _a_line_a_minute(counts: dict[str, int], noun: str, total: int | None) -> Watch:
-    """For whoever reads a log: whether it goes on, and how far it has come."""
+    """Return a function that prints the progress once a minute."""
     told_at = time.monotonic()
     whole = "" if total is None else f" of {total:,}"
 

@@ -1,4 +1,4 @@
-"""Claims about each machine by itself, explored in every order of its events.
+"""Claims about each machine alone, explored in every order of its events.
 
 They restate the tables on purpose: they are the oracle for mutants of the tables.
 """
@@ -421,7 +421,7 @@ END = AT + timedelta(seconds=30)
 MINE, OTHER = "mine", "other"
 
 
-# The lease
+# Lease
 
 
 def _said(name: str) -> tuple[lease.RunnerMessage, ...]:
@@ -493,7 +493,7 @@ LEASE_ALONE = Lifecycle(
 )
 
 
-# The attempt
+# Attempt
 
 _HELD = (*attempt.HELD, attempt.CANCEL_REQUESTED)
 _OPEN = (*attempt.UNLEASED, *attempt.HELD)
@@ -555,11 +555,11 @@ ATTEMPT_ALONE = Lifecycle(
 )
 
 
-# The job
+# Job
 
 
 def _stopped(before: Here, said: Any, after: Here | None) -> bool:
-    """Asked to stop: at once where nothing is active, and otherwise remembered."""
+    """Return whether a stop takes effect: at once if no attempt is active, otherwise recorded."""
     if not isinstance(said, job.Stop) or before.state in job.ENDED:
         return True
     waiting = before.state in job.WAITING

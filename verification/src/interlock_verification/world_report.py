@@ -23,7 +23,7 @@ SHRINK_S = 60.0
 
 
 def print_worlds(*, as_json: bool) -> None:
-    """The tables of worlds and of mixes."""
+    """Print the tables of worlds and of fault mixes."""
     if as_json:
         print_json({"worlds": msgspec.to_builtins(WORLDS), "faults": msgspec.to_builtins(MIXES)})
         return
@@ -41,7 +41,7 @@ def print_worlds(*, as_json: bool) -> None:
 
 
 def play_season(chapters: Sequence[Chapter], *, processes: int, as_json: bool) -> bool:
-    """Play these chapters and say what was found; whether all is well."""
+    """Run these episodes and print the findings; return whether all is well."""
     if any(world_named(chapter.world).agents for chapter in chapters):
         check_installed()
     with bar("simulated hours", round(sum(chapter.hours for chapter in chapters))) as watch:
@@ -60,7 +60,7 @@ def play_season(chapters: Sequence[Chapter], *, processes: int, as_json: bool) -
 
 
 def _smaller(played: Played) -> Played:
-    """A chapter that was asked for by its faults is told as it is."""
+    """Return the shrunk episode; one with explicit faults is not shrunk."""
     return shrunk(played, within_s=0.0 if played.chapter.only is not None else SHRINK_S)
 
 
@@ -89,7 +89,7 @@ def _verdict(season: Season) -> str:
 
 
 def story_of(played: Played) -> Iterator[str]:
-    """What was broken, what has led there, and how to see it again."""
+    """Yield the broken claim, the events that led to it, and the command that replays it."""
     broken, chapter = played.broken, played.chapter
     yield ""
     if broken is None:
@@ -104,7 +104,7 @@ def story_of(played: Played) -> Iterator[str]:
 
 
 def command_of(chapter: Chapter) -> str:
-    """The one line that plays a chapter again."""
+    """Return the command that replays an episode."""
     only = "" if chapter.only is None else f" --only {','.join(chapter.only) or 'none'}"
     return (
         f"interlock verify world --world {chapter.world} --faults {chapter.faults} "

@@ -1,1 +1,1 @@
-"""The kinds of workloads that come with Interlock, one file each."""
+"""The built-in kinds of workloads, one module each."""

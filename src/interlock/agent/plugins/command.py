@@ -1,9 +1,9 @@
 """`command`: any program.
 
-By default the program is the whole workload: it is started once in each lane, runs until it ends or the
-time is over, and is one operation. With `repeat` it is started again and again, at the rate, and each
-time is an operation. One that ends with another code than 0 has failed; at the end of the time it is
-asked to end (SIGTERM), which is no failure.
+By default the program is the whole workload: it is started once in each lane, runs until it exits or the
+time ends, and is one operation. With `repeat` it is started repeatedly, at the rate, and each run is an
+operation. An exit code other than 0 is a failure; at the end of the time the program receives SIGTERM, which
+is not a failure.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from interlock.agent.protocol import ERROR_LENGTH
 
 LAST_WORDS_S = 0.2
 END_S = 2.0
-"""How long a program that is asked to end may take."""
+"""Time for a program to exit after SIGTERM."""
 
 
 class CommandSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which program, and how."""
+    """The program and its options."""
 
     command: list[str] | str
-    """The program and its arguments; a text is given to a shell."""
+    """Program and arguments; a string is passed to a shell."""
     repeat: bool = False
     env: dict[str, str] = {}
-    """More variables for it."""
+    """Additional environment variables."""
     cwd: str | None = None
 
 
 class Command(Workload[CommandSpec]):
-    """Each operation is one run of a program."""
+    """A workload whose operations are runs of a program."""
 
     kind = "command"
     spec_type = CommandSpec
@@ -49,19 +49,19 @@ class Command(Workload[CommandSpec]):
 
     @classmethod
     def check(cls, spec: CommandSpec) -> None:
-        """There is something to run."""
+        """Check that there is a program."""
         if not spec.command or not spec.command[0]:
             raise ValueError("command must name a program")
 
     async def run(self, load: Load) -> None:
-        """Run it once in each lane until the time is over, or again and again."""
+        """Run the program once in each lane until the time ends, or repeatedly."""
         if self.spec.repeat:
             await load.drive(self._once)
         else:
             await asyncio.gather(*(self._whole(load) for _ in range(load.concurrency)))
 
     async def cleanup(self) -> None:
-        """End whatever still runs."""
+        """End the running programs."""
         await asyncio.gather(*(_end(process) for process in list(self._running)))
 
     async def _whole(self, load: Load) -> None:
@@ -99,15 +99,15 @@ class Command(Workload[CommandSpec]):
 
 
 class CommandFailed(Exception):
-    """A program has ended with another code than 0."""
+    """A program has exited with a code other than 0."""
 
 
 async def _ended(process: Process) -> str | None:
-    """What went wrong, with the last line that it wrote about that."""
+    """Return the error of a program with the last line of its output; None on success."""
     last: deque[bytes] = deque(maxlen=2)
     reading = asyncio.create_task(_read(process, last))
     code = await process.wait()
-    await asyncio.wait((reading,), timeout=LAST_WORDS_S)  # somebody whom it has started may hold the pipe
+    await asyncio.wait((reading,), timeout=LAST_WORDS_S)  # a child of the program may hold the pipe open
     reading.cancel()
     lines = b"".join(last).decode(errors="replace").split("\n")
     said = next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -121,7 +121,7 @@ async def _read(process: Process, last: deque[bytes]) -> None:
 
 
 async def _end(process: Process) -> None:
-    """Ask it to end, with what it has started, and kill all of that when it has not a little later."""
+    """Terminate a program and its children, and kill them shortly afterwards."""
     if process.returncode is not None:
         return
     _signal(process, signal.SIGTERM)

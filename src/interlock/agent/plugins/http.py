@@ -1,10 +1,10 @@
 """`http`: requests to a URL on the same machine, each an operation.
 
-A connection is kept and used again; there are as many as operations side by side. The answer is read to
-its end, and the size of its body is what counts as bytes. An answer with a status that is not expected,
-or that takes too long, has failed.
+Connections are kept and reused; there are as many as concurrent operations. The answer is read to its end,
+and the size of its body counts as bytes. An answer with an unexpected status, or after the timeout, is a
+failure.
 
-Whom others may be made to call is not for a request to say, so only loopback addresses are called.
+A request must not choose which hosts the fleet calls, so only loopback addresses are allowed.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _IN_A_HEADER = re.compile(r"[ -~]*")
 
 
 class HttpSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is asked for, and what is a good answer."""
+    """The request, and the expected answer."""
 
     url: str
     method: str = "GET"
     headers: dict[str, str] = {}
     body: str = ""
     expect: tuple[int, ...] = ()
-    """The statuses of a good answer; otherwise all below 400."""
+    """Statuses of a successful answer; by default all below 400."""
     timeout_s: float = 10.0
     verify: bool = True
     """Whether the certificate of an https server is checked."""
 
 
 class Http(Workload[HttpSpec]):
-    """Each operation is one request."""
+    """A workload whose operations are HTTP requests."""
 
     kind = "http"
     spec_type = HttpSpec
@@ -56,16 +56,16 @@ class Http(Workload[HttpSpec]):
 
     @classmethod
     def check(cls, spec: HttpSpec) -> None:
-        """A URL of this machine, and a request that is one."""
+        """Check that the URL is local and the request is valid."""
         if faults := list(_faults(spec)):
             raise ValueError("; ".join(faults))
 
     async def prepare(self) -> None:
-        """Connect once, so that a server that is not there is known before the start."""
+        """Connect once, so that a missing server is detected before the start."""
         self._free.append(await self._connect())
 
     async def run(self, load: Load) -> None:
-        """Ask again and again."""
+        """Send requests repeatedly."""
         await load.drive(self._ask)
 
     async def cleanup(self) -> None:
@@ -109,7 +109,7 @@ class Http(Workload[HttpSpec]):
 
 
 class UnexpectedStatus(Exception):
-    """An answer came, and is not a good one."""
+    """The status of an answer is not an expected one."""
 
 
 class _Answer(msgspec.Struct):
@@ -118,7 +118,7 @@ class _Answer(msgspec.Struct):
 
 
 class _Connection(asyncio.Protocol):
-    """One request at a time; the parser calls back the methods that begin with `on_`."""
+    """A connection with one request at a time; the parser calls the methods that begin with `on_`."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -128,7 +128,7 @@ class _Connection(asyncio.Protocol):
         self.usable = True
 
     async def ask(self, request: bytes) -> _Answer:
-        """The answer, once it has been read to its end."""
+        """Return the answer, once it has been read to its end."""
         assert self._transport is not None
         self._answer = _Answer()
         self._complete = asyncio.get_running_loop().create_future()
@@ -136,7 +136,7 @@ class _Connection(asyncio.Protocol):
         return await self._complete
 
     def close(self) -> None:
-        """Let go of it, whatever it does."""
+        """Close the connection."""
         self.usable = False
         if self._transport is not None:
             self._transport.abort()
@@ -154,7 +154,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.usable = False
         if self._answer.status and exc is None:
-            self.on_message_complete()  # an answer that has no length ends with the connection
+            self.on_message_complete()  # an answer without a length ends with the connection
         else:
             self._fail(exc or ConnectionError("the connection was closed before an answer came"))
 
@@ -199,7 +199,7 @@ def _faults(spec: HttpSpec) -> Iterator[str]:
 
 
 def _request(spec: HttpSpec) -> bytes:
-    """All that goes over the wire; the same each time."""
+    """Return the bytes of the request, which are the same each time."""
     address = urlsplit(spec.url)
     body = spec.body.encode()
     headers = {"Host": address.netloc.rpartition("@")[2], "User-Agent": "interlock-agent", **spec.headers}

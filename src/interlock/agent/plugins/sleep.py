@@ -1,4 +1,4 @@
-"""`sleep`: operations that do nothing but take their time. For trying a fleet out, and its network."""
+"""`sleep`: operations that only wait, for trying out a fleet and its network."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from interlock.agent.port import Load, Workload
 
 
 class SleepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long each operation takes."""
+    """Duration of each operation."""
 
     operation_s: float = 0.01
 
 
 class Sleep(Workload[SleepSpec]):
-    """Each operation sleeps."""
+    """A workload whose operations sleep."""
 
     kind = "sleep"
     spec_type = SleepSpec
 
     @classmethod
     def check(cls, spec: SleepSpec) -> None:
-        """An operation takes some time, or none."""
+        """Check the duration."""
         if not 0 <= spec.operation_s <= 3_600:
             raise ValueError("operation_s must be between 0 and 3600")
 
     async def run(self, load: Load) -> None:
-        """Sleep again and again."""
+        """Sleep repeatedly."""
         await load.drive(self._sleep)
 
     async def _sleep(self) -> None:

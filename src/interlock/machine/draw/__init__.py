@@ -1,7 +1,7 @@
-"""Pictures of a machine, made from its blueprint and nothing else.
+"""Pictures of a machine, made only from its blueprint.
 
-`draw_svg` has a layout of its own (the happy path is a straight spine) and needs no program or
-font of the system; `draw_mermaid` and `draw_dot` write what other programs lay out.
+`draw_svg` has its own layout (the happy path is a straight spine) and needs no program or font of the system;
+`draw_mermaid` and `draw_dot` write input for other programs.
 """
 
 from __future__ import annotations

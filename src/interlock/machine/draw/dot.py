@@ -1,4 +1,4 @@
-"""A machine as Graphviz text, for whoever has `dot` and wants its layout."""
+"""A machine as Graphviz text, for the layout of `dot`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SPINE_WEIGHT = 20
 
 
 def draw_dot(blueprint: Blueprint) -> str:
-    """The machine as a digraph; owners have the same colours as in the SVG."""
+    """Return the machine as a digraph; owners have the same colours as in the SVG."""
     start = _quoted(max((s.name for s in blueprint.states), key=len) + " start")
     lines = [
         f"label={_shown(_caption(blueprint))}; labelloc=t; labeljust=l; rankdir=TB;",
@@ -78,11 +78,11 @@ def _listed(facts: dict[str, str]) -> str:
 
 
 def _shown(words: str) -> str:
-    """A string that Graphviz shows; it reads entities in those, so an ampersand is one."""
+    """Return a displayed string: Graphviz reads entities in it, so ampersands are escaped."""
     return _quoted(words.replace("&", "&amp;"))
 
 
 def _quoted(words: str) -> str:
-    """A Graphviz string. A backslash begins an escape there, so a real one is doubled."""
+    """Return a quoted Graphviz string, with backslashes doubled."""
     safe = words.replace("\0", "\ufffd").replace("\\", "\\\\").replace('"', '\\"')
     return '"' + safe.replace("\r", "").replace("\n", "\\n") + '"'

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 GRID_PX = 10
-"""The step of everything vertical."""
+"""The vertical grid."""
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """A place on the paper."""
+    """A rectangle."""
 
     x: float
     y: float
@@ -52,12 +52,12 @@ class Rect:
         return Rect(self.x + dx, self.y + dy, self.w, self.h)
 
     def overlaps(self, other: Rect) -> bool:
-        """Whether the two share more than an edge."""
+        """Return whether the two share more than an edge."""
         across = self.x < other.right and other.x < self.right
         return across and self.y < other.bottom and other.y < self.bottom
 
     def crossed_by(self, start: Point, end: Point) -> bool:
-        """Whether a horizontal or vertical line runs through the inside."""
+        """Return whether a horizontal or vertical line runs through the inside."""
         (x1, y1), (x2, y2) = start, end
         across = min(x1, x2) < self.right and self.x < max(x1, x2)
         down = min(y1, y2) < self.bottom and self.y < max(y1, y2)
@@ -68,7 +68,7 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of words; `owner` gives an event its colour, a guard has none."""
+    """One row of text; `owner` gives an event its colour, a guard has none."""
 
     text: str
     size_px: float
@@ -78,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Rows that stand together, before anybody knows where."""
+    """A block of rows, without a position."""
 
     rows: tuple[Row, ...]
     w: int
@@ -87,7 +87,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Words in their place. A pill lies on its own line; the others stand above theirs."""
+    """A positioned block. A pill lies on its own line; the others are above theirs."""
 
     words: Words
     place: Rect
@@ -100,7 +100,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A state in its place."""
+    """A positioned state."""
 
     state: StateSheet
     place: Rect
@@ -113,7 +113,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way of one transition from its source to its target."""
+    """The path of one transition from its source to its target."""
 
     transition: TransitionSheet
     points: tuple[Point, ...]
@@ -138,7 +138,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Where everything is. `entry` is the arrow that comes from nowhere to the initial state."""
+    """The whole picture. `entry` is the arrow to the initial state."""
 
     width: float
     height: float
@@ -148,7 +148,7 @@ class Picture:
 
 
 def up_to_grid(length: float) -> int:
-    """The next multiple of the grid that is no shorter."""
+    """Return the next multiple of the grid that is no shorter."""
     return int(-(-length // GRID_PX)) * GRID_PX
 
 
@@ -159,7 +159,7 @@ _KEPT_ROOM_PX, _EVENT_ROOM_PX = 180, 260
 
 
 def notes_of(blueprint: Blueprint, state: StateSheet) -> tuple[str, ...]:
-    """The small print of a state: how long, whose turn, and what it takes without moving."""
+    """Return the notes of a state: time limit, turn, and events accepted without a transition."""
     known = []
     if state.within is not None:
         known.append(f"≤ {humane(state.within.seconds)}")
@@ -173,16 +173,16 @@ def notes_of(blueprint: Blueprint, state: StateSheet) -> tuple[str, ...]:
 
 
 def box_size_px(state: StateSheet, notes: Sequence[str]) -> tuple[float, float]:
-    """The room that a state's own words need."""
+    """Return the size needed for a state's text."""
     name = width_px(one_line(state.name), NAME_PX, bold=True)
     widest = max([name, *(width_px(note, NOTE_PX) for note in notes)])
     return widest + 32, NAME_ROW_PX + NOTE_ROW_PX * len(notes) + 22
 
 
 def words_of(transitions: Iterable[TransitionSheet]) -> Words:
-    """One row for each event, and below it the guard, where that is short and the same for all.
+    """Return one row for each event, followed by the guard, if it is short and the same for all.
 
-    A guard that all events of the line have in common stands once, below the last of them.
+    A guard that all events of the line share is shown once, below the last of them.
     """
     guards: dict[tuple[str, str], list[str]] = {}
     for t in transitions:
@@ -201,7 +201,7 @@ def words_of(transitions: Iterable[TransitionSheet]) -> Words:
 
 
 def hover_of(transition: TransitionSheet) -> str:
-    """Everything about a transition, for whoever points at its line."""
+    """Return the tooltip of a transition."""
     parts = [f"{transition.event}: {transition.source} → {transition.target}"]
     if transition.guards:
         parts.append(f"only if {' and '.join(transition.guards)}")
@@ -217,13 +217,13 @@ _ARROW_AND_AIR_PX = 30
 
 
 def gap_px(pill_h_px: int | None, *, entry_below: bool) -> int:
-    """The space between two boxes: room for the label of the line that joins them."""
+    """Return the space between two boxes: room for the label of the line between them."""
     gap = GAP_PX if pill_h_px is None else pill_h_px + PILL_PAD_PX + _ARROW_AND_AIR_PX
     return up_to_grid(gap + (GAP_PX if entry_below else 0))
 
 
 def from_the_top(heights_px: Sequence[int], gaps_px: Sequence[int]) -> list[int]:
-    """Tops of boxes that stand one below the other; `gaps_px[i]` is below box i."""
+    """Return the tops of stacked boxes; `gaps_px[i]` is below box i."""
     tops, y = [], 0
     for height, gap in zip(heights_px, [*gaps_px, 0], strict=False):
         tops.append(y)
@@ -233,7 +233,7 @@ def from_the_top(heights_px: Sequence[int], gaps_px: Sequence[int]) -> list[int]
 
 @dataclass(slots=True)
 class _Pile:
-    """Boxes that touch, and where each of them would like the pile to begin."""
+    """Boxes that touch, and the preferred start of the pile for each of them."""
 
     size: int
     wishes: list[int]
@@ -246,11 +246,11 @@ class _Pile:
 def near_wishes(
     heights_px: Sequence[int], gaps_px: Sequence[int], wishes: Mapping[int, Sequence[int]]
 ) -> list[int]:
-    """Tops as near as possible to where the boxes want to be, in order and without overlap.
+    """Return tops as near as possible to the preferred ones, in order and without overlap.
 
-    Seen from the place that each box has in the closest packing, a wish is a shift, and the shifts
-    must not decrease downwards. So boxes that would collide are piled up, and a pile stands at the
-    median of its wishes: most of its lines are then straight.
+    Relative to the closest packing, a preference is a shift, and the shifts must not decrease downwards. So
+    boxes that would collide are piled up, and a pile is placed at the median of its preferences: most of its
+    lines are then straight.
     """
     packed = from_the_top(heights_px, gaps_px)
     piles: list[_Pile] = []
@@ -265,5 +265,5 @@ def near_wishes(
 
 
 def _collide(upper: _Pile, lower: _Pile) -> bool:
-    """A box without wishes stands with its neighbour."""
+    """Return whether two piles collide; a box without preferences joins its neighbour."""
     return not lower.wishes or not upper.wishes or upper.start > lower.start

@@ -81,13 +81,13 @@ class Trunk:
 
 
 def trunk(net: int, inner: Sequence[int], outer: Sequence[int]) -> Trunk:
-    """A net with these ends."""
+    """Return a net with these ends."""
     ends = (*inner, *outer)
     return Trunk(net, tuple(inner), tuple(outer), min(ends), max(ends))
 
 
 def crossings(near: Trunk, far: Trunk) -> int:
-    """How often the two cross when `near` stands further in than `far`."""
+    """Return the number of crossings if `near` is further in than `far`."""
     count = 0
     for y in far.inner:
         count += near.top < y < near.bottom
@@ -97,7 +97,7 @@ def crossings(near: Trunk, far: Trunk) -> int:
 
 
 def tangle(trunks: Sequence[Trunk]) -> float:
-    """The price of a channel if every pair could have its better order; long lines cost a bit."""
+    """Return the cost of a channel if every pair had its better order; long lines cost a bit."""
     total = sum(t.bottom - t.top for t in trunks) * _TRACK_PER_PX
     for one, two in combinations(trunks, 2):
         if one.bottom > two.top and two.bottom > one.top:
@@ -106,7 +106,7 @@ def tangle(trunks: Sequence[Trunk]) -> float:
 
 
 def tracks_of(trunks: Sequence[Trunk]) -> dict[int, int]:
-    """The track of every net that has a vertical part, counted from the inside."""
+    """Return the track of every net that has a vertical part, counted from the inside."""
     standing = [t for t in trunks if not t.is_straight]
     price = {(a.net, b.net): crossings(a, b) for a in standing for b in standing if a is not b}
 
@@ -122,7 +122,7 @@ def tracks_of(trunks: Sequence[Trunk]) -> dict[int, int]:
 
 
 def cost_of(trunks: Sequence[Trunk], tracks: Mapping[int, int]) -> float:
-    """How restless a channel is, with everything in its place."""
+    """Return the visual cost of a channel with all positions known."""
     total = 0.0
     for one in trunks:
         ends = (*one.inner, *one.outer)
@@ -143,7 +143,7 @@ CHANNELS = tuple(Channel(side, depth) for side in (LEFT, RIGHT) for depth in (0,
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The boxes, the order of the lines on each, and where the boxes stand so far."""
+    """The boxes, the order of the lines on each, and their positions so far."""
 
     plan: Plan
     words: tuple[Words, ...]
@@ -154,7 +154,7 @@ class Draft:
     tops: Mapping[str, int]
 
     def lines(self) -> dict[Line, int]:
-        """The y of every line where it touches a box."""
+        """Return the y of every line where it touches a box."""
         lines: dict[Line, int] = {}
         for (_, state), slots in self.faces.items():
             place = (self.tops[state], self.heights[state], self.column_of[state])
@@ -162,7 +162,7 @@ class Draft:
         return lines
 
     def trunks(self, channel: Channel, lines: Mapping[Line, int]) -> list[Trunk]:
-        """The nets of a channel with the ys of their ends; loops stay beside their box."""
+        """Return the nets of a channel with the ys of their ends; loops stay beside their box."""
         found = []
         for index, net in enumerate(self.plan.nets):
             if net.channel == channel and not net.is_loop:
@@ -174,13 +174,13 @@ class Draft:
         return found
 
     def spine_ends(self, slot: Slot, state: str, lines: Mapping[Line, int]) -> list[int]:
-        """The ys at which the line in this slot of a side box touches the spine."""
+        """Return the ys at which the line in this slot of a side box touches the spine."""
         ends = other_ends(self.plan.nets[slot.net], state)
         return [lines[slot.net, *end] for end in ends if self.column_of[end[0]] == SPINE]
 
 
 def first_draft(blueprint: Blueprint, plan: Plan) -> Draft:
-    """The boxes as tall as they must be, packed closely in their columns."""
+    """Return the boxes with their minimum heights, packed closely in their columns."""
     words = tuple(words_of(net.transitions) for net in plan.nets)
     column_of = {state: column for column, states in plan.columns.items() for state in states}
     faces = faces_of(plan, words)
@@ -268,7 +268,7 @@ _BEND, _JOG, _NEAR_MISS, _PER_PX, _PER_PX_MOVED = 3.0, 7.0, 1.0, 0.01, 0.004
 
 
 def with_side_boxes_placed(draft: Draft) -> Draft:
-    """Move side boxes to where most of their lines run straight."""
+    """Move side boxes to positions where most of their lines are straight."""
     lines, tops = draft.lines(), dict(draft.tops)
     for side in (LEFT, RIGHT):
         states = draft.plan.columns[side]
@@ -281,7 +281,7 @@ def with_side_boxes_placed(draft: Draft) -> Draft:
 
 
 def _wishes(draft: Draft, channel: Channel, state: str, lines: Mapping[Line, int]) -> list[int]:
-    """For each line to the spine: the top of the box that would make it straight."""
+    """Return, for each line to the spine, the top of the box that would make it straight."""
     wishes = []
     for slot in draft.faces.get((channel, state), ()):
         offset = lines[slot.net, state, slot.role] - draft.tops[state]
@@ -292,7 +292,7 @@ def _wishes(draft: Draft, channel: Channel, state: str, lines: Mapping[Line, int
 
 @dataclass(frozen=True, slots=True)
 class _Seat:
-    """A side box, and at which ys the spine meets its lines (`ends`) and other ones (`strangers`)."""
+    """A side box, and the ys at which the spine meets its lines (`ends`) and others (`strangers`)."""
 
     state: str
     side: int
@@ -303,7 +303,7 @@ class _Seat:
 
 
 def settled(draft: Draft) -> tuple[Draft, dict[Line, int]]:
-    """Shift side boxes a little where more lines become straight; the ys of all lines."""
+    """Shift side boxes slightly if more lines become straight; return the ys of all lines."""
     lines, tops = draft.lines(), dict(draft.tops)
     for side in (LEFT, RIGHT):
         seats = [_seat(draft, side, state, lines) for state in draft.plan.columns[side]]
@@ -331,7 +331,7 @@ def _seat(draft: Draft, side: int, state: str, lines: Mapping[Line, int]) -> _Se
 
 
 def _shifted(seats: Sequence[_Seat], gaps: Sequence[int], tops: list[int]) -> list[int]:
-    """Move boxes alone, with all above them, or with all below them, as long as it pays."""
+    """Move boxes alone, with all above them, or with all below them, while the cost decreases."""
     count = len(seats)
     blocks = [range(i, i + 1) for i in range(count)]
     blocks += [range(i, count) for i in range(count)] + [range(i + 1) for i in range(count)]
@@ -354,7 +354,7 @@ def _shifted(seats: Sequence[_Seat], gaps: Sequence[int], tops: list[int]) -> li
 
 
 def _free_shifts(seats: Sequence[_Seat], gaps: Sequence[int], block: range, tops: Sequence[int]) -> range:
-    """How far these boxes can move before they meet the next ones."""
+    """Return how far these boxes can move before they meet the next ones."""
     first, last = block[0], block[-1]
     up, down = -_REACH_PX, _REACH_PX
     if first > 0:
@@ -365,7 +365,7 @@ def _free_shifts(seats: Sequence[_Seat], gaps: Sequence[int], block: range, tops
 
 
 def _bends(seat: _Seat, top: int) -> float:
-    """What the lines of a box cost: straight ones nothing, little jogs most."""
+    """Return the cost of the lines of a box: straight ones are free, small jogs cost most."""
     mine, total = _lines_at(seat, top), 0.0
     for slot in seat.slots:
         y = mine[slot.net, seat.state, slot.role]
@@ -377,7 +377,7 @@ def _bends(seat: _Seat, top: int) -> float:
 
 
 def _lines_at(seat: _Seat, top: int) -> dict[Line, int]:
-    """The ys on the inner face of a side box, if the box stood at `top`."""
+    """Return the ys on the inner face of a side box, if its top were at `top`."""
     bottom = top + seat.height
     wishes = {net: [y for y in ends if top < y < bottom] for net, ends in seat.ends.items()}
     slid = straightened(seat.slots, seat.state, (top, bottom), wishes, seat.strangers)
@@ -393,7 +393,7 @@ _PER_PX_TALL = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One way to arrange the machine, worked out, and how good it is."""
+    """One evaluated arrangement of the machine, with its cost."""
 
     draft: Draft
     lines: Mapping[Line, int]
@@ -402,7 +402,7 @@ class Trial:
 
 
 def lay_out(blueprint: Blueprint) -> Picture:
-    """The best picture of a machine among those that were tried."""
+    """Return the best picture of a machine among several arrangements."""
     wishes: dict[object, int] = {}
     best = _trial(blueprint, wishes)
     tries = _WORK // (1 + len(blueprint.transitions)) ** 2
@@ -454,7 +454,7 @@ def _box(blueprint: Blueprint, draft: Draft, frame: Frame, state: str) -> Box:
 
 
 def _framed(boxes: tuple[Box, ...], wires: list[Wire], entry: tuple[tuple[float, float], ...]) -> Picture:
-    """Move everything so that the picture begins at (0, 0)."""
+    """Return the picture, shifted to begin at (0, 0)."""
     places = [*(box.place for box in boxes), *(wire.label.place for wire in wires)]
     points = [*entry, *(p for wire in wires for route in wire.routes for p in route.points)]
     left = min([*(p.x for p in places), *(x for x, _ in points)])

@@ -1,4 +1,4 @@
-"""A machine as a page that people read: GitHub Markdown, complete, made from the blueprint alone."""
+"""A machine as a page for people: GitHub Markdown, complete, made only from the blueprint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Lines = Iterator[str]
 def draw_markdown(
     blueprint: Blueprint, *, picture: str | None = None, consequences: Sequence[str] = ()
 ) -> str:
-    """The page of a machine; `picture` is linked to, `consequences` are sentences about others."""
+    """Return the page of a machine; `picture` is linked to, `consequences` are sentences about others."""
     sections = (
         _opening(blueprint, picture),
         _states(blueprint),
@@ -42,23 +42,23 @@ def draw_markdown(
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table whose cells are Markdown already (see `prose` and `code`)."""
+    """Return the lines of a table whose cells are Markdown (see `prose` and `code`)."""
     head = [" | ".join(columns), " | ".join("---" for _ in columns)]
     return [f"| {line} |" for line in (*head, *(" | ".join(row) for row in rows))]
 
 
 def prose(text: str) -> str:
-    """Words as they stand in a cell or a bullet: on one line, and nothing of it is markup."""
+    """Return text for a cell or a bullet: on one line, with markup escaped."""
     return _cell(text).replace("<", "&lt;")
 
 
 def code(*names: str) -> str:
-    """Names as they are written in the code."""
+    """Return names as code."""
     return ", ".join(f"`{_cell(name)}`" for name in names)
 
 
 def _cell(text: str) -> str:
-    """On one line, and without ending the cell early."""
+    """Return text on one line, with cell separators escaped."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
@@ -70,7 +70,7 @@ def _opening(blueprint: Blueprint, picture: str | None) -> Lines:
 
 
 def _section(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Lines:
-    """A titled table, or nothing where there is nothing to tell."""
+    """Yield a titled table, unless it is empty."""
     if told := list(rows):
         yield from ("", f"## {title}", "", *markdown_table(columns, told))
 

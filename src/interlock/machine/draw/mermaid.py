@@ -1,4 +1,4 @@
-"""A machine as Mermaid text, for pages that draw Mermaid themselves (GitHub does)."""
+"""A machine as Mermaid text, for pages that render Mermaid themselves (GitHub does)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from interlock.machine.blueprint import Blueprint
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Words that Mermaid reads as its own, in any spelling of upper and lower case.
+# Reserved words of Mermaid, in any case.
 _TAKEN = re.compile(
     "state|note|end|as|class|classdef|style|direction|default|root|hide|scale|fork|join|choice"
     "|left|right|over|of|tb|bt|rl|lr|empty|description|accdescr|acctitle|click|href|statediagram",
     re.IGNORECASE,
 )
-# Mermaid's own way to write a character that it would otherwise read as syntax.
+# Escape of Mermaid for characters that are part of its syntax.
 _CODES = {c: f"#{ord(c)};" for c in "#;:\"'<>&{}[]()|\\`%*_~"}
 _CODES_IN_EVENTS = {c: code for c, code in _CODES.items() if c != "_"}
 
 
 def draw_mermaid(blueprint: Blueprint) -> str:
-    """The machine as a `stateDiagram-v2`; events between the same two states share a line."""
+    """Return the machine as a `stateDiagram-v2`; events between the same two states share a line."""
     ids = _ids(blueprint)
     lines = ["stateDiagram-v2", *_states(blueprint, ids), f"[*] --> {ids[blueprint.initial]}"]
     for (source, target), events in _merged(blueprint).items():
@@ -42,7 +42,9 @@ def draw_mermaid(blueprint: Blueprint) -> str:
 
 
 def _ids(blueprint: Blueprint) -> dict[str, str]:
-    """A plain name is its own id; any other gets a number that no plain name can be."""
+    """Return the id of each state: a plain name is its own id; others get a number that no plain name can
+    be.
+    """
     ids, names = {}, {s.name for s in blueprint.states}
     for index, state in enumerate(blueprint.states):
         plain = _PLAIN.fullmatch(state.name) and not _TAKEN.fullmatch(state.name)

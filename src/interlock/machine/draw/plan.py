@@ -1,14 +1,14 @@
-"""Which state stands where, before any pixel: the spine, the two side columns, and the shared lines.
+"""The position of each state, before any pixel: the spine, the two side columns, and the shared lines.
 
     left column │ left channel │ spine │ right channel │ right column
-                                                          (and a channel outside of each column)
+    (and a channel outside of each column)
 
-The happy path is the spine. Other states that are connected with each other stay on one side, so
-no line ever has to cross the spine. Transitions with the same event, owner and target share one
-line (a net), and so do events that go the same ways.
+The happy path is the spine. Other states that are connected with each other stay on one side, so no line has
+to cross the spine. Transitions with the same event, owner and target share one line (a net), and so do events
+with the same sources and targets.
 
-Orders are searched with one small move: take one out, put it back where it costs least. It is no optimum,
-but it is quick, it is the same every time, and machines are small.
+Orders are searched with one move: take one out, put it back where it costs least. The result is not optimal,
+but the search is fast and deterministic, and machines are small.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _ROUNDS = 8
 def side_orders(
     blueprint: Blueprint, spine: tuple[str, ...], wishes: Mapping[object, int]
 ) -> tuple[dict[int, tuple[str, ...]], dict[object, int]]:
-    """The states left (-1) and right (1) of the spine from top to bottom, and who was dealt where.
+    """Return the states left (-1) and right (1) of the spine from top to bottom, and the side of each group.
 
-    Connected states are one group, known by its first state; `wishes` may name a side for it.
+    Connected states are one group, named by its first state; `wishes` may give its side.
     """
     rank = {state: index for index, state in enumerate(spine)}
     links = list(dict.fromkeys((t.source, t.target) for t in blueprint.transitions))
@@ -57,7 +57,7 @@ def side_orders(
 
 
 def _groups(states: Sequence[str], links: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """States that are connected among each other."""
+    """Return groups of connected states."""
     group_of = {state: [state] for state in states}
     for source, target in links:
         if source in group_of and target in group_of and group_of[source] is not group_of[target]:
@@ -70,7 +70,7 @@ def _groups(states: Sequence[str], links: Iterable[tuple[str, str]]) -> list[lis
 def _balance(
     groups: list[list[str]], pulls: dict[str, list[int]], wishes: Mapping[object, int]
 ) -> dict[object, int]:
-    """Deal the groups to the two sides, the heaviest first, each to the lighter side."""
+    """Assign the groups to the two sides, the heaviest first, each to the lighter side."""
     dealt: dict[object, int] = {}
     load = {-1: 0.0, 1: 0.0}
     weights = [len(g) + _PULL_OF_A_LINK * sum(len(pulls[s]) for s in g) for g in groups]
@@ -82,7 +82,7 @@ def _balance(
 
 
 def _ordered(states: list[str], pulls: dict[str, list[int]], links: list[tuple[str, str]]) -> tuple[str, ...]:
-    """Beside the spine states they are connected to, and chained ones below each other."""
+    """Order states near the spine states they are connected to, and chained ones below each other."""
     chained = [(a, b) for a, b in links if a in states and b in states and a != b]
     height = {s: sum(pulls[s]) / len(pulls[s]) for s in states if pulls[s]}
     for _ in states:
@@ -109,13 +109,13 @@ def _ordered(states: list[str], pulls: dict[str, list[int]], links: list[tuple[s
 
 
 def _tangle(upper: list[int], lower: list[int]) -> float:
-    """How much two states want to change places: lines that cross, and lines that grow."""
+    """Return how much two states should change places: crossing and longer lines."""
     crossings = sum(1 for a in upper for b in lower if a > b)
     return crossings / max(1.0, math.sqrt(len(upper) * len(lower)))
 
 
 def best_order(start: Sequence[_T], cost: Callable[[Sequence[_T]], float]) -> list[_T]:
-    """Move one after another to its best place until nothing gets better."""
+    """Move one after another to its best place until nothing improves."""
     order, lowest = list(start), cost(start)
     for _ in range(_ROUNDS):
         before = lowest
@@ -154,7 +154,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A straight line between two states that stand one above the other."""
+    """A straight line between two adjacent states of a column."""
 
     column: int
     source: str
@@ -182,7 +182,7 @@ class Net:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The arrangement of one machine; `sides` has what was free to be left or right."""
+    """The arrangement of one machine; `sides` has the groups that could be on either side."""
 
     columns: Mapping[int, tuple[str, ...]]
     drops: tuple[Drop, ...]
@@ -191,10 +191,10 @@ class Plan:
 
 
 def arrange(blueprint: Blueprint, wishes: Mapping[object, int] | None = None) -> Plan:
-    """Give every state a column and every transition a line.
+    """Assign a column to every state and a line to every transition.
 
-    Groups of side states and lines between spine states may stand on either side. `wishes` says
-    where some of them should; the others are dealt so that both sides are about as busy.
+    Groups of side states and lines between spine states may be on either side. `wishes` gives the side of
+    some of them; the others are distributed evenly.
     """
     wishes = wishes or {}
     spine = spine_of(blueprint)
@@ -208,7 +208,7 @@ def arrange(blueprint: Blueprint, wishes: Mapping[object, int] | None = None) ->
 
 
 def spine_of(blueprint: Blueprint) -> tuple[str, ...]:
-    """The declared happy path, or the way of the first-declared transitions from the start."""
+    """Return the declared happy path, or the path of first-declared transitions from the start."""
     if blueprint.spine:
         return tuple(dict.fromkeys(blueprint.spine))
     ends = {s.name for s in blueprint.states if s.terminal or s.resting}
@@ -248,7 +248,7 @@ def _nets(
     placed: list[tuple[Channel, list[TransitionSheet]]] = []
     chosen: dict[object, int] = {}
     busy = {RIGHT: len(columns[RIGHT]), LEFT: len(columns[LEFT])}
-    # Lines with a choice come last, when it is known which side is the less busy one.
+    # Lines with a choice come last, when the load of both sides is known.
     for key in sorted(shared, key=lambda k: all(_free(t, column_of) for t in shared[k])):
         group = shared[key]
         calm = wishes.get(key, _calm_side(group, column_of, busy))
@@ -261,12 +261,14 @@ def _nets(
 
 
 def _free(t: TransitionSheet, column_of: Mapping[str, int]) -> bool:
-    """Whether a line may run on either side."""
+    """Return whether a line may run on either side."""
     return column_of[t.source] == column_of[t.target] == SPINE
 
 
 def _calm_side(group: list[TransitionSheet], column_of: Mapping[str, int], busy: Mapping[int, int]) -> int:
-    """Where free members run: with others of their group if there are any, else the calm side."""
+    """Return the side of free members: with others of their group if there are any, else the less busy
+    side.
+    """
     bound = {column_of[t.source] for t in group if not _free(t, column_of)}
     return min(busy, key=lambda side: (side not in bound, busy[side], -side))
 
@@ -288,7 +290,7 @@ def _by_channel(
 def _with_events_joined(
     placed: Iterable[tuple[Channel, list[TransitionSheet]]],
 ) -> tuple[Net, ...]:
-    """Different events of one owner that go exactly the same ways are one line with two names."""
+    """Join events of one owner with the same sources and targets into one line with two names."""
     joined: dict[tuple[object, ...], Net] = {}
     for channel, members in placed:
         net = Net(channel, members[0].owner, members[0].target, tuple(members))

@@ -1,13 +1,13 @@
-"""Where lines touch boxes, the points of every line, and the place of every label.
+"""The points where lines touch boxes, the points of every line, and the place of every label.
 
-A face is one side of one box. Every net that touches it gets a slot with a y of its own, and the
-slots keep room for the label that stands above an incoming line. Box heights follow from that.
+A face is one side of one box. Every net that touches it gets a slot with its own y, and the slots keep room
+for the label above an incoming line. Box heights follow from that.
 
-A channel is divided, seen from the inside, into room for the labels of lines that end inside, the
-tracks of the trunks, and room for the labels of lines that end outside. Trunks never leave their
-tracks, so nothing vertical ever meets a label; horizontal lines keep their distance by their ports.
+A channel is divided, from the inside, into room for the labels of lines that end inside, the tracks of the
+trunks, and room for the labels of lines that end outside. Trunks never leave their tracks, so no vertical
+line meets a label; horizontal lines keep their distance by their ports.
 
-Distances are measured from the middle of the spine outwards, so left and right are one formula.
+Distances are measured from the middle of the spine outwards, so left and right share one formula.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ _HALF_STEP_PX = GRID_PX // 2
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One net on one face; a loop leaves and comes back, so it has two lines."""
+    """One net on one face; a loop leaves and returns, so it has two lines."""
 
     net: int
     role: str
     label_h: int
 
     def lead_px(self, *, first: bool, bare_px: int = GRID_PX) -> int:
-        """From the line above (or the margin) to the first line of this slot."""
+        """Return the distance from the line above (or the margin) to the first line of this slot."""
         if self.role != "in":
             return 0 if first else bare_px
-        # A label of the first slot may stand in the gap above the box.
+        # A label of the first slot may be in the gap above the box.
         return max(0, up_to_grid(self.label_h - 20)) if first else up_to_grid(self.label_h + 6)
 
     @property
     def extent_px(self) -> int:
-        """From the first line of this slot to its last."""
+        """Distance from the first line of this slot to its last."""
         return up_to_grid(self.label_h + 8) if self.role == "loop" else 0
 
 
 def faces_of(plan: Plan, words: Sequence[Words]) -> dict[Face, tuple[Slot, ...]]:
-    """The slots of every face, in the order in which the nets come."""
+    """Return the slots of every face, in the order of the nets."""
     faces: dict[Face, list[Slot]] = defaultdict(list)
     for index, net in enumerate(plan.nets):
         height = words[index].h
@@ -82,11 +82,10 @@ def faces_of(plan: Plan, words: Sequence[Words]) -> dict[Face, tuple[Slot, ...]]
 
 
 def height_px(slots: Sequence[Slot], column: int) -> int:
-    """How tall a box must be for these slots."""
+    """Return the box height needed for these slots."""
     # The lines of a side box slide to meet their other ends; that takes a step between any two.
     slack = 0 if column == SPINE else GRID_PX * min(len(slots), 3)
-    # Whichever slot comes first saves some room; the order is not known yet, so the one that
-    # saves least counts.
+    # The first slot saves some room; the order is not known yet, so the smallest saving counts.
     total = max(_total_px((s, *(o for o in slots if o is not s)), GRID_PX) for s in slots)
     return total + 2 * _MARGIN_PX + slack
 
@@ -97,9 +96,9 @@ def _total_px(slots: Sequence[Slot], bare_px: int) -> int:
 
 
 def stacked(slots: Sequence[Slot], state: str, top_px: int, box_h_px: int, column: int) -> dict[Line, int]:
-    """The y of every line of a face, as one block in the middle of the box."""
+    """Return the y of every line of a face, as one block in the middle of the box."""
     room = box_h_px - 2 * _MARGIN_PX - (0 if column == SPINE else GRID_PX)
-    # Where there is room, bare lines stand as far apart as those with a label.
+    # If there is room, bare lines have the distance of those with a label.
     bare = 2 * GRID_PX if _total_px(slots, 2 * GRID_PX) <= room else GRID_PX
     spare = (box_h_px - _total_px(slots, bare)) // 2
     y = top_px + spare // GRID_PX * GRID_PX + (0 if column == SPINE else _HALF_STEP_PX)
@@ -120,11 +119,11 @@ def straightened(
     wishes: Mapping[int, Sequence[int]],
     strangers: Mapping[int, Sequence[int]],
 ) -> dict[Line, int] | None:
-    """Lines of a side box moved to the y where their other end is, as many as possible.
+    """Return lines of a side box moved to the y of their other end, as many as possible.
 
-    `span` is the top and the bottom of the box, `wishes` has the ys of the other ends by net. A
-    line that is not straight keeps half a step away from the grid of the spine, and where it can
-    further away from `strangers`. None when not even one can be moved.
+    `span` is the top and the bottom of the box, `wishes` has the ys of the other ends by net. A line that is
+    not straight keeps half a step away from the grid of the spine, and if possible further away from
+    `strangers`. None if not even one can be moved.
     """
     home = stacked(slots, state, span[0], span[1] - span[0], column=1)
     middle = {slot.net: home[slot.net, state, slot.role] for slot in slots}
@@ -144,7 +143,7 @@ def _slid(
     asked: Mapping[int, int],
     strangers: Mapping[int, Sequence[int]],
 ) -> dict[int, int] | None:
-    """Fit the lines between top and bottom with the asked ones exactly where asked."""
+    """Return the lines between top and bottom with the wished ones exactly at their place."""
     ys: dict[int, int] = {}
     floor = span[0] + _MARGIN_PX
     for index, slot in enumerate(slots):
@@ -160,14 +159,14 @@ def _slid(
 
 
 def _half_step(least: int, most: int, home: int, strangers: Sequence[int]) -> int | None:
-    """The best y off the grid: near to no stranger, and else near to home."""
+    """Return the best y off the grid: far from strangers, otherwise near the original."""
     first = up_to_grid(least - _HALF_STEP_PX) + _HALF_STEP_PX
     free = range(first, most + 1, GRID_PX)
     return min(free, key=lambda y: (near_misses(y, strangers), abs(y - home)), default=None)
 
 
 def near_misses(y: int, strangers: Sequence[int]) -> int:
-    """How many other lines are less than a step away; they would be crossed right in their bend."""
+    """Return the number of other lines less than a step away, which would be crossed in their bend."""
     return sum(abs(y - other) < GRID_PX for other in strangers)
 
 
@@ -176,7 +175,7 @@ def _room_below(slots: Sequence[Slot], index: int) -> int:
 
 
 def _next_asked(slots: Sequence[Slot], index: int, asked: Mapping[int, int]) -> int:
-    """The lowest y that leaves the next line with a wish where it wants to be."""
+    """Return the lowest y that leaves the next line with a wish at its place."""
     room = 0
     for slot in slots[index + 1 :]:
         room += slot.lead_px(first=False)
@@ -186,7 +185,7 @@ def _next_asked(slots: Sequence[Slot], index: int, asked: Mapping[int, int]) -> 
 
 
 def other_ends(net: Net, state: str) -> tuple[tuple[str, str], ...]:
-    """Where the line that touches `state` goes on to, as (state, role)."""
+    """Return the other ends of the line that touches `state`, as (state, role)."""
     if state == net.target:
         return tuple((source, "out") for source in net.sources)
     return ((net.target, "in"),)
@@ -213,7 +212,7 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Everything horizontal: (x, width) of the columns, and the channels between them."""
+    """The horizontal layout: (x, width) of the columns, and the channels between them."""
 
     columns: Mapping[int, tuple[float, float]]
     zones: Mapping[Channel, Zone]
@@ -225,7 +224,7 @@ def frame_of(
     words: Sequence[Words],
     tracks: Mapping[Channel, Mapping[int, int]],
 ) -> Frame:
-    """Give the columns and channels the widths that their words need."""
+    """Return the frame with the widths that the texts need."""
     widths = {column: _column_px(blueprint, plan, column) for column in plan.columns}
     columns = {SPINE: (-widths[SPINE] / 2, widths[SPINE])}
     zones = {}
@@ -279,7 +278,7 @@ def net_wires(
     lines: Mapping[Line, int],
     tracks: Mapping[Channel, Mapping[int, int]],
 ) -> list[Wire]:
-    """The lines that run through channels."""
+    """Return the lines that run through channels."""
     wires = []
     for index, net in enumerate(plan.nets):
         zone, inner = frame.zones[net.channel], plan.columns[net.channel.inner]
@@ -316,7 +315,7 @@ def _net_wire(
 
 
 def drop_wires(plan: Plan, places: Mapping[str, Rect]) -> list[Wire]:
-    """The straight lines between boxes of one column."""
+    """Return the straight lines between boxes of one column."""
     return [_drop_wire(drop, places[drop.source], places[drop.target]) for drop in plan.drops]
 
 

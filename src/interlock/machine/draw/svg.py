@@ -1,11 +1,11 @@
-"""A machine as an SVG that stands alone: no font, script or file from elsewhere.
+"""A machine as a standalone SVG, without external fonts, scripts or files.
 
-Every state is a group with `data-state`, every transition a group with `data-event`, `data-from`
-and `data-to`; the classes `current`, `visited`, `lit` and `dim` do the lighting, so a page that
-shows the picture can light something else by changing classes and nothing more.
+Every state is a group with `data-state`, every transition a group with `data-event`, `data-from` and
+`data-to`; the classes `current`, `visited`, `lit` and `dim` highlight, so a page that shows the picture can
+highlight something else only by changing classes.
 
-A net is one visible path, so that shared parts are painted once. Above it every transition has a
-group of its own with an invisible path: it catches the pointer, and becomes visible when lit.
+A net is one visible path, so that shared parts are painted once. Above it every transition has a group with
+an invisible path: it catches the pointer, and becomes visible when lit.
 """
 
 from __future__ import annotations
@@ -32,55 +32,55 @@ if TYPE_CHECKING:
 
 
 _ROUND_PX = 6.0
-# XML 1.0 has no way at all to write these characters, not even escaped.
+# XML 1.0 cannot represent these characters, not even escaped.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _QUOTES = {'"': "&quot;", "'": "&#39;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
 
 
 def escaped(words: str) -> str:
-    """Text as it may stand between tags."""
+    """Return escaped text for element content."""
     return escape(_NOT_XML.sub("\ufffd", words), {"\r": "&#13;"})
 
 
 def attributes(facts: Mapping[str, str]) -> str:
-    """Facts as the inside of a tag."""
+    """Return the attributes of a tag."""
     pairs = ((key, escape(_NOT_XML.sub("\ufffd", value), _QUOTES)) for key, value in facts.items())
     return " ".join(f'{key}="{value}"' for key, value in pairs)
 
 
 def element(tag: str, facts: Mapping[str, str], inside: str) -> str:
-    """One element; `inside` is markup already."""
+    """Return one element; `inside` is markup."""
     return f"<{tag} {attributes(facts)}>{inside}</{tag}>"
 
 
 def number(value: float) -> str:
-    """At most two decimals, and none where there are none."""
+    """Return a number with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def slug(name: str) -> str:
-    """A name as it may stand in an id."""
+    """Return a name for use in an id."""
     return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-") or "x"
 
 
 def rect(kind: str, place: Rect, corner_px: float) -> str:
-    """A rectangle with round corners."""
+    """Return a rectangle with round corners."""
     spot = f'x="{number(place.x)}" y="{number(place.y)}"'
     size = f'width="{number(place.w)}" height="{number(place.h)}"'
     return f'<rect class="{kind}" {spot} {size} rx="{number(corner_px)}"/>'
 
 
 def text(kind: str, words: str, x: float, y: float, *, anchor: str = "start") -> str:
-    """One row of words; the anchor is an attribute, because it is geometry and not taste."""
+    """Return one row of text; the anchor is an attribute, because it is geometry, not style."""
     at = "" if anchor == "start" else f' text-anchor="{anchor}"'
     spot = f'x="{number(x)}" y="{number(y)}"'
     return f'<text class="{kind}" {spot}{at}>{escaped(words)}</text>'
 
 
 def path_of(points: Sequence[Point], *, short: float = 0.0, sharp: Sequence[Point] = ()) -> str:
-    """A line through the points, ending `short` pixels before the last.
+    """Return a path through the points, ending `short` pixels before the last.
 
-    Corners are round, except the `sharp` ones: there another line goes on.
+    Corners are round, except the `sharp` ones, where another line continues.
     """
     way = [f"M{_at(points[0])}"]
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):
@@ -106,7 +106,7 @@ def _at(point: Point) -> str:
 
 
 class Light:
-    """What is lit: a state, the states visited, and the transitions between them."""
+    """The highlighted parts: a state, the visited states, and the transitions between them."""
 
     def __init__(self, blueprint: Blueprint, current: str | None, path: Sequence[str]) -> None:
         known = [state.name for state in blueprint.states]
@@ -119,14 +119,14 @@ class Light:
         self.dims = bool(path)
 
     def of_state(self, state: str) -> str:
-        """The classes of a state's group."""
+        """Return the classes of a state's group."""
         here = state == self.current
         if state in self.visited or here:
             return " visited" * (state in self.visited) + " current" * here
         return " dim" * self.dims
 
     def lights(self, route: Route) -> bool:
-        """Whether the way taken leads along this line."""
+        """Return whether the highlighted path uses this line."""
         return (route.transition.source, route.transition.target) in self.steps
 
 
@@ -147,14 +147,14 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Legend:
-    """Marks relative to the place of the legend."""
+    """Marks relative to the position of the legend."""
 
     marks: tuple[str, ...]
     height: float
 
 
 def heading_of(blueprint: Blueprint, picture_px: float) -> Heading:
-    """The machine's name and the first sentence about it, as wide as the picture."""
+    """Return the machine's name and the first sentence about it, as wide as the picture."""
     room = max(picture_px, _LEAST_PX)
     title = cut(one_line(blueprint.machine), _TITLE_PX * 1.12, room)
     rows = wrap(first_sentence(blueprint.doc), _DOC_PX, room, rows=3)
@@ -162,7 +162,7 @@ def heading_of(blueprint: Blueprint, picture_px: float) -> Heading:
 
 
 def legend_of(blueprint: Blueprint, owners: Mapping[str, str], room_px: float) -> Legend:
-    """Signs and their meaning, in as many rows as it takes."""
+    """Return signs and their meaning, in as many rows as needed."""
     marks: list[str] = []
     x, y = 0.0, 0
     for sign, sign_px, words in _keys(blueprint, owners):
@@ -201,7 +201,7 @@ _TO_HEAD_PX = HEAD_PX - 2
 
 
 def wires(picture: Picture, owners: Mapping[str, str], light: Light) -> list[str]:
-    """Dark lines first, so that lit ones lie on top of everything they cross; then the labels."""
+    """Return unlit lines first, so that lit ones lie on top; then the labels."""
     dark = [mark for wire in picture.wires for mark in _wire(wire, owners, light, lit=False)]
     lit = [mark for wire in picture.wires for mark in _wire(wire, owners, light, lit=True)]
     labels = [_label(wire, owners, light) for wire in picture.wires]
@@ -218,8 +218,8 @@ def _wire(wire: Wire, owners: Mapping[str, str], light: Light, *, lit: bool) -> 
     ways = " ".join(dict.fromkeys(_way(route, joints) for route in routes))
     tips = dict.fromkeys(head("head", *route.points[-2:]) for route in routes)
     dots = (p for p in joints if any(p in route.points for route in routes))
-    # Wide and in the colour of the paper: a net that is crossed shows a gap. A lit line is bold
-    # enough without, and would cut off the dark rest of its own net.
+    # Wide and in the colour of the paper: a crossed net shows a gap. A lit line is bold enough without, and
+    # would cut off the unlit rest of its own net.
     halo = [] if lit else [f'<path class="halo" d="{ways}"/>']
     return [
         f'<g class="{" ".join(filter(None, classes))}">',
@@ -250,12 +250,12 @@ def _edge(route: Route, owners: Mapping[str, str], joints: Sequence[Point], *, l
 
 
 def hover(sentence: str) -> str:
-    """What shows when somebody points at the group that this stands in."""
+    """Return the tooltip of a group."""
     return f"<title>{escaped(sentence)}</title>"
 
 
 def head(kind: str, before: Point, tip: Point) -> str:
-    """The head of an arrow that comes from `before`."""
+    """Return the head of an arrow that comes from `before`."""
     length = abs(tip[0] - before[0]) + abs(tip[1] - before[1]) or 1
     dx, dy = (tip[0] - before[0]) / length, (tip[1] - before[1]) / length
     x, y = tip[0] - dx * HEAD_PX, tip[1] - dy * HEAD_PX
@@ -265,7 +265,7 @@ def head(kind: str, before: Point, tip: Point) -> str:
 
 
 def junctions(routes: Sequence[Route]) -> list[Point]:
-    """The corners at which a line joins one that comes from further away."""
+    """Return the corners at which a line joins one that comes from further away."""
     bent = list(dict.fromkeys(route.points for route in routes if len(route.points) == 4))
     found = []
     for points in bent:
@@ -313,7 +313,7 @@ _DOT_PX = 4.5
 
 
 def draw_svg(blueprint: Blueprint, *, current: str | None = None, path: Sequence[str] = ()) -> str:
-    """The picture of a machine; `current` lights a state, `path` the way taken so far."""
+    """Return the picture of a machine; `current` highlights a state, `path` the path so far."""
     light = Light(blueprint, current, path)
     picture = lay_out(blueprint)
     heading = heading_of(blueprint, picture.width)
@@ -364,7 +364,7 @@ def _document(blueprint: Blueprint, width: float, height: float, body: list[str]
 
 
 def _description(blueprint: Blueprint, light: Light) -> str:
-    """The picture in sentences, for who cannot see it."""
+    """Return the picture in sentences, for accessibility."""
     ends = [s.name for s in blueprint.states if s.terminal]
     parts = [
         first_sentence(blueprint.doc),
@@ -384,7 +384,7 @@ def _heading(heading: Heading) -> list[str]:
 
 
 def _entry(picture: Picture) -> list[str]:
-    """The dot and arrow that come before the initial state."""
+    """Return the dot and arrow before the initial state."""
     (x, y), tip = picture.entry
     dot = f'<circle class="dot" cx="{number(x)}" cy="{number(y + _DOT_PX)}" r="{_DOT_PX}"/>'
     way = path_of(((x, y + _DOT_PX), tip), short=HEAD_PX - 2)

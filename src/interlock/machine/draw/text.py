@@ -1,4 +1,4 @@
-"""How wide words are, and how they are cut, without asking the system for a font.
+"""Widths of texts, and truncation, without the fonts of the system.
 
 A picture must come out the same on every machine, so widths come from a small table. It holds the
 advances of a wide sans (about those of Verdana and DejaVu Sans): with any other font of the stack
@@ -20,13 +20,13 @@ _EM_BY_GLYPHS = {
     "mM@%W": 0.99,
 }
 _EM = {glyph: em for glyphs, em in _EM_BY_GLYPHS.items() for glyph in glyphs}
-# Control characters, and the ones that turn the direction of the text around them.
+# Control characters, and those that change the direction of text.
 _UNSHOWN = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
 _EM_OTHER, _EM_WIDE, _BOLD = 0.72, 1.1, 1.11
 
 
 def width_px(text: str, size_px: float, *, bold: bool = False) -> float:
-    """The room that `text` needs, rather too much than too little."""
+    """Return the width of `text`, rounded up."""
     em = sum(_em(glyph) for glyph in text)
     return em * size_px * (_BOLD if bold else 1.0)
 
@@ -41,7 +41,7 @@ def _em(glyph: str) -> float:
 
 
 def humane(seconds: float) -> str:
-    """A duration as people say it: `30 s`, `2 min`, `1 h`."""
+    """Return a duration for people: `30 s`, `2 min`, `1 h`."""
     if 0 < seconds < 1:
         return f"{seconds * 1000:.4g} ms"
     for size, unit, least in ((86_400, "d", 2), (3_600, "h", 1), (60, "min", 2)):
@@ -51,14 +51,14 @@ def humane(seconds: float) -> str:
 
 
 def first_sentence(doc: str) -> str:
-    """The first sentence of a docstring, on one line."""
+    """Return the first sentence of a docstring, on one line."""
     line = " ".join(doc.split())
     end = line.find(". ")
     return line if end < 0 else line[: end + 1]
 
 
 def cut(text: str, size_px: float, room_px: float) -> str:
-    """`text`, or as much of it as fits and an ellipsis."""
+    """Return `text`, shortened with an ellipsis if it does not fit."""
     if width_px(text, size_px) <= room_px:
         return text
     kept = text
@@ -68,7 +68,7 @@ def cut(text: str, size_px: float, room_px: float) -> str:
 
 
 def wrap(text: str, size_px: float, room_px: float, *, rows: int) -> tuple[str, ...]:
-    """`text` in at most `rows` rows; what does not fit ends in an ellipsis."""
+    """Return `text` in at most `rows` rows, shortened with an ellipsis if it does not fit."""
     done: list[str] = []
     words = text.split()
     while words and len(done) < rows - 1:
@@ -82,5 +82,5 @@ def wrap(text: str, size_px: float, room_px: float, *, rows: int) -> tuple[str, 
 
 
 def one_line(text: str) -> str:
-    """A name as it can be shown in one row: no line breaks, and nothing that hides or turns text."""
+    """Return a name for one row: without line breaks, control and direction characters."""
     return _UNSHOWN.sub("\ufffd", " ".join(text.split())) or "·"

@@ -16,7 +16,7 @@ FONTS = 'Inter, "Segoe UI", "Helvetica Neue", Arial, sans-serif'
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """The colours of one mode. Owners take theirs in the order in which the table names them."""
+    """The colours of one mode. Owners get theirs in the order of the table."""
 
     paper: str
     box: str
@@ -75,19 +75,19 @@ DARK = Mode(
 
 
 def owner_class(index: int) -> str:
-    """The class of the owner at this place of the table; colours come round again after eight."""
+    """Return the class of the owner at this place of the table; colours repeat after eight."""
     return f"o{index % len(LIGHT.owners)}"
 
 
 def style_sheet() -> str:
-    """All rules: shapes, light colours, and dark ones for who prefers them."""
+    """Return all rules: shapes, light colours, and dark ones by preference."""
     dark = "\n".join(f"  {rule}" for rule in rules(DARK))
     lines = [*_SHAPES, *rules(LIGHT), "@media (prefers-color-scheme: dark) {", dark, "}"]
     return "\n".join(lines)
 
 
 def rules(mode: Mode) -> list[str]:
-    """The colours of one mode as rules."""
+    """Return the colours of one mode as rules."""
     colours = {
         ".paper": f"fill: {mode.paper}",
         ".halo": f"stroke: {mode.paper}",

@@ -25,4 +25,4 @@ from interlock.server.api import (  # noqa: F401 - each binds its handlers
 from interlock.server.routes import Route, routes_for
 
 ROUTES: tuple[Route, ...] = routes_for(OPERATIONS)
-"""Everything that can be asked for, beside the document that says so."""
+"""All routes except those of the OpenAPI document and its page."""

@@ -29,7 +29,7 @@ from interlock.wire.access import (
 
 @handles(api.CREATE_TOKEN)
 async def create_token(call: Call) -> Issued:
-    """Make a token and show its secret, this once."""
+    """Create a token and return its secret, which is shown only once."""
     asked: api.NewToken = call.body
     _check_reach(call.principal, asked.role, asked.queues)
     return await call.parts.tokens.create(
@@ -44,14 +44,14 @@ async def create_token(call: Call) -> Issued:
 
 @handles(api.LIST_TOKENS)
 async def list_tokens(call: Call) -> api.TokenList:
-    """Return the tokens that may be seen."""
+    """Return the tokens that the principal may see."""
     views = await call.parts.tokens.list(ended=call.query.ended)
     return api.TokenList(tokens=tuple(view for view in views if _sees(call.principal, view)))
 
 
 @handles(api.GET_TOKEN)
 async def get_token(call: Call) -> TokenView:
-    """Return a token by its name or its id; one that may not be seen is not there."""
+    """Return a token by its name or id; raise `UnknownToken` for an invisible one too."""
     view = await call.parts.tokens.get(call.path["token_name"])
     if not _sees(call.principal, view):
         raise unknown_token(call.path["token_name"])
@@ -60,7 +60,7 @@ async def get_token(call: Call) -> TokenView:
 
 @handles(api.ROTATE_TOKEN)
 async def rotate_token(call: Call) -> Issued:
-    """Give a token a new secret and show that, this once."""
+    """Replace the secret of a token and return it; it is shown only once."""
     asked: api.RotateRequest = call.body
     view = await get_token(call)
     issued = await call.parts.tokens.rotate(
@@ -76,7 +76,7 @@ async def rotate_token(call: Call) -> Issued:
 
 @handles(api.REVOKE_TOKEN)
 async def revoke_token(call: Call) -> TokenView:
-    """Take a token back."""
+    """Revoke a token."""
     asked: api.RevokeRequest = call.body
     revoked = await call.parts.tokens.revoke(
         call.path["token_name"],
@@ -90,12 +90,12 @@ async def revoke_token(call: Call) -> TokenView:
 
 
 def _sees(principal: Principal, view: TokenView) -> bool:
-    """Whether a token reaches no further than whoever asks."""
+    """Return whether the queues of a token are a subset of those of the principal."""
     return not principal.scoped or (bool(view.queues) and principal.queues.issuperset(view.queues))
 
 
 def _check_reach(principal: Principal, role: Role, queues: tuple[str, ...]) -> None:
-    """Raise unless whoever asks may do, and see, at least what the token may."""
+    """Raise unless the principal has at least the role and the queues of the token."""
     if not (principal.may(Role.ADMIN) or principal.may(role)):
         principal.need(role)
     if principal.scoped and not queues:
@@ -114,7 +114,7 @@ MOST_BYTES = 1_024
 
 @handles(api.SIGN_IN, most=lambda _: MOST_BYTES)
 async def sign_in(call: Call) -> Response:
-    """Open a session with a token; the cookie is all that the browser keeps."""
+    """Open a session with a token; the browser keeps only the cookie."""
     asked: api.SignIn = call.body
     principal = await call.parts.check.principal_of(asked.token, call.address)
     call.parts.sign_ins.take(principal.name)

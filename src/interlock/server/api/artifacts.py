@@ -1,8 +1,8 @@
 """Routes of files: artifacts that attempts leave behind, and caches that jobs keep for later ones.
 
-A runner uploads under the lease of its attempt; everyone who sees the job may download its artifacts. The
-content was made by whatever ran in a job, so it is never shown as a page of this server: it is bytes of no
-type, to be saved, and no browser is to guess what they are.
+A runner uploads under the lease of its attempt; every principal with access to the job may download its
+artifacts. A job can produce any content, so it is never served as a page of this server: it is untyped bytes,
+to be saved, and no browser may guess their type.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from interlock.wire.artifacts import (
 )
 
 UPLOAD_S = 3_600.0
-"""How long one file may take, however steadily it comes."""
+"""Maximum time for the upload of one file."""
 
 
 def _most(parts: Parts) -> int:
@@ -45,7 +45,7 @@ def _most(parts: Parts) -> int:
 
 @handles(api.UPLOAD_ARTIFACT, most=_most)
 async def upload(call: Call) -> ArtifactView:
-    """A file of the attempt whose lease is named."""
+    """Store a file of the attempt that holds the lease."""
     lease, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
     lease = lease_of(call.principal, lease)
     artifacts = call.parts.runtime.artifacts
@@ -60,7 +60,7 @@ async def upload(call: Call) -> ArtifactView:
 
 
 def arrived_too_slowly() -> ArrivedTooSlowly:
-    """A file that was not there in time."""
+    """Return the error of an upload that missed its deadline."""
     return ArrivedTooSlowly(
         f"The file did not arrive within {UPLOAD_S:g} s.",
         todo="Upload less at once; nothing was kept.",
@@ -70,14 +70,14 @@ def arrived_too_slowly() -> ArrivedTooSlowly:
 
 @handles(api.LIST_ARTIFACTS)
 async def list_artifacts(call: Call) -> ArtifactList:
-    """What the attempts of a job have left behind."""
+    """Return the artifacts of a job."""
     job = await job_of(call)
     return ArtifactList(await call.parts.runtime.artifacts.list(job.id))
 
 
 @handles(api.GET_ARTIFACT)
 async def download(call: Call) -> Response:
-    """One of these files, as it is."""
+    """Return the content of an artifact."""
     job = await job_of(call)
     artifacts = call.parts.runtime.artifacts
     view = await artifacts.find(job.id, call.path["artifact"], call.query.attempt)
@@ -85,7 +85,7 @@ async def download(call: Call) -> Response:
 
 
 class Download(Response):
-    """A file, piece by piece, for whoever wants to save it."""
+    """A file as a response, sent in chunks, to be saved."""
 
     media_type = BYTES
 
@@ -103,7 +103,7 @@ class Download(Response):
         self._pieces = pieces
 
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Send it; somebody who takes nothing for too long is let go."""
+        """Send the file; disconnect a client that reads nothing for too long."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         if scope["method"] != "HEAD":
             async for piece in self._pieces:
@@ -122,7 +122,7 @@ def _most_cache_bytes(parts: Parts) -> int:
 
 @handles(api.SAVE_CACHE, most=_most_cache_bytes)
 async def save_cache(call: Call) -> CacheView:
-    """Something for later jobs."""
+    """Store a cache entry for later jobs."""
     try:
         async with asyncio.timeout(UPLOAD_S) as limit, aclosing(call.body) as pieces:
             return await call.parts.runtime.caches.keep(*_cache_owner(call), call.query.key, pieces)
@@ -134,7 +134,7 @@ async def save_cache(call: Call) -> CacheView:
 
 @handles(api.FETCH_CACHE)
 async def fetch_cache(call: Call) -> Response:
-    """What an earlier job has saved."""
+    """Return the cache entry of an earlier job."""
     key, prefixes = call.query.key, tuple(filter(None, call.query.prefixes.split(",")))[:MAX_PREFIXES]
     found = await call.parts.runtime.caches.open(*_cache_owner(call), key, prefixes)
     if found is None:

@@ -44,7 +44,7 @@ from interlock.wire.jobs import AttemptView, Explanation, JobSpec, JobView
 
 
 class _Peek(msgspec.Struct):
-    """As much as is needed to know whether it is one job or many."""
+    """Only the field that distinguishes one job from many."""
 
     jobs: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -55,7 +55,7 @@ _MANY = msgspec.json.Decoder(api.ManyJobs)
 
 
 def read_submission(body: bytes) -> api.OneJob | api.ManyJobs:
-    """One job, or several under `jobs`."""
+    """Decode one job, or several under `jobs`."""
     if decode(_PEEK, body).jobs is msgspec.UNSET:
         return decode(_ONE, body)
     return decode(_MANY, body)
@@ -63,7 +63,7 @@ def read_submission(body: bytes) -> api.OneJob | api.ManyJobs:
 
 @handles(api.SUBMIT_JOBS, read=read_submission)
 async def submit(call: Call) -> api.Submitted:
-    """Make them, all or none under a request id."""
+    """Submit the jobs, atomically if there is a request id."""
     match call.body:
         case api.ManyJobs(jobs=jobs):
             specs: tuple[JobSpec, ...] = jobs
@@ -84,7 +84,7 @@ MAX_COUNT = 10_000
 
 @handles(api.LIST_JOBS)
 async def list_jobs(call: Call) -> api.JobPage:
-    """A page of what a filter means; the first one with a count."""
+    """Return a page of jobs that match a filter; the first page has a count."""
     asked: api.JobsQuery = call.query
     place = await place_asked(call)
     selection = await selection_of(call, filter_of(call, asked.q), limit=asked.limit, cursor=place)
@@ -93,11 +93,11 @@ async def list_jobs(call: Call) -> api.JobPage:
     if not asked.cursor and not cursor:
         count = CountView(number=len(views))
     elif not asked.cursor and len(views) < asked.limit:
-        # Looking ended before the page was full: a count would look at the same jobs again.
+        # The search ended before the page was full: a count would examine the same jobs again.
         count = CountView(number=len(views), capped=True)
     elif not asked.cursor:
         found = await call.parts.runtime.jobs.count(selection.query, cap=MAX_COUNT, within=LOOKED_AT)
-        # What the store cannot filter by is not counted: so many at least are on this page.
+        # Jobs are not counted if the store cannot evaluate the filter: the page gives a lower bound.
         count = (
             CountView(number=found.number, capped=found.capped)
             if selection.exact
@@ -109,14 +109,14 @@ async def list_jobs(call: Call) -> api.JobPage:
 
 @handles(api.GET_JOB)
 async def get_job(call: Call) -> JobView:
-    """A job as it stands."""
+    """Return a job."""
     (view,) = await shown(call, [await job_of(call)])
     return view
 
 
 @handles(api.GET_JOB_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
-    """What the journal says about a job, oldest first."""
+    """Return the journal of a job, oldest first."""
     page = await history_of(call, Key(JOB.name, (await job_of(call)).id))
     if not call.principal.scoped:
         return page
@@ -127,14 +127,14 @@ async def get_history(call: Call) -> HistoryPage:
 
 
 def _entry(sight: Sight, entry: EntryView) -> EntryView:
-    """Return an entry; a confined token may not read the journal, so it is not told the place in it."""
+    """Return an entry; without its cursor for a scoped token, which may not read the journal."""
     reason, cause, refusal = map(sight.text, (entry.reason, entry.cause, entry.refusal))
     return msgspec.structs.replace(entry, cursor="", reason=reason, cause=cause, refusal=refusal)
 
 
 @handles(api.EXPLAIN_JOB)
 async def explain_job(call: Call) -> Explanation:
-    """What a job waits for, or how it ended."""
+    """Explain why a job waits, or how it ended."""
     job = await job_of(call)
     told = await call.parts.runtime.jobs.explain(job.id, in_general=not call.principal.scoped)
     sight = await sight_of(call, [told.sentence, *(line.sentence for line in told.lines)])
@@ -144,7 +144,7 @@ async def explain_job(call: Call) -> Explanation:
 
 @handles(api.GET_JOB_LOGS)
 async def get_logs(call: Call) -> api.LogPage:
-    """What its attempts have written."""
+    """Return a page of the log of a job."""
     job, asked = await job_of(call), call.query
     page = await call.parts.store.find(
         Query(
@@ -173,7 +173,7 @@ async def get_logs(call: Call) -> api.LogPage:
 
 @handles(api.CANCEL_JOB)
 async def cancel_job(call: Call) -> JobView:
-    """Ask a job to stop; the view says how far that is."""
+    """Request the cancellation of a job; the view shows its progress."""
     asked: api.CancelRequest = call.body
     cancel = partial(
         call.parts.runtime.jobs.cancel, reason=asked.reason, actor=call.actor, request_id=call.request_id
@@ -183,16 +183,16 @@ async def cancel_job(call: Call) -> JobView:
 
 @handles(api.RETRY_JOB)
 async def retry_job(call: Call) -> api.Submitted:
-    """Do an ended job again, as a new one."""
+    """Resubmit a finished job as a new job."""
     retry = partial(call.parts.runtime.jobs.retry, actor=call.actor, request_id=call.request_id)
     new_id = await _with_own(call, retry)
     return api.Submitted(ids=(new_id,), id=new_id)
 
 
 async def _with_own(call: Call, do: Callable[[str], Awaitable[A]]) -> A:
-    """Do something with the job in the address; one that the token does not see is not there.
+    """Call `do` with the job of the path; raise `UnknownJob` if the token may not see it.
 
-    One that was pruned is left to `do`: a repeat gets the answer that was recorded.
+    A pruned job is left to `do`, which may return the recorded response of a repeated request.
     """
     job_id = shaped(call.path["job_id"])
     if call.principal.scoped:
@@ -207,7 +207,7 @@ async def _with_own(call: Call, do: Callable[[str], Awaitable[A]]) -> A:
 
 @handles(api.LIST_ATTEMPTS)
 async def list_attempts(call: Call) -> api.AttemptList:
-    """The attempts of one job."""
+    """Return the attempts of one job."""
     asked: api.AttemptsQuery = call.query
     job = await job_of(call, asked.job)
     return api.AttemptList(job_id=job.id, attempts=job.attempts)
@@ -215,7 +215,7 @@ async def list_attempts(call: Call) -> api.AttemptList:
 
 @handles(api.GET_ATTEMPT)
 async def get_attempt(call: Call) -> AttemptView:
-    """One attempt; its id begins with that of its job."""
+    """Return one attempt; its id begins with that of its job."""
     attempt_id = call.path["attempt_id"]
     try:
         job = await job_of(call, attempt_id.split(".")[0])
@@ -240,7 +240,7 @@ ENDPOINT = "actions"
 
 @handles(api.ACT_ON_JOBS)
 async def act(call: Call) -> ActionAnswer:
-    """Find them, do it with each, and say what came of it."""
+    """Apply an action to all jobs that match a filter, and return the results."""
     return await act_once(call, ENDPOINT, call.body, partial(_act, call))
 
 
@@ -254,7 +254,7 @@ async def _act(call: Call) -> ActionAnswer:
 
 
 async def _matching(call: Call, asked: api.ActionRequest) -> tuple[list[JobView], bool]:
-    """Only those with which it can be done at all: what has ended is not stopped, what runs not redone."""
+    """Return the jobs in states that the action applies to: unfinished for cancel, finished for retry."""
     ended = asked.action == "retry"
     states = [str(state) for state in job.JOB.states if (state in job.ENDED) is ended]
     wanted = filter_of(call, asked.filter).among(states)
@@ -288,20 +288,20 @@ def _outcome(view: JobView, state: str, came: str | InterlockError | None) -> Do
 
 
 MOST = 1_000
-"""How many failed jobs are looked at."""
+"""Maximum number of failed jobs to examine."""
 MOST_BYTES = 8_000_000
-"""How much of them is read: inputs may be large."""
+"""Maximum bytes of failed jobs to read: inputs may be large."""
 PAGE = 100
 SHOWN = 10
 _SIGN = 300
-"""So many characters of an error say which one it is."""
+"""Number of leading characters that identify an error."""
 
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{8,}|\d+")
 
 
 @handles(api.LIST_ALIKE)
 async def list_alike(call: Call) -> api.Alike:
-    """Look through the newest failed jobs for the failure of this one."""
+    """Search the newest failed jobs for the same failure."""
     job = await job_of(call)
     if job.failure is None or job.state != FAILED:
         return api.Alike(number=0, looked_at=0)
@@ -326,7 +326,7 @@ async def list_alike(call: Call) -> api.Alike:
 
 
 async def _newest_failed(call: Call) -> AsyncIterator[Record | None]:
-    """Yield failed jobs up to the bounds, then None when there are older ones."""
+    """Yield failed jobs up to the limits, then None if there are older ones."""
     number, size, cursor = 0, 0, ""
     while True:
         query = Query(kind=JOB.name, states=(FAILED,), limit=min(PAGE, MOST - number), cursor=cursor)
@@ -343,5 +343,5 @@ async def _newest_failed(call: Call) -> AsyncIterator[Record | None]:
 
 
 def _error_signature(error: str) -> str:
-    """Return an error without what differs from one time to the next."""
+    """Return an error with its variable parts replaced, such as numbers."""
     return _VARIES.sub("#", error[:_SIGN])

@@ -22,12 +22,12 @@ from interlock.wire.access import Role
 PAGE = 1_000
 STORY = 1_000
 MAX_PAGES = 10
-"""How far is read for entries that somebody wants only some of; the cursor goes on from there."""
+"""Maximum pages of the journal read for one filtered request; the cursor continues from there."""
 
 
 @handles(api.READ_JOURNAL)
 async def read_journal(call: Call) -> api.JournalPage:
-    """A stretch of it, after a cursor."""
+    """Return a page of the journal after a cursor."""
     asked: api.JournalQuery = call.query
     wanted = _wanted(call, asked)
     if asked.newest:
@@ -42,7 +42,7 @@ Wants = Callable[[Entry], bool]
 
 
 def _wanted(call: Call, asked: api.JournalQuery) -> Wants:
-    """Return whether an entry is asked for; raise for words that no entry can have."""
+    """Return the predicate of the filter; raise for values that no entry can have."""
     if asked.kind:
         known_kind(call.parts.lifecycles.kinds, asked.kind)
         need_kinds(call, (asked.kind,))
@@ -67,9 +67,9 @@ def _wanted(call: Call, asked: api.JournalQuery) -> Wants:
 
 
 def _steps_meant(call: Call, asked: api.JournalQuery) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the states and events that are asked for; machines spell the same word differently."""
+    """Return the states and events of the filter; machines spell the same word differently."""
     machines, kinds, _ = call.parts.lifecycles
-    # An entry speaks of the machine of its kind, and of those that live inside of records.
+    # An entry contains steps of the machine of its kind, and of machines inside its record.
     meant = [
         each
         for name, each in machines.items()
@@ -92,8 +92,8 @@ def _named(said: str, names: Iterable[str]) -> frozenset[str]:
 async def _newest(call: Call, asked: api.JournalQuery, wanted: Wants) -> api.JournalPage:
     """Return the newest entries, newest first, and the cursor after them.
 
-    The story of one record has an index. Otherwise a journal that is short is read whole, and of a long one
-    there is what the server has read lately, because a store reads its journal in one direction.
+    The history of one record has an index. Otherwise a short journal is read whole; of a long one, only the
+    entries that the server has read lately are returned, because a store reads its journal in one direction.
     """
     parts, gap = call.parts, False
     cursor = parts.broadcast.cursor
@@ -101,7 +101,7 @@ async def _newest(call: Call, asked: api.JournalQuery, wanted: Wants) -> api.Jou
     if asked.id:
         key = Key(asked.kind, asked.id)
         (record,) = await parts.store.load([key])
-        first = max(0, record.version - STORY) if record else 0  # a version has an entry at most
+        first = max(0, record.version - STORY) if record else 0  # each version has at most one entry
         entries = (await parts.store.history(key, after_version=first, limit=STORY)).entries
     else:
         entries, gap = parts.broadcast.remembered(), True
@@ -113,13 +113,13 @@ async def _newest(call: Call, asked: api.JournalQuery, wanted: Wants) -> api.Jou
 
 
 def kinds_for(call: Call) -> frozenset[str]:
-    """Return the kinds of record whose journal may be read: of tokens and sessions only by an admin."""
+    """Return the kinds whose journal the principal may read; tokens and sessions are for admins."""
     every = frozenset(call.parts.lifecycles.kinds)
     return every if call.principal.may(Role.ADMIN) else every - {TOKEN.name, SESSION.name}
 
 
 def need_kinds(call: Call, kinds: Iterable[str]) -> None:
-    """Raise when the journal of one of these kinds is not for whoever asks."""
+    """Raise if the principal may not read the journal of one of these kinds."""
     if not kinds_for(call).issuperset(kinds):
         call.principal.need(Role.ADMIN)
 
@@ -150,13 +150,13 @@ MAX_IDS = 100
 
 @handles(api.FOLLOW_EVENTS)
 async def follow_events(call: Call) -> Response:
-    """A stream of entries; `gap` where some were pruned before they were read."""
+    """Return a stream of entries, with a `gap` event if some were pruned before they were sent."""
     asked: api.EventsQuery = call.query
     parts = call.parts
     after = call.headers.get("last-event-id", asked.after)
     if after:
-        await parts.broadcast.read(after, 1)  # a cursor that is none is refused before the stream begins
-    # Whoever wants what comes now begins where all others are: there nothing has to be read for it alone.
+        await parts.broadcast.read(after, 1)  # an invalid cursor is refused before the stream begins
+    # A reader without a cursor begins at the broadcast's position, so no extra read is needed.
     wanted, cursor = _wanted_events(call, asked), after or parts.broadcast.cursor
     stream = Stream(parts.broadcast, wanted, cursor, announced=asked.begin)
     return Admitted(
@@ -168,7 +168,7 @@ async def follow_events(call: Call) -> Response:
 
 
 class Admitted(Response):
-    """A stream, for as long as which somebody has one more open."""
+    """A stream that counts towards the open streams of its principal."""
 
     def __init__(self, stream: EventStream, readers: Readers, name: str, most: int) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class Admitted(Response):
         self._most = most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, unless there are too many already."""
+        """Send the stream, unless the principal has too many open."""
         self._readers.enter(self._name, self._most)
         try:
             await self._stream(scope, receive, send)

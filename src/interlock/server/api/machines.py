@@ -1,4 +1,4 @@
-"""The tables that decide, as data and as pictures."""
+"""Routes of machines: their tables as data and as diagrams."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from interlock.store.contract import Store
 from interlock.store.records import Query
 
 COUNTED = 10_000
-"""How far records are counted."""
+"""Maximum number of records to count."""
 SAMPLE = 100
-"""From so many records, the oldest, the median stay is taken."""
+"""Number of oldest records from which the median time in a state is computed."""
 _PICTURE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
 
 
 @handles(api.LIST_MACHINES)
 async def list_machines(call: Call) -> api.MachineList:
-    """All of them, in short."""
+    """Return all machines, as summaries."""
     machines, kinds, _ = call.parts.lifecycles
     views = [replace(_in_short(each), recorded=name in kinds) for name, each in machines.items()]
     return api.MachineList(machines=tuple(views))
@@ -37,30 +37,30 @@ async def list_machines(call: Call) -> api.MachineList:
 
 @handles(api.GET_MACHINE)
 async def get_machine(call: Call) -> dict[str, Any]:
-    """One table: states, events, transitions, deadlines, and what is deliberately nothing."""
+    """Return one table: states, events, transitions, deadlines, and deliberately ignored events."""
     return sheet_of(_known(call)).as_dict()
 
 
 @handles(api.DRAW_MACHINE)
 async def draw_machine(call: Call) -> Response:
-    """One table as a picture, with a state lit."""
+    """Return the diagram of a table, with a highlighted state."""
     asked: api.PictureQuery = call.query
     passed = tuple(part.strip() for part in asked.path.split(",") if part.strip())
-    # A picture takes some time to lay out, which nobody else should wait for.
+    # The layout takes time, so it must not block the event loop.
     text = await asyncio.to_thread(_picture, _known(call), asked.state, passed)
     return Response(text, media_type=api.SVG, headers=_PICTURE_HEADERS)
 
 
 @handles(api.DRAW_INTERLOCKING)
 async def draw_interlocking(_: Call) -> Response:
-    """How the machines depend on each other."""
+    """Return the diagram of couplings between machines."""
     text = await asyncio.to_thread(_map)
     return Response(text, media_type=api.SVG, headers=_PICTURE_HEADERS)
 
 
 @handles(api.SHOW_STANDING)
 async def stand_of_machine(call: Call) -> api.Standing:
-    """Count the records in each state that is not final, and look at how long the oldest have been there."""
+    """Count the records in each non-terminal state, and measure how long the oldest have been there."""
     machine, kinds = _known(call), call.parts.lifecycles.kinds
     name = machine.name
     if name not in kinds:  # attempts and leases live inside the record of a job

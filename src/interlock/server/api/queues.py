@@ -1,4 +1,4 @@
-"""Queues: what waits in each, which workers take it, and pausing one."""
+"""Routes of queues: their jobs and workers, pause and resume."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interlock.wire.jobs import QueueHold
 
 @handles(api.LIST_QUEUES)
 async def list_queues(call: Call) -> api.QueueList:
-    """The queues that can be seen."""
+    """Return the queues that the principal may see."""
     return api.QueueList(queues=await call.parts.queue_board.take(frozenset(call.principal.queues)))
 
 

@@ -47,7 +47,7 @@ from interlock.wire.records import RecordExplanation, StoredPage, StoredRecord
 
 @handles(api.LIST_RECORDS)
 async def list_records(call: Call) -> api.RecordPage:
-    """A page of the records of a kind."""
+    """Return a page of the records of a kind."""
     asked: api.RecordsQuery = call.query
     kind = _kind(call)
     states = tuple(_state(kind, name.strip()) for name in asked.state.split(",") if name.strip())
@@ -58,7 +58,7 @@ async def list_records(call: Call) -> api.RecordPage:
 
 @handles(api.GET_RECORD)
 async def get_record(call: Call) -> api.RecordDetail:
-    """One record, with its body for those who may read it."""
+    """Return one record; its body is for admins."""
     record = await _record(call)
     body = msgspec.Raw(record.body) if call.principal.may(Role.ADMIN) else msgspec.UNSET
     return api.RecordDetail(**asdict(_view(record)), actions=tuple(_actions(call, record)), body=body)
@@ -66,7 +66,7 @@ async def get_record(call: Call) -> api.RecordDetail:
 
 @handles(api.GET_RECORD_HISTORY)
 async def get_record_history(call: Call) -> HistoryPage:
-    """What the journal says about a record, oldest first."""
+    """Return the journal of a record, oldest first."""
     return await history_of(call, (await _record(call)).key)
 
 
@@ -115,7 +115,7 @@ def _view(record: Record) -> api.RecordView:
 
 
 def _actions(call: Call, record: Record) -> Iterator[api.RecordAction]:
-    """Return what whoever asks may do with a record, as far as its table has something for it now."""
+    """Yield the actions that the principal may take and the table allows in the current state."""
     machine = call.parts.lifecycles.machines.get(record.kind)
     if machine is None:
         return
@@ -136,12 +136,12 @@ def _actions(call: Call, record: Record) -> Iterator[api.RecordAction]:
 
 @handles(api.LIST_KINDS)
 async def list_kinds(call: Call) -> api.Kinds:
-    """Return what users have declared."""
+    """Return the kinds that users have declared."""
     return api.Kinds(kinds=tuple(await _records(call).kinds()))
 
 
 def routes_of(declared: Iterable[DeclaredKind[Any]]) -> tuple[Route, ...]:
-    """Return the routes of users' kinds; after them, those that refuse other kinds."""
+    """Return the routes of declared kinds, followed by those that refuse other kinds."""
     routes = tuple(route for kind in declared for route in _routes(kind))
     return (*routes, *_elsewhere()) if routes else ()
 
@@ -156,7 +156,7 @@ def _routes(kind: DeclaredKind[Any]) -> Iterator[Route]:
     for event, role in kind.roles.send.items():
         if role is not None:
             yield _sending(kind, event, role)
-    yield _of(  # after the routes of its events: what comes here is no event, or not sent over HTTP
+    yield _of(  # after the routes of its events: matches an unknown event, or one not sent over HTTP
         kind,
         kinds.SEND,
         _refuse(kind),

@@ -1,10 +1,10 @@
-"""The runner protocol: ask for work, and say what becomes of it.
+"""The runner protocol: claim jobs, and report on them.
 
-One message at a time is answered like any request, with a problem where it is not heard. Several at
-once are always answered with 200, and each of them with an answer of its own.
+A single message is answered like any request, with a problem if it is refused. A batch is always answered
+with 200, and contains one answer for each message.
 
-A runner calls itself what it likes. Where it has a token, the name of that goes before it: so nobody
-can speak for the runner of somebody else, and the journal says whose it was.
+A runner chooses its name. If it has a token, the name of the token is prepended: so no runner can
+impersonate that of another token, and the journal names the token.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _Said = TypeVar("_Said", bound=ClaimRequest | Message)
 
 @handles(api.GREET_RUNNER)
 async def greet(call: Call) -> Greeting:
-    """What a runner should know before it asks for work."""
+    """Return the settings that a runner needs before its first claim."""
     durations = call.parts.runtime.orchestrator.settings.durations
     return Greeting(
         now=await call.parts.runtime.engine.clock.now(),
@@ -71,14 +71,14 @@ async def greet(call: Call) -> Greeting:
 
 @handles(api.LEASE_ATTEMPTS)
 async def lease(call: Call) -> Granted | Response:
-    """Work for a runner; it waits for some when there is none, and is not given any once it has gone."""
+    """Claim jobs for a runner; wait if there are none, and stop when the runner disconnects."""
     asked: ClaimRequest = call.body
     _check_claim(asked)
     call.principal.need_queues(asked.queues)
     asked = _named(call.principal, asked)
     here, room = call.parts.runtime, call.parts.waiting_room
     if asked.worker_id and not await here.workers.takes(asked.worker_id, actor=call.actor):
-        return Granted(grants=(), now=await here.engine.clock.now())  # it is held, or it is over
+        return Granted(grants=(), now=await here.engine.clock.now())  # it is paused, or it has ended
     if why := here.quarantine.why_not(asked.runner_id):
         return _held(call, asked, why)
     claim = room.together(here.orchestrator.claim_all)
@@ -101,7 +101,7 @@ async def lease(call: Call) -> Granted | Response:
 
 
 async def _granted(call: Call, asked: ClaimRequest, given: list[Grant]) -> Granted:
-    """What a runner is told; where there is nothing, perhaps what others are at."""
+    """Return the grants; without any, optionally the number of jobs under way."""
     here = call.parts.runtime
     grants = await here.unless_held(asked, given)
     under_way = None
@@ -111,7 +111,7 @@ async def _granted(call: Call, asked: ClaimRequest, given: list[Grant]) -> Grant
 
 
 def _held(call: Call, asked: ClaimRequest, why: str) -> Response:
-    """It is answered as if there were nothing, when its patience is over; so it does not ask all the time."""
+    """Return no grants after the wait time of the request, so that a held runner does not poll in a loop."""
 
     async def wait() -> Granted:
         with contextlib.suppress(TimeoutError):
@@ -123,14 +123,14 @@ def _held(call: Call, asked: ClaimRequest, why: str) -> Response:
 
 
 class LongPoll(Response):
-    """An answer that may take its time, and is not wanted any more when whoever asked has gone."""
+    """A response that may take long, and is abandoned when the client disconnects."""
 
     def __init__(self, answer: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         super().__init__(media_type="application/json")
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer once there is something to say."""
+        """Send the response when it is ready."""
         answer = asyncio.create_task(self._answer())
         gone = asyncio.create_task(_gone(receive))
         try:
@@ -151,7 +151,7 @@ async def _gone(receive: Receive) -> None:
 
 
 def known_as(principal: Principal, runner_id: str) -> str:
-    """What a runner is called in leases and in the journal."""
+    """Return the name of a runner in leases and in the journal."""
     if principal.claim:
         return principal.name
     if not (1 <= len(runner_id) <= MAX_NAME and runner_id.isprintable()):
@@ -164,7 +164,7 @@ def known_as(principal: Principal, runner_id: str) -> str:
 
 
 def _named(principal: Principal, said: _Said) -> _Said:
-    """What a runner asks or says, under the name that it is known by."""
+    """Return a request or message with the full name of its runner."""
     if principal.claim and isinstance(said, RunnerMessage):
         lease_of(principal, said.token)
     name = known_as(principal, said.runner_id)
@@ -201,7 +201,7 @@ def _check_claim(asked: ClaimRequest) -> None:
 
 @handles(api.SAY_MESSAGES)
 async def say_all(call: Call) -> Answers:
-    """Several messages of any type; each has an answer of its own."""
+    """Process several messages of any type; return an answer for each."""
     return await _answers(call, call.body.messages)
 
 
@@ -217,7 +217,7 @@ async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
 
 
 def say(kind: type[RunnerMessage]) -> Callable[[Call], Awaitable[Heard | Answers]]:
-    """The handler of one type of message, one or several at a time."""
+    """Return the handler of one message type, for one message or a batch."""
 
     async def handle(call: Call) -> Heard | Answers:
         if isinstance(call.body, Messages):
@@ -230,7 +230,7 @@ def say(kind: type[RunnerMessage]) -> Callable[[Call], Awaitable[Heard | Answers
 
 
 class _Several(msgspec.Struct):
-    """As much as is needed to know whether it is one message or many."""
+    """Only the field that distinguishes one message from a batch."""
 
     messages: tuple[msgspec.Raw, ...] | msgspec.UnsetType = msgspec.UNSET
 
@@ -239,7 +239,7 @@ _SEVERAL = msgspec.json.Decoder(_Several)
 
 
 def _reader(kind: type[Any]) -> Any:
-    """Reads one message, or several under `messages`; the address says of which type they are."""
+    """Return a function that decodes one message, or several under `messages`, of the type in the path."""
     decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(kind)
     tag = kind.__struct_config__.tag
 
@@ -247,8 +247,8 @@ def _reader(kind: type[Any]) -> Any:
 
     def read(body: bytes) -> Message | Messages:
         if b'"messages"' not in body:
-            # One message that leaves its type to the address, as nearly all of them: one look is enough.
-            # Whatever else it is, it is read again below, and told what is wrong with it.
+            # Nearly all messages leave their type to the path, so one decode is enough.
+            # Anything else is decoded again below, which reports the errors.
             stripped = body.lstrip()
             if stripped.startswith(b"{"):
                 with suppress(msgspec.DecodeError, UnicodeDecodeError):
@@ -263,7 +263,7 @@ def _reader(kind: type[Any]) -> Any:
 
 
 def _typed(body: bytes, tag: object) -> bytes:
-    """With the type that the address implies, unless the message says it itself."""
+    """Return the message with the type that the path implies, unless it has a type."""
     fields = decode(_FIELDS, body)
     if "type" in fields:
         return body

@@ -24,7 +24,7 @@ from interlock.wire.runs import FlakyJobs, RerunPreview, RunAnalysis, RunCompari
 
 
 def run_id_in(call: Call) -> str:
-    """The id in the address, if it can be one at all; nothing else reaches the store."""
+    """Return the id in the path; raise without asking the store if it cannot be an id."""
     run_id = call.path["run_id"]
     if not is_shaped(run_id):
         raise UnknownRun(
@@ -38,7 +38,7 @@ def run_id_in(call: Call) -> str:
 async def page_of_runs(
     call: Call, wanted: WantedRuns, *, limit: int, cursor: str = ""
 ) -> tuple[list[RunView], str]:
-    """As many runs as were asked for, and the cursor of the next ones."""
+    """Return a page of runs and the cursor of the next page."""
     now = await call.parts.runtime.engine.clock.now()
     found = await found_runs(call.parts.runtime.runs, wanted, now, limit=limit, cursor=cursor, looks=1)
     return found.views, found.cursor
@@ -46,9 +46,9 @@ async def page_of_runs(
 
 @handles(api.SUBMIT_RUN)
 async def submit_run(call: Call) -> RunView:
-    """Make a run; it is planned right after."""
+    """Submit a run; it is planned asynchronously."""
     asked: api.OneRun = call.body
-    # What a submitter says about repository and ref opens no secrets; an operator is taken at their word.
+    # Repository and ref of a submitter give no access to secrets; those of an operator are trusted.
     claimed = not call.principal.may(Role.OPERATOR)
     return await call.parts.runtime.runs.submit(
         asked.spec(), actor=call.actor, request_id=call.request_id, claimed=claimed
@@ -57,7 +57,7 @@ async def submit_run(call: Call) -> RunView:
 
 @handles(api.LIST_RUNS)
 async def list_runs(call: Call) -> api.RunPage:
-    """A page of what a filter means."""
+    """Return a page of runs that match a filter."""
     asked: api.RunsQuery = call.query
     views, cursor = await page_of_runs(call, read_run_filter(asked.q), limit=asked.limit, cursor=asked.cursor)
     return api.RunPage(runs=tuple(views), cursor=cursor)
@@ -65,7 +65,7 @@ async def list_runs(call: Call) -> api.RunPage:
 
 @handles(api.GET_RUN)
 async def get_run(call: Call) -> RunView:
-    """A run as it stands."""
+    """Return a run."""
     asked: api.RunQuery = call.query
     runs, run_id = call.parts.runtime.runs, run_id_in(call)
     return await (runs.view(run_id) if asked.jobs else runs.outline(run_id))
@@ -73,7 +73,7 @@ async def get_run(call: Call) -> RunView:
 
 @handles(api.GET_RUN_JOBS)
 async def get_jobs(call: Call) -> api.RunJobs:
-    """Some of its jobs."""
+    """Return a page of the jobs of a run."""
     asked: api.RunJobsQuery = call.query
     run_id = run_id_in(call)
     jobs = await call.parts.runtime.runs.jobs(run_id, first=asked.first, limit=asked.limit + 1)
@@ -85,21 +85,21 @@ async def get_jobs(call: Call) -> api.RunJobs:
 
 @handles(api.GET_RUN_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
-    """What the journal says about a run, oldest first."""
+    """Return the journal of a run, oldest first."""
     run_id = run_id_in(call)
-    await call.parts.runtime.runs.outline(run_id)  # a run without entries is told from no run at all
+    await call.parts.runtime.runs.outline(run_id)  # raises if there is no such run
     return await history_of(call, Key(RUN.name, run_id))
 
 
 @handles(api.EXPLAIN_RUN)
 async def explain_run(call: Call) -> RunExplanation:
-    """What a run waits for, or how it ended."""
+    """Explain why a run waits, or how it ended."""
     return await call.parts.runtime.runs.explain(run_id_in(call))
 
 
 @handles(api.CANCEL_RUN)
 async def cancel_run(call: Call) -> RunView:
-    """Ask a run to stop; the view says how far that is."""
+    """Request the cancellation of a run; the view shows its progress."""
     asked: api.CancelRun = call.body
     return await call.parts.runtime.runs.cancel(
         run_id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
@@ -108,7 +108,7 @@ async def cancel_run(call: Call) -> RunView:
 
 @handles(api.APPROVE_RUN)
 async def approve_run(call: Call) -> RunView:
-    """Let a run go on that waits for an approval."""
+    """Approve a waiting run."""
     asked: api.ApproveRun = call.body
     return await call.parts.runtime.runs.approve(
         run_id_in(call), comment=asked.comment, actor=call.actor, request_id=call.request_id
@@ -117,7 +117,7 @@ async def approve_run(call: Call) -> RunView:
 
 @handles(api.DECLINE_RUN)
 async def decline_run(call: Call) -> RunView:
-    """Cancel a run that waits for an approval."""
+    """Decline a waiting run, which cancels it."""
     asked: api.DeclineRun = call.body
     return await call.parts.runtime.runs.decline(
         run_id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
@@ -126,7 +126,7 @@ async def decline_run(call: Call) -> RunView:
 
 @handles(api.RERUN)
 async def rerun(call: Call) -> RunView:
-    """Do a run that has ended again, as a new one."""
+    """Rerun a finished run as a new run."""
     asked: api.RerunRequest = call.body
     return await call.parts.runtime.runs.rerun(
         run_id_in(call), asked.which, job=asked.job, actor=call.actor, request_id=call.request_id
@@ -135,7 +135,7 @@ async def rerun(call: Call) -> RunView:
 
 @handles(api.PREVIEW_RERUN)
 async def preview_rerun(call: Call) -> RerunPreview:
-    """Which jobs a rerun would execute."""
+    """Return the jobs that a rerun would execute."""
     asked: api.RerunQuery = call.query
     return await call.parts.runtime.runs.preview(run_id_in(call), asked.which, job=asked.job)
 
@@ -145,7 +145,7 @@ ENDPOINT = "run actions"
 
 @handles(api.ACT_ON_RUNS)
 async def act(call: Call) -> ActionAnswer:
-    """Find them, do it with each, and say what came of it."""
+    """Apply an action to all runs that match a filter, and return the results."""
     return await act_once(call, ENDPOINT, call.body, partial(_act, call))
 
 
@@ -168,7 +168,7 @@ async def _act(call: Call) -> ActionAnswer:
 
 
 async def _matching(call: Call, asked: api.RunActionRequest) -> tuple[dict[str, str], bool]:
-    """Only those with which it can be done at all: what has ended is not stopped, what runs not redone."""
+    """Return the runs in states that the action applies to: unsettled for cancel, settled for rerun."""
     ended = asked.action == "rerun"
     states = [str(state) for state in run.RUN.states if (state in run.SETTLED) is ended]
     wanted = read_run_filter(asked.filter).among(states)
@@ -180,32 +180,32 @@ async def _matching(call: Call, asked: api.RunActionRequest) -> tuple[dict[str, 
 
 @handles(api.LIST_REPORTS)
 async def reports(call: Call) -> api.Reports:
-    """How far each reporter is."""
+    """Return the notification status of each reporter."""
     return api.Reports(tuple(await call.parts.runtime.runs.reports(call.path["run_id"])))
 
 
 @handles(api.REPORT_AGAIN)
 async def report_again(call: Call) -> api.Reports:
-    """Those who were given up on are told once more."""
+    """Retry failed notifications."""
     return api.Reports(tuple(await call.parts.runtime.runs.report_again(call.path["run_id"])))
 
 
 @handles(api.ANALYSE_RUN)
 async def analysis(call: Call) -> RunAnalysis:
-    """The class of each failure, how sure one can be, and why."""
+    """Return the class of each failure, with confidence and evidence."""
     return await call.parts.runtime.runs.analyser.of(call.path["run_id"])
 
 
 @handles(api.COMPARE_RUN)
 async def compare(call: Call) -> RunComparison:
-    """What has changed since the last green run, or since another one."""
+    """Compare a run with the last green run, or with another one."""
     asked: api.ComparisonQuery = call.query
     return await call.parts.runtime.runs.compare(run_id_in(call), other=asked.other)
 
 
 @handles(api.LIST_RUN_ARTIFACTS)
 async def list_artifacts(call: Call) -> api.RunArtifacts:
-    """What some of its jobs have left behind; a job that has not started has left nothing."""
+    """Return the artifacts of a page of jobs of a run."""
     asked: api.RunArtifactsQuery = call.query
     runtime, run_id = call.parts.runtime, run_id_in(call)
     jobs = await runtime.runs.jobs(run_id, first=asked.first, limit=asked.limit + 1)
@@ -224,7 +224,7 @@ async def list_artifacts(call: Call) -> api.RunArtifacts:
 
 @handles(api.LIST_FLAKY_JOBS)
 async def flaky(call: Call) -> FlakyJobs:
-    """Jobs that have passed and failed on one commit."""
+    """Return jobs that have passed and failed on one commit."""
     asked: api.FlakyQuery = call.query
     return await call.parts.runtime.runs.analyser.flaky(
         repository=asked.repository,

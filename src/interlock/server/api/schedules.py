@@ -23,7 +23,7 @@ from interlock.wire.schedules import NAME, Backfilled, FireTimes, FireView, Sche
 
 @handles(api.LIST_SCHEDULES)
 async def list_schedules(call: Call) -> SchedulePage:
-    """A page of them, as far as they can be seen."""
+    """Return a page of schedules that the principal may see."""
     asked: api.SchedulesQuery = call.query
     states = (asked.state,) if asked.state else ()
     views, cursor = await _schedules(call).find(
@@ -35,7 +35,7 @@ async def list_schedules(call: Call) -> SchedulePage:
 
 @handles(api.CREATE_SCHEDULE)
 async def create_schedule(call: Call) -> ScheduleView:
-    """Create it; or change it, where that is asked for."""
+    """Create a schedule, or update it on request."""
     asked: api.NewSchedule = call.body
     call.principal.need_queues([asked.schedule.job.queue])
     act = _schedules(call).create
@@ -51,7 +51,7 @@ async def create_schedule(call: Call) -> ScheduleView:
 
 @handles(api.GET_SCHEDULE)
 async def get_schedule(call: Call) -> ScheduleView:
-    """A schedule as it stands; in a queue that is not seen it is not there."""
+    """Return a schedule; raise `UnknownSchedule` if its queue is not visible."""
     name = _shaped(call)
     view = await _schedules(call).get(name)
     if not call.principal.sees(view.spec.job.queue):
@@ -60,7 +60,7 @@ async def get_schedule(call: Call) -> ScheduleView:
 
 
 async def _named(call: Call) -> str:
-    """Return the name of the schedule that is to be changed; of a repeat it may be gone."""
+    """Return the name of the schedule to change; a repeated request may name one that is gone."""
     return (await get_schedule(call)).name if call.principal.scoped else _shaped(call)
 
 
@@ -73,14 +73,14 @@ def _shaped(call: Call) -> str:
 
 @handles(api.GET_NEXT_FIRES)
 async def get_next(call: Call) -> FireTimes:
-    """Its next fire times."""
+    """Return the next fire times of a schedule."""
     view = await get_schedule(call)
     return FireTimes(times=await _schedules(call).next(view.name, call.query.count))
 
 
 @handles(api.GET_SCHEDULE_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
-    """What the journal says about a schedule, oldest first."""
+    """Return the journal of a schedule, oldest first."""
     return await history_of(call, Key(SCHEDULE.name, (await get_schedule(call)).name))
 
 
@@ -101,7 +101,7 @@ def tell(verb: str) -> Callable[[Call], Awaitable[ScheduleView]]:
 
 @handles(api.RUN_SCHEDULE)
 async def run(call: Call) -> FireView:
-    """Submit a job of it now."""
+    """Submit a job of the schedule now."""
     asked: api.ScheduleChange = call.body or api.ScheduleChange()
     name = await _named(call)
     return await _schedules(call).run(name, reason=asked.reason, actor=call.actor, request_id=call.request_id)
@@ -109,7 +109,7 @@ async def run(call: Call) -> FireView:
 
 @handles(api.BACKFILL_SCHEDULE)
 async def backfill(call: Call) -> Backfilled:
-    """Submit the jobs of fire times that have passed."""
+    """Submit jobs for past fire times."""
     asked: api.BackfillRequest = call.body
     name = await _named(call)
     return await _schedules(call).backfill(

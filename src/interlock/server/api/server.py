@@ -26,20 +26,20 @@ from interlock.wire.figures import FiguresView, OverviewView
 
 STORE_S = 2.0
 MAX_FAILURES = 3
-"""A loop that has failed so often in a row is more than unlucky."""
+"""Consecutive failures after which a loop makes the server not ready."""
 DISPENSABLE = frozenset({"figures"})
 """Loops without which jobs are still done: the overview reports them, and the server stays ready."""
 
 
 @handles(api.HEALTHZ)
 async def healthz(_: Call) -> api.Alive:
-    """The process answers."""
+    """Report that the process is alive."""
     return api.Alive(status="ok")
 
 
 @handles(api.READYZ)
 async def readyz(call: Call) -> api.Readiness:
-    """The store answers, its schema was found fine when it was opened, and every loop does its work."""
+    """Report whether the store answers and every essential loop makes progress."""
     parts = call.parts
     if parts.stopping.is_set():
         raise NotReady("The server is shutting down.", todo="Ask another one.")
@@ -73,7 +73,7 @@ async def readyz(call: Call) -> api.Readiness:
 
 @handles(api.METRICS)
 async def metrics(call: Call) -> Response:
-    """Everything that is counted."""
+    """Return all metrics."""
     parts = call.parts
     page = parts.metrics.page(parts.health(), await parts.census.take())
     return Response(page, media_type=CONTENT_TYPE_LATEST)
@@ -81,7 +81,7 @@ async def metrics(call: Call) -> Response:
 
 @handles(api.GET_FIGURES)
 async def get_figures(call: Call) -> FiguresView:
-    """Figures of the queues that can be seen."""
+    """Return figures of the visible queues."""
     asked: api.FiguresQuery = call.query
     if asked.queue:
         call.principal.need_queues([asked.queue])
@@ -93,18 +93,18 @@ async def get_figures(call: Call) -> FiguresView:
 
 @handles(api.GET_OVERVIEW)
 async def get_overview(call: Call) -> OverviewView:
-    """Numbers and findings about the queues that can be seen."""
+    """Return numbers and findings about the visible queues."""
     return await call.parts.overview.take(frozenset(call.principal.queues))
 
 
 STATUS_FOR_S = 30.0
-"""How long the status of a store serves: it counts every state of every kind, up to a cap."""
+"""Time for which the status of the store is cached: it counts every state of every kind, up to a cap."""
 STATUS_S = 5.0
 
 
 @handles(api.SHOW_SERVER)
 async def show_server(call: Call) -> api.ServerView:
-    """Return how this process is."""
+    """Return the status of this process."""
     parts = call.parts
     return api.ServerView(
         version=version("interlock"),
@@ -124,7 +124,7 @@ async def show_server(call: Call) -> api.ServerView:
 
 @handles(api.SHOW_STORE)
 async def show_store(call: Call) -> api.StoreView:
-    """Return what the store says about itself, at most `STATUS_FOR_S` old."""
+    """Return the status of the store, at most `STATUS_FOR_S` old."""
     parts = call.parts
     status, able = await _status(parts), parts.store.capabilities
     retention = parts.settings.retention
@@ -153,7 +153,7 @@ async def show_store(call: Call) -> api.StoreView:
 
 @handles(api.SHOW_WEBHOOKS)
 async def show_webhooks(call: Call) -> api.WebhooksView:
-    """Return which webhooks there are, and which deliveries fail."""
+    """Return the configured webhooks and failing deliveries."""
     runtime = call.parts.runtime
     edges = runtime.settings.runs
     hooks = [

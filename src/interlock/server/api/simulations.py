@@ -42,7 +42,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class SimulationStream:
-    """What one reader is sent about one simulation."""
+    """The event stream of one simulation for one reader."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class SimulationStream:
         self._seen: tuple[object, ...] = ()
 
     def beginning(self) -> bytes:
-        """Where the reader is, so that it can come back there although nothing has happened yet."""
+        """Return the first event with the cursor, so that a reader can resume before any change."""
         return b"retry: 1000\nid: %s\n\n" % self.cursor.encode()
 
     async def next(self) -> bytes:
-        """What has happened; after a long silence a sign of life."""
+        """Return the next events, or a keep-alive comment after a long silence."""
         loop = asyncio.get_running_loop()
         until = loop.time() + SILENCE_S
         while True:
@@ -118,14 +118,14 @@ def _event(news: SimulationNews, cursor: str) -> bytes:
 
 @handles(api.START_SIMULATION)
 async def start_simulation(call: Call) -> SimulationView:
-    """Make a simulation; a worker takes it right after."""
+    """Create a simulation; a worker claims it asynchronously."""
     asked: api.OneSimulation = call.body
     return await _manager(call).create_run(asked.spec(), actor=call.actor, request_id=call.request_id)
 
 
 @handles(api.LIST_SIMULATIONS)
 async def list_simulations(call: Call) -> api.SimulationPage:
-    """A page of those of some status and priority, that say something."""
+    """Return a page of simulations with a status, a priority and a text."""
     asked: api.SimulationsQuery = call.query
     if asked.priority and asked.priority not in PRIORITIES:
         raise BadRequest(
@@ -141,13 +141,13 @@ async def list_simulations(call: Call) -> api.SimulationPage:
 
 @handles(api.GET_SIMULATION)
 async def get_simulation(call: Call) -> SimulationView:
-    """A simulation as it stands."""
+    """Return a simulation."""
     return await _manager(call).get(_id_in(call))
 
 
 @handles(api.GET_SIMULATION_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
-    """What the journal says about a simulation and its pulse, oldest first."""
+    """Return the journal of a simulation and its pulse, oldest first."""
     entries = await _manager(call).history(_id_in(call))
     return HistoryPage(entries=tuple(map(entry_view, entries)))
 
@@ -160,7 +160,7 @@ async def get_metrics(call: Call) -> SimulationMetrics:
 
 @handles(api.PAUSE_SIMULATION)
 async def pause_simulation(call: Call) -> api.PauseRequested:
-    """Ask for a pause; the worker makes the transition."""
+    """Request a pause; the worker makes the transition."""
     asked: api.SimulationAction = call.body or api.SimulationAction()
     view = await _manager(call).pause(
         _id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
@@ -170,7 +170,7 @@ async def pause_simulation(call: Call) -> api.PauseRequested:
 
 @handles(api.RESUME_SIMULATION)
 async def resume_simulation(call: Call) -> SimulationView:
-    """Give it to a worker again."""
+    """Resume a simulation on a worker."""
     asked: api.ResumeSimulation = call.body or api.ResumeSimulation()
     return await _manager(call).resume(
         _id_in(call),
@@ -183,7 +183,7 @@ async def resume_simulation(call: Call) -> SimulationView:
 
 @handles(api.CANCEL_SIMULATION)
 async def cancel_simulation(call: Call) -> SimulationView:
-    """Stop it for good."""
+    """Cancel a simulation permanently."""
     asked: api.SimulationAction = call.body or api.SimulationAction()
     return await _manager(call).cancel(
         _id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
@@ -192,7 +192,7 @@ async def cancel_simulation(call: Call) -> SimulationView:
 
 @handles(api.TRANSITION_SIMULATION)
 async def move_simulation(call: Call) -> SimulationView:
-    """Move it by hand, by the table."""
+    """Apply a transition to a simulation, as its table allows."""
     asked: api.MoveSimulation = call.body
     return await _manager(call).transition(
         _id_in(call),
@@ -209,27 +209,27 @@ async def move_simulation(call: Call) -> SimulationView:
 
 @handles(api.HEARTBEAT_SIMULATION)
 async def beat_simulation(call: Call) -> SimulationView:
-    """Note a sign of life."""
+    """Record a heartbeat."""
     asked: api.SimulationBeat = call.body
     return await _manager(call).heartbeat(_id_in(call), asked.worker_id, asked.step)
 
 
 @handles(api.LIST_STALE_SIMULATIONS)
 async def list_stale(call: Call) -> api.StaleSimulations:
-    """Return those that run and were not heard of."""
+    """Return running simulations without a recent heartbeat."""
     asked: api.StaleQuery = call.query
     return api.StaleSimulations(run_ids=tuple(await _manager(call).check_stale_runs(asked.timeout_s)))
 
 
 @handles(api.FOLLOW_SIMULATION)
 async def follow_simulation(call: Call) -> Response:
-    """A stream of what happens to it."""
+    """Return the event stream of a simulation."""
     asked: api.SimulationEventsQuery = call.query
     parts, run_id = call.parts, _id_in(call)
     await _manager(call).get(run_id)
     after = call.headers.get("last-event-id", asked.after)
     if after:
-        await parts.broadcast.read(after, 1)  # a cursor that is none is refused before the stream begins
+        await parts.broadcast.read(after, 1)  # an invalid cursor is refused before the stream begins
     look = partial(_manager(call).get_state, run_id)
     stream = SimulationStream(parts.broadcast, run_id, after or parts.broadcast.cursor, look)
     return Admitted(
@@ -242,7 +242,7 @@ async def follow_simulation(call: Call) -> Response:
 
 @handles(api.SAY_SIMULATION)
 async def say_of_simulation(call: Call) -> SimulationOrders:
-    """What a worker says about the simulation that it executes."""
+    """Process a message of the worker that executes a simulation."""
     said: SaidOfSimulation = call.body
     return await _manager(call).hear(said.token, said.runner_id, said.word)
 

@@ -1,4 +1,4 @@
-"""Trees of jobs: looking at one, and what handlers do with the children of their jobs."""
+"""Routes of job trees: show a tree; submit and list children from a handler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from interlock.wire.jobs import Born, ChildPage, NewChildren, TreeView
 
 @handles(api.GET_JOB_TREE)
 async def get_tree(call: Call) -> TreeView:
-    """A job and everything below it that can be seen."""
+    """Return a job and its visible descendants."""
     job = await job_of(call)
     sees = call.principal.sees if call.principal.scoped else None
     tree = await call.parts.runtime.jobs.tree(job.id, most=call.query.limit, sees=sees)
@@ -32,7 +32,7 @@ async def get_tree(call: Call) -> TreeView:
 
 @handles(api.SUBMIT_CHILDREN)
 async def submit_children(call: Call) -> Born:
-    """Children of the attempt whose lease is named."""
+    """Submit children of the attempt that holds the lease."""
     asked: NewChildren = call.body
     call.principal.need_queues(spec.queue for spec in asked.jobs)
     runner_id = known_as(call.principal, asked.runner_id)
@@ -42,7 +42,7 @@ async def submit_children(call: Call) -> Born:
 
 @handles(api.LIST_CHILDREN)
 async def list_children(call: Call) -> ChildPage:
-    """The children of the job whose lease is named, with their results."""
+    """Return the children of the job that holds the lease, with their results."""
     token, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
     token, known = lease_of(call.principal, token), known_as(call.principal, runner_id)
     sees = call.principal.sees if call.principal.scoped else None

@@ -1,9 +1,9 @@
-"""What a principal can see: for a token that is confined to queues, the others do not exist.
+"""Visibility: for a token that is confined to queues, other queues do not exist.
 
 A cursor of a store is a place in a list of all records: a number that counts them, or the id of a record
-that the token may not see. A sealed cursor says neither, and is valid for one token and one list. It is
+that the token may not see. A sealed cursor hides both, and is valid for one token and one list. It is
 encrypted deterministically and authenticated (a synthetic IV: the keyed hash of the content is both the
-check and the start of the key stream), and padded so that its length says nothing. The key is kept with the
+check and the start of the key stream), and padded to hide its length. The key is kept with the
 token in the store, so that a cursor is valid at every server.
 """
 
@@ -33,7 +33,7 @@ CHECK = 16
 
 
 def sealed(key: str, where: str, cursor: str) -> str:
-    """Return the cursor as it is handed out; `where` names the list that it belongs to."""
+    """Return the sealed cursor; `where` names the list that it belongs to."""
     content = cursor.encode()
     content = content.ljust(-(-len(content) // BLOCK) * BLOCK, b"\0")
     check = _check(key, where, content)
@@ -41,7 +41,7 @@ def sealed(key: str, where: str, cursor: str) -> str:
 
 
 def opened(key: str, where: str, text: str) -> str | None:
-    """Return what was sealed; None for anything that was not sealed for this list with this key."""
+    """Return the cursor in a sealed one; None if it was not sealed for this list with this key."""
     try:
         whole = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (NotBase64, ValueError):
@@ -63,18 +63,18 @@ def _xor(content: bytes, key: str, check: bytes) -> bytes:
 
 
 LOOK = 250
-"""How many jobs are looked at in one go for what the store cannot filter by."""
+"""Number of jobs to examine in one query if the store cannot evaluate the filter."""
 MOST = 2_500
-"""How many for one page: then it is answered with what was found, and where to go on."""
+"""Maximum number of jobs to examine for one page; then the page is returned with a cursor."""
 
 PAGES = 400
-"""How many of these are looked at for somebody who wants them all."""
+"""Maximum number of such pages for one bulk action."""
 
 _JOB = re.compile(r"\bj_[0-9a-f]{12}\b")
 
 
 async def job_of(call: Call, job_id: str | None = None) -> JobView:
-    """The job that the address names; one in a queue that is not seen is not there."""
+    """Return the job in the path; raise `UnknownJob` if its queue is not visible."""
     job_id = shaped(call.path["job_id"] if job_id is None else job_id)
     (view,) = await call.parts.runtime.jobs.get_many([job_id])
     if view is None or not call.principal.sees(view.queue):
@@ -83,7 +83,7 @@ async def job_of(call: Call, job_id: str | None = None) -> JobView:
 
 
 async def place_asked(call: Call) -> str:
-    """Return the cursor of a question as the store knows it; a confined token has sealed ones."""
+    """Return the cursor of a request for the store; those of scoped tokens are unsealed."""
     cursor: str = call.query.cursor
     key = await _key(call) if cursor else None
     if key is None:
@@ -95,31 +95,31 @@ async def place_asked(call: Call) -> str:
 
 
 async def place_told(call: Call, cursor: str) -> str:
-    """Return the cursor of an answer as whoever asks is told it."""
+    """Return the cursor for the response; sealed for a scoped token."""
     key = await _key(call) if cursor else None
     return cursor if key is None else sealed(key, _list_of(call), cursor)
 
 
 async def _key(call: Call) -> str | None:
-    """Return what cursors are sealed with; None for whoever may see them as stores make them."""
+    """Return the key for cursors; None if the principal may see those of the store."""
     principal, tokens = call.principal, call.parts.tokens
     if not principal.scoped:
         return None
     if not principal.claim:
         return await tokens.cursor_key(principal.token_id)
-    try:  # a lease has no key of its own, but the token of its runner has one
+    try:  # a lease has no key, but the token of its runner has one
         return await tokens.cursor_key((await tokens.get(principal.name.partition("/")[0])).id)
     except UnknownToken:
         return None
 
 
 def _list_of(call: Call) -> str:
-    """Return which list it is: a cursor leads nowhere in another one."""
+    """Return the identity of the list: a cursor is invalid in another one."""
     return f"{type(call.query).__name__} {sorted(call.path.items())}"
 
 
 class Sight:
-    """What a confined token is shown of texts that we have written: no id of a job that it may not see."""
+    """Redacts texts for a scoped token: ids of invisible jobs are removed."""
 
     def __init__(self, seen: frozenset[str] | None) -> None:
         self._seen = seen
@@ -135,14 +135,14 @@ class Sight:
         return _JOB.sub(lambda found: self.id(found[0]) or "(another queue)", text)
 
     def failure(self, failure: FailureView | None) -> FailureView | None:
-        """Return why something failed; of a child in another queue not what that has reported."""
+        """Return a failure; without the error text of a child in an invisible queue."""
         if failure is None or self._seen is None or self.text(failure.error) == failure.error:
             return failure
         return msgspec.structs.replace(failure, error=_elsewhere(self.text(failure.error)), details="")
 
 
 async def sight_of(call: Call, written: Iterable[str | None]) -> Sight:
-    """Return how texts are shown to whoever asks, from the ids of jobs that are in them."""
+    """Return the redaction for the principal, from the job ids in the texts."""
     if not call.principal.scoped:
         return Sight(None)
     named = sorted({job_id for text in written for job_id in _JOB.findall(text or "")})
@@ -151,7 +151,7 @@ async def sight_of(call: Call, written: Iterable[str | None]) -> Sight:
 
 
 async def shown(call: Call, views: Sequence[JobView]) -> list[JobView]:
-    """Return jobs as whoever asks is shown them."""
+    """Return jobs as the principal may see them."""
     failures = [view.failure.error for view in views if view.failure is not None]
     reasons = [view.cancel_reason for view in views]
     sight = await sight_of(call, [*(view.parent_job_id for view in views), *failures, *reasons])
@@ -167,24 +167,24 @@ async def shown(call: Call, views: Sequence[JobView]) -> list[JobView]:
 
 
 def _elsewhere(text: str) -> str:
-    """Return how a failure begins: what follows is the error of the other job."""
+    """Return the beginning of a failure, without the error of the other job."""
     return f"{text.partition(':')[0].rstrip('.')}."
 
 
 def shaped(job_id: str) -> str:
-    """The id, if it can be one at all; nothing else reaches the store."""
+    """Return the id; raise without asking the store if it cannot be an id."""
     if not is_shaped(job_id):
         raise unknown_job(job_id[:64])
     return job_id
 
 
 def is_shaped(name: str) -> bool:
-    """Whether it can be the id of anything."""
+    """Return whether the text can be an id."""
     return ID.fullmatch(name) is not None
 
 
 def unknown_job(job_id: str) -> UnknownJob:
-    """The same words whether it is not there or not seen."""
+    """Return the error, which is the same for a missing and an invisible job."""
     return UnknownJob(
         f"There is no job {job_id}.",
         todo="Look for it with GET /api/jobs; ended jobs are pruned after a while.",
@@ -193,7 +193,7 @@ def unknown_job(job_id: str) -> UnknownJob:
 
 
 def filter_of(call: Call, text: str) -> Filter:
-    """What somebody has asked for, within what they can see."""
+    """Return the filter of a request, limited to the visible queues."""
     wanted = read_filter(text)
     call.principal.need_queues(wanted.queues)
     if call.principal.scoped and not wanted.queues:
@@ -202,16 +202,16 @@ def filter_of(call: Call, text: str) -> Filter:
 
 
 async def selection_of(call: Call, wanted: Filter, *, limit: int, cursor: str = "") -> Selection:
-    """The filter at this moment, as a question to the store."""
+    """Return the filter as a query of the store at the current time."""
     now = await call.parts.runtime.engine.clock.now()
     return wanted.selection(now, limit=limit, cursor=cursor)
 
 
 async def page_of(call: Call, selection: Selection) -> tuple[list[JobView], str]:
-    """As many jobs as were asked for, and the cursor of the next ones.
+    """Return a page of jobs, and the cursor of the next page.
 
-    What the store cannot filter by is looked at here, up to a bound; then the page is short, and its
-    cursor goes on from there.
+    If the store cannot evaluate the filter, jobs are examined here, up to a limit; then the page is short,
+    and its cursor continues from there.
     """
     jobs = call.parts.runtime.jobs
     if selection.exact:
@@ -223,7 +223,7 @@ async def page_of(call: Call, selection: Selection) -> tuple[list[JobView], str]
 
 
 async def _looked_through(call: Call, selection: Selection) -> tuple[list[Record], str]:
-    """Those of the next so many that are meant. Only as much of each is read as the filter asks about."""
+    """Return the matching records among the next ones, reading only the parts that the filter needs."""
     store, query = call.parts.store, selection.query
     found: list[Record] = []
     looked_at = 0
@@ -237,9 +237,9 @@ async def _looked_through(call: Call, selection: Selection) -> tuple[list[Record
             seen = kept[room - 1] + 1
             if seen == len(page.records):
                 return found, page.cursor
-            # The next page begins behind the last job of this one.
+            # The next page begins after the last job of this one.
             return found, (await store.find(msgspec.structs.replace(query, limit=seen))).cursor
-        # A page that is not full has looked at as many as may be looked at.
+        # A page that is not full means that the limit of examined records was reached.
         looked_at += len(page.records) if len(page.records) == LOOK else MOST
         if not page.cursor or looked_at >= MOST:
             return found, page.cursor
@@ -247,7 +247,7 @@ async def _looked_through(call: Call, selection: Selection) -> tuple[list[Record
 
 
 async def _by_id(call: Call, selection: Selection) -> tuple[list[JobView], str]:
-    """Who knows the ids needs no list: they are looked up, and the cursor is how many were shown."""
+    """Load the jobs of a filter by id; the cursor is the number of jobs returned so far."""
     wanted, query = selection.filter.ids, selection.query
     if query.cursor and not (query.cursor.isdecimal() and int(query.cursor) < len(wanted)):
         raise bad_cursor(query.cursor)
@@ -260,7 +260,7 @@ async def _by_id(call: Call, selection: Selection) -> tuple[list[JobView], str]:
 
 
 async def every_job(call: Call, wanted: Filter, limit: int) -> AsyncIterator[JobView | None]:
-    """The jobs that a filter means, up to a limit, then None when there are or may be more."""
+    """Yield the jobs that match a filter, up to a limit, then None if there may be more."""
     left, cursor = limit, ""
     for _ in range(PAGES):
         selection = await selection_of(call, wanted, limit=min(left, 500) or 1, cursor=cursor)

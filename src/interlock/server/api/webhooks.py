@@ -1,7 +1,7 @@
-"""Webhooks that start runs. They carry no token: each is signed, and refused unless the signature is good.
+"""Webhooks that start runs. They carry no token: each is signed, and refused unless the signature is valid.
 
-Anybody can send one, so whatever the head of a request shows to be no good is refused before its body is
-read. Where webhooks are configured, one to a name that is not is answered like one with a bad signature.
+Anyone can send one, so requests with invalid headers are refused before the body is read. If webhooks are
+configured, an unknown name is answered like a bad signature.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _before_github(parts: Parts, _: Mapping[str, str], headers: Mapping[str, str
     if not _settings(parts).github_secrets:
         raise webhook_disabled("GitHub")
     if not _GITHUB.fullmatch(headers.get("x-hub-signature-256", "")):
-        check_github((), headers, b"")  # raises, in its own words
+        check_github((), headers, b"")  # raises the specific error
     check_announced(headers, _most(parts))
 
 
@@ -41,7 +41,7 @@ def _before_generic(parts: Parts, path: Mapping[str, str], headers: Mapping[str,
     if not hooks:
         raise webhook_disabled(f"the name {path['name'][:100]}")
     if path["name"] not in hooks or not all(headers.get(name) for name in _STANDARD):
-        check_standard((), headers, b"", _ANY_TIME)  # raises, in its own words
+        check_standard((), headers, b"", _ANY_TIME)  # raises the specific error
     check_announced(headers, _most(parts))
 
 
@@ -52,11 +52,11 @@ _ANY_TIME = datetime.fromtimestamp(0, UTC)
 
 @handles(api.RECEIVE_GITHUB_WEBHOOK, before=_before_github, read=bytes, most=_most)
 async def github(call: Call) -> Receipt:
-    """A delivery of GitHub."""
+    """Process a delivery of GitHub."""
     return await call.parts.triggers.github(call.headers, call.body)
 
 
 @handles(api.RECEIVE_WEBHOOK, before=_before_generic, read=bytes, most=_most)
 async def generic(call: Call) -> Receipt:
-    """A delivery of anybody who signs as Standard Webhooks say."""
+    """Process a delivery that is signed according to Standard Webhooks."""
     return await call.parts.triggers.generic(call.path["name"], call.headers, call.body)

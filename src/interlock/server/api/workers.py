@@ -32,7 +32,7 @@ from interlock.wire.workers import (
 
 @handles(api.REGISTER_WORKER)
 async def register(call: Call) -> WorkerView:
-    """A new life."""
+    """Register a worker."""
     asked: api.NewWorker = call.body
     call.principal.need_queues(asked.queues)
     spec = asked.spec()
@@ -44,13 +44,13 @@ async def register(call: Call) -> WorkerView:
 
 @handles(api.BEAT_WORKER)
 async def beat(call: Call) -> WorkerOrders:
-    """A sign of life, answered with orders."""
+    """Record a heartbeat; return the orders."""
     return await _workers(call).beat(_id(call), call.body, actor=call.actor)
 
 
 @handles(api.GET_WORKER_ORDERS)
 async def orders(call: Call) -> WorkerOrders:
-    """What the worker shall do, as soon as that is news."""
+    """Return the orders of a worker as soon as they change (long poll)."""
     asked: api.OrdersQuery = call.query
     worker_id, workers, over = _id(call), _workers(call), call.parts.ending(call.principal)
     heard = workers.orders(
@@ -61,7 +61,7 @@ async def orders(call: Call) -> WorkerOrders:
         actor=call.actor,
     )
     waiting = asyncio.ensure_future(heard)
-    ending = asyncio.ensure_future(over.wait())  # a server that has to go keeps nobody waiting
+    ending = asyncio.ensure_future(over.wait())  # a server that shuts down ends its long polls
     try:
         await asyncio.wait((waiting, ending), return_when=asyncio.FIRST_COMPLETED)
         return waiting.result() if waiting.done() else await workers.orders(worker_id, actor=call.actor)
@@ -73,26 +73,26 @@ async def orders(call: Call) -> WorkerOrders:
 
 @handles(api.LEAVE_WORKER)
 async def leave(call: Call) -> WorkerView:
-    """The worker goes."""
+    """Report that the worker leaves."""
     return await _workers(call).leave(_id(call), reason=call.body.reason, actor=call.actor)
 
 
 @handles(api.LIST_NAMESAKES)
 async def namesakes(call: Call) -> Namesakes:
-    """The other living workers under the same name."""
+    """Return other live workers of the same name."""
     return Namesakes(workers=tuple(await _workers(call).namesakes(_id(call), actor=call.actor)))
 
 
 @handles(api.REPORT_DEATH)
 async def died(call: Call) -> WorkerView:
-    """A process was seen to have ended."""
+    """Report that the process of a worker has died."""
     told: WorkerDeath = call.body
     return await _workers(call).died(told.name, told.incarnation, reason=told.reason, actor=call.actor)
 
 
 @handles(api.LIST_WORKERS)
 async def list_workers(call: Call) -> api.WorkerPage:
-    """A page of what a filter means."""
+    """Return a page of workers that match a filter."""
     asked: api.WorkersQuery = call.query
     now = await call.parts.runtime.engine.clock.now()
     selection = read_worker_filter(asked.q).selection(now, limit=asked.limit, cursor=asked.cursor)
@@ -102,13 +102,13 @@ async def list_workers(call: Call) -> api.WorkerPage:
 
 @handles(api.GET_WORKER)
 async def get_worker(call: Call) -> WorkerView:
-    """A worker as it stands."""
+    """Return a worker."""
     return await _workers(call).get(_id(call))
 
 
 @handles(api.GET_WORKER_TASKS)
 async def get_tasks(call: Call) -> WorkerTasks:
-    """Return what a worker executes now, and what it has executed lately."""
+    """Return the current and the latest tasks of a worker."""
     return await _workers(call).tasks(_id(call))
 
 
@@ -120,13 +120,13 @@ async def list_supervisors(call: Call) -> Pools:
 
 @handles(api.GET_WORKER_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
-    """What the journal says about a worker, oldest first."""
+    """Return the journal of a worker, oldest first."""
     return await history_of(call, Key(WORKER.name, (await get_worker(call)).id))
 
 
 @handles(api.PAUSE_WORKER)
 async def pause(call: Call) -> WorkerView:
-    """Take nothing new."""
+    """Pause a worker."""
     asked: api.PauseRequest = call.body
     return await _workers(call).pause(
         _id(call),
@@ -138,7 +138,7 @@ async def pause(call: Call) -> WorkerView:
 
 
 def hold(verb: str) -> Callable[[Call], Awaitable[WorkerView]]:
-    """A handler that does one of the things that need a reason and nothing else."""
+    """Return a handler for a command that takes only a reason."""
 
     async def handle(call: Call) -> WorkerView:
         act = getattr(_workers(call), verb)
@@ -175,7 +175,7 @@ ENDPOINT = "worker actions"
 
 @handles(api.ACT_ON_WORKERS)
 async def act(call: Call) -> ActionAnswer:
-    """Find them, do it with each, and say what came of it."""
+    """Apply an action to all workers that match a filter, and return the results."""
     return await act_once(call, ENDPOINT, call.body, partial(_act, call))
 
 
@@ -206,12 +206,12 @@ async def _act(call: Call) -> ActionAnswer:
 
 @handles(api.LIST_QUARANTINE)
 async def list_standings(call: Call) -> Standings:
-    """Every runner that has lost work lately."""
+    """Return every runner that has lost work lately."""
     return Standings(runners=tuple(await call.parts.runtime.quarantine.list()))
 
 
 @handles(api.LIFT_QUARANTINE)
 async def lift_quarantine(call: Call) -> StandingView:
-    """Give a runner work again."""
+    """Lift the quarantine of a runner."""
     asked: api.LiftRequest = call.body
     return await call.parts.runtime.quarantine.lift(asked.runner, actor=call.actor, reason=asked.reason)

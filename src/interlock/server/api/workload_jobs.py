@@ -1,7 +1,7 @@
-"""Jobs that drive fleets: list, show and start them, and read the numbers of all their agents as one.
+"""Jobs that drive fleets: list, show and start them, and read the figures of all their agents as one.
 
-A job that drives a fleet is submitted, explained and cancelled like any other. Everything here is read from
-records that are there anyway: the job, one record for each agent, the lines of its log, and its result.
+A job that drives a fleet is submitted, explained and cancelled like any other. All data come from existing
+records: the job, one record for each agent, the lines of its log, and its result.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from interlock.wire.workloads import (
 
 MOST_AGENTS_SHOWN = 200
 RECORDS_LOOKED_AT = 400
-"""How many agents of newest workloads are looked at for one page of jobs."""
+"""Number of newest agent records to examine for one page of jobs."""
 JOBS_LOOKED_AT = 100
-"""How many of the newest jobs of a state are looked at for workloads that have no agents yet."""
+"""Number of newest jobs of a state to examine for workloads without agents."""
 CHUNKS, MOST_CHUNKS = 60, 360
-"""How many pieces of the log are read at once, and in all: each has the lines of a second or more."""
+"""Number of log chunks to read in one query, and in all: each has the lines of a second or more."""
 MOST_POINTS = 600
 MOST_RESULT_BYTES = 16 * 1_048_576
 RESULT_FILE = "result.json"
@@ -53,7 +53,7 @@ HIGHEST = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms")
 
 
 class _Short(msgspec.Struct):
-    """What a list shows of a result; the rest is skipped."""
+    """The fields of a result that a list shows."""
 
     verdict: str = ""
     operations: int = 0
@@ -71,8 +71,8 @@ class _Judged(msgspec.Struct):
 async def list_jobs(call: Call) -> api.WorkloadJobs:
     """Return the jobs of the newest agents, and on the first page those that have no agents yet.
 
-    The latter are looked for among the newest jobs, because a store has no index of tasks or queues. So a
-    workload that has ended before an agent was READY is among the jobs only.
+    The latter are searched among the newest jobs, because a store has no index of tasks or queues. So a
+    workload that ended before an agent was READY is found only among the jobs.
     """
     asked: api.WorkloadJobsQuery = call.query
     found, cursor = await call.parts.runtime.workloads.find(
@@ -93,7 +93,7 @@ async def list_jobs(call: Call) -> api.WorkloadJobs:
 
 @handles(api.GET_WORKLOAD_JOB)
 async def get_job(call: Call) -> api.WorkloadJobView:
-    """Return one of them, with its agents and its result."""
+    """Return one workload job, with its agents and its result."""
     view = await _driver(call)
     query = Query(kind=WORKLOAD.name, parent=view.id, limit=MOST_AGENTS_SHOWN)
     agents, cursor = await call.parts.runtime.workloads.find(query)
@@ -117,7 +117,7 @@ async def get_seconds(call: Call) -> api.WorkloadSeconds:
     seconds: Sequence[SecondView] = ()
     if view.state in job.ENDED:
         result = await _result(call, view)
-        if result is not None and not result.seconds:  # a long one has them in its file alone
+        if result is not None and not result.seconds:  # a long workload has them only in its file
             result = await _result_file(call, view) or result
         seconds = result.seconds if result is not None else ()
     if not seconds:
@@ -148,7 +148,7 @@ async def get_percentiles(call: Call) -> api.WorkloadPercentiles:
                 todo='pip install "interlock[fleet]"',
                 facts={"missing": ["hdrh"]},
             )
-        from interlock.systems.fleet import histograms  # noqa: PLC0415 - it is not installed everywhere
+        from interlock.systems.fleet import histograms  # noqa: PLC0415 - optional dependency
 
         points = histograms.at_nines(histograms.unwritten(result.histogram))
     curve = (
@@ -159,8 +159,8 @@ async def get_percentiles(call: Call) -> api.WorkloadPercentiles:
 
 
 @handles(api.LIST_WORKLOAD_KINDS)
-async def list_kinds(call: Call) -> api.WorkloadKinds:  # noqa: ARG001 - the same for everybody
-    """Return the kinds that can be imported here, each with the JSON Schema of what it is given."""
+async def list_kinds(call: Call) -> api.WorkloadKinds:  # noqa: ARG001 - the same for every principal
+    """Return the kinds that can be imported here, each with the JSON Schema of its spec."""
     return api.WorkloadKinds(kinds=tuple(map(_kind, _kinds())), options=_options(), queue=QUEUE)
 
 
@@ -220,7 +220,7 @@ def _short(view: JobView, result: WorkloadResult | None = None) -> api.WorkloadJ
 
 
 async def _result(call: Call, view: JobView) -> WorkloadResult | None:
-    """Return what the job has returned; where it failed or was stopped, what it has saved."""
+    """Return the result of the job, or the saved file if the job failed or was stopped."""
     if view.state not in job.ENDED:
         return None
     if isinstance(view.result, msgspec.Raw):
@@ -237,12 +237,12 @@ async def _result_file(call: Call, view: JobView) -> WorkloadResult | None:
             return None
         content = b"".join([piece async for piece in artifacts.read(found)])
         return msgspec.json.decode(content, type=WorkloadResult)
-    except (InterlockError, msgspec.MsgspecError):  # no blobs, no file, or one of somebody else
+    except (InterlockError, msgspec.MsgspecError):  # no blobs, no file, or not a result file
         return None
 
 
 async def _lives(call: Call, job_id: str, after: int) -> list[WorkloadProgress]:
-    """Return the newest seconds of a log, oldest first, back to the one that is known already."""
+    """Return the newest seconds of a log, oldest first, back to the given one."""
     query = Query(kind=LOG.name, parent=job_id, limit=CHUNKS)
     newest_first: list[WorkloadProgress] = []
     for _ in range(MOST_CHUNKS // CHUNKS):
@@ -256,7 +256,7 @@ async def _lives(call: Call, job_id: str, after: int) -> list[WorkloadProgress]:
 
 
 def _seconds(lives: Iterable[WorkloadProgress]) -> list[SecondView]:
-    """Return what was told second by second; errors are counted from the beginning there."""
+    """Return the progress second by second, with errors per second instead of cumulative ones."""
     seconds: dict[int, SecondView] = {}
     errors: int | None = None
     for live in lives:
@@ -296,7 +296,7 @@ def _known(found: Iterable[Latencies], name: str) -> Iterator[float]:
 
 @cache
 def _kinds() -> tuple[Kind, ...]:
-    """Return the kinds that can be imported beside this server; a package of others may fail in any way."""
+    """Return the kinds that can be imported here; a third-party package may fail with any exception."""
     found = []
     for home in offered_homes():
         with suppress(Exception):
@@ -306,7 +306,7 @@ def _kinds() -> tuple[Kind, ...]:
 
 def _kind(kind: Kind) -> api.WorkloadKind:
     schema: dict[str, Any] = {"type": "object"}
-    with suppress(TypeError):  # a type that JSON Schema has no word for
+    with suppress(TypeError):  # a type without a JSON Schema
         (schema,), components = msgspec.json.schema_components(
             [kind.spec_type], ref_template="#/$defs/{name}"
         )
@@ -316,7 +316,7 @@ def _kind(kind: Kind) -> api.WorkloadKind:
 
 @cache
 def _options() -> dict[str, Any]:
-    """Return the schema of a workload, with what a workload file says about the same keys."""
+    """Return the schema of a workload, with the descriptions of the keys of workload files."""
     schema = msgspec.json.schema(WorkloadSpec)
     known = {field.name: field.doc for field in WORKLOAD_FILE.fields}
     properties = schema["$defs"][WorkloadSpec.__name__]["properties"]
@@ -326,7 +326,7 @@ def _options() -> dict[str, Any]:
 
 
 def _check_given(spec: WorkloadSpec) -> None:
-    """Raise when a kind that is known here is given what it does not take; agents check it again."""
+    """Raise if a kind that is installed here rejects its spec; agents check again."""
     known = {kind.kind: kind for kind in _kinds()}
     kind = known.get(spec.kind)
     if kind is None:
@@ -342,12 +342,12 @@ def _check_given(spec: WorkloadSpec) -> None:
 
 
 def _file(spec: WorkloadSpec) -> str:
-    """Return a workload as a file for `interlock workload run`, without what is as by default."""
+    """Return a workload as a file for `interlock workload run`, without default values."""
     made = {_key(name): value for name, value in msgspec.to_builtins(spec).items()}
     text: str = yaml.safe_dump(made, sort_keys=False, allow_unicode=True, default_flow_style=None)
     return text
 
 
 def _key(name: str) -> str:
-    """Return what a workload file calls a field."""
+    """Return the key of a field in workload files."""
     return "with" if name == "spec" else name.removesuffix("_s").replace("_", "-")

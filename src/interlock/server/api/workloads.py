@@ -1,7 +1,7 @@
-"""Routes of workloads of fleets: what is known of each agent's share.
+"""Routes of workloads: the share of each agent.
 
 The jobs that drive them are submitted and cancelled as jobs; `workload_jobs` shows those with their
-numbers.
+figures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATES = tuple(str(state) for state in WORKLOAD.states)
 
 @handles(api.TELL_WORKLOADS)
 async def tell(call: Call) -> WorkloadsHeard:
-    """What a runner has heard of the agents that its job drives."""
+    """Record the events that a runner has received from the agents of its job."""
     said: WorkloadFacts = call.body
     await _workloads(call).tell_under(said.token, known_as(call.principal, said.runner_id), said.facts)
     return WorkloadsHeard(facts=len(said.facts))
@@ -31,7 +31,7 @@ async def tell(call: Call) -> WorkloadsHeard:
 
 @handles(api.LIST_WORKLOADS)
 async def list_workloads(call: Call) -> api.WorkloadPage:
-    """A page of them."""
+    """Return a page of workloads."""
     asked: api.WorkloadsQuery = call.query
     if asked.state and asked.state.upper() not in STATES:
         raise UnknownState(asked.state, STATES, where=WORKLOAD.name)
@@ -48,7 +48,7 @@ async def list_workloads(call: Call) -> api.WorkloadPage:
 
 @handles(api.GET_WORKLOAD)
 async def get_workload(call: Call) -> WorkloadView:
-    """A workload as it stands."""
+    """Return a workload."""
     workload_id = call.path["workload_id"]
     if not is_shaped(workload_id):
         raise unknown_workload(workload_id[:64])
@@ -57,7 +57,7 @@ async def get_workload(call: Call) -> WorkloadView:
 
 @handles(api.GET_WORKLOAD_HISTORY)
 async def get_history(call: Call) -> HistoryPage:
-    """What the journal says about a workload, oldest first."""
+    """Return the journal of a workload, oldest first."""
     return await history_of(call, Key(WORKLOAD.name, (await get_workload(call)).id))
 
 

@@ -1,12 +1,13 @@
-"""Claiming records that are ready or due, and committing what becomes of them.
+"""Claim records that are ready or due, and commit the decisions about them.
 
-Alone. Mostly one claimer comes at a time. It holds nothing while it decides: it looks at what is ready
-(one message), decides, and writes what it decided (another), each change compared by version as always.
-Should another writer have come between, nothing is written, and it goes the way of company.
+Alone. Mostly there is one claimer at a time. It holds no lock while it decides: it reads ready records (one
+round trip), decides, and writes the decision (another), each change compared by version as always. If another
+writer has come between, nothing is written, and it continues in company.
 
-In company. Two claimers that look at the same time see the same records, and one would have decided in vain.
-So a claimer that has met another, or has a claim under way already, takes what it sees: locked in one
-transaction from the look to the commit, past what others hold. After a while it tries alone again.
+In company. Two claimers that read at the same time see the same records, and one of the decisions would be
+wasted. So a claimer that has met another, or has a claim under way already, locks the records that it reads,
+in one transaction from the read to the commit, skipping those that others hold. After a while it tries alone
+again.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from interlock.store.records import Batch, Claim, Commit, Outcome, Record, Work
 
 _PROMOTED_AT_ONCE = 1_000
 _FURTHER = 8
-"""How much further a claimer looks who found that others hold the heads of the lanes."""
+"""Factor by which a claimer reads further if others hold the heads of the lanes."""
 _FEW_LANES = 32
-"""So many lanes are looked up one by one; of more, those are found in which something is ready."""
+"""Up to this many lanes are looked up one by one; with more, lanes with ready records are searched."""
 Place: TypeAlias = tuple[int, str]
-"""Rank and id of the last record that was taken."""
+"""Rank and id of the last claimed record."""
 START: Place = (-(2**63), "")
 MANY_TAKEN = 1_000
-"""A claimer that has taken fewer passes them quickly."""
+"""A claimer that has claimed fewer skips their index entries quickly."""
 LOOKS, LOOK_AGAIN_S = 20, 0.1
-"""After so many looks, or so long, a claimer looks from the start again."""
+"""After this many reads, or seconds, a claimer reads from the start again."""
 _CLAIMS = 64
-"""So many different claimers are remembered."""
+"""Number of different claimers that are remembered."""
 _SHORTEST_COMPANY, _LONGEST_COMPANY = 16, 1_024
 
 
 def _asked(claim: Claim) -> tuple[list[str] | None, list[str], list[str]]:
-    """All lanes that a claimer may take from, where they are few; its queues, and what it has."""
+    """Return all lanes of a claimer, if they are few; its queues, and its labels and handlers."""
     queues, handlers = list(dict.fromkeys(claim.queues)), claim.handlers
     if handlers is None:
         return None, queues, [*claim.labels, HANDLER_MARK]
@@ -57,17 +58,17 @@ def _asked(claim: Claim) -> tuple[list[str] | None, list[str], list[str]]:
 
 
 class Company:
-    """Whether others claim at the same time, as far as this store has met them."""
+    """Whether other claimers are active, as far as this store has noticed."""
 
     def __init__(self) -> None:
         self._under_way = 0
         self._careful = 0
-        """How many claims it will go the way of company."""
+        """Number of claims for which it assumes company."""
         self._length = _SHORTEST_COMPANY
 
     @contextmanager
     def claim(self) -> Iterator[bool]:
-        """One more claim is under way; whether it may believe that it is alone."""
+        """Count a claim under way; yield whether it may assume to be alone."""
         alone = not self._under_way and not self._careful
         self._under_way += 1
         self._careful = max(0, self._careful - 1)
@@ -77,29 +78,29 @@ class Company:
             self._under_way -= 1
 
     def met(self) -> None:
-        """Somebody was faster: be careful for twice as long as the last time."""
+        """Record a conflict with another claimer: assume company for twice as long as the last time."""
         self._careful = self._length
         self._length = min(2 * self._length, _LONGEST_COMPANY)
 
     def met_nobody(self) -> None:
-        """It went well, alone."""
+        """Record a claim without a conflict."""
         self._length = _SHORTEST_COMPANY
 
 
 class Beginnings:
-    """From which rank on claims look.
+    """The rank from which claims read.
 
-    Entries of what was taken stay in the index of what is ready until they are vacuumed, and a look from
-    the start passes all of them. So a claimer that has taken many begins where its last claim ended. It
-    looks from the start again when it finds less than it asked for, and now and then: a record that ranks
-    before what was taken last waits for that, no longer than `LOOK_AGAIN_S`.
+    Index entries of claimed records stay until they are vacuumed, and a read from the start passes all of
+    them. So a claimer that has claimed many starts where its last claim ended. It reads from the start again
+    when it finds fewer than requested, and periodically: a record that ranks before the last claimed one
+    waits for that, at most `LOOK_AGAIN_S`.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], _Beginning] = {}
 
     def of(self, claim: Claim) -> Place:
-        """Return the place after which the next look begins."""
+        """Return the place after which the next read starts."""
         known = self._of(claim)
         if known.looks >= LOOKS or monotonic() >= known.looked_at + LOOK_AGAIN_S:
             known.place = START
@@ -109,7 +110,7 @@ class Beginnings:
         return known.place
 
     def is_enough(self, claim: Claim, rows: Sequence[asyncpg.Record]) -> bool:
-        """Learn from what was found; False if it has to be looked for from the start."""
+        """Record the rows found; return False if a read from the start is needed."""
         known = self._of(claim)
         if len(rows) < claim.limit:
             from_start, known.place = known.place == START, START
@@ -130,7 +131,7 @@ class Beginnings:
 
 
 class _Beginning:
-    """Where the claims of one claimer begin."""
+    """The start of the claims of one claimer."""
 
     __slots__ = ("looked_at", "looks", "place", "taken")
 
@@ -138,12 +139,12 @@ class _Beginning:
         self.place = START
         self.taken = 0
         self.looks = 0
-        """Since the last one from the start, which was at `looked_at`."""
+        """Reads since the last one from the start, which was at `looked_at`."""
         self.looked_at = 0.0
 
 
 class Claims:
-    """How one store claims and sweeps."""
+    """Claims and sweeps of one store."""
 
     def __init__(self, connections: Connections, writing: CommitWriter, waking: Notifier) -> None:
         self._connections = connections
@@ -154,7 +155,7 @@ class Claims:
         self._beginnings = Beginnings()
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
-        """What is ready for this claimer."""
+        """Claim records that are ready for this claimer."""
         last: tuple[datetime, bool] | None = None
 
         def noted(records: Sequence[Record], now: datetime) -> Sequence[Work]:
@@ -173,12 +174,12 @@ class Claims:
         with self._company.claim() as alone:
             outcomes = await self._connections.run("Claiming", work)
         if not outcomes and last is not None and last[1]:
-            # Others had it all before it was written: what counts is what is said last, so it is asked again.
+            # Others claimed all before the write: the last call of `decide` counts, so it is called again.
             decide([], last[0])
         return outcomes
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """What has a deadline passed; sweepers come together, so they are always in company."""
+        """Handle records past their deadline; sweepers run at the same time, so always in company."""
 
         async def work(session: Session) -> list[Outcome]:
             await session.begin()
@@ -188,7 +189,7 @@ class Claims:
         return await self._connections.run("Sweeping what is due", work)
 
     async def _claim_alone(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome] | None:
-        """Look, decide, write; None where that is not all there is to it."""
+        """Read, decide, write; return None if that is not sufficient."""
         writing = self._writing
         sql = statement("peek_ready", self._schema)
         while True:
@@ -222,11 +223,11 @@ class Claims:
         return self._waking.tell(outcomes, speaker)
 
     async def _claim_in_company(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome]:
-        """Lock the heads of the lanes that this claimer may take from, skipping what others hold."""
+        """Lock the heads of the lanes of this claimer, skipping those that others hold."""
         await session.begin()
         rows = await self._take_ready(session, claim)
         while rows[-1]["delayed"]:
-            # Records whose time has come get into line first, where others see them too.
+            # Delayed records that have become ready are moved into their lanes first, visible to others too.
             await session.rollback()
             promoted = await self._promote(session, claim.kind)
             await session.begin()
@@ -248,7 +249,9 @@ class Claims:
     async def _take(
         self, session: Session, what: str, arguments: tuple[Any, ...], limit: int, *more: object
     ) -> list[asyncpg.Record]:
-        """Lock up to `limit`, looking further where others hold what came first. One row more ends them."""
+        """Lock up to `limit` records, reading further if others hold the first ones. A final row has the
+        time.
+        """
         sql = statement(what, self._schema)
         reach = limit * 2
         while True:
@@ -265,7 +268,7 @@ class Claims:
     async def _decided(
         self, session: Session, records: Sequence[Record], now: datetime, decide: Decide
     ) -> list[Outcome]:
-        """Commit what becomes of what was taken, in the transaction that holds it."""
+        """Commit the decisions about locked records, in the same transaction."""
         writing = self._writing
         writing.saw(now)
         if not records:
@@ -274,8 +277,8 @@ class Claims:
         try:
             commits = decide(records, now)
             writing.check(commits)
-            # Of what we hold we know how it stands, so that nothing can be in the way; a second time we
-            # are not so sure.
+            # The state of locked records is known, so no conflict is possible; on a retry that is not
+            # assumed.
             judging = session.attempt > 1 or not self._foresees(commits, records)
             parts = [(part, writing.call(part, judging=judging)) for part in writing.parts(commits, records)]
         except Exception:
@@ -288,7 +291,9 @@ class Claims:
         return outcomes
 
     def _foresees(self, work: Sequence[Work], records: Sequence[Record]) -> bool:
-        """Whether these change only the records, as they stand and as their tables allow."""
+        """Return whether the commits change only these records, in their versions and as their tables
+        allow.
+        """
         held = {(record.kind, record.id): record for record in records}
         moves: set[tuple[str, str, str]] = set()
         for item in work:

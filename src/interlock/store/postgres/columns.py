@@ -1,4 +1,4 @@
-"""What changes say, column by column, as texts: see `sql/0003_commit.sql` and `sql/0015_commit.sql`."""
+"""Changes as columns of text: see `sql/0003_commit.sql` and `sql/0015_commit.sql`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _BETWEEN_VALUES, _BETWEEN_LABELS = "\x1e", "\x1f"
 _encoder = msgspec.json.Encoder()
 
 Column: TypeAlias = tuple[str | None, str | None]
-"""What all changes share, or else the values of all in one text."""
+"""The value that all changes share, or else all values in one text."""
 
 Ends: TypeAlias = Mapping[str, frozenset[str]]
-"""The states of each kind in which a record has ended for good."""
+"""The terminal states of each kind."""
 
 NOTHING: Column = (None, None)
 _NO_CHAIN: Column = ("", None)
-"""What stands in the place of the column `chain`, which is no longer used."""
+"""Placeholder for the column `chain`, which is no longer used."""
 END = "end"
 NO_RESULT = "-"
-"""Removes a result; it is no JSON."""
+"""Removes a result; it is not JSON."""
 
 
 def columns_of(changes: Sequence[Change]) -> list[Column]:
-    """What the changes say, but for ids, bodies and notes, and when the expected version was written."""
+    """Return the columns of the changes, except ids, bodies, notes and expected times."""
     ready, ranks = _queueing(changes)
     return [
         _column([c.kind for c in changes]),
@@ -49,12 +49,12 @@ def columns_of(changes: Sequence[Change]) -> list[Column]:
 
 
 def handlers_of(changes: Sequence[Change]) -> Column:
-    """The handlers that the changes say, as a column."""
+    """Return the handlers of the changes, as a column."""
     return _column([change.handler or None for change in changes])
 
 
 def results_of(changes: Sequence[Change]) -> Column:
-    """The results that the changes say; nothing leaves what is there."""
+    """Return the results of the changes; an empty one keeps the existing result."""
     if not [None for change in changes if change.result is not None]:
         return NOTHING
     results = [change.result for change in changes]
@@ -62,24 +62,24 @@ def results_of(changes: Sequence[Change]) -> Column:
 
 
 def given_of(changes: Sequence[Change]) -> Column:
-    """What the records of these changes are created with."""
+    """Return the given data of created records."""
     if not [None for change in changes if change.given]:
         return NOTHING
     return _column([change.given.decode() if change.given else None for change in changes])
 
 
 def ends_of(changes: Sequence[Change], ends: Ends) -> Column:
-    """Which records have ended with this, and wait for nothing more."""
+    """Return which records have ended, without a ready time or deadline."""
     return _column([END if is_end(change, ends) else None for change in changes])
 
 
 def is_end(change: Change, ends: Ends) -> bool:
-    """Whether the record leaves the table of what lives."""
+    """Return whether the record leaves the table of live records."""
     return change.ready_at is None and change.deadline_at is None and change.state in ends[change.kind]
 
 
 def ends_in(catalogue: Catalogue) -> Ends:
-    """The states of each kind that no path leads out of: a record that rests may live again."""
+    """Return the states of each kind without a way out: a resting record may live again."""
     return {
         name: kind.ended - {source for source, target in kind.paths if source != target}
         for name, kind in catalogue.items()
@@ -87,7 +87,7 @@ def ends_in(catalogue: Catalogue) -> Ends:
 
 
 def notes_of(notes: Sequence[Note | None]) -> tuple[str | None, str | None]:
-    """The note that all share, or else a line for each."""
+    """Return the note that all share, or else a line for each."""
     first = notes[0]
     if first is not None and notes.count(first) == len(notes):
         return _encoder.encode(first).decode(), None
@@ -102,7 +102,7 @@ def _column(values: Sequence[str | None]) -> Column:
 
 
 def numbers(values: list[int]) -> Column:
-    """Whole numbers as a column."""
+    """Return whole numbers as a column."""
     first = values[0]
     if values.count(first) == len(values):
         return str(first), None
@@ -110,7 +110,7 @@ def numbers(values: list[int]) -> Column:
 
 
 def moments(values: Sequence[datetime | None]) -> Column:
-    """Moments as a column, in microseconds since 1970."""
+    """Return times as a column, in microseconds since 1970."""
     first = values[0]
     if values.count(first) == len(values):
         return None if first is None else str(microseconds(first)), None
@@ -118,7 +118,7 @@ def moments(values: Sequence[datetime | None]) -> Column:
 
 
 def _queueing(changes: Sequence[Change]) -> tuple[Column, Column]:
-    """When they are ready, and their ranks, which are the same where nobody is preferred."""
+    """Return ready times and ranks, which are equal without priorities."""
     ready_at = moments([c.ready_at for c in changes])
     if ready_at == NOTHING or not any(c.priority for c in changes):
         return ready_at, ready_at
@@ -127,7 +127,7 @@ def _queueing(changes: Sequence[Change]) -> tuple[Column, Column]:
 
 
 def bodies_of(changes: Sequence[Change], held: Sequence[Record]) -> str | None:
-    """JSON does not hold the separator: a control character is escaped in it. '' stays as it is."""
+    """Return the bodies in one text. JSON escapes the separator, a control character; '' keeps a body."""
     bodies = [change.body for change in changes]
     if held:
         if _is_all_kept(changes, held):
@@ -138,7 +138,9 @@ def bodies_of(changes: Sequence[Change], held: Sequence[Record]) -> str | None:
 
 
 def _is_all_kept(changes: Sequence[Change], held: Sequence[Record]) -> bool:
-    """Whether just these records are changed, in their order, and no body is: the commonest of claims."""
+    """Return whether exactly these records are changed, in order, with the same bodies: the most common
+    claim.
+    """
     if len(held) != len(changes):
         return False
     for c, r in zip(changes, held, strict=True):
@@ -148,22 +150,22 @@ def _is_all_kept(changes: Sequence[Change], held: Sequence[Record]) -> bool:
 
 
 def joined(values: Sequence[str]) -> str:
-    """Texts as one."""
+    """Join texts."""
     return _parted(_BETWEEN_VALUES.join(values), len(values))
 
 
 def joined_data(values: Sequence[bytes]) -> str:
-    """JSON texts as one."""
+    """Join JSON texts."""
     return _parted(_BETWEEN_VALUES.encode().join(values).decode(), len(values))
 
 
 def labels_as_text(labels: Sequence[str]) -> str | None:
-    """Labels as one text; None where there are none."""
+    """Return labels as one text; None if there are none."""
     return _BETWEEN_LABELS.join(labels) if labels else None
 
 
 def _parted(text: str, parts: int) -> str:
-    """See that a text comes apart again into as many parts as it was made of."""
+    """Return the text; raise if it would split into more parts than it was joined from."""
     if text.count(_BETWEEN_VALUES) >= max(parts, 1):
         raise InvalidRecord(
             "PostgreSQL cannot keep this: the control character U+001E.",

@@ -1,9 +1,9 @@
 """Commits as calls of the functions in the database, and their answers as outcomes.
 
-Commits are checked, then cut into waves (commits that touch different records) and batches (one change of
+Commits are validated, then split into waves (commits that touch different records) and batches (one change of
 many records), or are one change of one record. Each becomes the arguments of one call (see
-`sql/0014_batch.sql`, `sql/0015_commit.sql` and `sql/0017_single.sql`). It is first tried as if nothing stood
-in its way, and judged closely when something did.
+`sql/0014_batch.sql`, `sql/0015_commit.sql` and `sql/0017_single.sql`). It is first tried optimistically, and
+checked in detail after a conflict.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ Statement: TypeAlias = tuple[str, list[Any]]
 """The name of a statement, and its arguments."""
 
 _ORDER = ("repeated", "late", "stale", "illegal")
-"""What is judged first counts first."""
+"""Precedence of obstacles."""
 
 
 class Wave:
     """Commits of which no two touch the same record or request.
 
-    `held` are records that were read just now: where such a record is in the version that is expected, and
-    a body is the very same object, it stays as it is, and need not be sent.
+    `held` are records that were just read: if such a record has the expected version and its body is the same
+    object, the body is unchanged and need not be sent.
     """
 
     def __init__(self, ends: Ends, commits: Sequence[Commit], held: Sequence[Record] = ()) -> None:
@@ -87,7 +87,9 @@ class Wave:
         self._changes, self._places = _in_the_order_of_keys(commits)
 
     def arguments(self, judging: bool, not_before: datetime) -> list[Any]:
-        """The arguments of `write_wave`. Times cost the driver most: only a judge needs all limits."""
+        """Return the arguments of `write_wave`. Times are expensive for the driver: only a judgement needs
+        all limits.
+        """
         limits, requests = self._limits(), self._requests()
         return [
             judging,
@@ -102,15 +104,15 @@ class Wave:
         ]
 
     def trial(self, not_before: datetime) -> Statement:
-        """Write all of it, or nothing, in which case there is no answer."""
+        """Return the statement that writes everything or nothing; in the latter case there is no answer."""
         return "try_wave", self.arguments(False, not_before)[1:]
 
     def judged(self, not_before: datetime) -> Statement:
-        """Write what can be written, and tell what stood in the way of the rest."""
+        """Return the statement that writes what is possible, and reports the obstacles of the rest."""
         return "judge", self.arguments(True, not_before)[1:]
 
     def within(self, judging: bool, not_before: datetime) -> Statement:
-        """The same in a transaction that goes on; what is not judged raises where something is in the way."""
+        """Return the statement for an open transaction; without `judging`, an obstacle raises."""
         return "write", self.arguments(judging, not_before)
 
     def _limits(self) -> list[tuple[int, datetime]]:
@@ -120,7 +122,7 @@ class Wave:
         return [(p, c.request) for p, c in enumerate(self._commits) if c.request is not None]
 
     def _columns_and_notes(self) -> tuple[str | None, list[str | None], list[str | None]]:
-        """Notes, what all changes share, and what each has of its own: see `sql/0015_commit.sql`."""
+        """Return the notes, the shared values and the columns of the changes: see `sql/0015_commit.sql`."""
         changes = self._changes
         if not changes:
             return "", [], []
@@ -138,7 +140,7 @@ class Wave:
         return notes, [shared for shared, _ in columns], [varied for _, varied in columns]
 
     def _places_and_turns(self) -> tuple[Column, Column]:
-        """Whose each change is, and its position there; nothing where each commit has one, in order."""
+        """Return the commit and position of each change; empty if each commit has one, in order."""
         if self._places is None:
             return NOTHING, NOTHING
         turns = [
@@ -148,7 +150,7 @@ class Wave:
         return numbers(self._places), numbers(turns)
 
     def outcomes(self, rows: Sequence[asyncpg.Record]) -> list[Outcome]:
-        """What became of each commit. Rows other than the first tell what stood in the way."""
+        """Return the outcome of each commit. Rows after the first are obstacles."""
         time: datetime = rows[0]["at"]
         if len(rows) == 1:
             return [Committed(time)] * len(self._commits)
@@ -162,7 +164,7 @@ class Wave:
         ]
 
     def _obstacle(self, row: asyncpg.Record, time: datetime) -> tuple[int, int, Outcome]:
-        """Which commit it is about, which of its changes, and what it comes to. SQL counts from 1."""
+        """Return the commit of an obstacle, its change, and the outcome. SQL counts from 1."""
         item = row["item"] - 1
         match row["verdict"]:
             case "repeated":
@@ -181,7 +183,7 @@ class Wave:
                 return *self._position(item), Illegal(change.key, row["source"], change.state)
 
     def _position(self, item: int) -> tuple[int, int]:
-        """Whose change that is, and which of its changes."""
+        """Return the commit of a change, and its position there."""
         if self._places is None:
             return item, 0
         place = self._places[item]
@@ -189,13 +191,13 @@ class Wave:
 
 
 def _in_the_order_of_keys(commits: Sequence[Commit]) -> tuple[list[Change], list[int] | None]:
-    """All changes in the order in which all lock, and whose they are; None where each has one, in order."""
+    """Return all changes in lock order, and their commits; None if each has one, in order."""
     singles = [commit.changes[0] for commit in commits if len(commit.changes) == 1]
     if len(singles) == len(commits):
         ids = [change.id for change in singles]
         if ids == sorted(ids) and len({change.kind for change in singles}) == 1:
             return singles, None
-    keyed = sorted(  # no two keys are the same, so nothing behind them is compared
+    keyed = sorted(  # no two keys are equal, so the rest is not compared
         [
             (change.kind, change.id, place, change)
             for place, commit in enumerate(commits)
@@ -226,36 +228,36 @@ T = TypeVar("T")
 
 
 class BatchPart:
-    """One change of some records, none of which comes twice. Where some conflict it is judged as a wave."""
+    """One change of several distinct records. After a conflict it is judged as a wave."""
 
     def __init__(self, ends: Ends, batch: Batch) -> None:
         self._ends = ends
         self._batch = batch
         self.channel: str | None = None
-        """Where the commit itself tells others of it; None if it does not."""
+        """The channel on which the commit itself notifies others; None if it does not."""
 
     @property
     def number(self) -> int:
-        """How many records it changes."""
+        """Number of records."""
         return len(self._batch.ids)
 
     def trial(self, not_before: datetime) -> Statement:
-        """Write all of it, or nothing, in which case there is no answer."""
+        """Return the statement that writes everything or nothing; in the latter case there is no answer."""
         return "try_batch", self._arguments(not_before)
 
     def judged(self, not_before: datetime) -> Statement:
-        """Write what can be written, and tell what stood in the way of the rest."""
+        """Return the statement that writes what is possible, and reports the obstacles of the rest."""
         self.channel = None
         return self._wave().judged(not_before)
 
     def within(self, judging: bool, not_before: datetime) -> Statement:
-        """The same in a transaction that goes on; what is not judged raises where something is in the way."""
+        """Return the statement for an open transaction; without `judging`, an obstacle raises."""
         if judging:
             return self._wave().within(judging, not_before)
         return "write_batch", self._arguments(not_before)
 
     def outcomes(self, rows: Sequence[asyncpg.Record]) -> list[Outcome]:
-        """What became of each record."""
+        """Return the outcome of each record."""
         if len(rows) > 1:
             return self._wave().outcomes(rows)
         return [Committed(rows[0]["at"])] * len(self._batch.ids)
@@ -264,7 +266,9 @@ class BatchPart:
         return Wave(self._ends, self._batch.commits())
 
     def _arguments(self, not_before: datetime) -> list[object]:
-        """See `sql/0014_batch.sql`. Records are locked by key, and told of in the order of the batch."""
+        """Return the arguments: see `sql/0014_batch.sql`. Records are locked by key, and journalled in the
+        order of the batch.
+        """
         batch, told = self._batch, None
         ids, seen, given, results = batch.ids, batch.expected_at, batch.given, batch.result
         order = sorted(range(len(ids)), key=ids.__getitem__)
@@ -290,7 +294,7 @@ def _in(order: Sequence[int], column: tuple[T, ...]) -> tuple[T, ...]:
 
 
 class SinglePart:
-    """One change of one record, as most callers commit it. Where it conflicts it is judged as a wave."""
+    """One change of one record, the most common commit. After a conflict it is judged as a wave."""
 
     number = 1
 
@@ -299,30 +303,30 @@ class SinglePart:
         self._change = change
         self._not_after = not_after
         self.channel: str | None = None
-        """Where the commit itself tells others of it; None if it does not."""
+        """The channel on which the commit itself notifies others; None if it does not."""
 
     def trial(self, not_before: datetime) -> Statement:
-        """Write it, or nothing, in which case the answer has no time."""
+        """Return the statement that writes it or nothing; in the latter case the answer has no time."""
         return "write_one", self._arguments(not_before)
 
     def judged(self, not_before: datetime) -> Statement:
-        """Write it, or tell what stood in its way."""
+        """Return the statement that writes it, or reports its obstacle."""
         self.channel = None
         return self._wave().judged(not_before)
 
     def within(self, judging: bool, not_before: datetime) -> Statement:
-        """The same in a transaction that goes on."""
+        """Return the statement for an open transaction."""
         return self._wave().within(judging, not_before) if judging else self.trial(not_before)
 
     def outcomes(self, rows: Sequence[asyncpg.Record]) -> list[Outcome]:
-        """What became of it."""
+        """Return the outcome."""
         return [Committed(rows[0]["at"])] if len(rows) == 1 else self._wave().outcomes(rows)
 
     def _wave(self) -> Wave:
         return Wave(self._ends, [Commit(changes=(self._change,), not_after=self._not_after)])
 
     def _arguments(self, not_before: datetime) -> list[object]:
-        """See `sql/0017_single.sql`."""
+        """Return the arguments: see `sql/0017_single.sql`."""
         change = self._change
         ready_at, labels, result = change.ready_at, change.labels, change.result
         return [
@@ -351,14 +355,14 @@ class SinglePart:
 
 
 def single_of(work: Work, ends: Ends) -> SinglePart | None:
-    """Return work that changes one record, and nothing else; None for other work."""
+    """Return work that changes only one record; None for other work."""
     if type(work) is Batch:
         return _single_in(work, ends) if len(work.ids) == 1 else None
     assert isinstance(work, Commit)
     if len(work.changes) != 1 or work.refusals or work.request is not None:
         return None
     change = work.changes[0]
-    # A result that is removed is for a wave: NULL leaves what is there.
+    # Removing a result needs a wave: NULL keeps it.
     return None if change.result == b"" else SinglePart(ends, change, work.not_after)
 
 
@@ -374,7 +378,7 @@ def _single_in(batch: Batch, ends: Ends) -> SinglePart:
 
 
 def _said(change: Change, ends: Ends) -> list[str | None]:
-    """What all records of a batch share."""
+    """Return the values that all records of a batch share."""
     ready_at, deadline_at = change.ready_at, change.deadline_at
     return [
         change.kind,
@@ -395,16 +399,16 @@ def _said(change: Change, ends: Ends) -> list[str | None]:
 
 
 Part: TypeAlias = Wave | BatchPart | SinglePart
-"""What is written by one statement."""
+"""The unit of one statement."""
 
 GUARDED = frozenset(("write_one", "try_batch"))
-"""Statements that there are for a claim as well: its guard is read once more when it is written."""
+"""Statements with a variant for claims: it reads the guard again when writing."""
 _FEW = 16
-"""A batch of fewer records that comes with other commits is written with them."""
+"""A smaller batch that comes with other commits is written with them."""
 
 
 def guard_of(claim: Claim) -> tuple[str | None, str | None, list[str]]:
-    """Return kind, id and states of the guard of a claim; nothing where it has none."""
+    """Return kind, id and states of the guard of a claim; empty without one."""
     return (None, None, []) if claim.guard is None else _standing(claim.guard)
 
 
@@ -413,32 +417,32 @@ def _standing(guard: Guard) -> tuple[str, str, list[str]]:
 
 
 class CommitWriter:
-    """What committing and claiming have in common."""
+    """The common part of committing and claiming."""
 
     def __init__(self, target: Target, catalogue: Catalogue, capabilities: Capabilities) -> None:
         self.know(catalogue)
         self.seen = datetime(1970, 1, 1, tzinfo=UTC)
-        """The latest time that the server has told us."""
+        """The latest time received from the server."""
         self._target = target
         self._max_body_bytes = capabilities.max_body_bytes
         self._max_batch = capabilities.max_batch
 
     def know(self, catalogue: Catalogue) -> None:
-        """Take these kinds for those that there are."""
+        """Set the catalogue."""
         self.catalogue = catalogue
         self._ends = ends_in(catalogue)
 
     def saw(self, now: datetime) -> datetime:
-        """The store's clock never goes back, also when the server's does."""
+        """Return the store's time, which never decreases, even if the server's does."""
         self.seen = max(self.seen, now)
         return self.seen
 
     def check(self, work: Sequence[Work]) -> None:
-        """Raise for what no store may take."""
+        """Raise for invalid commits."""
         check_commits(self.catalogue, work, self._max_body_bytes)
 
     def parts(self, work: Sequence[Work], held: Sequence[Record] = ()) -> list[Part]:
-        """Cut only where a record or a request comes twice, at batches, or where there are too many."""
+        """Split the work where a record or a request repeats, at batches, and at the maximum size."""
         if len(work) == 1 and (single := single_of(work[0], self._ends)) is not None:
             return [single]
         parts: list[Part] = []
@@ -488,7 +492,7 @@ class CommitWriter:
             return part.within(judging, self.seen)
 
     async def write(self, session: Session, part: Part, guard: Guard | None = None) -> list[Outcome]:
-        """Write a part as if nothing stood in its way; when something did, again with a closer look."""
+        """Write a part optimistically; after a conflict, write it again with detailed checks."""
         with self._text_is_text():
             name, arguments = part.trial(self.seen) if session.attempt == 1 else part.judged(self.seen)
         if guard is not None and name in GUARDED:
@@ -499,7 +503,7 @@ class CommitWriter:
         return self._outcomes(part, rows)
 
     async def write_all(self, session: Session, parts: Sequence[Part], guard: Guard | None) -> list[Outcome]:
-        """Write all parts or none, as if nothing stood in their way."""
+        """Write all parts or none, optimistically."""
         if len(parts) == 1:
             return await self.write(session, parts[0], guard)
         with self._text_is_text():
@@ -516,7 +520,7 @@ class CommitWriter:
         return outcomes
 
     async def write_within(self, session: Session, part: Part, call: Statement) -> list[Outcome]:
-        """Write a part in a transaction that goes on."""
+        """Write a part in an open transaction."""
         name, arguments = call
         rows = await session.within(statement(name, self._target.schema), *arguments)
         if not rows or rows[0]["at"] is None:
@@ -529,7 +533,7 @@ class CommitWriter:
 
     @contextmanager
     def _text_is_text(self) -> Iterator[None]:
-        """Who brings bytes that are no text is told before anything was sent."""
+        """Raise an error for bytes that are not text, before anything is sent."""
         try:
             yield
         except UnicodeDecodeError as error:

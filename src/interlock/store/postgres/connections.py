@@ -1,12 +1,12 @@
 """A small pool of connections in which every call has a deadline.
 
-The driver's own pool is polite: when a call runs out of time it asks the server to cancel, through one
-more connection, and waits for an answer. Against a black hole that waits for ever. Here a connection
-whose time is up is cut off, whatever it is doing, and so are the others when the server has gone, is
-going or has become a stand-by: the next call connects anew.
+The driver's pool waits: when a call times out it asks the server to cancel, through one more connection, and
+waits for an answer. With an unresponsive network that takes forever. Here a connection past its deadline is
+terminated, whatever it is doing, and so are the others when the server has gone, is shutting down or has
+become a stand-by: the next call reconnects.
 
-The pool keeps few connections at rest. Calls of a program at rest take turns; only calls that have waited
-for a while make room for one more connection, and only use over time keeps it.
+The pool keeps few idle connections. Calls of an idle program take turns; only calls that have waited for a
+while add a connection, and only sustained use keeps it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from interlock.store.postgres.failures import (
 from interlock.store.postgres.target import Target
 
 GROW_AFTER_S = 0.05
-"""How long the first in line waits before there is room for one more."""
+"""Time that the first in line waits before a connection is added."""
 MEASURE_S = 10.0
-"""Over how long it is measured how much room is used."""
+"""Period over which usage is measured."""
 SPARE = 2
-"""How much room there is for what is used on average."""
+"""Factor of the limit over the average usage."""
 
 
 class PoolLimit:
-    """Places for calls. `on_fewer` is called with how many there are when they have become fewer."""
+    """A limit of concurrent calls. `on_fewer` is called with the new limit when it has decreased."""
 
     def __init__(self, most: int, on_fewer: Callable[[int], None]) -> None:
         self.allowed = 1
@@ -56,7 +56,7 @@ class PoolLimit:
         self._used_s = self._changed_at = 0.0
 
     async def enter(self, deadline: float) -> None:
-        """Take a place; raise TimeoutError when there is none by the deadline."""
+        """Take a place; raise TimeoutError if there is none by the deadline."""
         if self._taken < self.allowed and not self._waiting:
             self._take(1)
             return
@@ -70,16 +70,16 @@ class PoolLimit:
                 await waiter
         except BaseException:
             if waiter.done() and not waiter.cancelled():
-                self.leave()  # it was given a place at the same moment
+                self.leave()  # it was given a place at the same time
             raise
 
     def leave(self) -> None:
-        """Give a place to the next in line."""
+        """Give the place to the next in line."""
         self._take(-1)
         self._hand_over()
 
     def close(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         for timer in (self._growing, self._measuring):
             if timer is not None:
                 timer.cancel()
@@ -140,12 +140,12 @@ _ATTEMPTS = 5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _LONG_IDLE_S = 0.02
 _LOOPS = 8
-"""How many turns of the loop it takes to read a last word, then the end, and to be told of it."""
+"""Iterations of the event loop to read a last message, then the end, and to be notified."""
 APPLICATION = "interlock"
-"""What the server calls our connections (`pg_stat_activity`)."""
+"""The name of our connections on the server (`pg_stat_activity`)."""
 _SAY_EVERY_S, _LEAVE_S = 60.0, 2.0
 IDLE_IN_TRANSACTION_S = 5
-"""A claimer that has died holds what it has taken no longer than this."""
+"""Maximum time that a dead claimer holds its locks."""
 
 BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED;"
@@ -154,10 +154,10 @@ BEGIN = (
 
 
 class Link:
-    """A connection with the deadline of the call that has it.
+    """A connection with the deadline of its current call.
 
-    A timer for each call would be made and cancelled thousands of times for one that rings. So there is one,
-    which looks when it rings whether a call is late, and is set again for the call that is under way then.
+    A timer for each call would be created and cancelled thousands of times for each that fires. So there is
+    one, which checks when it fires whether a call is late, and is set again for the current call.
     """
 
     __slots__ = ("_deadline", "_timer", "connection", "idle_since")
@@ -169,23 +169,23 @@ class Link:
         self._timer: asyncio.TimerHandle | None = None
 
     def lend(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
-        """Cut the connection off at the deadline, unless it is given back before."""
+        """Terminate the connection at the deadline, unless it is returned before."""
         self._deadline = deadline
         if self._timer is None or self._timer.when() > deadline:
             self._set(loop, deadline)
 
     def give_back(self, now: float) -> None:
-        """No call has it."""
+        """Mark the connection as idle."""
         self._deadline = None
         self.idle_since = now
 
     def terminate(self) -> None:
-        """Cut the connection off."""
+        """Terminate the connection."""
         self.let_go()
         self.connection.terminate()
 
     def let_go(self) -> None:
-        """Watch it no longer."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -205,7 +205,7 @@ class Link:
 
 
 class Session:
-    """A connection for the length of one call."""
+    """A connection for the duration of one call."""
 
     __slots__ = ("_connection", "_failed", "_wrapped", "attempt", "hung_up", "link")
 
@@ -215,15 +215,17 @@ class Session:
         self._wrapped = wrapped
         self._failed = failed
         self.attempt = 1
-        """How often the work has been begun."""
+        """Number of the current attempt."""
         self.hung_up = False
-        """Whether the server had hung up before the last statement was sent, which undoes all of it."""
+        """Whether the server had closed the connection before the last statement, so that nothing was
+        done.
+        """
 
     async def fetch(self, sql: str, *arguments: object, writes: bool = False) -> list[asyncpg.Record]:
-        """Run one statement as a transaction of its own.
+        """Run one statement as a transaction.
 
-        Without prepared statements the driver still needs two messages for one, and a pool might hand
-        them to two servers: inside a transaction it may not.
+        Without prepared statements the driver still needs two messages for one, and a pooler might send them
+        to two servers: inside a transaction it may not.
         """
         if not self._wrapped:
             return await self._asked(self._connection.fetch(sql, *arguments), at_risk=writes)
@@ -231,13 +233,13 @@ class Session:
         try:
             rows = await self.within(sql, *arguments)
         except Again:
-            await self.rollback()  # there is nothing wrong with the connection
+            await self.rollback()  # the connection itself is fine
             raise
         await self.commit()
         return rows
 
     async def begin(self) -> None:
-        """Begin a transaction in which several calls of `within` follow."""
+        """Begin a transaction for several calls of `within`."""
         await self._asked(self._connection.execute(BEGIN))
 
     async def within(self, sql: str, *arguments: object) -> list[asyncpg.Record]:
@@ -249,21 +251,23 @@ class Session:
         await self._asked(self._connection.execute(sql))
 
     async def commit(self) -> None:
-        """Make it true. From here on a silence may mean yes."""
+        """Commit. From here on a missing answer may mean success."""
         await self._asked(self._connection.execute("COMMIT"), at_risk=True)
 
     async def rollback(self) -> None:
-        """Leave everything as it was."""
+        """Roll back."""
         await self._asked(self._connection.execute("ROLLBACK"))
 
     @property
     def server_version(self) -> tuple[int, int]:
-        """Such as (15, 4)."""
+        """The version of the server, such as (15, 4)."""
         version = self._connection.get_server_version()
         return version.major, version.minor
 
     async def _asked(self, answer: Awaitable[T], *, at_risk: bool = False) -> T:
-        """Wait for an answer. `at_risk`: the server may be committing, and silence leaves us in doubt."""
+        """Wait for an answer. `at_risk`: the server may be committing, so without an answer the outcome is
+        unknown.
+        """
         try:
             return await answer
         except Again:
@@ -274,7 +278,7 @@ class Session:
 
 
 class Connections:
-    """Connections to one database, made when they are needed."""
+    """Connections to one database, opened on demand."""
 
     def __init__(self, target: Target, timeout_s: float) -> None:
         self.target = target
@@ -287,17 +291,18 @@ class Connections:
         self._next_attempt = 0.0
         self._said_at = float("-inf")
         self._leaving: set[asyncio.Future[Any]] = set()
-        """Connections that are being closed, or made although nothing waits for them any more."""
+        """Connections that are being closed, or were opened for an abandoned call."""
         self.when_foreign: Callable[[Session], Awaitable[None]] | None = None
-        """Called when a statement no longer fits the schema; raises what is true of it."""
+        """Called when a statement does not fit the schema; raises the reason."""
 
     async def run(
         self, doing: str, work: Callable[[Session], Awaitable[T]], timeout_s: float | None = None
     ) -> T:
-        """Do some work on a connection, all of it by the deadline. `doing` begins the sentence of errors.
+        """Run some work on a connection, before the deadline. `doing` begins the sentence of errors.
 
-        When the server has undone it, as after a deadlock, it is done again; so it is on another connection
-        when the server had hung up on this one, and the driver has read its last word but not yet the end.
+        Work that the server has rolled back, as after a deadlock, is retried; so is, on another connection,
+        work on a connection that the server had closed, if the driver has read its last message but not yet
+        the end.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
@@ -316,14 +321,14 @@ class Connections:
                 await self._look_for_newer(doing, loop, deadline)
                 raise
             except asyncio.CancelledError:
-                session.link.terminate()  # a question is open, to which an answer may still come
+                session.link.terminate()  # a request is open, to which an answer may still come
                 raise
             finally:
                 self._take_back(session)
         raise unavailable(f"others were in the way {_ATTEMPTS} times in a row", doing, self.target)
 
     async def _look_for_newer(self, doing: str, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
-        """A statement no longer fits the schema: raise what is true of it, if that is known."""
+        """Raise the reason why a statement does not fit the schema, if it is known."""
         if self.when_foreign is None:
             return
         session = await self._lend(doing, loop, deadline)
@@ -338,15 +343,15 @@ class Connections:
     async def fetch(
         self, doing: str, sql: str, *arguments: object, writes: bool = False
     ) -> list[asyncpg.Record]:
-        """Run one statement as a transaction of its own."""
+        """Run one statement as a transaction."""
         return await self.run(doing, lambda session: session.fetch(sql, *arguments, writes=writes))
 
     async def connect(self, timeout_s: float) -> Connection:
-        """A connection of one's own; the caller closes it and takes the driver's errors."""
+        """Return a separate connection; the caller closes it and handles the driver's errors."""
         return await self._connected(timeout_s, self.target.pooled)
 
     async def connect_to_listen(self, timeout_s: float) -> Connection:
-        """The same to the server itself, past a pool that would lose LISTEN."""
+        """Return a separate connection to the server itself, bypassing a pooler that would lose LISTEN."""
         if self.target.listen_at is None:
             return await self.connect(timeout_s)
         host, port = self.target.listen_at
@@ -355,11 +360,11 @@ class Connections:
     async def _connected(self, timeout_s: float, pooled: bool, **place: Any) -> Connection:
         settings = {"application_name": APPLICATION}
         writable = SessionAttribute.any
-        if not pooled:  # a pool takes no such settings
+        if not pooled:  # a pooler does not accept such settings
             writable = SessionAttribute.read_write
             settings["statement_timeout"] = f"{max(1, int(self.timeout_s * 1_000))}"
             settings["default_transaction_isolation"] = "read committed"
-            # A statement that was first planned for an empty table must not keep that plan.
+            # A statement planned for an empty table must not keep that plan.
             settings |= {"plan_cache_mode": "force_custom_plan", "jit": "off"}
         connecting = asyncio.ensure_future(
             asyncpg.connect(
@@ -374,7 +379,8 @@ class Connections:
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            # A driver that is cancelled while it connects leaves an error behind that the loop reports.
+            # A driver that is cancelled while connecting leaves an unretrieved error, which the loop would
+            # report.
             connecting.add_done_callback(self._not_wanted)
             self._leaving.add(connecting)
             raise
@@ -385,7 +391,7 @@ class Connections:
             connecting.result().terminate()
 
     async def close(self) -> None:
-        """Let go of everything, of what is in use by cutting it off; safe to call twice."""
+        """Close all connections, terminating those in use; safe to call twice."""
         self._closed = True
         self._room.close()
         for link in self._lent:
@@ -398,21 +404,21 @@ class Connections:
             await asyncio.wait(self._leaving, timeout=_LEAVE_S)
 
     def described(self, ours: int, all_: int, most: int) -> ServerConnections:
-        """Return the arithmetic of connections for `interlock db status`."""
-        # One for orders and one to listen; with work, another one renews leases.
+        """Return the connection counts for `interlock db status`."""
+        # One for orders and one to listen; with jobs, another one renews leases.
         at_rest = 2 + self.target.listen
         return ServerConnections(
             ours=ours, all=all_, most=most, at_rest=at_rest, busy=self.target.pool + at_rest
         )
 
     def drop_idle(self) -> None:
-        """Let go of connections that cannot be trusted any more."""
+        """Terminate idle connections, which cannot be trusted any more."""
         idle, self._idle = self._idle, []
         for link in idle:
             link.terminate()
 
     async def _lend(self, doing: str, loop: asyncio.AbstractEventLoop, deadline: float) -> Session:
-        """Lend a connection until the deadline, at which it is cut off whatever it is doing."""
+        """Lend a connection until the deadline, at which it is terminated."""
         link: Link | None = None
 
         def failed(error: Exception, at_risk: bool) -> Exception:
@@ -440,7 +446,7 @@ class Connections:
         return Session(link, not self.target.prepared, failed)
 
     def _take_back(self, session: Session) -> None:
-        """Have a connection that was lent; safe to call twice."""
+        """Take back a connection; safe to call twice."""
         link = session.link
         if link not in self._lent:
             return
@@ -461,8 +467,8 @@ class Connections:
         long_ago = loop.time() - _LONG_IDLE_S
         for idle in self._idle:
             if idle.idle_since < long_ago and _has_said_something(idle.connection):
-                # The server may have hung up meanwhile, and the loop not have come to reading it. Now that
-                # costs little; after a commit was sent, its outcome would be unknown.
+                # The server may have closed it meanwhile, unnoticed by the loop. Checking now is cheap; after
+                # a commit was sent, its outcome would be unknown.
                 for _ in range(_LOOPS):
                     await asyncio.sleep(0)
                 break
@@ -477,9 +483,9 @@ class Connections:
         return None
 
     async def _new_link(self, deadline: float) -> Link:
-        """Connect, not more often than a server in trouble can bear; wait for one that is starting or full.
+        """Connect, with a backoff; wait for a server that is starting or full.
 
-        While a full server is waited for, another call may give its connection back.
+        While waiting for a full server, another call may return its connection.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -510,7 +516,7 @@ class Connections:
             log.warning("waiting for a connection to %s: %s", self.target.shown, error)
 
     def _fewer(self, allowed: int) -> None:
-        """Close what there is no room for; the latest are used first, so the oldest stand in front."""
+        """Close connections above the limit, the least recently used first."""
         while self._idle and len(self._idle) + len(self._lent) > allowed:
             link = self._idle.pop(0)
             link.let_go()
@@ -520,8 +526,8 @@ class Connections:
 
 
 def _has_said_something(connection: Connection) -> bool:
-    """Whether there is something to be read, such as the end."""
-    transport: asyncio.Transport = getattr(connection, "_transport")  # noqa: B009 - it is shown nowhere else
+    """Return whether there is data to read, such as the end."""
+    transport: asyncio.Transport = getattr(connection, "_transport")  # noqa: B009 - not public elsewhere
     socket = transport.get_extra_info("socket")
     if socket is None or socket.fileno() < 0:
         return True
@@ -531,7 +537,7 @@ def _has_said_something(connection: Connection) -> bool:
 
 
 async def farewell(connection: Connection) -> None:
-    """Close a connection as the server likes it, without waiting long for that."""
+    """Close a connection gracefully, without waiting long."""
     try:
         await connection.close(timeout=1.0)
     except Trouble:

@@ -1,4 +1,4 @@
-"""What goes wrong in the driver, in our words: what it is, whether the outcome is unknown, what to do."""
+"""Errors of the driver as errors of ours: the cause, whether the outcome is unknown, the advice."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from interlock.errors import (
 from interlock.store.postgres.target import Target
 
 Trouble = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
-"""What the driver raises. Nothing of it reaches a caller."""
+"""Exceptions of the driver. None of them reaches a caller."""
 
 
 class Undone(Exception):
-    """An optimistic write met another writer, and the server has undone it without an error."""
+    """An optimistic write met another writer, and the server has rolled it back without an error."""
 
 
 Again = (
@@ -28,10 +28,10 @@ Again = (
     asyncpg.UniqueViolationError,
     asyncpg.CheckViolationError,
 )
-"""The server has undone everything; with a closer look, or without the others, another try may do."""
+"""Errors after which the server has rolled back, and a retry may succeed."""
 
 NotSent = (asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""The driver itself refused, before the server heard of it."""
+"""The driver refused before sending anything."""
 
 _DENIED = (
     asyncpg.InvalidPasswordError,
@@ -64,7 +64,7 @@ _READ = "Read what is there before you repeat it, or repeat it with the same req
 
 
 def translate(error: BaseException, doing: str, target: Target, *, unknown: bool) -> InterlockError:
-    """The error of ours that tells what happened while we were `doing` something."""
+    """Return our error for an error of the driver."""
     if isinstance(error, InterlockError):
         return error
     if isinstance(error, _DENIED):
@@ -90,7 +90,7 @@ def translate(error: BaseException, doing: str, target: Target, *, unknown: bool
 def unavailable(
     why: str, doing: str, target: Target, *, unknown: bool = False, todo: str = ""
 ) -> StoreUnavailable:
-    """The database could not be reached, or not in time."""
+    """Return the error of an unreachable or slow database."""
     outcome = "Whether it happened is unknown." if unknown else "Nothing was changed."
     return StoreUnavailable(
         f"{doing} at {target.shown} failed: {why}. {outcome}",
@@ -100,7 +100,9 @@ def unavailable(
 
 
 def spoils_the_pool(error: BaseException) -> bool:
-    """Whether other connections cannot be trusted either: the server goes, has gone, or only reads."""
+    """Return whether other connections cannot be trusted either: the server shuts down, has gone, or is
+    read-only.
+    """
     return not _is_input(error) and isinstance(error, _SPOILERS)
 
 
@@ -113,7 +115,7 @@ def _why(error: BaseException) -> str:
         case asyncpg.TooManyConnectionsError():
             return f"the server has no connection left ({_said(error)})"
         case asyncpg.ConnectionDoesNotExistError() | asyncpg.InternalClientError():
-            return "the connection broke"  # the driver's own words are about its state, not about the server
+            return "the connection broke"  # the driver's message is about its own state, not about the server
         case ConnectionRefusedError() | FileNotFoundError():
             return "nobody answers there"
         case _:
@@ -125,7 +127,7 @@ def _todo(error: BaseException) -> str:
 
 
 def _is_input(error: BaseException) -> bool:
-    """Whether it is about what we were given: class 22 of SQLSTATE, or the driver's own check."""
+    """Return whether the error is about the input: SQLSTATE class 22, or the driver's check."""
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         return True
     return isinstance(error, asyncpg.PostgresError) and str(error.sqlstate).startswith("22")

@@ -1,14 +1,14 @@
-"""Wake-ups: LISTEN for commits of other processes, and NOTIFY them of ours.
+"""Notifications: LISTEN for commits of other processes, and NOTIFY them of ours.
 
 Listening. One connection listens for all stores of this process on a database. A worker has several stores,
-each in a thread of its own, so that a handler that blocks one event loop does not hold up the others. They
-are woken by a thread that does nothing else. A subscriber whose connection was lost, or that has only just
-begun to listen, may have missed something and is woken to look.
+each in its own thread, so that a handler that blocks one event loop does not delay the others. They are woken
+by a dedicated thread. A subscriber whose connection was lost, or that has just started to listen, may have
+missed a notification and is woken once.
 
 Notifying. A NOTIFY takes a lock that all commits of the server share, so it is not part of the commit: a task
-sends it a moment later, once for all that was committed meanwhile. Only a small commit sends it itself, where
-none was sent just before: then its subscribers are woken one message earlier. Subscribers in this process are
-woken at once.
+sends it a moment later, once for all commits meanwhile. Only a small commit sends it itself, if none was sent
+just before: then its subscribers are woken one round trip earlier. Subscribers in this process are woken at
+once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _END_S = 5.0
 
 Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 Speaker: TypeAlias = BatchPart | SinglePart
-"""A part of a commit that can tell others itself."""
+"""A part of a commit that can notify others itself."""
 _Place: TypeAlias = tuple[int, str, str]
 
 _lock = threading.Lock()
@@ -42,9 +42,9 @@ _listeners: dict[_Place, _Listener] = {}
 
 
 def listen(target: Target, timeout_s: float, wake: Wake) -> Callable[[], threading.Thread | None]:
-    """Have `wake` called on this event loop when something was committed; return how to stop that.
+    """Call `wake` on this event loop after commits; return a function that stops it.
 
-    It is called at the beginning as well, and whenever something may have been missed. Stopping returns the
+    It is also called at the start, and whenever a notification may have been missed. Stopping returns the
     thread that ends with it, if no other store of the process listens there.
     """
     place = (os.getpid(), target.url, target.channel)
@@ -86,7 +86,7 @@ class _Listener:
     def end(self) -> None:
         """Stop listening; from any thread."""
         self._ended = True
-        with suppress(RuntimeError):  # its loop is closed already
+        with suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
@@ -116,13 +116,13 @@ class _Listener:
                     await self._hear(connection)
                 finally:
                     self.listening = False
-                    # Not politely: it may be the connection that no longer answers.
+                    # Not gracefully: the connection may be unresponsive.
                     connection.terminate()
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     async def _hear(self, connection: Connection) -> None:
-        """Pass on what is heard until the connection is lost, which silence alone does not show."""
+        """Forward notifications until the connection is lost, which needs a check when it is silent."""
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         await connection.add_listener(self._target.channel, lambda *_: self._wake_all())
@@ -142,7 +142,7 @@ class _Listener:
         with _lock:
             members = list(self.members.values())
         for loop, wake in members:
-            with suppress(RuntimeError):  # its loop is closed: nobody is left to be woken
+            with suppress(RuntimeError):  # its loop is closed
                 loop.call_soon_threadsafe(wake)
 
 
@@ -154,7 +154,7 @@ async def ended(thread: threading.Thread | None) -> None:
 
 NOTIFY_EVERY_S = 0.01
 SMALL = 4
-"""A commit of so many records may tell others itself."""
+"""Maximum records of a commit that notifies others itself."""
 POLL_EVERY_S = 0.1
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.02, 1.0
 
@@ -175,10 +175,10 @@ class Notifier:
         self._look_after_s = _FIRST_LOOK_S
         self._told_at = float("-inf")
         self.told = 0
-        """How often the others were told."""
+        """Number of notifications sent."""
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Wake somebody from now on; returns how to stop that."""
+        """Add a subscriber; return a function that removes it."""
         token = object()
         self._wakes[token] = wake
         self._begin()
@@ -191,7 +191,7 @@ class Notifier:
         return stop
 
     def speaker(self, parts: Sequence[Part]) -> Speaker | None:
-        """Have a small commit that is one statement tell others itself; return the part that does."""
+        """Let a small commit of one statement notify others itself; return that part."""
         if len(parts) != 1 or isinstance(part := parts[0], Wave) or part.number > SMALL:
             return None
         now = asyncio.get_running_loop().time()
@@ -202,13 +202,13 @@ class Notifier:
         return part
 
     def tell(self, outcomes: list[Outcome], speaker: Speaker | None = None) -> list[Outcome]:
-        """Wake subscribers if something was committed, and tell others, unless the speaker has."""
+        """Wake subscribers after a commit, and notify others, unless the speaker has."""
         if any(isinstance(outcome, Committed) for outcome in outcomes):
             self.committed(speaker is not None and speaker.channel is not None)
         return outcomes
 
     def committed(self, told: bool = False) -> None:
-        """Something was: wake everybody here, and have the others told, unless they are."""
+        """Wake subscribers of this process, and notify others unless `told`."""
         self.wake()
         if told:
             self.told += 1
@@ -218,7 +218,7 @@ class Notifier:
             self._telling = _start(self._tell())
 
     def held_back(self, waiting: bool) -> None:
-        """Whether the feed waits for a transaction of somebody, who may tell nobody: then look again soon."""
+        """Schedule another read if the feed waits for a transaction of another process."""
         if not waiting:
             self._look_after_s = _FIRST_LOOK_S
         elif self._wakes and self._again is None:
@@ -226,14 +226,14 @@ class Notifier:
             self._look_after_s = min(self._look_after_s * 2, _LAST_LOOK_S)
 
     def wake(self) -> None:
-        """Wake everybody here. What they raise is theirs, and hits no committer."""
+        """Wake all subscribers of this process. Their exceptions do not reach the committer."""
         if self._wakes:
             loop = asyncio.get_running_loop()
             for wake in self._wakes.values():
                 loop.call_soon(wake)
 
     async def close(self) -> None:
-        """Wake nobody any more."""
+        """Remove all subscribers, and stop."""
         self._wakes.clear()
         if self._again is not None:
             self._again.cancel()
@@ -253,7 +253,7 @@ class Notifier:
             self._stop_listening = listen(self._target, self._connections.timeout_s, self.wake)
 
     def _end(self) -> threading.Thread | None:
-        """Stop listening or looking; return the thread that ends with it."""
+        """Stop listening or polling; return the thread that ends with it."""
         if self._polling is not None:
             self._polling.cancel()
             self._polling = None
@@ -282,16 +282,16 @@ class Notifier:
                 pause_s = _FIRST_PAUSE_S
 
     async def _notify(self, session: Session) -> None:
-        """Without waiting for the disk: a word that a crash swallows is said again by who listens anew.
+        """Send a notification without waiting for the disk: one lost in a crash is made up by the reconnect.
 
-        Else whoever waits for work would wait for one flush more, and the lock would be held through it.
+        Otherwise waiting workers would wait for another flush, and the lock would be held during it.
         """
         await session.script(
             f"BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {self._target.channel}; COMMIT"
         )
 
     async def _poll(self) -> None:
-        """Without LISTEN: look now and then whether there is something new."""
+        """Poll for changes, without LISTEN."""
         seen = ""
         while True:
             with suppress(StoreError):

@@ -21,7 +21,7 @@ _LARGEST = 2**63 - 1
 
 
 class Place(msgspec.Struct, frozen=True, order=True, gc=False):
-    """Behind one entry of the journal."""
+    """A place after one entry of the journal."""
 
     xact: int = 0
     entry: int = 0
@@ -29,19 +29,19 @@ class Place(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @property
     def cursor(self) -> str:
-        """For whoever reads the feed."""
+        """The cursor for readers of the feed."""
         tail = f".{self.snapshot}" if self.snapshot else ""
         return f"{self.xact}.{self.entry}{tail}"
 
     def at(self, xact: int, entry: int, xact_offset: int) -> Place:
-        """The place of an entry that was read from here on; past its end the snapshot has no say."""
+        """Return the place of an entry read from here on; past its end the snapshot is irrelevant."""
         if self.snapshot is None or xact - xact_offset >= int(self.snapshot.split(":")[1]):
             return Place(xact, entry)
         return Place(xact, entry, self.snapshot)
 
 
 def place_of(cursor: str) -> Place:
-    """The place that a cursor stands for; without one, the beginning."""
+    """Return the place of a cursor; without one, the beginning."""
     if not cursor:
         return Place()
     match = _CURSOR.fullmatch(cursor)
@@ -56,18 +56,18 @@ def place_of(cursor: str) -> Place:
 BEGINNING = Place()
 
 _EDGE = 5
-"""So many columns of a row of `feed.sql` are about the journal, and come before those of an entry."""
+"""Number of leading columns of `feed.sql` about the journal itself."""
 _decode = msgspec.json.Decoder(Note).decode
 
 
 @lru_cache(maxsize=256)
 def _note(text: str) -> Note:
-    """The entries of a batch have the same note."""
+    """Decode a note; cached, since entries of a batch share it."""
     return _decode(text)
 
 
 def record_of(row: asyncpg.Record, first: int = 0) -> Record:
-    """The record whose columns begin at the `first` of the row. Unless it says so, it was never changed."""
+    """Return the record whose columns begin at `first`. Without an update time, it was never changed."""
     (
         kind,
         name,
@@ -105,7 +105,9 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
 
 
 def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Record]:
-    """What `take_ready` or `peek_ready` found: see `sql/0016_claim.sql`. Neighbours share most values."""
+    """Return the records of `take_ready` or `peek_ready`: see `sql/0016_claim.sql`. Adjacent rows share most
+    values.
+    """
     records: list[Record] = []
     last_created_s, last_ready, last_body = -1.0, (-1, 0), None
     created_at = ready_at = moment(0)
@@ -160,7 +162,7 @@ def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Recor
 
 
 def entry_of(row: asyncpg.Record, start: Place = BEGINNING, xact_offset: int = 0, first: int = 0) -> Entry:
-    """An entry of the journal whose columns begin at the `first` of the row, read from `start` on."""
+    """Return the entry whose columns begin at `first`, read from `start` on."""
     xact, entry, at, kind, name, version, note = row[first:]
     return Entry(
         cursor=f"{xact}.{entry}" if start.snapshot is None else start.at(xact, entry, xact_offset).cursor,
@@ -173,7 +175,7 @@ def entry_of(row: asyncpg.Record, start: Place = BEGINNING, xact_offset: int = 0
 
 
 def recorded_of(row: asyncpg.Record, name: str) -> Recorded:
-    """A request that was done, whose id is `name`."""
+    """Return the recorded request with this id."""
     return Recorded(
         id=name,
         endpoint=row["endpoint"],
@@ -185,7 +187,7 @@ def recorded_of(row: asyncpg.Record, name: str) -> Recorded:
 
 
 def feed_of(rows: Sequence[asyncpg.Record], start: Place, after: str) -> Feed:
-    """What `feed.sql` found from a place on; `after` is the cursor of it."""
+    """Return the feed of `feed.sql` from a place on; `after` is its cursor."""
     head = rows[0]
     pruned = Place(head["pruned_xact"], head["pruned_entry"])
     gap = (start.xact, start.entry) < (pruned.xact, pruned.entry)
@@ -195,13 +197,13 @@ def feed_of(rows: Sequence[asyncpg.Record], start: Place, after: str) -> Feed:
         entries = tuple([entry_of(row, start, offset, _EDGE) for row in rows])
     if entries:
         return Feed(entries, entries[-1].cursor, gap)
-    # Nobody has to be told of the same gap for ever.
+    # The same gap is reported only once.
     passed = gap and pruned.xact < head["settled"]
     return Feed((), pruned.cursor if passed or not after else after, gap)
 
 
 def status_of(rows: Sequence[asyncpg.Record], **facts: Any) -> StoreStatus:
-    """What `status.sql` counted, with what else is known."""
+    """Return the status from the counts of `status.sql`."""
     records: dict[str, dict[str, int]] = {}
     others: dict[str, tuple[int, datetime | None]] = {}
     for what, kind, state, number, at in rows:
@@ -220,10 +222,10 @@ def status_of(rows: Sequence[asyncpg.Record], **facts: Any) -> StoreStatus:
 
 
 class Conditions:
-    """What a query asks for, as phrases over numbered arguments: only what it asks for is in them.
+    """The conditions of a query over numbered arguments.
 
-    The first arguments are always there: the limit, the kind, and the states, if it asks for some. With
-    `within`, queue and labels are no conditions: so many records are looked at whether they match.
+    The first arguments are always there: the limit, the kind, and the states, if any. With `within`, queue
+    and labels are not conditions: a number of records is examined whether or not they match.
     """
 
     def __init__(self, query: Query, limit: int, within: int | None = None) -> None:
@@ -235,7 +237,7 @@ class Conditions:
         self._add("record.parent = {}", query.parent)
         self._add("record.queue = {}", query.queue, to=looked_at)
         self.labelled = bool(query.labels) and query.parent is None and within is None
-        """Labels are the way to them, and no condition: see find_labelled.sql."""
+        """Whether labels are the access path, and not a condition: see find_labelled.sql."""
         self._labels = list(query.labels) if self.labelled else None
         labels = list(query.labels) if query.labels and not self.labelled else None
         self._add("record.labels @> {}", labels, to=looked_at)
@@ -245,7 +247,7 @@ class Conditions:
         self._within = within
 
     def after(self, cursor: str) -> None:
-        """Only what comes after this place of the list."""
+        """Add the condition that records come after this cursor."""
         if cursor:
             created_us, name = read_cursor(cursor)
             sign = "<" if self.order == "DESC" else ">"
@@ -254,7 +256,7 @@ class Conditions:
             )
 
     def fill(self, sql: str) -> str:
-        """The statement with the conditions in it, and with the places of what else it names."""
+        """Return the statement with its conditions and arguments."""
         if self._labels is not None:
             self.arguments.append(self._labels)
             sql = sql.replace("{last}", f"${len(self.arguments)}")

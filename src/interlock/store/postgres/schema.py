@@ -1,7 +1,7 @@
-"""What happens at the door: is it a server we can use, is the schema ours, is it up to date.
+"""The checks at opening: whether the server is supported, and the schema is ours and up to date.
 
-Most often nothing is to be done, and then nothing is written. Otherwise all of it is one transaction
-under a lock that is gone with it, so that many hosts may start at once, through a pool as well.
+Mostly there is nothing to do, and then nothing is written. Otherwise all of it is one transaction under a
+lock that ends with it, so that many hosts may start at once, even through a pooler.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from interlock.store.postgres.queries import in_schema, query
 from interlock.store.postgres.target import Target
 
 OLDEST = (13, 0)
-"""The first with transaction ids of 64 bits, without which the feed would have no order."""
+"""The first version with transaction ids of 64 bits, which the order of the feed needs."""
 
 MIGRATIONS = migrations_of("interlock.store.postgres")
 
 WITHOUT_FINGERPRINTS = 7
-"""The schema version that landed before fingerprints were kept; any other without them is no release's."""
+"""The schema version released before fingerprints were stored; no other release lacks them."""
 MIGRATE_S = 3_600.0
-"""How long it may take to migrate a database that has records."""
+"""Maximum time to migrate a database with records."""
 _FUNCTION = re.compile(r"^CREATE FUNCTION interlock\.(\w+)\(.*?\$\$(.*?)\$\$", re.DOTALL | re.MULTILINE)
 _TODO = "Export what you need with the version that made it, and start with a new database or ?schema=."
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server says of itself."""
+    """The properties of the server."""
 
     version: str
     durable: bool
@@ -50,10 +50,9 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 async def open_schema(
     session: Session, target: Target, catalogue: Catalogue, *, migrating: bool = False
 ) -> Server | None:
-    """See that the server will do, that the schema is ours and up to date, and load the tables into it.
+    """Check the server and the schema, migrate it, and load the tables.
 
-    Return None where records may have to be moved, which takes as long as there are many: that has to be
-    asked for, by who has the time.
+    Return None if records may have to be moved, which can take long: that needs `migrating`.
     """
     check_version(session.server_version)
     await session.begin()
@@ -80,7 +79,7 @@ async def open_schema(
 
 
 def check_version(version: tuple[int, int]) -> None:
-    """Raise for a server that is too old."""
+    """Raise if the server is too old."""
     if version < OLDEST:
         raise StoreTooOld(
             f"The server is PostgreSQL {version[0]}.{version[1]}; {OLDEST[0]} is the oldest that will do.",
@@ -90,7 +89,7 @@ def check_version(version: tuple[int, int]) -> None:
 
 
 def digest_of(kind: Kind) -> str:
-    """Whether the database has to be told anew about a kind."""
+    """Return a digest of a kind, to detect whether it has to be reloaded."""
     parts = (kind.initial, sorted(kind.states), sorted(kind.ended), sorted(kind.paths))
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
@@ -125,7 +124,7 @@ async def _is_up_to_date(session: Session, target: Target, catalogue: Catalogue)
 
 
 async def _applied(session: Session, target: Target) -> int:
-    """Return how far the database has come, by migrations that are those of this program; 0 for none."""
+    """Return the applied version, by migrations of this program; 0 for none."""
     rows = await session.within(query("is_ours", ""), target.schema)
     if not rows:
         return 0
@@ -146,7 +145,7 @@ async def _applied(session: Session, target: Target) -> int:
 
 
 async def _has_landed(session: Session, target: Target, version: int) -> bool:
-    """Return whether a schema without fingerprints is the one that landed, as told by its functions."""
+    """Return whether a schema without fingerprints is the released one, by its functions."""
     sql = "".join(migration.text for migration in MIGRATIONS[:WITHOUT_FINGERPRINTS])
     landed = {(name, in_schema(body, target.schema)) for name, body in _FUNCTION.findall(sql)}
     rows = await session.within(query("functions", ""), target.schema, sorted({name for name, _ in landed}))
@@ -168,7 +167,7 @@ async def _migrate(session: Session, target: Target, migration: Migration) -> No
 
 
 async def _load_kinds(session: Session, target: Target, catalogue: Catalogue) -> None:
-    """Tell the database what may become what. Kinds that this program does not know are left alone."""
+    """Load the legal transitions. Kinds that this program does not know are kept."""
     for name, kind in sorted(catalogue.items()):
         states = sorted(kind.states)
         paths = sorted({*kind.paths, *(("", state) for state in states if kind.allows("", state))})

@@ -54,13 +54,13 @@ from interlock.store.validation import (
 )
 
 CAP = 10_000
-"""How far status counts."""
+"""Cap of the counts in the status."""
 _MANY_SETS = 500
-"""From so many sets of labels and states on, records are looked at instead of each set."""
+"""From this many sets of labels and states on, records are examined instead of each set."""
 _FEW_FOR_EACH = 10
-"""So many records are looked at first for each that is wanted."""
+"""Number of records to examine first for each requested one."""
 _ENDING = 2
-"""So many columns of a row of `find_within.sql` say where the looking ended."""
+"""Number of leading columns of `find_within.sql` about the end of the search."""
 
 
 class PostgresStore:
@@ -85,7 +85,7 @@ class PostgresStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """How durable it is depends on the server's settings, which are known once it is open."""
+        """The capabilities; durability depends on the server's settings, known once open."""
         server = self._server
         return Capabilities(
             durable=server is not None and server.durable,
@@ -95,13 +95,13 @@ class PostgresStore:
         )
 
     async def open(self) -> None:
-        """Connect, migrate the schema and load the tables, all in one transaction; nothing if all is well."""
+        """Connect, migrate the schema and load the tables in one transaction; write only if necessary."""
         self._server = await self._open_schema("Opening the store", self._catalogue)
         self._connections.when_foreign = partial(refuse_if_newer, target=self._target)
         await self.epoch()
 
     async def learn(self, kinds: Catalogue) -> None:
-        """Load them as `open` does; nothing is written if the database has them."""
+        """Load kinds as `open` does; write only if the database lacks them."""
         if all(self._catalogue.get(name) == kind for name, kind in kinds.items()):
             return
         await self._open_schema("Loading kinds", kinds)
@@ -109,28 +109,30 @@ class PostgresStore:
         self._writing.know(self._catalogue)
 
     async def close(self) -> None:
-        """Let go of every connection and task."""
+        """Close every connection and task."""
         self._closed = True
         await self._waking.close()
         await self._connections.close()
 
     async def now(self) -> datetime:
-        """The server's clock, held back from ever going back."""
+        """Return the server's clock, which never decreases."""
         [[now]] = await self._ask("Reading the clock", "now")
         return self._writing.saw(now)
 
     async def epoch(self) -> int:
-        """Grows with the timeline of the server, and when it is another database: `sql/0009_restored.sql`."""
+        """Return the epoch, which grows with the timeline of the server, and for another database:
+        `sql/0009_restored.sql`.
+        """
         [[epoch]] = await self._ask("Reading the epoch", "epoch", writes=True)
         return int(epoch)
 
     async def raise_epoch(self, above: int = 0) -> int:
-        """Count on from the larger one."""
+        """Start an epoch above the larger one."""
         [[epoch]] = await self._ask("Raising the epoch", "raise_epoch", above, writes=True)
         return int(epoch)
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
-        """Look all of them up at once."""
+        """Load all records in one query."""
         for key in keys:
             known_kind(self._catalogue, key.kind)
         rows = await self._ask(
@@ -139,7 +141,7 @@ class PostgresStore:
         return [None if row[0] is None else record_of(row) for row in rows]
 
     async def find(self, query: Query) -> Page:
-        """One more than the page is read, to know whether there is more."""
+        """Return a page; one more record is read to detect the end."""
         check_query(self._catalogue, query)
         if query.within is not None and await self._looks_through(query):
             return await self._find_within(query, query.within)
@@ -152,7 +154,7 @@ class PostgresStore:
         return Page(page, write_cursor(microseconds(page[-1].created_at), page[-1].id))
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """Count what matches, and stop beyond the cap. Of queues there is no index: there it looks."""
+        """Count matches up to the cap. Without an index, as for queues, records are examined."""
         check_query(self._catalogue, query)
         if within is not None and await self._looks_through(query):
             conditions = Conditions(query, cap + 1, within)
@@ -162,7 +164,7 @@ class PostgresStore:
         return Count(min(number, cap), capped=number > cap)
 
     async def _find_within(self, query: Query, within: int) -> Page:
-        """Look at a few first: of what is not rare, the page is full then."""
+        """Examine a few records first: that fills the page unless matches are rare."""
         for bound in sorted({min(within, _FEW_FOR_EACH * (query.limit + 1)), within}):
             conditions = Conditions(query, query.limit + 1, bound)
             conditions.after(query.cursor)
@@ -177,14 +179,14 @@ class PostgresStore:
         return Page(page, write_cursor(microseconds(at), name))
 
     async def _looks_through(self, query: Query) -> bool:
-        """Whether no index answers: that of labels does, unless there are many sets of them."""
+        """Return whether no index fits: that of labels does, unless there are many sets of them."""
         if query.queue is not None or not query.looks_through:
             return query.looks_through
         [[sets]] = await self._ask("Finding records", "label_sets", query.kind, _MANY_SETS)
         return bool(sets >= _MANY_SETS)
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
-        """One round trip and one transaction for a batch, and for all commits that have nothing in common."""
+        """Commit in one round trip and one transaction, if the commits touch different records."""
         writing = self._writing
         writing.check(commits)
         outcomes: list[Outcome] = []
@@ -195,24 +197,24 @@ class PostgresStore:
         return self._waking.tell(outcomes, speaker)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
-        """See `claiming`."""
+        """Claim ready records; see `claims`."""
         check_claim(self._catalogue, claim)
         return await self._claiming.claim(claim, decide)
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """Likewise, by deadline."""
+        """Handle records past their deadline."""
         check_limit(limit)
         for kind in kinds:
             known_kind(self._catalogue, kind)
         return self._waking.tell(await self._claiming.due(kinds, limit, decide))
 
     async def recall(self, request_id: str) -> Recorded | None:
-        """What is remembered, unless it has expired."""
+        """Return the recorded answer, unless it has expired."""
         rows = await self._ask("Reading a request", "recall", self._writing.seen, request_id)
         return recorded_of(rows[0], request_id) if rows else None
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """The journal as far as nothing can be inserted into it any more."""
+        """Return the journal up to where no entry can be inserted any more."""
         check_limit(limit)
         start = place_of(after)
         rows = await self._ask("Reading the journal", "feed", start.xact, start.entry, start.snapshot, limit)
@@ -220,12 +222,12 @@ class PostgresStore:
         return feed_of(rows, start, after)
 
     async def latest(self) -> str:
-        """Where the journal is settled, and what of the rest is there already."""
+        """Return the settled end of the journal, with a snapshot of the unsettled part."""
         [[settled, end, snapshot]] = await self._ask("Reading the journal", "latest")
         return Place(settled, 0, snapshot if settled < end else None).cursor
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
-        """The entries of one record, by version."""
+        """Return the entries of one record, by version."""
         check_limit(limit)
         known_kind(self._catalogue, key.kind)
         rows = await self._ask("Reading a journal", "history", key.kind, key.id, after_version, limit)
@@ -233,7 +235,7 @@ class PostgresStore:
         return Feed(entries, entries[-1].cursor if entries else "")
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Woken by LISTEN, or by looking now and then behind a pool that loses it."""
+        """Subscribe with LISTEN, or by polling behind a pooler that loses it."""
         if self._closed:
             raise unavailable("the store has been closed", "Subscribing", self._target)
         return self._waking.subscribe(wake)
@@ -241,7 +243,7 @@ class PostgresStore:
     async def prune(
         self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
     ) -> Pruned:
-        """A bounded batch in one transaction, past what others hold."""
+        """Prune a bounded batch in one transaction, skipping locked records."""
         check_limit(limit)
         check_prune(self._catalogue, kind, states, older_than)
         [[records, entries, requests, more]] = await self._ask(
@@ -250,11 +252,11 @@ class PostgresStore:
         return Pruned(records, entries, requests, more)
 
     async def compact(self) -> int | None:
-        """Autovacuum does that, and keeps what is free for new records."""
+        """Return None: autovacuum does that, and keeps free space for new records."""
         return None
 
     async def status(self) -> StoreStatus:
-        """What is there, counted as far as `CAP`."""
+        """Return the status, with counts up to `CAP`."""
         rows = await self._ask("Reading the status", "status", CAP)
         [[ours, all_, most, size]] = await self._ask("Reading the status", "connections", APPLICATION)
         return status_of(

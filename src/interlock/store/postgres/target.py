@@ -1,4 +1,4 @@
-"""What the URL of a PostgreSQL store says: where the database is, and how it is to be used."""
+"""The URL of a PostgreSQL store: the database, and its options."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 from interlock.errors import BadStoreUrl
 
 OPTIONS = ("schema", "listen", "prepared", "pool")
-"""The options that are ours; all others are the driver's (host, port, sslmode, …)."""
+"""Our options; all others are the driver's (host, port, sslmode, …)."""
 
 POOL = 4
-"""At most so many connections at once, unless told otherwise; at rest there is one."""
+"""Default maximum of connections; when idle there is one."""
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _SCHEMES = ("postgresql", "postgres")
@@ -25,20 +25,20 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A database, and how to use it."""
 
     url: str
-    """For the driver, without our options. It may hold a password and is shown to nobody."""
+    """The URL for the driver, without our options. It may contain a password and is never shown."""
     shown: str
     """The same for people, without a password."""
     schema: str = "interlock"
     listen: bool = True
-    """Whether commits of others are listened for; else they are looked for now and then."""
+    """Whether to LISTEN for commits of others; otherwise they are polled."""
     listen_at: tuple[str, int] | None = None
     """Host and port of the server itself, for LISTEN, which a pool in transaction mode loses."""
     pooled: bool = False
-    """Whether there is such a pool (pgbouncer) before the server: sessions do not last."""
+    """Whether a pooler (pgbouncer) is in front of the server: sessions do not last."""
     prepared: bool = True
-    """Off behind such a pool when it does not follow prepared statements (pgbouncer before 1.21)."""
+    """Off behind a pooler without support for prepared statements (pgbouncer before 1.21)."""
     pool: int = POOL
-    """How many connections there are at most, besides the one for LISTEN."""
+    """Maximum number of connections, besides the one for LISTEN."""
 
     @property
     def channel(self) -> str:
@@ -50,7 +50,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(url: str) -> Target:
-    """Read a URL; a faulty one is refused with what is wrong, and without its password."""
+    """Parse a URL; raise an error without its password if it is invalid."""
     try:
         parts = urlsplit(url)
         asked = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -69,7 +69,7 @@ def target_of(url: str) -> Target:
         listen=listen,
         listen_at=listen_at,
         pooled=pooled,
-        # A pool that loses LISTEN mostly loses prepared statements too.
+        # A pooler that loses LISTEN mostly loses prepared statements too.
         prepared=_switch(ours, "prepared", default=not pooled),
         pool=_size(ours.get("pool", str(POOL))),
     )
@@ -89,7 +89,7 @@ def _without_password(url: str) -> str:
 
 
 def _check_places(netloc: str) -> None:
-    """One host or several, for the driver to find the one that writes; each may have a port."""
+    """Check the hosts, of which the driver uses the primary; each may have a port."""
     for place in netloc.rpartition("@")[2].split(","):
         _, colon, port = place.rpartition(":")
         if colon and not place.endswith("]") and not port.isdecimal():
@@ -103,7 +103,7 @@ def _schema(name: str) -> str:
 
 
 def _listening(text: str) -> tuple[bool, tuple[str, int] | None]:
-    """Read `on`, `off`, or HOST:PORT of the server itself; HOST may be the folder of its socket."""
+    """Parse `on`, `off`, or HOST:PORT of the server itself; HOST may be the folder of its socket."""
     if text in ("on", "off"):
         return text == "on", None
     host, _, port = text.rpartition(":")

@@ -52,7 +52,7 @@ _EXACT = 2**53
 
 
 def page_start(query: Query) -> tuple[str, str]:
-    """After which record a page begins: when it was created, and its id."""
+    """Return the creation time and id after which a page begins."""
     if not query.cursor:
         return START
     created_us, name = read_cursor(query.cursor)
@@ -62,12 +62,12 @@ def page_start(query: Query) -> tuple[str, str]:
 
 
 def cursor_of(record: Record) -> str:
-    """The cursor of a record in a list."""
+    """Return the cursor of a record in a list."""
     return write_cursor(microseconds(record.created_at), record.id)
 
 
 def journal_place(cursor: str) -> tuple[int, int]:
-    """Where a cursor stands in the journal: in which epoch, and at which number."""
+    """Return the place of a cursor in the journal: epoch and number."""
     if not cursor:
         return BEGINNING
     epoch, dash, number = cursor.partition("-")
@@ -79,7 +79,7 @@ def journal_place(cursor: str) -> tuple[int, int]:
 
 
 def stream_id(place: tuple[int, int]) -> str:
-    """A place in the journal as the server writes it."""
+    """Return a place in the journal in the server's notation."""
     return f"{place[0]}-{place[1]}"
 
 
@@ -92,7 +92,7 @@ _json = msgspec.json.Encoder().encode
 
 
 class Marks(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a record can be found by, as one field of it."""
+    """The indexed fields of a record."""
 
     queue: str | None = None
     labels: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class Marks(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def pack(value: object) -> bytes:
-    """Anything plain, for a script."""
+    """Encode plain values for a script."""
     try:
         return _pack(value)
     except UnicodeEncodeError as error:
@@ -110,7 +110,7 @@ def pack(value: object) -> bytes:
 
 
 def pack_text(text: str) -> bytes:
-    """One text, for a script."""
+    """Encode a text for a script."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -118,18 +118,18 @@ def pack_text(text: str) -> bytes:
 
 
 class Showing:
-    """Where and how changes are shown to other tools, for the kinds that are."""
+    """The projections of changes for other tools."""
 
     def __init__(self, catalogue: Catalogue, prefix: str) -> None:
         self._prefix = prefix
         self._kinds = {name: kind.shown for name, kind in catalogue.items() if kind.shown is not None}
 
     def shows(self, kind: str) -> bool:
-        """Whether records of the kind are shown."""
+        """Return whether records of the kind have a projection."""
         return kind in self._kinds
 
     def of(self, change: Change) -> tuple[object, ...] | bool:
-        """Return what commit.lua has to write for other tools; False for what is not shown.
+        """Return the projection of a change for commit.lua; False if there is none.
 
         Key, value, milliseconds to live, index, the object with fields to replace, these, and fields to keep.
         """
@@ -149,7 +149,7 @@ class Showing:
         )
 
     def places(self, kind: str) -> bytes:
-        """What stands before and after the id, and the index, for prune.lua."""
+        """Return the key around the id, and the index, for prune.lua."""
         shown = self._kinds.get(kind)
         if shown is None:
             return _pack(False)
@@ -159,12 +159,12 @@ class Showing:
 
 
 def _replacing(fields: dict[str, bytes]) -> list[tuple[str, str]]:
-    """What a field begins with in a JSON object, and what follows that."""
+    """Return the prefix of each field in a JSON object, and its value."""
     return [(f'"{name}":', value.decode()) for name, value in fields.items()]
 
 
 def pack_work(work: Sequence[Work], showing: Showing) -> list[tuple[Sequence[Work], bytes]]:
-    """Work for commit.lua, in calls that the server takes: one, unless the data are very large."""
+    """Encode work for commit.lua, in calls that the server accepts: one, unless the data are very large."""
     try:
         pieces = [piece for item in work for piece in _pieces(item, showing)]
         return [(part, _pack([_work(item, showing) for item in part])) for part in _parts_of(pieces)]
@@ -173,14 +173,14 @@ def pack_work(work: Sequence[Work], showing: Showing) -> list[tuple[Sequence[Wor
 
 
 def pack_claim(claim: Claim) -> bytes:
-    """Who claims, for claim.lua: queues, the parts of lanes, whether it takes all handlers, the guard."""
+    """Encode a claim for claim.lua: queues, parts of lanes, whether it takes all handlers, the guard."""
     has, guard = had_by(claim.labels, claim.handlers), claim.guard
     held = () if guard is None else (guard.key.kind, guard.key.id, list(guard.states))
     return pack((list(dict.fromkeys(claim.queues)), sorted(has), claim.handlers is None, held))
 
 
 def pack_query(query: Query, after: tuple[str, str]) -> bytes:
-    """A query for find.lua and count.lua, from a place on."""
+    """Encode a query for find.lua and count.lua, from a place on."""
     return pack(
         (
             query.kind,
@@ -197,7 +197,7 @@ def pack_query(query: Query, after: tuple[str, str]) -> bytes:
 
 
 def _pieces(item: Work, showing: Showing) -> Sequence[Work]:
-    """The same work in pieces: a batch is a row of the journal, and what is shown is said by record."""
+    """Split work: a batch is one row of the journal, and projections are by record."""
     if isinstance(item, Commit):
         return (item,)
     if showing.shows(item.change.kind):
@@ -231,7 +231,7 @@ def _parts_of(work: Sequence[Work]) -> Iterator[Sequence[Work]]:
 
 
 def _weight(item: Work) -> int:
-    """How many bytes of data it has, of which the server keeps a second copy while it works."""
+    """Return the bytes of its data, which the server copies while it works."""
     if isinstance(item, Batch):
         body = len(item.change.body) * len(item.ids)
         return body + sum(map(len, item.given)) + sum(map(len, item.result))
@@ -266,7 +266,7 @@ def _change(change: Change, showing: Showing) -> tuple[object, ...]:
 
 
 def _said(change: Change, ids: Sequence[str]) -> tuple[object, ...]:
-    """What a change says about all of its records."""
+    """Return the values of a change for all of its records."""
     return (
         change.kind,
         ids,
@@ -282,7 +282,7 @@ def _said(change: Change, ids: Sequence[str]) -> tuple[object, ...]:
 
 
 def _seen(times: Sequence[datetime | None]) -> object:
-    """When the expected versions were written: one text where it is the same for all, as it mostly is."""
+    """Return when the expected versions were written: one text if all are equal, as mostly."""
     known = {at: _time(at) for at in dict.fromkeys(times)}
     return [known[at] for at in times] if len(known) > 1 else "".join(known.values())
 
@@ -302,7 +302,7 @@ def _request(request: Request) -> tuple[object, ...]:
 
 
 def _text(content: bytes) -> msgspec.Raw:
-    """Bytes as msgpack's text: the server's reader knows no binary, and asks no text to be UTF-8."""
+    """Encode bytes as msgpack text: the server's reader has no binary type, and text need not be UTF-8."""
     return msgspec.Raw(_TEXT_HEADER.pack(0xDB, len(content)) + content)
 
 
@@ -318,7 +318,7 @@ def _no_text(error: UnicodeEncodeError) -> InvalidRecord:
 
 
 class _Rows(msgspec.Struct, array_like=True, gc=False):
-    """Records as `packed` in answering.lua answers them: each has an id and one of the lines."""
+    """Records in the format of `packed` in answering.lua: each has an id and one of the lines."""
 
     ids: list[str]
     which: list[int]
@@ -328,7 +328,7 @@ class _Rows(msgspec.Struct, array_like=True, gc=False):
 
 
 class _Line(msgspec.Struct, gc=False):
-    """What changes of a record: see LINE in common.lua."""
+    """The mutable part of a record: see LINE in common.lua."""
 
     kind: str
     state: str
@@ -343,7 +343,7 @@ class _Line(msgspec.Struct, gc=False):
 
 
 class _Entries(msgspec.Struct, array_like=True, gc=False):
-    """A row of the journal: entries that say the same about several records, and which of them are gone."""
+    """A row of the journal: equal entries about several records, and which of them were pruned."""
 
     cursor: str
     kind: str
@@ -368,26 +368,26 @@ read_status = msgspec.msgpack.Decoder(tuple[int, list[list[int]], int, str, int]
 
 
 def read_taken(answer: Any) -> tuple[datetime, int, str, list[Record]]:
-    """From claim.lua and due.lua: the time, also in microseconds, the number of the hold, the records."""
+    """Decode claim.lua and due.lua: the time, also in microseconds, the number of the hold, the records."""
     rows, now, hold = _read_taken(answer[0])
     return moment(now), now, hold, _records(rows, answer[1])
 
 
 def read_found(answer: Any) -> tuple[tuple[str, str], list[Record]]:
-    """From find.lua: where to go on, and the records."""
+    """Decode find.lua: where to continue, and the records."""
     rows, on = _read_found(answer[0])
     return on, _records(rows, answer[1])
 
 
 def read_loaded(answer: Any) -> list[Record | None]:
-    """From load.lua: the records, None where there is none."""
+    """Decode load.lua: the records, None for missing ones."""
     rows, there = _read_loaded(answer[0])
     records = iter(_records(rows, answer[1]))
     return [next(records) if is_there else None for is_there in there]
 
 
 def read_entries(answer: bytes, after: tuple[int, int], limit: int) -> tuple[str, tuple[Entry, ...]]:
-    """From feed.lua and history.lua: up to where the journal was pruned, and entries after a place."""
+    """Decode feed.lua and history.lua: up to where the journal was pruned, and entries after a place."""
     pruned, rows = _read_journal(answer)
     entries: list[Entry] = []
     for row in rows:
@@ -396,7 +396,7 @@ def read_entries(answer: bytes, after: tuple[int, int], limit: int) -> tuple[str
 
 
 def read_outcomes(answer: Any, work: Sequence[Work]) -> tuple[int, list[Outcome]]:
-    """From commit.lua: its time in microseconds, and what became of each record or commit."""
+    """Decode commit.lua: its time in microseconds, and the outcome of each record or commit."""
     now, answers = _read_answers(answer[0])
     committed = Committed(moment(now))
     outcomes: list[Outcome] = []
@@ -415,7 +415,7 @@ def read_outcomes(answer: Any, work: Sequence[Work]) -> tuple[int, list[Outcome]
 
 
 def read_recorded(name: str, fields: Sequence[bytes]) -> Recorded:
-    """A request as recall.lua answers it."""
+    """Decode a request of recall.lua."""
     fingerprint, endpoint, status, created_at, expires_at = (field.decode() for field in fields[:5])
     return _recorded(name, fingerprint, endpoint, status, created_at, expires_at, fields[5])
 

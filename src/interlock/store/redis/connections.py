@@ -1,17 +1,16 @@
-"""Connections to one server: its URL, calls of scripts with deadlines, and what errors of the driver mean.
+"""Connections to one server: its URL, calls of scripts with deadlines, and errors of the driver.
 
-Nothing is sent twice. The driver would repeat a command after a lost connection, and that is turned
-off by not using its client: a commit that was done and is repeated meets its own versions and is told
-of a conflict with itself, and one that only journals a refusal would journal it twice. The caller is
-told that the outcome is unknown, and finds out by reading. The one exception is NOSCRIPT, by which
+No command is sent twice. The driver's client would repeat a command after a lost connection, so it is not
+used: a repeated commit would conflict with itself, and a repeated refusal would be journalled twice. The
+caller is told that the outcome is unknown, and finds out by reading. The one exception is NOSCRIPT, by which
 the server says that it did nothing.
 
-A connection belongs to one call at a time. One on which anything went wrong, a deadline included, is
-dropped: an answer could still arrive on it and be taken for that of the next call.
+A connection belongs to one call at a time. After any error, including a timeout, it is dropped: a late answer
+could be taken for that of the next call.
 
-What matters most about an error is whether something may have been done. The server refuses a script before
-its first write or not at all, so an error that it answers means that nothing was done; when no answer came,
-the outcome is unknown.
+The important property of an error is whether something may have been done. The server refuses a script before
+its first write or not at all, so an error in its answer means that nothing was done; without an answer, the
+outcome is unknown.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from interlock.store.redis.scripts import SCHEMA_VERSION, Script
 
 _SCHEMES = ("redis", "rediss", "unix")
 _SECRETS = frozenset({"password", "ssl_password", "username"})
-# These are the store's to decide: deadlines are its own, and nothing is repeated behind its back.
+# The store controls these: deadlines are its own, and commands are not repeated.
 _OURS = (
     "max_connections",
     "timeout",
@@ -56,17 +55,17 @@ _OURS = (
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a server is reached."""
+    """The address of a server."""
 
     shown: str
     """The URL without its password."""
     make_connection: Callable[[], AbstractConnection]
     shown_under: str = ""
-    """What keys begin with that are shown to other tools: the option `shown` of the URL."""
+    """Prefix of keys of projections for other tools: the option `shown` of the URL."""
 
 
 def read_address(url: str) -> Address:
-    """The server that a URL names."""
+    """Return the server of a URL."""
     parsed = _parsed(url)
     shown = _without_secrets(parsed)
     try:
@@ -121,7 +120,7 @@ def _bad(shown: str, why: str) -> BadStoreUrl:
 
 _NEWER = re.compile(r"NEWERSCHEMA (\d+)")
 NO_ANSWER = (LostConnection, DriverTimeout, OSError, EOFError)
-"""What the driver raises when the connection was lost."""
+"""Exceptions of the driver for a lost connection."""
 
 _ONLY_FOR_NOW = {
     "READONLY": ("is a read-only replica", "Wait for the fail-over to end, or point the URL at the primary."),
@@ -147,7 +146,7 @@ _SET_UP_WRONG = {
 
 
 def closed_error(shown: str) -> StoreUnavailable:
-    """For every call after `close`, and before `open`."""
+    """Return the error of a call after `close`, or before `open`."""
     return StoreUnavailable(
         f"The store at {shown} is not open; nothing was asked of it.",
         todo="Open a store first, and let nobody use it after it was closed.",
@@ -156,7 +155,7 @@ def closed_error(shown: str) -> StoreUnavailable:
 
 
 def unreachable_error(shown: str, why: str, script: Script | None, *, asked: bool) -> StoreUnavailable:
-    """For a server that did not answer; `asked` when it may have received what was asked."""
+    """Return the error of a server that did not answer; `asked` if it may have received the request."""
     doubtful = asked and script is not None and script.writes
     outcome = "Whether it was done is unknown." if doubtful else "Nothing was done."
     return StoreUnavailable(
@@ -167,8 +166,8 @@ def unreachable_error(shown: str, why: str, script: Script | None, *, asked: boo
 
 
 def store_error(shown: str, error: Exception, script: Script | None, *, asked: bool) -> StoreError:
-    """For whatever the driver has raised."""
-    if isinstance(error.__cause__, RedisError):  # the driver wraps what the server says to a new connection
+    """Return our error for an error of the driver."""
+    if isinstance(error.__cause__, RedisError):  # the driver wraps errors of the server on a new connection
         return store_error(shown, error.__cause__, script, asked=asked)
     words = _words_of(error)
     for word, (what, todo) in _ONLY_FOR_NOW.items():
@@ -209,12 +208,12 @@ def _answered(shown: str, error: Exception) -> StoreError:
 
 
 def lost_its_place(error: Exception) -> bool:
-    """Whether the server is no primary any more, so that every connection to it has to go."""
+    """Return whether the server is not primary any more, so that all connections to it must be dropped."""
     return not _words_of(error).isdisjoint({"READONLY", "MASTERDOWN"})
 
 
 def _words_of(error: Exception) -> set[str]:
-    """The server's word for an error comes first, or somewhere inside when a script was running."""
+    """Return the error codes of the server: first, or inside the message while a script was running."""
     found = set(re.findall(r"[A-Z]{3,}", f"{getattr(error, 'status_code', None) or ''} {error}"))
     return found | ({"MAXCLIENTS"} if "max number of clients" in str(error) else set())
 
@@ -249,35 +248,35 @@ class Connections:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are let through."""
+        """Whether calls are accepted."""
         return self._open
 
     def check_open(self) -> None:
-        """Raise unless calls are let through."""
+        """Raise unless calls are accepted."""
         if not self._open:
             raise closed_error(self.shown)
 
     def unlock(self) -> None:
-        """From now on calls are let through."""
+        """Accept calls from now on."""
         self._open = True
 
     async def close(self) -> None:
-        """Let go of every connection; those in use go when their call ends."""
+        """Close idle connections; those in use are closed when their call ends."""
         self._open = False
         await self.drop_idle()
 
     async def drop_idle(self) -> None:
-        """Connect anew from here on, wherever the address leads by then."""
+        """Close idle connections, so that later calls resolve the address again."""
         idle, self._idle = self._idle, []
         for _, connection in idle:
             await hang_up(connection)
 
     def deadline(self) -> float:
-        """Until when a call that begins now may take, on the clock of the event loop."""
+        """Return the deadline of a call that begins now, on the clock of the event loop."""
         return asyncio.get_running_loop().time() + self._timeout_s
 
     async def call(self, script: Script, *args: str | bytes | int, until: float | None = None) -> Any:
-        """What a script answers, before the deadline."""
+        """Return the answer of a script, before the deadline."""
         self.check_open()
         return await self.use(lambda connection: run(connection, self._tag, script, *args), script, until)
 
@@ -287,7 +286,7 @@ class Connections:
         script: Script | None = None,
         until: float | None = None,
     ) -> Any:
-        """Do some work on a connection, before the deadline."""
+        """Run some work on a connection, before the deadline."""
         asked = False
         try:
             async with asyncio.timeout_at(self.deadline() if until is None else until), self._room:
@@ -310,7 +309,7 @@ class Connections:
             raise store_error(self.shown, error, script, asked=asked) from None
 
     async def connect(self) -> AbstractConnection:
-        """A new connection that nobody has greeted."""
+        """Return a new connection without a handshake."""
         connection = self._address.make_connection()
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
@@ -333,14 +332,14 @@ class Connections:
         return connection
 
     async def _is_sound(self, connection: AbstractConnection, since: float) -> bool:
-        """Whether an idle connection can be used. If not, or if nobody waits for it any more, it goes."""
+        """Return whether an idle connection can be used; close it if not, or on cancellation."""
         sound = False
         try:
             if asyncio.get_running_loop().time() - since > _FRESH_S:
-                # The loop may have been kept from seeing its end: it looks, and then hands on what it saw.
+                # The loop may not have seen its end: it reads, and then passes on the result.
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
-            # There is nothing to read on a sound connection: this is its end, or somebody's late answer.
+            # A sound connection has no data to read: this would be its end, or a late answer.
             sound = not await connection.can_read()
         finally:
             if not sound:
@@ -360,7 +359,7 @@ class Connections:
 
 
 async def run(connection: AbstractConnection, tag: str, script: Script, *args: str | bytes | int) -> Any:
-    """Call a script by its digest; a server that has not seen it yet is told its text."""
+    """Call a script by its digest; load it first if the server does not know it."""
     try:
         return await ask(connection, "EVALSHA", script.sha, 1, tag, *args)
     except NoScriptError:
@@ -369,13 +368,13 @@ async def run(connection: AbstractConnection, tag: str, script: Script, *args: s
 
 
 async def ask(connection: AbstractConnection, *command: str | bytes | int) -> Any:
-    """One command and its answer."""
+    """Send one command and return its answer."""
     await connection.send_command(*command, check_health=False)
     return await connection.read_response()
 
 
 async def hang_up(connection: AbstractConnection) -> None:
-    """Close a connection, whatever has become of it."""
+    """Close a connection, whatever its state."""
     try:
         await connection.disconnect()
     except (RedisError, OSError):

@@ -1,8 +1,8 @@
-"""What is asked of a server before it is trusted: on opening, and again on every new connection.
+"""The checks of a server: at opening, and again on every new connection.
 
-A connection that had to be made anew may lead to another server: a replica that was promoted, or one
-that was restarted and has lost its latest writes. So each of them is looked at, its epoch is brought
-up to date, and the schema and the tables are loaded again should they be gone.
+A new connection may lead to another server: a promoted replica, or one that was restarted and has lost its
+latest writes. So each of them is checked, its epoch is updated, and the schema and the tables are loaded
+again if they are gone.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)")
 
 
 class Server(msgspec.Struct, frozen=True):
-    """The facts that promises depend on."""
+    """The facts that guarantees depend on."""
 
     name: str
     version: str
     identity: str
-    """Of this run of this server, and of the history of its data."""
+    """Identifies this run of the server, and the history of its data."""
     replica: bool
     policy: str
     appends: bool
 
 
 def read_info(text: str) -> Server:
-    """A server by its answer to INFO."""
+    """Parse the answer to INFO."""
     lines = (line.partition(":") for line in text.splitlines() if ":" in line and not line.startswith("#"))
     facts = {name: value.strip() for name, _, value in lines}
     valkey = facts.get("server_name") == "valkey" or "valkey_version" in facts
@@ -65,16 +65,16 @@ _STRETCH = 65_536
 
 
 def used_memory(text: str) -> int | None:
-    """Return the bytes that a server uses for everything it keeps, by its answer to INFO.
+    """Return the memory use of a server, from its answer to INFO.
 
-    In whole stretches: each command and connection moves the number by some bytes.
+    Rounded: each command and connection changes the number by some bytes.
     """
     found = re.search(r"^used_memory:(\d+)\s*$", text, re.MULTILINE)
     return int(found[1]) // _STRETCH * _STRETCH if found else None
 
 
 def check_server(server: Server, shown: str) -> None:
-    """Raise unless this server can keep what the store promises."""
+    """Raise unless this server can keep the guarantees of the store."""
     numbers = _NUMBERS.match(server.version)
     if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST:
         raise StoreTooOld(
@@ -99,9 +99,9 @@ def check_server(server: Server, shown: str) -> None:
 
 
 def durability_of(server: Server, settings: Mapping[str, str] | None) -> tuple[bool, str]:
-    """Whether what was acknowledged survives a crash of the machine, and why.
+    """Return whether acknowledged commits survive a crash of the machine, and why.
 
-    `settings` is what CONFIG GET answers; None where that is forbidden, as on managed servers.
+    `settings` is the answer to CONFIG GET; None if that is forbidden, as on managed servers.
     """
     if not server.appends:
         return False, "appendonly no: whatever came after the last snapshot is lost in a crash"
@@ -126,7 +126,7 @@ _STEPS_AT_ONCE = 20
 
 
 class Handshake:
-    """Greets servers for one store, and remembers what the latest said."""
+    """The handshake of one store with its servers; remembers the latest answers."""
 
     def __init__(self, tag: str, shown: str, catalogue: Catalogue) -> None:
         self._tag = tag
@@ -137,17 +137,17 @@ class Handshake:
         self.durability = (False, "unknown until the store is open")
 
     def learn(self, catalogue: Catalogue) -> None:
-        """Load these tables from now on."""
+        """Set the tables to load."""
         self._tables = pack([_table_of(kind) for kind in catalogue.values()])
 
     async def loading(self, connection: AbstractConnection) -> None:
-        """Load the tables into a server that is known, also where it has older ones."""
+        """Load the tables into a known server, replacing older ones."""
         await self._agree(connection, await self._look(connection), "", running=False)
 
     async def first(self, connection: AbstractConnection) -> bool:
-        """On opening: also look whether the prefix belongs to somebody else, and how durable it is.
+        """Check a server at opening, also for a foreign prefix and for durability.
 
-        Returns whether the store is open; False when it is being migrated and has to be asked again.
+        Returns whether the store is open; False while it is being migrated and has to be called again.
         """
         server = await self._look(connection)
         check_server(server, self._shown)
@@ -160,15 +160,15 @@ class Handshake:
         return True
 
     async def size_bytes(self, connection: AbstractConnection) -> int | None:
-        """Return the memory that the server uses, which it knows without counting.
+        """Return the memory use of the server, which it knows without counting.
 
-        It is that of the whole server: Redis adds up neither databases nor the keys of a prefix.
+        It is that of the whole server: Redis has no number for a database or a prefix.
         """
         text: bytes = await ask(connection, "INFO", "memory")
         return used_memory(text.decode(errors="replace"))
 
     async def again(self, connection: AbstractConnection) -> int:
-        """The epoch, brought up to date."""
+        """Return the updated epoch."""
         server = await self._look(connection)
         if server.replica:
             raise StoreUnavailable(
@@ -180,7 +180,7 @@ class Handshake:
         return await self._agree(connection, server, "") or 0
 
     async def __call__(self, connection: AbstractConnection) -> None:
-        """On every new connection of a store that is open."""
+        """Check every new connection of an open store."""
         if self._opened:
             await self.again(connection)
 
@@ -197,7 +197,7 @@ class Handshake:
         running: bool | None = None,
         most: int | None = None,
     ) -> int | None:
-        """Return the epoch; None when it took more than `most` steps to migrate the store."""
+        """Return the epoch; None if migrating the store takes more than `most` steps."""
         fingerprints = pack([migration.fingerprint for migration in scripts.MIGRATIONS])
         runs = "running" if (self._opened if running is None else running) else ""
         asked = (scripts.SCHEMA_VERSION, server.identity, foreign, self._tables, fingerprints, runs)
@@ -220,7 +220,7 @@ class Handshake:
         return int(about)
 
     async def _migrate(self, connection: AbstractConnection, version: int, most: int | None) -> bool:
-        """Migrate the store in short steps, because the server does nothing else meanwhile."""
+        """Migrate the store in short steps, because the server is blocked meanwhile."""
         steps = 0
         for migration in scripts.MIGRATIONS[version:]:
             script = scripts.migrating(migration)
@@ -231,7 +231,7 @@ class Handshake:
         return True
 
     async def _foreign_key(self, connection: AbstractConnection) -> str:
-        """A key under our prefix where there is no schema yet; the search is bounded in large databases."""
+        """Return a key under our prefix without a schema; the search is bounded in large databases."""
         if await ask(connection, "EXISTS", f"{self._tag}:schema"):
             return ""
         place: Any = b"0"
@@ -278,7 +278,7 @@ def _table_of(kind: Kind) -> tuple[str, str, list[str], list[str]]:
 
 
 async def _settings(connection: AbstractConnection) -> dict[str, str] | None:
-    """What CONFIG says; None where it is forbidden or renamed, as on managed servers."""
+    """Return the settings from CONFIG; None if it is forbidden or renamed, as on managed servers."""
     settings: dict[str, str] = {}
     try:
         for name in _SETTINGS:

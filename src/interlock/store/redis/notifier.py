@@ -1,7 +1,7 @@
-"""Wake-ups: a subscription to the channel on which commits are announced.
+"""Notifications: a subscription to the channel on which commits are announced.
 
-One connection listens for all subscribers. A connection that begins to listen may have missed something,
-after a lost connection as well as at the very beginning, so all subscribers are woken once when it stands.
+One connection listens for all subscribers. A connection that starts to listen may have missed notifications,
+after a lost connection as well as at the very beginning, so all subscribers are woken once.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Notifier:
         self._wakes: dict[object, Wake] = {}
         self._task: asyncio.Task[None] | None = None
         self.standing = False
-        """Whether the server is heard at present."""
+        """Whether the subscription is active."""
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Call `wake` when something may have been committed; returns how to stop that."""
+        """Call `wake` after commits; return a function that unsubscribes."""
         token = object()
         self._wakes[token] = wake
         self.listen()
@@ -44,7 +44,7 @@ class Notifier:
         return stop
 
     def listen(self) -> None:
-        """Begin to listen if somebody wants to be woken and nobody listens yet."""
+        """Start listening if there are subscribers and no listener."""
         if self._wakes and self._links.is_open and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._listen(), name="interlock-redis-wakes")
 
@@ -73,9 +73,9 @@ class Notifier:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _hear(self, connection: AbstractConnection) -> None:
-        """Everything that is heard wakes, the confirmation of the subscription too.
+        """Wake subscribers on every message, including the confirmation of the subscription.
 
-        A silent connection is asked for a sign of life, so that a dead one is noticed.
+        A silent connection is pinged, so that a dead one is noticed.
         """
         await connection.send_command("SUBSCRIBE", self._channel, check_health=False)
         silent = False
@@ -92,7 +92,7 @@ class Notifier:
                 self._wake()
 
     def _wake(self) -> None:
-        """Through the loop, so that one that raises is reported and keeps nobody else asleep."""
+        """Wake subscribers through the loop, so that an exception of one does not affect the others."""
         loop = asyncio.get_running_loop()
         for wake in self._wakes.values():
             loop.call_soon(wake)

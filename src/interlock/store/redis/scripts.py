@@ -1,4 +1,4 @@
-"""The Lua files. Each verb is one script: what its parts say, one after the other, and then its own."""
+"""The Lua files. Each verb is one script, joined from its common parts and its own."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SCHEMA_VERSION = len(MIGRATIONS)
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A script as the server knows it."""
+    """A script, with its digest on the server."""
 
     verb: str
     text: str
     sha: str
     writes: bool
-    """Whether something may have been changed when no answer comes."""
+    """Whether a missing answer leaves the outcome unknown."""
 
 
 def _script(verb: str, *parts: str, writes: bool = False) -> Script:
@@ -30,10 +30,10 @@ def _script(verb: str, *parts: str, writes: bool = False) -> Script:
 
 
 def migrating(migration: Migration) -> Script:
-    """Return the script that applies a migration, or a step of it, to a store that has not got it yet.
+    """Return the script that applies a migration, or a step of it, to a store that lacks it.
 
-    It knows only `P` and `call`, because a migration never changes and other parts do. It answers `more`
-    when it has to be called again.
+    It uses only `P` and `call`, because a migration never changes and other parts do. It answers `more` if it
+    has to be called again.
     """
     floor = migration.number if migration.incompatible else 0
     texts = [

@@ -1,14 +1,13 @@
 """The contract on Redis.
 
-Claiming takes two steps, since deciding happens here and not in the server. The first script takes
-the records out of where others look and notes until when they are held, a few seconds. Then `decide`
-says what shall become of them, and the second script commits that by version and puts back what was
-not decided on. A claimer that dies in between leaves holds that run out; one that comes back too late
-meets newer versions. So a hold only keeps others from wasting their time; what makes a claim safe is
-the version.
+Claiming takes two steps, since the decision is made here and not in the server. The first script removes the
+records from the lanes and holds them for a few seconds. Then `decide` decides about them, and the second
+script commits that by version and returns the undecided ones. A claimer that dies in between leaves holds
+that expire; one that returns too late conflicts with newer versions. So a hold only avoids wasted work; the
+version makes a claim safe.
 
-Whoever commits does not wait for a hold either: a cancellation, or a heartbeat that comes while a
-sweep looks at the same record, goes through, and the claimer is answered `Conflict` for that record.
+Commits do not wait for a hold: a cancellation, or a heartbeat during a sweep of the same record, succeeds,
+and the claimer gets `Conflict` for that record.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ _MAX_REQUESTS_PRUNED = 1_000
 
 
 class RedisStore:
-    """The contract on Redis 6.2 or later, or Valkey. `hold_s` is how long a claimer may take to decide."""
+    """The contract on Redis 6.2 or later, or Valkey. `hold_s` is the time for a claimer to decide."""
 
     def __init__(
         self,
@@ -110,12 +109,12 @@ class RedisStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the server's settings allow to promise; a bare shell is not kept from writing nonsense."""
+        """The capabilities, from the server's settings; a bare shell can still write invalid data."""
         durable, durability = self._greeting.durability
         return Capabilities(durable=durable, durability=durability, shared=True, enforces_tables=True)
 
     async def open(self) -> None:
-        """Look at the server, make or check the schema, and load the tables."""
+        """Check the server, create or migrate the schema, and load the tables."""
         self._links.unlock()
         try:
             while not await self._links.use(self._greeting.first, scripts.OPEN):
@@ -126,7 +125,7 @@ class RedisStore:
         self._wakes.listen()
 
     async def learn(self, kinds: Catalogue) -> None:
-        """Load them now, and again where a server has lost them."""
+        """Load kinds now, and again into a server that has lost them."""
         check_names("interlock", kinds)
         if any(self._catalogue.get(name) != kind for name, kind in kinds.items()):
             catalogue = {**self._catalogue, **kinds}
@@ -135,32 +134,32 @@ class RedisStore:
             self._catalogue = catalogue
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         await self._wakes.close()
         await self._links.close()
 
     async def now(self) -> datetime:
-        """The server's clock, never behind what was written or told before."""
+        """Return the server's clock, never behind earlier times."""
         return moment(self._told(int(await self._links.call(scripts.NOW, self._floor_us))))
 
     async def epoch(self) -> int:
-        """Grows when the server is another one than before; it is asked, also on every new connection."""
+        """Return the epoch, which grows when the server is another one; checked on every new connection."""
         self._links.check_open()
         epoch: int = await self._links.use(self._greeting.again, scripts.OPEN)
         return epoch
 
     async def raise_epoch(self, above: int = 0) -> int:
-        """Count on from the larger one."""
+        """Start an epoch above the larger one."""
         return int(await self._links.call(scripts.RAISE_EPOCH, above))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
-        """Look each of them up."""
+        """Load the records."""
         for key in keys:
             known_kind(self._catalogue, key.kind)
         return read_loaded(await self._links.call(scripts.LOAD, pack([(key.kind, key.id) for key in keys])))
 
     async def find(self, query: Query) -> Page:
-        """Walk through the narrowest index until the page is full and one more shows that it goes on."""
+        """Scan the narrowest index until the page is full and one more record shows that there are more."""
         check_query(self._catalogue, query)
         after, until = after_cursor(query), self._links.deadline()
         left = query.within if query.within is not None and query.looks_through else None
@@ -182,7 +181,7 @@ class RedisStore:
         return Page(page, "" if after == START else write_cursor(int(after[0]), after[1]))
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """The same walk without reading; where one index says it all, its size is asked for."""
+        """Count by the same scan without reading; if one index is sufficient, by its size."""
         check_query(self._catalogue, query)
         after, until, number, looked_at = START, self._links.deadline(), 0, 0
         while number <= cap:
@@ -199,12 +198,12 @@ class RedisStore:
         return Count(min(number, cap), capped=number > cap)
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
-        """The whole batch in one call, unless it is very large."""
+        """Commit the whole batch in one call, unless it is very large."""
         packed = self._packed(commits)
         return await self._commit(packed, "", self._links.deadline()) if commits else []
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
-        """Take, decide, commit. Before that, records whose time has come are moved into their lanes."""
+        """Take, decide, commit. Before that, delayed records that are ready are moved into their lanes."""
         check_claim(self._catalogue, claim)
         asked = pack_claim(claim)
         limit, until = min(claim.limit, _MAX_TAKEN), self._links.deadline()
@@ -221,7 +220,7 @@ class RedisStore:
         return await self._decided(answer, decide, until)
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """Likewise, by deadline."""
+        """Handle records past their deadline."""
         for kind in kinds:
             known_kind(self._catalogue, kind)
         check_limit(limit)
@@ -233,12 +232,12 @@ class RedisStore:
         return await self._decided(answer, decide, until)
 
     async def recall(self, request_id: str) -> Recorded | None:
-        """What is remembered, unless it has expired."""
+        """Return the recorded answer, unless it has expired."""
         fields = await self._links.call(scripts.RECALL, pack_text(request_id), self._floor_us)
         return None if fields is None else read_recorded(request_id, fields)
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """The journal is one stream, written by scripts that run one after the other."""
+        """Return entries of the journal, one stream written by sequential scripts."""
         check_limit(limit)
         start = journal_place(after)
         answer = await self._links.call(scripts.FEED, stream_id(start), limit)
@@ -249,12 +248,12 @@ class RedisStore:
         return Feed((), pruned if gap or not after else after, gap)
 
     async def latest(self) -> str:
-        """The end of the journal."""
+        """Return the cursor of the end of the journal."""
         cursor: bytes = await self._links.call(scripts.LATEST)
         return cursor.decode()
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
-        """The entries of one record."""
+        """Return the entries of one record."""
         known_kind(self._catalogue, key.kind)
         check_limit(limit)
         answer = await self._links.call(scripts.HISTORY, key.kind, pack_text(key.id), after_version, limit)
@@ -262,13 +261,13 @@ class RedisStore:
         return Feed(entries, entries[-1].cursor if entries else "")
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Be woken by the server; needs a running event loop."""
+        """Subscribe to the server; needs a running event loop."""
         return self._wakes.subscribe(wake)
 
     async def prune(
         self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
     ) -> Pruned:
-        """One bounded batch: of records, of the entries they leave behind, and of expired requests."""
+        """Prune one bounded batch: records, their entries, and expired requests."""
         check_prune(self._catalogue, kind, states, older_than)
         check_limit(limit)
         answer = await self._links.call(
@@ -279,11 +278,11 @@ class RedisStore:
         return Pruned(*read_pruned(answer))
 
     async def compact(self) -> int | None:
-        """The server does that."""
+        """Return None: the server does that."""
         return None
 
     async def status(self) -> StoreStatus:
-        """Sizes that the server knows without counting."""
+        """Return the status, from sizes that the server knows without counting."""
         kinds = [(kind.name, kind.states) for kind in self._catalogue.values()]
         version, numbers, entries, oldest, requests = read_status(
             await self._links.call(scripts.STATUS, pack(kinds))
@@ -313,7 +312,7 @@ class RedisStore:
             commits = decide(taken, now)
             packed = self._packed(commits)
         except BaseException:
-            # If letting go fails, the hold runs out; what `decide` said is the news.
+            # If this fails, the hold expires; the error of `decide` is more important.
             with suppress(StoreUnavailable):
                 await self._commit(pack_work((), self._showing), hold, self._links.deadline())
             raise
@@ -326,7 +325,7 @@ class RedisStore:
     async def _commit(
         self, parts: Sequence[tuple[Sequence[Work], bytes]], hold: str, until: float
     ) -> list[Outcome]:
-        """In one call or several; the hold ends with the last."""
+        """Commit in one call or several; the hold ends with the last."""
         outcomes: list[Outcome] = []
         for number, (commits, packed) in enumerate(parts, 1):
             ends = hold if number == len(parts) else ""

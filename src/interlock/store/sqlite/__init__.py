@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file. `store` says how it is read."""
+"""The embedded store: one SQLite file. `store` has the reading order."""
 
 from interlock.store.sqlite.store import SqliteStore
 

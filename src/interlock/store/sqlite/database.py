@@ -1,9 +1,9 @@
-"""The database file: where it lies, its clock, opening it, and bringing its schema up to date.
+"""The database file: its path, its clock, opening it, and migrating its schema.
 
-The clock is the host's, held so that it never goes back. Within one process: when the host's clock is set
-back, time goes on from where it was, at the speed of the monotonic clock, so that deadlines still pass.
-Between processes: each transaction begins no earlier than the latest one on record. The price is that a
-clock which was once far ahead keeps the database ahead; every time it has given out stays in order.
+The clock is the host's, made monotonic. Within one process: when the host's clock is set back, time continues
+at the speed of the monotonic clock, so that deadlines still pass. Between processes: each transaction begins
+no earlier than the latest one on record. The price is that a clock which was once far ahead keeps the
+database ahead; all its times stay in order.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _URL_TODO = "Write sqlite:///relative.db, sqlite:////absolute/path.db or the pat
 
 
 def path_of(path_or_url: str) -> Path:
-    """The file that a URL or a plain path names."""
+    """Return the file of a URL or a plain path."""
     is_url = path_or_url.startswith(_SCHEME)
     name = unquote(_after_slashes(path_or_url)) if is_url else path_or_url
     if not name or "\x00" in name:
@@ -59,12 +59,12 @@ def path_of(path_or_url: str) -> Path:
 
 
 def url_of(path: Path) -> str:
-    """The URL of a path, as people see it."""
+    """Return the URL of a path, for people."""
     return f"sqlite:///{path}"
 
 
 def check_place(path: Path) -> None:
-    """Raise unless a database can be opened or made there; nothing is touched."""
+    """Raise unless a database can be opened or created there, without touching anything."""
     facts: dict[str, object] = {"path": str(path)}
     if path.is_dir():
         raise BadStoreUrl(f"{path} is a folder, not a database file.", todo="Name a file in it.", facts=facts)
@@ -74,7 +74,7 @@ def check_place(path: Path) -> None:
             todo="Make the folder, or correct the path.",
             facts=facts,
         )
-    # SQLite keeps its log beside the file, so that the folder has to be writable as well.
+    # SQLite keeps its log beside the file, so the folder has to be writable as well.
     for place in (path.parent, path):
         if place.exists() and not os.access(place, os.W_OK):
             raise StoreMisconfigured(
@@ -85,11 +85,11 @@ def check_place(path: Path) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Create the file for its owner alone; SQLite gives its log and journal the same mode.
+    """Create the file for its owner only; SQLite gives its log and journal the same mode.
 
-    A file that exists keeps its mode, which an operator may have chosen; if every user can read it, that is
-    logged once. The file is made without being opened: closing a descriptor of a database would release the
-    locks of all other connections that this process has to it.
+    An existing file keeps its mode, which an operator may have chosen; if every user can read it, that is
+    logged once. The file is created without being opened: closing a descriptor of a database would release
+    the locks of all other connections that this process has to it.
     """
     real = path.resolve()
     if real.exists():
@@ -98,21 +98,23 @@ def make_private(path: Path) -> None:
     try:
         with suppress(FileExistsError):
             os.mknod(real, stat.S_IFREG | PRIVATE)
-    except OSError:  # systems where that is for root alone
-        with suppress(OSError):  # SQLite says what is wrong, when it opens the file
+    except OSError:  # systems that allow this only for root
+        with suppress(OSError):  # SQLite reports the error when it opens the file
             os.close(os.open(real, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
 
 
 def read_mark(path: Path) -> int | None:
-    """Return the latest time that was noted at the file; None if none was, or where that cannot be."""
+    """Return the latest time stored as an attribute of the file; None if there is none, or it is
+    unsupported.
+    """
     try:
         return int(os.getxattr(path, _MARK))
-    except (OSError, ValueError, AttributeError):  # not every system and file system has such attributes
+    except (OSError, ValueError, AttributeError):  # not every system and file system supports attributes
         return None
 
 
 def write_mark(path: Path, latest_us: int) -> bool:
-    """Note a time at the file itself, not in it; return whether that can be."""
+    """Store a time as an attribute of the file, not in it; return whether that is supported."""
     try:
         os.setxattr(path, _MARK, b"%d" % latest_us)
     except (OSError, AttributeError):
@@ -121,7 +123,7 @@ def write_mark(path: Path, latest_us: int) -> bool:
 
 
 def identity_of(path: Path, *, marked: bool) -> str:
-    """Return what tells the file from a copy; its number alone may be given to the next file that is made."""
+    """Return the identity of the file; its inode alone may be reused by another file."""
     return f"{path.stat().st_ino}{' marked' if marked else ''}"
 
 
@@ -179,7 +181,7 @@ class HeldClock:
         self._latest_ticks_us = ticks_us()
 
     def read(self, not_before_us: int = 0) -> int:
-        """The time, at least as late as any read before and as what is on record."""
+        """Return the time, at least as late as any earlier one and that on record."""
         with self._lock:
             ticks_us = self._ticks_us()
             held_us = self._latest_us + ticks_us - self._latest_ticks_us
@@ -195,11 +197,11 @@ OLDEST_SQLITE = (3, 35, 0)
 MIGRATIONS = migrations_of("interlock.store.sqlite")
 _SCHEMA_COLUMNS = ["number", "name", "applied_us"]
 _REPLACED = {"records_by_deadline"}
-"""What version 1 had otherwise in its first files; migration 2 makes it again."""
+"""Objects that early files of version 1 had in another form; migration 2 creates them again."""
 _TODO = "Export what you need with the version that made it, and start with a new file."
 _RETRY_S = 0.005
 _LARGE = 64 * 1_048_576
-"""A file of so many bytes takes seconds to migrate."""
+"""Size from which a file takes seconds to migrate."""
 _STEP = 1_048_576
 """Between the two places of a step, as in the triggers."""
 
@@ -210,7 +212,7 @@ _EPOCH_US = EPOCH_EVERY_S * 1_000_000
 def open_database(
     path: Path, catalogue: Catalogue, clock: HeldClock, timeout_s: float, migrating: Callable[[], None]
 ) -> sqlite3.Connection:
-    """A connection that may write, to a database that is ours and up to date.
+    """Return a connection that may write, to a database that is ours and up to date.
 
     `migrating` is called before the first migration of a file that has data in it.
     """
@@ -233,26 +235,26 @@ def open_database(
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A bare connection. Transactions are ours to begin, and waiting for locks is ours to bound."""
+    """Return a bare connection. Transactions and lock timeouts are controlled by the store."""
     connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, cached_statements=256)
     try:
         connection.execute("PRAGMA synchronous = FULL")
-        # 8 MB: what is claimed and completed lies together, and 64 MB made neither that faster nor records
-        # that lie apart, but let the process grow for 400,000 commits. Nor did `mmap_size` help.
+        # 8 MB: claimed and completed records are adjacent, and 64 MB made neither those nor scattered records
+        # faster, but let the process grow for 400,000 commits. Nor did `mmap_size` help.
         connection.execute("PRAGMA cache_size = -8192")
-        # A longer log than the default means that a page which changes often is copied less often.
+        # With a longer log than the default, a frequently changed page is copied less often.
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
-        # A statement that changes many rows keeps the pages it changes, to undo itself if the last row is
-        # refused. Above 64 kB that went to a file: made, written and removed for each batch.
+        # A statement that changes many rows keeps the old pages, to undo itself if the last row is refused.
+        # Above 64 kB these went to a file: created, written and removed for each batch.
         connection.execute("PRAGMA temp_store = MEMORY")
     except BaseException:
-        connection.close()  # busy, while somebody else sets the file up: it is tried again with another
+        connection.close()  # busy, while another process sets up the file: retried with a new connection
         raise
     return connection
 
 
 def check_version(found: tuple[int, ...]) -> None:
-    """Raise when the library is older than what the statements need."""
+    """Raise if the library is too old for the statements."""
     if found < OLDEST_SQLITE:
         have, need = (".".join(map(str, version)) for version in (found, OLDEST_SQLITE))
         raise StoreTooOld(
@@ -263,12 +265,12 @@ def check_version(found: tuple[int, ...]) -> None:
 
 
 def check_owner(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise when the file is somebody else's. It is looked at before anything in it is changed."""
+    """Raise if the file belongs to another program, before anything in it is changed."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master")]
     columns = [row[1] for row in connection.execute("PRAGMA table_info(interlock_schema)")]
     ours = columns == _SCHEMA_COLUMNS if names else True
-    # A copy made by `.dump` has lost the number; tables of ours are ours without it.
+    # A copy made by `.dump` has lost the number; our tables identify it without.
     if not ours or application not in (0, APPLICATION_ID):
         raise ForeignSchema(
             f"{path} is the database of another program; it was left as it is.",
@@ -278,7 +280,7 @@ def check_owner(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def with_lock(connection: sqlite3.Connection, work: Callable[[], T]) -> T:
-    """Do it all or not at all, with nobody else writing. A deferred transaction could not wait."""
+    """Run work atomically under the write lock. A deferred transaction could not wait for it."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         result = work()
@@ -292,7 +294,7 @@ def with_lock(connection: sqlite3.Connection, work: Callable[[], T]) -> T:
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Several statements see the same database; writers are not held up by it."""
+    """Let several statements see the same database, without blocking writers."""
     connection.execute("BEGIN")
     try:
         yield
@@ -301,7 +303,7 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def applied_version(connection: sqlite3.Connection) -> int:
-    """How far the schema has come; 0 for an empty file."""
+    """Return the schema version; 0 for an empty file."""
     there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'interlock_schema'").fetchone()
     if there is None:
         return 0
@@ -310,7 +312,7 @@ def applied_version(connection: sqlite3.Connection) -> int:
 
 
 def check_history(connection: sqlite3.Connection, path: Path) -> int:
-    """Return how far the schema has come; raise unless it came there by the migrations of this program."""
+    """Return the schema version; raise unless it was reached by the migrations of this program."""
     applied = applied_version(connection)
     if applied > 1:
         kept = dict(connection.execute("SELECT number, fingerprint FROM applied_migrations"))
@@ -324,7 +326,7 @@ def check_history(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def check_floor(connection: sqlite3.Connection) -> None:
-    """Raise if a newer program has migrated the database so that this one must not write any more."""
+    """Raise if a newer program has migrated the database so that this one must not write."""
     (floor,) = connection.execute("PRAGMA user_version").fetchone()
     if floor > len(MIGRATIONS):
         raise too_new(applied_version(connection), len(MIGRATIONS), running=True)
@@ -339,13 +341,15 @@ def _declared(migration: Migration) -> dict[str, str]:
 
 
 def schema_of(connection: sqlite3.Connection) -> str:
-    """All that was declared, as one text."""
+    """Return all declarations as one text."""
     rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name")
     return "".join(f"{sql};\n" for (sql,) in rows)
 
 
 def _patiently(attempt: Callable[[], T], path: Path, timeout_s: float) -> T:
-    """Many processes may open a file at once, and switching to a log cannot be waited for by SQLite."""
+    """Retry while the file is busy: many processes may open it at once, and SQLite cannot wait for the switch
+    to a log.
+    """
     give_up_at = time.monotonic() + timeout_s
     while True:
         try:
@@ -376,7 +380,7 @@ def _bring_up_to_date(
     clock: HeldClock,
     migrating: Callable[[], None],
 ) -> None:
-    check_owner(connection, path)  # again: another process may have been faster
+    check_owner(connection, path)  # again, since another process may have been faster
     applied = check_history(connection, path)
     migrations = outstanding(MIGRATIONS, applied)
     if applied and migrations:
@@ -398,7 +402,7 @@ def _bring_up_to_date(
 
 
 def _notice_restore(connection: sqlite3.Connection, path: Path, clock: HeldClock) -> None:
-    """Raise the epoch of a file that is not the one of the last time, or that has gone back since then."""
+    """Raise the epoch if the file is another one than the last time, or has gone back."""
     kept, epoch, latest_us = connection.execute("SELECT identity, epoch, latest_us FROM progress").fetchone()
     mark = read_mark(path)
     restored = kept != identity_of(path, marked=mark is not None) or (mark or 0) > latest_us
@@ -409,25 +413,25 @@ def _notice_restore(connection: sqlite3.Connection, path: Path, clock: HeldClock
 
 
 def leave_mark(connection: sqlite3.Connection, path: Path) -> None:
-    """Note at the file how late it is, where restoring other contents does not change it."""
+    """Store the latest time as an attribute of the file, which survives replacing its content."""
     (latest_us,) = connection.execute("SELECT latest_us FROM progress").fetchone()
     write_mark(path, latest_us)
 
 
 def least_epoch(now_us: int) -> int:
-    """Return the smallest epoch that is allowed at a moment."""
+    """Return the minimum epoch at a time."""
     return now_us // _EPOCH_US
 
 
 def raise_epoch(connection: sqlite3.Connection, least: int, *, by: int = 0) -> int:
-    """Return the epoch, which is then no less than `least`, and `by` larger than any before."""
+    """Return the epoch, raised to at least `least`, and by `by` above any earlier one."""
     sql = "UPDATE progress SET epoch = max(epoch, ?) + ? RETURNING epoch"
     [[epoch]] = connection.execute(sql, (least, by)).fetchall()
     return int(epoch)
 
 
 def apply_migration(connection: sqlite3.Connection, migration: Migration, now_us: int) -> None:
-    """Run its statements and remember it, inside the transaction that is open."""
+    """Run its statements and record it, inside the open transaction."""
     for statement in statements_of(migration.text):
         connection.execute(statement)
     connection.execute(
@@ -447,7 +451,7 @@ def _keep_fingerprints(connection: sqlite3.Connection) -> None:
 
 
 def statements_of(sql: str) -> Iterator[str]:
-    """One statement after the other: the driver's way to run a script would commit in between."""
+    """Yield one statement after the other: the driver's way to run a script would commit in between."""
     statement = ""
     for line in sql.splitlines(keepends=True):
         statement += line
@@ -457,7 +461,7 @@ def statements_of(sql: str) -> Iterator[str]:
 
 
 def load_kinds(connection: sqlite3.Connection, kinds: Catalogue) -> None:
-    """Load the tables of these kinds, as far as the file has others or none."""
+    """Load the tables of these kinds, if the file has other ones or none."""
     loaded = dict(connection.execute("SELECT name, fingerprint FROM kinds"))
     for kind in kinds.values():
         if loaded.get(kind.name) != kind.fingerprint:
@@ -465,9 +469,9 @@ def load_kinds(connection: sqlite3.Connection, kinds: Catalogue) -> None:
 
 
 def _load_kind(connection: sqlite3.Connection, kind: Kind) -> None:
-    """Other kinds stay: a program that knows fewer of them may share the database.
+    """Load a kind. Other kinds are kept: a program with fewer kinds may share the database.
 
-    So do places: records are found by them, and another program may have been quicker to give them out.
+    So are places: records are found by them, and another program may have assigned them first.
     """
     name = kind.name
     connection.execute("INSERT OR REPLACE INTO kinds VALUES (?, ?)", (name, kind.fingerprint))
@@ -490,7 +494,7 @@ def _load_kind(connection: sqlite3.Connection, kind: Kind) -> None:
 
 
 def places_of(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
-    """The number of each kind and state; once given it never changes."""
+    """Return the number of each kind and state; once assigned it never changes."""
     places: dict[str, dict[str, int]] = {}
     for place, kind, state in connection.execute("SELECT place, kind, name FROM states"):
         places.setdefault(kind, {})[state] = place

@@ -1,4 +1,4 @@
-"""What the driver says, in our words: what is wrong, whether anything was written, what to do."""
+"""Errors of the driver as errors of ours: the cause, whether anything was written, the advice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BAD_DATA = (
     OverflowError,
     UnicodeError,
 )
-"""What one caller's data can bring about; everything else concerns the database as a whole."""
+"""Exceptions caused by one caller's data; all others concern the whole database."""
 
 _UNUSABLE = {
     sqlite3.SQLITE_NOTADB: ("is not an SQLite database", "Name another file; this one was left as it is."),
@@ -31,24 +31,24 @@ _UNUSABLE = {
 
 
 def store_error(error: Exception, path: Path, outcome: str = NOTHING) -> StoreError:
-    """The error of the driver as one of ours. No text of a record is repeated in it."""
+    """Return our error for an error of the driver. It contains no text of a record."""
     if isinstance(error, sqlite3.Error):
         return _from_driver(error, path, outcome)
     return _unkeepable(error)
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another connection was in the way, so that it is worth trying again."""
+    """Return whether another connection was in the way, so that a retry may succeed."""
     return code_of(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def code_of(error: sqlite3.Error) -> int:
-    """The primary result code; 0 when the driver itself raised."""
+    """Return the primary result code; 0 if the driver itself raised."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def late(path: Path, timeout_s: float, outcome: str) -> StoreUnavailable:
-    """The caller's deadline passed."""
+    """Return the error of a passed deadline."""
     return StoreUnavailable(
         f"The database {path} did not answer within {timeout_s:g} s; {outcome}.",
         todo=_next_step(outcome) + " If it lasts, look for a process that holds the database or a slow disk.",
@@ -57,7 +57,7 @@ def late(path: Path, timeout_s: float, outcome: str) -> StoreUnavailable:
 
 
 def not_open(path: Path) -> StoreUnavailable:
-    """The store was closed, or never opened."""
+    """Return the error of a closed or unopened store."""
     return StoreUnavailable(
         f"The store on {path} is not open; {NOTHING}.",
         todo="Open a store first, and use it only until it is closed.",

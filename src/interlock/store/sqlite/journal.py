@@ -1,11 +1,11 @@
-"""The journal: one row for all entries that say the same, as those of a batch do.
+"""The journal: one row for all equal entries, as those of a batch.
 
-A row has the number of its last entry and how many there are, so that each entry keeps a number of its own, a
-reader may stop within a row, and the row in which it goes on is found by its key. The ids come from the
-records: entries of a record that was pruned are no longer told.
+A row has the number of its last entry and the number of entries, so that each entry keeps its own number, a
+reader may stop within a row, and the row in which it continues is found by its key. The ids come from the
+records: entries of a pruned record are skipped.
 
-Rows with several entries are not in an index. A record has the list of those that tell of it (its *trail*),
-which is written with the record, and for which it need not be found.
+Rows with several entries are not in an index. A record has the list of its rows (its *trail*), which is
+written with the record, and for which it need not be searched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from interlock.store.sqlite.database import snapshot
 from interlock.store.sqlite.rows import STATE_OF_GIVEN, Row, list_text, note_of
 
 LONGEST_TRAIL = 256
-"""From this version on each entry of a record is a row of its own: a trail is written with every change."""
+"""From this version on each entry of a record is a separate row: a trail is written with every change."""
 
 _INSERT = """
 INSERT INTO journal_rows (
@@ -50,7 +50,7 @@ SELECT {_ROW} FROM journal_rows AS j INDEXED BY journal_rows_by_record {_WITH_ID
 WHERE j.size = 1 AND j.record > 0 AND j.record = ? AND j.version > ?
 ORDER BY j.record, j.version, j.sequence LIMIT ?
 """
-# Of what was refused before there was a record, and what a shell has added.
+# Refusals before the record existed, and entries added by a shell.
 _NAMED = f"""
 SELECT {_ROW} FROM journal_rows AS j INDEXED BY journal_rows_by_name {_WITH_ID}
 WHERE j.record = 0 AND j.kind = ? AND j.id = ? AND j.version > ? ORDER BY j.sequence LIMIT ?
@@ -72,7 +72,7 @@ _numbers = msgspec.json.Decoder(list[int])
 
 
 class Saying:
-    """Entries in a row that say the same."""
+    """Consecutive equal entries."""
 
     __slots__ = ("first", "kind", "note", "numbers", "version")
 
@@ -85,16 +85,16 @@ class Saying:
 
     @property
     def is_packed(self) -> bool:
-        """Whether one row tells all of them."""
+        """Whether one row has all of them."""
         return len(self.numbers) > 1 and self.version <= LONGEST_TRAIL
 
     @property
     def trail(self) -> str:
-        """What its records have to remember to find it again."""
+        """The addition to the trail of its records."""
         return f" {self.first + len(self.numbers) - 1}" if self.is_packed else ""
 
     def rows(self, now_us: int) -> Iterator[Row]:
-        """For `_INSERT`."""
+        """Yield the rows for `_INSERT`."""
         numbers = self.numbers
         if self.is_packed:
             size, first = len(numbers), numbers[0]
@@ -110,11 +110,11 @@ class Saying:
 
 
 class Entries:
-    """What the journal is to be told in one transaction."""
+    """The journal entries of one transaction."""
 
     def __init__(self, sequence: int, now_us: int) -> None:
         self.sequence = sequence
-        """Of the last entry."""
+        """Number of the last entry."""
         self._now_us = now_us
         self._sayings: list[Saying] = []
         self._others: list[Row] = []
@@ -123,7 +123,7 @@ class Entries:
         return bool(self._sayings or self._others)
 
     def say(self, kind: str, version: int, note: Note, numbers: Sequence[int]) -> Saying:
-        """Add an entry about each of these records, which are in this version by then."""
+        """Add an entry about each of these records, with their new version."""
         last = self._sayings[-1] if self._sayings else None
         if (
             last is None
@@ -138,32 +138,32 @@ class Entries:
         return last
 
     def refuse(self, number: int, kind: str, name: str, version: int, note: Note) -> None:
-        """Add an entry that tells of a refusal; the record, if there is one, is not written."""
+        """Add an entry about a refusal; the record, if there is one, is not written."""
         self.sequence += 1
         about = (self.sequence, 1, 1, self._now_us, number, "", kind, "" if number else name, version)
         self._others.append((*about, *_words(note)))
 
     def renumber(self, new: Mapping[int, int]) -> None:
-        """Some records have other numbers than they were told of with."""
+        """Replace numbers of records in the entries."""
         for saying in self._sayings:
             saying.numbers = [new.get(number, number) for number in saying.numbers]
         self._others = [(*row[:4], new.get(row[4], row[4]), *row[5:]) for row in self._others]
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Write all of them."""
+        """Write all entries."""
         rows = [row for saying in self._sayings for row in saying.rows(self._now_us)]
         connection.executemany(_INSERT, rows + self._others)
 
 
 class Removed(NamedTuple):
-    """How many entries went, and the last of them."""
+    """The number of removed entries, and the last of them."""
 
     number: int
     last: int
 
 
 def feed(connection: sqlite3.Connection, after: str, limit: int) -> Feed:
-    """The journal after a cursor: numbers are given out in the order of the commits."""
+    """Return the journal after a cursor: numbers are assigned in the order of the commits."""
     sequence = _sequence_of(after)
     with snapshot(connection):
         return _feed(connection, sequence, limit)
@@ -183,7 +183,7 @@ def _feed(connection: sqlite3.Connection, sequence: int, limit: int) -> Feed:
 
 
 def history(connection: sqlite3.Connection, key: Key, after_version: int, limit: int) -> Feed:
-    """The journal of one record."""
+    """Return the journal of one record."""
     with snapshot(connection):
         entries = _about(connection, key, after_version, limit)
     entries.sort(key=lambda entry: int(entry.cursor))
@@ -192,7 +192,7 @@ def history(connection: sqlite3.Connection, key: Key, after_version: int, limit:
 
 
 def _about(connection: sqlite3.Connection, key: Key, after_version: int, limit: int) -> list[Entry]:
-    """Return the entries of a record, at least the first `limit`, in no order."""
+    """Return the entries of a record, at least the first `limit`, unordered."""
     found = connection.execute(_NAMED, (key.kind, key.id, after_version, limit)).fetchall()
     entries = [_entry(row, row[0], row[6], _note(row)) for row in found]
     for number, trail in connection.execute(_TRAIL, (key.kind, key.id)).fetchall():
@@ -208,7 +208,7 @@ def _about(connection: sqlite3.Connection, key: Key, after_version: int, limit: 
 def remove(
     connection: sqlite3.Connection, kind: str, names: Sequence[str], trails: Mapping[int, str]
 ) -> Removed:
-    """Remove the entries of records that are gone: their names, and by number their trails."""
+    """Remove the entries of removed records: by name, and by number with their trails."""
     removed = last = 0
     numbers = list_text(list(trails))
     for condition, parameters in ((_OF_RECORDS, (numbers,)), (_OF_NAMES, (kind, list_text(names)))):
@@ -232,7 +232,7 @@ def remove(
 
 
 def _entries(connection: sqlite3.Connection, row: Row, after: int, limit: int) -> list[Entry]:
-    """Those of a row that come after an entry, and are told."""
+    """Return the entries of a row after an entry, without those of pruned records."""
     sequence, size, record, members = row[:4]
     if size == 1:
         return [] if row[6] is None else [_entry(row, sequence, row[6], _note(row))]

@@ -1,11 +1,10 @@
-"""What is only read: records by key and filter, those ready to be claimed or past their deadline, status.
+"""Read-only queries: records by key and filter, ready and due records, status.
 
-The records of each state lie in the order of their creation, which is that of their numbers; a list of
-several states, or of all, merges them. So a page costs a page, wherever it begins.
+The records of each state are stored in the order of their creation, which is that of their numbers; a list of
+several states, or of all, merges them. So the cost of a page is independent of its position.
 
-A claim looks at the heads of the lanes that it may take from, one for each priority and handler, and
-merges them by rank. It costs the same however many records stand behind a head, and however many
-are not ready yet. Other queues are not even passed by.
+A claim reads the heads of its lanes, one for each priority and handler, and merges them by rank. The cost is
+independent of the number of records behind a head, or not ready yet. Other queues are not read.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _STATUS_CAP = 10_000
 
 
 def load(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | None]:
-    """The records, in the order of the keys."""
+    """Return the records, in the order of the keys."""
     names: dict[str, list[str]] = {}
     for key in keys:
         names.setdefault(key.kind, []).append(key.id)
@@ -80,7 +79,7 @@ def load(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | N
 
 
 def find(connection: sqlite3.Connection, query: Query) -> Page:
-    """One page of what matches, and where the next begins."""
+    """Return one page of matches, and the cursor of the next."""
     after = read_cursor(query.cursor)[0] if query.cursor else None
     if query.within is not None and query.looks_through:
         with snapshot(connection):
@@ -97,7 +96,7 @@ def find(connection: sqlite3.Connection, query: Query) -> Page:
 
 
 def _find_within(connection: sqlite3.Connection, query: Query, within: int, after: int | None) -> Page:
-    """Of the next so many in all states together, those that have the queue and the labels."""
+    """Return the matches for queue and labels among the next records of all states together."""
     conditions, values = _looked_at(query)
     columns = f"s.key, {' AND '.join(conditions)}"
     streams = [
@@ -129,7 +128,9 @@ def _anywhere(query: Query) -> Query:
 
 
 def count(connection: sqlite3.Connection, query: Query, cap: int, within: int | None = None) -> Count:
-    """How many match, looking at no more than the cap and one; or, where there is no index, at so many."""
+    """Return the number of matches, reading at most one more than the cap; without an index, `within`
+    records.
+    """
     if within is not None and query.looks_through:
         return _count_within(connection, query, cap, within)
     number = 0
@@ -144,7 +145,7 @@ def count(connection: sqlite3.Connection, query: Query, cap: int, within: int | 
 
 
 def _count_within(connection: sqlite3.Connection, query: Query, cap: int, within: int) -> Count:
-    """Of the newest of each state, how many have the queue and the labels."""
+    """Return the number of matches for queue and labels among the newest records of each state."""
     anywhere = msgspec.structs.replace(_anywhere(query), newest_first=True)
     conditions, values = _looked_at(query)
     number, cut = 0, False
@@ -158,7 +159,7 @@ def _count_within(connection: sqlite3.Connection, query: Query, cap: int, within
 
 
 def recall(connection: sqlite3.Connection, request_id: str, now_us: int) -> Recorded | None:
-    """What was answered to a request, unless that has expired."""
+    """Return the recorded answer to a request, unless it has expired."""
     row = connection.execute(
         f"SELECT {REQUEST} FROM requests WHERE id = ? AND expires_us > ?", (request_id, now_us)
     ).fetchone()
@@ -166,23 +167,23 @@ def recall(connection: sqlite3.Connection, request_id: str, now_us: int) -> Reco
 
 
 def latest(connection: sqlite3.Connection) -> str:
-    """The cursor of the journal's end."""
+    """Return the cursor of the journal's end."""
     (sequence,) = connection.execute("SELECT sequence FROM progress").fetchone()
     return str(sequence)
 
 
 def latest_us(connection: sqlite3.Connection) -> int:
-    """The time of the latest transaction."""
+    """Return the time of the latest transaction."""
     return int(connection.execute("SELECT latest_us FROM progress").fetchone()[0])
 
 
 def epoch(connection: sqlite3.Connection) -> int:
-    """Return the epoch as it is stored."""
+    """Return the stored epoch."""
     return int(connection.execute("SELECT epoch FROM progress").fetchone()[0])
 
 
 def status(connection: sqlite3.Connection, url: str) -> StoreStatus:
-    """What is there, for people."""
+    """Return the status, for people."""
     with snapshot(connection):
         records = {
             kind: counts
@@ -216,7 +217,7 @@ def _count_up_to_cap(connection: sqlite3.Connection, number: str, table: str) ->
 
 
 def number_at(connection: sqlite3.Connection, us: int) -> int:
-    """The lowest number of what was created then or later: numbers and times are in the same order."""
+    """Return the lowest number of records created at or after a time: both are in the same order."""
     low = 0
     found = connection.execute("SELECT max(number) FROM record_given").fetchone()[0]
     high = 1 if found is None else found + 1
@@ -241,7 +242,7 @@ def _count_states(connection: sqlite3.Connection, kind: str) -> dict[str, int]:
 def _asks(
     connection: sqlite3.Connection, query: Query, columns: str, after: int | None
 ) -> list[tuple[str, list[object]]]:
-    """One statement for each stretch that holds matches in the order of creation."""
+    """Return one statement for each range of matches in the order of creation."""
     conditions, parameters = _looked_at(query)
     first, last = _between(connection, query, after)
     direction = "DESC" if query.newest_first else "ASC"
@@ -263,12 +264,12 @@ def _sql(text: str, columns: str, conditions: list[str], direction: str) -> str:
 
 
 def _stretch(place: int, first: int = 0, last: int = NUMBERS) -> tuple[int, int]:
-    """The keys of the records in one state, from one number to another."""
+    """Return the keys of the records in one state, from one number to another."""
     return (place << PLACE_BITS) + first, (place << PLACE_BITS) + last
 
 
 def _between(connection: sqlite3.Connection, query: Query, after: int | None) -> tuple[int, int]:
-    """The first and the last number that a record can have."""
+    """Return the first and the last number that a matching record can have."""
     first, last = 0, NUMBERS
     if query.since is not None:
         first = number_at(connection, microseconds(query.since))
@@ -286,7 +287,7 @@ def _number(row: tuple[int, ...]) -> int:
 
 
 def _looked_at(query: Query) -> tuple[list[str], list[object]]:
-    """What no index knows."""
+    """Return the conditions without an index."""
     conditions: list[str] = []
     parameters: list[object] = []
     if query.queue is not None:
@@ -298,8 +299,8 @@ def _looked_at(query: Query) -> tuple[list[str], list[object]]:
     return conditions, parameters
 
 
-# From one lane, priority and handler to the next by a search each, never by passing records. A comparison
-# of them all at once would be shorter, but SQLite passes records then.
+# One search from one lane, priority and handler to the next, without reading records. Comparing all of
+# them at once would be shorter, but then SQLite reads records.
 _HEADS = """
 WITH RECURSIVE heads (key) AS (
   VALUES ((
@@ -350,7 +351,7 @@ Ranked = tuple[int, int | str, Row]
 
 
 class Lane(NamedTuple):
-    """One stretch of the index, within which rank is time."""
+    """One range of the index, within which the rank is the time."""
 
     text: str
     priority: int
@@ -358,7 +359,7 @@ class Lane(NamedTuple):
 
 
 def ready(connection: sqlite3.Connection, claim: Claim, now_us: int) -> list[Keyed]:
-    """The first records that this claim may have, in rank order, with their keys."""
+    """Return the first records for this claim, in rank order, with their keys."""
     lanes = _lanes(connection, claim)
     cursors = [connection.execute(_READY, (*lane, now_us, claim.limit)) for lane in lanes]
     if len(cursors) == 1:
@@ -368,7 +369,7 @@ def ready(connection: sqlite3.Connection, claim: Claim, now_us: int) -> list[Key
 
 
 def due(connection: sqlite3.Connection, kinds: Sequence[str], now_us: int, limit: int) -> list[Keyed]:
-    """The records whose deadline passed first, with their keys."""
+    """Return the records with the oldest passed deadlines, with their keys."""
     places = connection.execute(_PLACES, (list_text(kinds),)).fetchall()
     cursors = [connection.execute(_DUE, (place, now_us, limit)) for (place,) in places]
     found = _merged(
@@ -382,7 +383,7 @@ def due(connection: sqlite3.Connection, kinds: Sequence[str], now_us: int, limit
 def _lanes(connection: sqlite3.Connection, claim: Claim) -> list[Lane]:
     lanes: list[Lane] = []
     for queue in dict.fromkeys(claim.queues):
-        # A lane begins with kind, queue and a separator that sorts before all that can be read.
+        # A lane begins with kind, queue and a separator that sorts before all printable characters.
         first = lane_of(claim.kind, (queue,))
         found = connection.execute(_HEADS, (first, first + _AFTER_SEPARATOR)).fetchall()
         lanes += [

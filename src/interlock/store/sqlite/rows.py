@@ -1,4 +1,4 @@
-"""From rows to what they stand for.
+"""Conversion of rows.
 
 Each state of each kind has a number, its *place*. The key of a row of `record_state` is the place of its
 state, shifted, and the number of its record: see `sql/0005_three_parts.sql`.
@@ -18,7 +18,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 PLACE_BITS = 40
 NUMBERS = (1 << PLACE_BITS) - 1
-"""The highest number of a record, and the part of a key that is the number."""
+"""The highest number of a record, and the mask of the number in a key."""
 
 RECORD = (
     "s.key, g.id, s.version, s.body, g.given, s.result, g.parent, s.ready_us, s.deadline_us,"
@@ -32,7 +32,7 @@ STATE_OF_GIVEN = f"""
 CROSS JOIN states AS p ON p.kind = g.kind
 CROSS JOIN record_state AS s ON s.key = (p.place << {PLACE_BITS}) + g.number
 """
-"""A key cannot be told from a number alone: the few places of the kind are looked at."""
+"""The key does not follow from a number alone: the few places of the kind are searched."""
 KEY, ID, READY_US, DEADLINE_US = 0, 1, 7, 8
 
 REQUEST = "id, endpoint, fingerprint, status, body, created_us, expires_us"
@@ -43,17 +43,17 @@ _steps = msgspec.json.Decoder(tuple[StepLine, ...])
 
 
 def list_text(values: Sequence[Any]) -> str:
-    """A list as one parameter, for `json_each`; also how labels and steps are kept."""
+    """Return a list as one parameter, for `json_each`; also the format of labels and steps."""
     return _encode(values).decode()
 
 
 def labels_of(text: str | None) -> tuple[str, ...]:
-    """What `list_text` has written."""
+    """Decode `list_text`."""
     return _labels.decode(text) if text else ()
 
 
 def record_of(row: Row) -> Record:
-    """From the columns of `RECORD`."""
+    """Return a record from the columns of `RECORD`."""
     (
         _,
         name,
@@ -93,7 +93,7 @@ def record_of(row: Row) -> Record:
 
 
 def note_of(steps: str, actor: str, reason: str, cause: str, request_id: str, refusal: str) -> Note:
-    """From the last columns of a row of the journal."""
+    """Return a note from the last columns of a row of the journal."""
     return Note(
         steps=_steps.decode(steps),
         actor=actor,
@@ -105,7 +105,7 @@ def note_of(steps: str, actor: str, reason: str, cause: str, request_id: str, re
 
 
 def recorded_of(row: Row) -> Recorded:
-    """From the columns of `REQUEST`."""
+    """Return a request from the columns of `REQUEST`."""
     name, endpoint, fingerprint, status, body, created_us, expires_us = row
     return Recorded(
         id=name,
@@ -118,7 +118,7 @@ def recorded_of(row: Row) -> Recorded:
 
 
 def row_of_recorded(recorded: Recorded) -> Row:
-    """For the columns of `REQUEST`."""
+    """Return the columns of `REQUEST`."""
     return (
         recorded.id,
         recorded.endpoint,

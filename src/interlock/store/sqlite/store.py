@@ -1,17 +1,18 @@
 """The store on SQLite: one file, one thread that writes and one that reads.
 
-The embedded default, for one host and as many processes on it as there are. What is acknowledged is on
-the disk: the log is flushed before a commit is answered.
+The embedded default, for one host with any number of processes. Acknowledged commits are on the disk: the log
+is flushed before a commit is answered.
 
 Reading order:
 
-    location, opening    from a URL to a connection; migrations and the enforced tables
-    jobs                 how coroutines hand work to a thread, with a deadline
-    writer, ledger       group commit; judging in one transaction
-    writes, journal      many records with one statement; one row for many entries
-    claims               the next records to claim, and those whose deadline has passed
-    reader, queries      lists, wake-ups
-    retention            removing what has ended long ago
+    database       the file, its clock, migrations and the enforced tables
+    threads        how coroutines hand work to the reading and the writing thread, with a deadline; group
+commit
+    transaction    judging commits in one transaction; pruning
+    writes         many records with one statement
+    journal        one row for many entries
+    queries, rows  lists, claims, deadlines, status
+    failures       errors of the driver
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ from interlock.store.validation import (
 
 
 class SqliteStore:
-    """The contract on a database file. Times are the host's clock, held so that they never go back."""
+    """The contract on a database file. Times are the host's clock, which never decreases."""
 
     def __init__(self, path_or_url: str, catalogue: Catalogue, *, timeout_s: float = TIMEOUT_S) -> None:
         self.capabilities = Capabilities(
             durable=True,
-            # What could lose an acknowledged commit? Not the process: the log is written before the
-            # answer. Not the machine: FULL flushes the log with every commit (NORMAL would not).
-            # Only a disk that lies about flushing, or an older copy put in place by hand: see `epoch`.
+            # A crash of the process loses no acknowledged commit: the log is written before the answer. A
+            # crash of the machine loses none: FULL flushes the log with every commit (NORMAL would not). Only
+            # a disk that reports a false flush, or an older copy that is restored by hand, does: see `epoch`.
             durability="write-ahead log, flushed with every commit (synchronous=FULL)",
             shared=False,
             enforces_tables=True,
@@ -79,11 +80,11 @@ class SqliteStore:
 
     @property
     def transactions(self) -> int:
-        """How many transactions this object has written; fewer than commits, when they came together."""
+        """Number of transactions written by this object; fewer than commits, because of group commit."""
         return self._writer.transactions
 
     async def open(self) -> None:
-        """Make the file if there is none, bring it up to date, and start the threads."""
+        """Create the file if there is none, migrate it, and start the threads."""
         if self._writer.is_open:
             return
         self._make_threads()
@@ -95,23 +96,23 @@ class SqliteStore:
             raise
 
     async def learn(self, kinds: Catalogue) -> None:
-        """Load them in a transaction of the writer."""
+        """Load kinds in a transaction of the writer."""
         if any(self._catalogue.get(name) != kind for name, kind in kinds.items()):
             await self._writer.learn(kinds)
             self._catalogue = {**self._catalogue, **kinds}
 
     async def close(self) -> None:
-        """Finish what was handed in, and let go of the file."""
+        """Finish pending work, and close the file."""
         self._subscribers.clear()
         await self._reader.close()
         await self._writer.close()
 
     async def now(self) -> datetime:
-        """The host's clock, or the latest time on record when that is later."""
+        """Return the host's clock, or the latest time on record if that is later."""
         return moment(await self._reader.do(self._now_us))
 
     async def epoch(self) -> int:
-        """What the file says, and no less than the half hour; see `opening` for when it is another file."""
+        """Return the epoch of the file, and at least the half hour; see `database` for another file."""
         epoch, least = await self._reader.do(
             lambda connection: (queries.epoch(connection), least_epoch(self._now_us(connection)))
         )
@@ -120,7 +121,7 @@ class SqliteStore:
         return await self._writer.do(lambda ledger: raise_epoch(ledger.connection, least))
 
     async def raise_epoch(self, above: int = 0) -> int:
-        """Count on from the larger one."""
+        """Start an epoch above the larger one."""
 
         def work(ledger: Transaction) -> int:
             return raise_epoch(ledger.connection, max(above, least_epoch(ledger.now_us)), by=1)
@@ -128,28 +129,28 @@ class SqliteStore:
         return await self._writer.do(work)
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
-        """Look each of them up."""
+        """Load the records."""
         for key in keys:
             known_kind(self._catalogue, key.kind)
         return await self._reader.do(lambda connection: queries.load(connection, keys))
 
     async def find(self, query: Query) -> Page:
-        """One page from the index."""
+        """Return one page from the index."""
         check_query(self._catalogue, query)
         return await self._reader.do(lambda connection: queries.find(connection, query))
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """Count in the index, up to the cap; what is not in it is looked at."""
+        """Count in the index, up to the cap; examine records without an index."""
         check_query(self._catalogue, query)
         return await self._reader.do(lambda connection: queries.count(connection, query, cap, within))
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
-        """Together with whatever else waits for the disk."""
+        """Commit together with other pending work (group commit)."""
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
         return await self._writer.do(lambda ledger: ledger.judge(commits), weight=number_of(commits))
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
-        """Look, decide and write under the one write lock of the database."""
+        """Read, decide and write under the write lock of the database."""
         check_claim(self._catalogue, claim)
 
         def ready(ledger: Transaction) -> list[queries.Keyed]:
@@ -161,7 +162,7 @@ class SqliteStore:
         return await self._decided(ready, decide, claim.limit)
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """Likewise, by deadline."""
+        """Handle records past their deadline."""
         check_limit(limit)
         for kind in kinds:
             known_kind(self._catalogue, kind)
@@ -170,22 +171,24 @@ class SqliteStore:
         )
 
     async def recall(self, request_id: str) -> Recorded | None:
-        """What is on record, unless it has expired."""
+        """Return the recorded answer, unless it has expired."""
         return await self._reader.do(
             lambda connection: queries.recall(connection, request_id, self._now_us(connection))
         )
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """The journal's numbers are given out under the write lock, so their order is the commits'."""
+        """Return entries of the journal; numbers are assigned under the write lock, in the order of
+        commits.
+        """
         check_limit(limit)
         return await self._reader.do(lambda connection: journal.feed(connection, after, limit))
 
     async def latest(self) -> str:
-        """The end of the journal."""
+        """Return the cursor of the end of the journal."""
         return await self._reader.do(queries.latest)
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
-        """The entries of one record."""
+        """Return the entries of one record."""
         known_kind(self._catalogue, key.kind)
         check_limit(limit)
         return await self._reader.do(
@@ -193,7 +196,7 @@ class SqliteStore:
         )
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Own commits wake at once, those of other processes within some 30 ms."""
+        """Subscribe: own commits notify at once, those of other processes within some 30 ms."""
         self._reader.check_open()
         stop = self._subscribers.add(wake)
         self._reader.nudge()
@@ -202,7 +205,7 @@ class SqliteStore:
     async def prune(
         self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
     ) -> Pruned:
-        """Remove what has ended long ago, and the requests that have expired."""
+        """Remove records that ended long ago, and expired requests."""
         check_prune(self._catalogue, kind, states, older_than)
         check_limit(limit)
         return await self._writer.do(
@@ -210,12 +213,12 @@ class SqliteStore:
         )
 
     async def compact(self) -> int | None:
-        """Rewrite the file without free pages; see `retention.compact`."""
+        """Rewrite the file without free pages; see `transaction.compact`."""
         self._writer.check_open()
         return await asyncio.to_thread(compact, self._path)
 
     async def status(self) -> StoreStatus:
-        """What is there."""
+        """Return the status."""
         return await self._reader.do(lambda connection: queries.status(connection, url_of(self._path)))
 
     async def _decided(
@@ -237,7 +240,7 @@ class SqliteStore:
         return await self._writer.do(work, settled=True, weight=limit)
 
     def _make_threads(self) -> None:
-        """A thread can be started once; so a store that is opened again gets new ones."""
+        """Create the threads: one can be started only once, so a reopened store gets new ones."""
         self._writer = Writer(
             self._path, self._catalogue, self._clock, self._timeout_s, self._subscribers.wake
         )

@@ -1,18 +1,18 @@
-"""The threads of a store: one writes, one reads and notices what other processes commit.
+"""The threads of a store: one writes, one reads and notices commits of other processes.
 
 SQLite blocks, so each connection lives in one thread, to which coroutines hand calls. A caller waits no
-longer than its deadline: a call that has not begun by then never begins, and the caller is told so; one that
-has begun may yet be done, and the caller is told that. Nothing of this needs the thread to answer.
+longer than its deadline: a call that has not begun by then never begins, and the error says so; one that has
+begun may still be done, and the error says that. This does not need the thread to respond.
 
-Writing. Calls that wait while a transaction is being flushed to the disk go into the next one together: one
-flush serves many callers, and none waits for a timer. Each call is judged for itself. Should the data of one
-break the transaction, it is undone and every call gets one of its own. Other processes may hold the write
-lock. It is asked for at the beginning (`BEGIN IMMEDIATE`: a read transaction that later wants to write could
-not wait), again and again until no caller waits any longer.
+Writing. Calls that wait while a transaction is being flushed go into the next one together (group commit):
+one flush serves many callers, and there is no timer. Each call is judged separately. If the data of one break
+the transaction, it is rolled back and every call gets its own transaction. Other processes may hold the write
+lock. It is requested at the beginning (`BEGIN IMMEDIATE`: a read transaction that later wants to write could
+not wait), again and again until all callers have given up.
 
-Reading. With a write-ahead log readers see the last commit and hold up no writer. While there are
-subscribers, the thread looks between its calls whether the database has changed: SQLite tells that from a few
-bytes of shared memory, and has no way to say so by itself.
+Reading. With a write-ahead log readers see the last commit and block no writer. While there are subscribers,
+the thread polls between its calls whether the database has changed: SQLite tells that from a few bytes of
+shared memory, and has no notification.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Call:
     def __init__(self, work: Callable[[Any], Any], *, settled: bool = False, weight: int = 1) -> None:
         self.work = work
         self.settled = settled
-        """It looks for itself, so what was judged before it must be in the tables."""
+        """Whether it reads tables itself, so that earlier judgements must be written first."""
         self.weight = weight
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
@@ -87,33 +87,33 @@ class Call:
         self._lock = threading.Lock()
 
     def begin(self) -> bool:
-        """Asked by the thread before it touches anything: whether somebody still waits."""
+        """Return whether a caller still waits; called by the thread before it starts."""
         with self._lock:
             self.begun = not self.dropped
             return self.begun
 
     def drop(self) -> bool:
-        """Nobody waits any longer; whether that came before it began."""
+        """Abandon the call; return whether it had not begun."""
         with self._lock:
             self.dropped = True
             return not self.begun
 
     def run(self, subject: object) -> None:
-        """Do it; what it raises is for its caller."""
+        """Run the work; its exception is for the caller."""
         self.result = self.error = None
         try:
             self.result = self.work(subject)
-        except BaseException as error:  # noqa: BLE001 - it is raised again where somebody waits for it
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiter
             self.error = error
 
 
 def deliver(jobs: Iterable[Call]) -> None:
-    """Tell the callers; one wake-up for all that share a loop."""
+    """Deliver results to the callers; one wake-up for each event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
     for job in jobs:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, done in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_settle, done)
 
 
@@ -129,7 +129,7 @@ class DatabaseThread(ABC):
     def __init__(self, name: str, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._queue: SimpleQueue[Call | None] = SimpleQueue()
-        """None is a nudge: no work, but a reason to look around."""
+        """None means no work, but a reason to poll."""
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._gate = threading.Lock()
         self._accepting = False
@@ -137,11 +137,11 @@ class DatabaseThread(ABC):
 
     @abstractmethod
     def late(self, outcome: str) -> StoreUnavailable:
-        """What a caller is told whose deadline has passed."""
+        """Return the error of a passed deadline."""
 
     @abstractmethod
     def not_open(self) -> StoreUnavailable:
-        """What a caller is told who comes too early or after the end."""
+        """Return the error of a call before the start or after the end."""
 
     @abstractmethod
     def _open(self) -> None:
@@ -149,7 +149,7 @@ class DatabaseThread(ABC):
 
     @abstractmethod
     def _serve(self, job: Call) -> None:
-        """Do a job, with others that wait if that is cheaper, and deliver; in the thread."""
+        """Do a job, together with other waiting ones if that is cheaper, and deliver; in the thread."""
 
     @abstractmethod
     def _close(self) -> None:
@@ -157,26 +157,26 @@ class DatabaseThread(ABC):
 
     @property
     def takes_longer(self) -> bool:
-        """Whether what is being done may take longer than a deadline, and is known to go on."""
+        """Whether the current work may take longer than a deadline, and is known to make progress."""
         return False
 
     def stuck(self) -> None:  # noqa: B027 - a thread that writes can only be waited for
-        """A job was given up while it was being done; called in the caller's thread."""
+        """Handle a job that was abandoned while it ran; called in the caller's thread."""
 
     async def start(self) -> None:
-        """Run until closed; returns once the connection is open, or raises why it is not."""
+        """Run until closed; return once the connection is open, or raise its error."""
         opening = Call(lambda _: self._open())
         self._queue.put(opening)
         self._thread.start()
         try:
             await self._outcome(opening)
         except BaseException:
-            self._put_end()  # should it open later, when nobody waits any longer
+            self._put_end()  # in case it opens later
             raise
         self._accepting = True
 
     async def do(self, work: Callable[[Any], T], *, settled: bool = False, weight: int = 1) -> T:
-        """Have it done in the thread."""
+        """Run work in the thread."""
         job = Call(work, settled=settled, weight=weight)
         with self._gate:
             self.check_open()
@@ -187,7 +187,7 @@ class DatabaseThread(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether work is taken."""
+        """Whether calls are accepted."""
         return self._accepting
 
     def check_open(self) -> None:
@@ -196,7 +196,7 @@ class DatabaseThread(ABC):
             raise self.not_open()
 
     async def close(self) -> None:
-        """Finish what was handed in, then let go of everything."""
+        """Finish pending work, then close."""
         with self._gate:
             if not self._accepting:
                 return
@@ -252,13 +252,13 @@ class DatabaseThread(ABC):
 
 LOOK_EVERY_S = 0.02
 LOOK_SOON_S = 0.005
-"""While things happen; a machine at rest is not woken that often."""
+"""Polling interval while there is activity; an idle machine is woken less often."""
 _SOON_FOR_S = 10.0
 _RETRY_S = 0.001
 
 
 class Subscribers:
-    """Who wants to be woken."""
+    """The subscribers of a store."""
 
     def __init__(self) -> None:
         self._wakes: dict[object, Wake] = {}
@@ -267,7 +267,7 @@ class Subscribers:
         return bool(self._wakes)
 
     def add(self, wake: Wake) -> Callable[[], None]:
-        """From now on; returns how to stop it."""
+        """Add a subscriber; return a function that removes it."""
         token = object()
         self._wakes[token] = wake
 
@@ -277,11 +277,11 @@ class Subscribers:
         return stop
 
     def clear(self) -> None:
-        """Nobody is woken any more."""
+        """Remove all subscribers."""
         self._wakes.clear()
 
     def wake(self) -> None:
-        """Wake everybody. One that cannot be woken does not keep the others asleep."""
+        """Wake all subscribers. An exception of one does not affect the others."""
         for wake in list(self._wakes.values()):
             with contextlib.suppress(Exception):
                 wake()
@@ -299,19 +299,19 @@ class Reader(DatabaseThread):
         self._connection: sqlite3.Connection
 
     def nudge(self) -> None:
-        """Somebody has subscribed: look at once, and then again and again."""
+        """Poll at once, and then periodically, for a new subscriber."""
         self._queue.put(None)
 
     def late(self, _outcome: str) -> StoreUnavailable:
-        """What a caller is told whose deadline has passed; a read leaves nothing to wonder about."""
+        """Return the error of a passed deadline; a read has no unknown outcome."""
         return late(self._path, self.timeout_s, NOTHING)
 
     def not_open(self) -> StoreUnavailable:
-        """What a caller is told who comes too early or after the end."""
+        """Return the error of a call before the start or after the end."""
         return not_open(self._path)
 
     def stuck(self) -> None:
-        """Stop the statement, so that the next one is not late as well."""
+        """Interrupt the statement, so that the next one is not late as well."""
         if self.is_open:
             self._connection.interrupt()
 
@@ -342,34 +342,34 @@ class Reader(DatabaseThread):
             if job is not None:
                 return job
             self._look()
-            # What was committed before this look can no longer be told from what came after.
+            # Commits before this read cannot be distinguished from later ones.
             self._subscribers.wake()
 
     def _look(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # the next look is soon
+        with contextlib.suppress(sqlite3.Error):  # the next poll is soon
             (seen,) = self._connection.execute("PRAGMA data_version").fetchone()
             if seen != self._seen:
                 self._seen, self._seen_at = seen, time.monotonic()
                 self._subscribers.wake()
 
     def _pause_s(self) -> float | None:
-        """How long to wait for a job before the next look; for ever when nobody wants to be woken."""
+        """Return how long to wait for a job before the next poll; None without subscribers."""
         if not self._subscribers:
             return None
         return LOOK_SOON_S if time.monotonic() - self._seen_at < _SOON_FOR_S else LOOK_EVERY_S
 
 
 def _passing(error: sqlite3.Error) -> bool:
-    """It met another process that repairs the log, or an interruption that was meant for another job."""
+    """Return whether another process is recovering the log, or an interruption was for another job."""
     return is_busy(error) or code_of(error) == sqlite3.SQLITE_INTERRUPT
 
 
 MOST_AT_ONCE = 2_000
-"""Commits in one transaction: more would make the first wait for the last without sparing anything."""
+"""Maximum commits in one transaction: more would delay the first without a benefit."""
 
 
 class _BrokenError(Exception):
-    """A judgement ended half-way."""
+    """A judgement ended halfway."""
 
 
 class Writer(DatabaseThread):
@@ -385,7 +385,7 @@ class Writer(DatabaseThread):
     ) -> None:
         super().__init__(f"interlock writer of {path.name}", timeout_s)
         self.transactions = 0
-        """How many have written something: what group commit spares."""
+        """Number of transactions that wrote something."""
         self._path = path
         self._catalogue = catalogue
         self._clock = clock
@@ -397,15 +397,17 @@ class Writer(DatabaseThread):
 
     @property
     def takes_longer(self) -> bool:
-        """A migration of millions of records takes minutes; to give it up would begin it again."""
+        """Whether a migration is running: millions of records take minutes, and giving up would restart
+        it.
+        """
         return self._is_migrating
 
     def late(self, outcome: str) -> StoreUnavailable:
-        """What a caller is told whose deadline has passed."""
+        """Return the error of a passed deadline."""
         return late(self._path, self.timeout_s, outcome)
 
     def not_open(self) -> StoreUnavailable:
-        """What a caller is told who comes too early or after the end."""
+        """Return the error of a call before the start or after the end."""
         return not_open(self._path)
 
     def _open(self) -> None:
@@ -429,12 +431,13 @@ class Writer(DatabaseThread):
             return _moves(catalogue, places_of(ledger.connection))
 
         moves = await self.do(work, settled=True)
-        # Replaced when the transaction is committed, so that nothing is judged by tables that were undone.
+        # Replaced when the transaction is committed, so that no commit is judged by tables that were rolled
+        # back.
         self._catalogue, self._moves = catalogue, moves
         self._memory.learn(kinds)
 
     def _close(self) -> None:
-        with suppress(sqlite3.Error, OSError):  # it is a help, no promise
+        with suppress(sqlite3.Error, OSError):  # best effort
             leave_mark(self._connection, self._path)
         self._connection.close()
 
@@ -452,7 +455,7 @@ class Writer(DatabaseThread):
             self._committed()
 
     def _begin(self, jobs: list[Call]) -> bool:
-        """Get the write lock; False when it was refused for good or nobody waits any longer."""
+        """Get the write lock; return False if it was refused or all callers have given up."""
         while not all(job.dropped for job in jobs):
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -471,7 +474,7 @@ class Writer(DatabaseThread):
         return False
 
     def _waiting(self, room: int) -> list[Call]:
-        """What has come in meanwhile; what makes the thread end stays where it is."""
+        """Return the calls that have arrived meanwhile, except the one that ends the thread."""
         jobs: list[Call] = []
         while room > 0:
             try:
@@ -479,7 +482,7 @@ class Writer(DatabaseThread):
             except Empty:
                 break
             if job is self._closing:
-                self._queue.put(job)  # nothing is handed in behind it
+                self._queue.put(job)  # no call is queued after it
                 break
             if job is not None:
                 jobs.append(job)
@@ -487,7 +490,7 @@ class Writer(DatabaseThread):
         return jobs
 
     def _transact(self, jobs: list[Call]) -> bool:
-        """All of them in the transaction that was begun; False when each has to go alone."""
+        """Run all calls in the open transaction; return False if each needs its own."""
         live = [job for job in jobs if job.begin()]
         outcome = NOTHING
         try:
@@ -511,7 +514,7 @@ class Writer(DatabaseThread):
         return True
 
     def _undo(self) -> None:
-        """After some errors SQLite has rolled back by itself."""
+        """Roll back, unless SQLite has done so itself after the error."""
         self._memory.forget()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
@@ -528,7 +531,7 @@ def _judge(jobs: list[Call], ledger: Transaction) -> None:
 
 
 def _moves(catalogue: Catalogue, places: dict[str, dict[str, int]]) -> Moves:
-    """Every step that is legal: one look-up says so, and where it leads."""
+    """Return every legal step with its target, for a single lookup."""
     return {
         kind.name: {
             (source, target): Move(target, places[kind.name][target])
@@ -551,5 +554,5 @@ def _fail(jobs: list[Call], error: BaseException) -> None:
 
 
 def _copy(error: StoreError) -> StoreError:
-    """Each caller raises an error of its own: a shared one would collect all their tracebacks."""
+    """Return a copy for each caller: a shared error would collect all their tracebacks."""
     return type(error)(error.sentence, allowed=error.allowed, todo=error.todo, facts=error.facts)

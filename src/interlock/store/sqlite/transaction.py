@@ -1,9 +1,9 @@
-"""One write transaction: commits are judged by what is known in it, and old records are pruned.
+"""One write transaction: commits are judged, and old records are pruned.
 
-Everything is judged in Python against versions that were read in the same transaction, and written
-in a few statements at its end. So many callers share one transaction, and one flush of the disk, and
-none of them can be disturbed by a neighbour that is refused. A record that two commits of one
-transaction change is judged the second time by what the first made of it.
+Commits are judged in Python against versions that were read in the same transaction, and written in a few
+statements at its end. So many callers share one transaction, and one flush of the disk, and a refused commit
+does not affect others. A record that two commits of one transaction change is judged the second time by the
+result of the first.
 
 Pruning removes records that ended long ago, with their journal, a bounded batch at a time.
 """
@@ -54,7 +54,7 @@ from interlock.store.sqlite.rows import (
 )
 from interlock.store.sqlite.writes import Move, Pending, Stand
 
-# What a shell has added may be further than `progress` says.
+# Entries added by a shell may be further than `progress`.
 _PROGRESS = """
 SELECT
   max(sequence, ifnull((SELECT max(sequence) FROM journal_rows), 0)),
@@ -71,10 +71,10 @@ FROM json_each(?2) AS wanted CROSS JOIN record_given AS g ON g.kind = ?1 AND g.i
 """
 
 Moves: TypeAlias = Mapping[str, Mapping[tuple[str, str], Move]]
-"""By kind, and by the states that a legal step joins; the first of them is empty for a creation."""
+"""Legal steps by kind and pair of states; the first is empty for a creation."""
 
 RowState: TypeAlias = tuple[int, Stand]
-"""The key of a record, and how it stands."""
+"""The key of a record, and its standing."""
 
 Known: TypeAlias = dict[str, dict[str, RowState]]
 
@@ -82,10 +82,10 @@ ABSENT: RowState = (0, Stand(0, "", (None, None, (), 0), None))
 
 
 class RowCache:
-    """What a writer may go on knowing from one transaction to the next.
+    """Records that a writer knows from one transaction to the next.
 
-    SQLite tells a connection whether any other has committed since; as long as none has, what this one
-    read or wrote is how it is. It spares reading a record that was claimed a moment ago.
+    SQLite tells a connection whether another one has committed since; if not, records that this one read or
+    wrote are still current. It saves reading a record that was just claimed.
     """
 
     def __init__(self, kinds: Iterable[str], most: int = 20_000) -> None:
@@ -94,11 +94,11 @@ class RowCache:
         self._known: Known = {kind: {} for kind in kinds}
 
     def learn(self, kinds: Iterable[str]) -> None:
-        """Know about more kinds."""
+        """Add kinds."""
         self._known = {**{kind: {} for kind in kinds}, **self._known}
 
     def recall(self, connection: sqlite3.Connection) -> Known:
-        """What is still true; asked in a transaction, so that it stays true to its end."""
+        """Return the current records; called in a transaction, so that they stay current to its end."""
         (seen,) = connection.execute("PRAGMA data_version").fetchone()
         if seen != self._seen or sum(map(len, self._known.values())) > self._most:
             self.forget()
@@ -106,13 +106,13 @@ class RowCache:
         return self._known
 
     def forget(self) -> None:
-        """What was written has been undone, or changed by somebody else."""
+        """Clear the cache, after a rollback or a commit of another connection."""
         for standings in self._known.values():
             standings.clear()
 
 
 class Transaction:
-    """What happens between BEGIN and COMMIT."""
+    """The work between BEGIN and COMMIT."""
 
     def __init__(
         self, connection: sqlite3.Connection, moves: Moves, clock: HeldClock, memory: RowCache
@@ -120,7 +120,7 @@ class Transaction:
         self.connection = connection
         self.wrote = False
         self.broken = False
-        """Data that cannot be kept ended a judgement half-way: the transaction has to be given up."""
+        """Whether invalid data ended a judgement halfway: the transaction has to be rolled back."""
         self._moves = moves
         self._memory = memory
         self._known = memory.recall(connection)
@@ -131,7 +131,7 @@ class Transaction:
         self._begin(clock.read(latest_us + 1), number, sequence)
 
     def judge(self, work: Sequence[Work]) -> list[Outcome]:
-        """Whether each can become true; those that can are remembered, to be written by `flush`."""
+        """Judge each commit; the successful ones are kept, to be written by `flush`."""
         self.broken = True
         self._work = work
         outcomes: list[Outcome] = []
@@ -144,7 +144,7 @@ class Transaction:
         return outcomes
 
     def take(self, keyed: Iterable[tuple[int, Record]]) -> None:
-        """These were read in this transaction, and need not be read again."""
+        """Add records that were read in this transaction to the cache."""
         stand = ABSENT[1]
         for key, record in keyed:
             placing = (record.queue, record.parent, record.labels, record.priority)
@@ -154,14 +154,14 @@ class Transaction:
             self._known[record.kind][record.id] = (key, stand)
 
     def state_of(self, key: Key) -> str:
-        """Return the state of a record; empty where there is none."""
+        """Return the state of a record; empty if there is none."""
         known = self._known[key.kind]
         if key.id not in known:
             self._read_standings(key.kind, [key.id])
         return known[key.id][1].state
 
     def flush(self) -> None:
-        """Write what was judged."""
+        """Write the judged changes."""
         pending = self._pending
         if pending:
             self.wrote = True
@@ -171,7 +171,7 @@ class Transaction:
             self._begin(self.now_us + pending.creates, pending.number, sequence)
 
     def forget(self) -> None:
-        """Something was changed behind this ledger's back."""
+        """Clear the caches, because the database was changed directly."""
         self.wrote = True
         self._memory.forget()
         self._requests.clear()
@@ -183,7 +183,9 @@ class Transaction:
         self._pending = Pending(self.connection, self.now, now_us, number, sequence)
 
     def _judge_batch(self, batch: Batch) -> list[Outcome]:
-        """All at once if they stand alike and nothing is in the way; otherwise one by one."""
+        """Judge a batch: all at once if the records are equal and there is no obstacle; otherwise one by
+        one.
+        """
         change, names, not_after = batch.change, batch.ids, batch.not_after
         if not_after is not None and self.now > not_after:
             return [TooLate(not_after, self.now)] * len(names)
@@ -228,7 +230,7 @@ class Transaction:
         return Repeated(found) if same else RequestReused(found, request.fingerprint)
 
     def _why_not(self, changes: Sequence[Change]) -> Conflict | Illegal | None:
-        """A conflict anywhere comes before an illegal step: it was decided on something outdated."""
+        """Return the obstacle; a conflict precedes an illegal step, which was decided on outdated data."""
         illegal: Illegal | None = None
         for change in changes:
             kind = change.kind
@@ -254,7 +256,7 @@ class Transaction:
         self._known[kind].update(zip(names, [(key, stand) for key in keys], strict=True))
 
     def _standings(self, kind: str, names: Sequence[str]) -> list[RowState]:
-        """How these records stand; the first that is not known makes all of this call known."""
+        """Return the standings of these records; the first unknown one makes all of this call be read."""
         known = self._known[kind]
         if any(name not in known for name in names):
             self._learn_records()
@@ -282,7 +284,7 @@ class Transaction:
             known[name] = (key, stand)
 
     def _learn_numbers(self, renumbered: Iterable[tuple[str, str, int]]) -> None:
-        """Records that were created have got other numbers than they are known by."""
+        """Update the cached keys of created records that got other numbers."""
         for kind, name, number in renumbered:
             key, stand = self._known[kind][name]
             self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
@@ -306,7 +308,7 @@ class Transaction:
 
 
 def _are_alike(standings: Sequence[RowState], expected_at: Sequence[datetime | None]) -> bool:
-    """Whether all are in the same version, state and place, written when it was expected."""
+    """Return whether all have the same version, state and place, written at the expected time."""
     first = standings[0][1]
     if len({id(stand) for _, stand in standings}) == 1:
         return not first.version or {None, first.since}.issuperset(expected_at)
@@ -316,20 +318,19 @@ def _are_alike(standings: Sequence[RowState], expected_at: Sequence[datetime | N
 
 
 def _was_expected(at: datetime | None, stand: Stand) -> bool:
-    """Whether the version was written then; what is not there was never written."""
+    """Return whether the version was written then; a missing record was never written."""
     return at is None or at == stand.since or not stand.version
 
 
 def _touched(item: Work) -> Iterable[tuple[str, str]]:
-    """Kind and id of each record that it is about."""
+    """Return kind and id of each record of the work."""
     if isinstance(item, Batch):
         return [(item.change.kind, name) for name in item.ids]
     touched: tuple[Change | Refused, ...] = (*item.changes, *item.refusals)
     return [(each.kind, each.id) for each in touched]
 
 
-# A record is created before it is changed, so that numbers, which are in the order of creation, narrow
-# the search.
+# A record is created before it is changed, so numbers, which are in the order of creation, narrow the search.
 _OLD = f"""
 WITH ended AS (SELECT place << {PLACE_BITS} AS first FROM states WHERE kind = ? AND name = ?)
 SELECT s.key, g.id, s.trail FROM ended
@@ -353,7 +354,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def prune(ledger: Transaction, kind: str, states: Sequence[str], older_than: timedelta, limit: int) -> Pruned:
-    """One batch. The caller has made sure that the states are ends; the database does so again."""
+    """Prune one batch. The caller has checked that the states are final; the database does so again."""
     before_us = max(ledger.now_us - older_than // _MICROSECOND, _OLDEST_US)
     old = _old(ledger, kind, states, before_us, limit + 1)
     gone = old[:limit]
@@ -365,10 +366,10 @@ def prune(ledger: Transaction, kind: str, states: Sequence[str], older_than: tim
 
 
 def compact(path: Path) -> int:
-    """Give free pages back to the file system; return how many bytes smaller the file is.
+    """Return free pages to the file system; return by how many bytes the file shrank.
 
     The first time the file is rewritten as a whole, so that later it can be done in small steps, between
-    which others write.
+    which others can write.
     """
     before = path.stat().st_size
     try:

@@ -1,9 +1,9 @@
-"""What a transaction writes: gathered step by step, and written in a few statements.
+"""The writes of a transaction: gathered step by step, and written in a few statements.
 
-A step is what several records become together: all but their ids, what each was given and what each leaves.
-Records with numbers in a row take one statement however many they are, others one with a list of keys.
+A step is a common change of several records: all fields except their ids, given data and results. Records
+with consecutive numbers take one statement, others one with a list of keys.
 
-Data are handed over as a `bytearray`: `bytes` take the driver several times as long.
+Data are passed as a `bytearray`: `bytes` take the driver several times as long.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from interlock.store.sqlite.journal import Entries, Saying
 from interlock.store.sqlite.rows import NUMBERS, PLACE_BITS, REQUEST, Row, list_text
 
 Placing: TypeAlias = tuple[str | None, str | None, tuple[str, ...], int]
-"""Queue, parent, labels and priority: what most steps leave as it was."""
+"""Queue, parent, labels and priority, which most steps do not change."""
 
 
 class Stand(NamedTuple):
-    """How a record stands; records that were changed together share it."""
+    """The standing of a record; records that were changed together share it."""
 
     version: int
     state: str
@@ -35,23 +35,23 @@ class Stand(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Where a legal step leads."""
+    """The target of a legal step."""
 
     state: str
-    """As a plain text; the caller's may be an enumeration's."""
+    """The state as plain text; the caller's may be an enum."""
     place: int
 
 
 FEW = 4
-"""Below this many records a statement each is as quick."""
+"""Below this many records separate statements are as fast."""
 MOST_JOINED = 16 * 1_048_576
-"""Data that are larger together go one by one, so that none of them is held twice."""
+"""Larger data are written one by one, so that none of them is held twice."""
 _DIGITS = 13
 _SPELT = f"%0{_DIGITS}d"
 
 
 def _nth(parameter: int, place: str = "new.key") -> str:
-    """Of numbers that are spelt in so many digits each, the one at a place."""
+    """Return the SQL for the number at a place, among numbers of fixed width."""
     return f"CAST(substr(?{parameter}, ({place}) * {_DIGITS} + 1, {_DIGITS}) AS INTEGER)"
 
 
@@ -75,18 +75,18 @@ _BEGIN_RUN = f"{_BEGIN} BETWEEN ?11 AND ?12"
 _BEGIN_LISTED = f"{_BEGIN} IN (SELECT value FROM json_each(?11))"
 _LEAVE = "UPDATE record_state SET result = ? WHERE key = ?"
 _PLACE = "UPDATE record_given SET queue = ?, parent = ?, labels = ?, priority = ? WHERE number = ?"
-# A request that has expired counts as unknown, so that its id may be used anew.
+# An expired request counts as unknown, so that its id may be reused.
 _INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 _ONE, _RUN, _LISTED = "key = ?11", "key BETWEEN ?11 AND ?13", "key IN (SELECT value FROM json_each(?11))"
 _SAME_RESULT = "result = ?12"
 _OWN_RESULT = f"result = substr(?12, {_nth(14, 'key - ?11')}, {_nth(15, 'key - ?11')})"
-"""Those of a run come as one blob, with where each begins and how long it is."""
+"""The results of a range as one blob, with the start and length of each."""
 
 
 @cache
 def update(moves: bool, result: str, which: str) -> str:
-    """Change records to what the first ten parameters say."""
+    """Return the statement that changes records to the first ten parameters."""
     parts = ["key = key + ?1"] if moves else []
     parts += ["version = ?2", "updated_us = ?3", "body = ?4", "trail = trail || ?5", "deadline_us = ?6"]
     parts += ["ready_us = ?7", "lane = ?8", "priority = ?9", "handler = ?10"]
@@ -97,7 +97,7 @@ def update(moves: bool, result: str, which: str) -> str:
 
 
 class Creation:
-    """Records that are made alike, apart from what each was given."""
+    """Records that are created with equal fields, except their given data."""
 
     __slots__ = ("change", "given", "names", "numbers", "place", "results", "saying")
 
@@ -108,17 +108,17 @@ class Creation:
         self.numbers = numbers
         self.names: Sequence[str] = ()
         self.given: Sequence[bytes] = ()
-        """In the order of the numbers; empty where there is nothing."""
+        """In the order of the numbers; empty if there are none."""
         self.results: Sequence[bytes] = ()
-        """Likewise."""
+        """In the order of the numbers; empty if there are none."""
 
     def rows(self) -> list[Row]:
-        """Number, name, and what was given."""
+        """Return number, name, and given data of each."""
         given = self.given or (b"",) * len(self.names)
         return list(zip(self.numbers, self.names, map(bytearray, given), strict=True))
 
     def columns(self) -> Row | None:
-        """The same as columns of all; None if they are too few or too large for that."""
+        """Return the rows as columns; None if they are too few or too large for that."""
         given = self.given or (b"",) * len(self.names)
         if len(given) < FEW or sum(map(len, given)) > MOST_JOINED:
             return None
@@ -126,7 +126,7 @@ class Creation:
 
 
 class Step:
-    """Records that become the same, apart from what each leaves."""
+    """Records with equal new fields, except their results."""
 
     __slots__ = ("after", "before", "change", "keys", "place", "results", "saying")
 
@@ -139,12 +139,12 @@ class Step:
         self.after = after
         self.saying = saying
         self.keys: list[int] = []
-        """Those that they had before."""
+        """Their keys before the step."""
         self.results: list[bytes] = []
-        """In the order of the keys; empty where what is there stays."""
+        """In the order of the keys; empty to keep the existing ones."""
 
     def is_like(self, change: Change, before: Stand, saying: Saying | None, results: Sequence[bytes]) -> bool:
-        """Whether records that stand so become the same by another change."""
+        """Return whether records of this standing become the same by another change."""
         mine = self.change
         return (
             self.saying is saying
@@ -158,7 +158,7 @@ class Step:
 
 
 class Pending:
-    """What one transaction has to write: creations first, then steps in their order."""
+    """The pending writes of one transaction: creations first, then steps in their order."""
 
     def __init__(
         self, connection: sqlite3.Connection, now: datetime, now_us: int, number: int, sequence: int
@@ -166,7 +166,7 @@ class Pending:
         self.entries = Entries(sequence, now_us)
         self.recorded: list[Row] = []
         self.number = number
-        """The highest that a record was given."""
+        """The highest number of a record."""
         self._now = now
         self._now_us = now_us
         self._connection = connection
@@ -180,7 +180,7 @@ class Pending:
 
     @property
     def creates(self) -> bool:
-        """Whether records are among it that were not there."""
+        """Whether records are created."""
         return bool(self._created)
 
     def create(
@@ -191,7 +191,7 @@ class Pending:
         given: Sequence[bytes],
         results: Sequence[bytes],
     ) -> tuple[list[int], Stand]:
-        """Make records that were not there; return their keys, and how they stand."""
+        """Create records; return their keys and standing."""
         first = self.number + 1
         self.number += len(names)
         numbers = list(range(first, self.number + 1))
@@ -207,7 +207,7 @@ class Pending:
     def change(
         self, change: Change, move: Move, before: Stand, keys: Sequence[int], results: Sequence[bytes]
     ) -> tuple[list[int], Stand]:
-        """Change records that stand alike; return their keys from then on, and how they stand."""
+        """Change records of the same standing; return their new keys and standing."""
         saying = self._say(change, [key & NUMBERS for key in keys])
         step = self._steps[-1] if self._steps else None
         if step is None or not step.is_like(change, before, saying, results):
@@ -220,7 +220,7 @@ class Pending:
         return [shift + (key & NUMBERS) for key in keys], step.after
 
     def write(self) -> list[tuple[str, str, int]]:
-        """Write all of it; return the kind, id and number of records that got another number than before."""
+        """Write all of it; return kind, id and number of records that got another number."""
         renumbered = [] if self._in_order else self._renumber()
         if self._created:
             self._write_creations()
@@ -237,7 +237,7 @@ class Pending:
         return self.entries.say(change.kind, change.expected + 1, change.note, numbers)
 
     def _renumber(self) -> list[tuple[str, str, int]]:
-        """Records of one moment are listed by their ids, and all are listed by their numbers."""
+        """Assign numbers in the order of ids: records of one time are listed by their ids."""
         told = sorted(pair for each in self._created for pair in zip(each.names, each.numbers, strict=True))
         new = {number: place for place, (_, number) in enumerate(told, min(number for _, number in told))}
         for creation in self._created:
@@ -283,7 +283,7 @@ class Pending:
                 yield _BEGIN_LISTED, (*values, list_text(numbers))
 
     def _write_steps(self) -> None:
-        """Those of one record each share a statement as long as it is the same."""
+        """Write the steps; equal statements for single records are executed together."""
         for statement, calls in groupby(self._calls(), key=itemgetter(0)):
             rows = [row for _, row in calls]
             if len(rows) == 1:
@@ -292,7 +292,7 @@ class Pending:
                 self._connection.executemany(statement, rows)
 
     def _calls(self) -> Iterator[tuple[str, Row]]:
-        """Each statement, and what it is handed."""
+        """Yield each statement with its parameters."""
         for step in self._steps:
             moves = step.before.state != step.after.state
             shift = (step.place << PLACE_BITS) - (step.keys[0] & ~NUMBERS)
@@ -304,7 +304,7 @@ class Pending:
                 yield update(moves, result, which), (*values, *row)
 
     def _values(self, change: Change, shift: int, saying: Saying | None) -> Row:
-        """The first ten parameters of the statements that write a state."""
+        """Return the first ten parameters of the statements that write a state."""
         ready_at, deadline_at = change.ready_at, change.deadline_at
         timing: Row = (None if deadline_at is None else microseconds(deadline_at), None, None, None, None)
         if ready_at is not None:
@@ -315,7 +315,7 @@ class Pending:
 
 
 def placing_of(change: Change) -> Placing:
-    """Where a record belongs after a change."""
+    """Return the placing of a record after a change."""
     return change.queue, change.parent, change.labels, change.priority
 
 
@@ -325,7 +325,7 @@ def _placed(change: Change) -> tuple[str | None, str | None, str | None, int]:
 
 
 def _addressed(keys: list[int], results: list[bytes]) -> Iterator[tuple[str, str, Row]]:
-    """By which condition records are found and how they get their results, with the parameters for both."""
+    """Yield the condition and the result expression for groups of records, with their parameters."""
     if len(keys) == 1:
         yield _ONE, _SAME_RESULT if results else "", (keys[0], *map(bytearray, results))
         return
@@ -352,12 +352,12 @@ def _addressed(keys: list[int], results: list[bytes]) -> Iterator[tuple[str, str
 
 
 def _joined(data: Sequence[bytes]) -> tuple[bytearray, bytearray, bytearray]:
-    """All of them as one, and where each begins and how long it is."""
+    """Join data; return also the start and length of each."""
     lengths = [len(each) for each in data]
     starts = accumulate(lengths[:-1], initial=1)
     return bytearray(b"".join(data)), _spelt(starts), _spelt(lengths)
 
 
 def _spelt(numbers: Iterable[int]) -> bytearray:
-    """As bytes: in a text SQLite would count the characters before each of them."""
+    """Return numbers of fixed width as bytes: in text SQLite would count characters."""
     return bytearray("".join([_SPELT % number for number in numbers]).encode())

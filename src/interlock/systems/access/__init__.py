@@ -1,10 +1,8 @@
-"""Who may do what: tokens with a role, kept in the store like everything else.
+"""Access control: tokens with a role, stored like all other records.
 
 Reading order:
 
-    principals   who is asking, and what a role allows
-    lifecycle    the life of a token, as a table
-    secret       what a token looks like, and what is kept of it
-    tokens       making, listing and revoking them
-    authentication  from the text of a token to whoever it stands for
+    principals      the principal of a request, and the permissions of a role
+    tokens          the lifecycle of tokens, their secrets; create, list and revoke them
+    authentication  from the text of a token or a session to a principal
 """

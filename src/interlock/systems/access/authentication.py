@@ -40,14 +40,14 @@ from interlock.wire.access import (
 
 BELIEVED_S = 3.0
 USES_EVERY_S = 60.0
-"""How often the last use of a token is stored at most, by each server."""
+"""Minimum interval in which each server stores the last use of a token."""
 MAX_REMEMBERED = 10_000
 
 ADVICE = "Send `Authorization: Bearer il_…`; make a token with: interlock token create NAME --role viewer"
 
 
 class TokenCheck:
-    """Lets in whoever has a token that works."""
+    """Authenticates tokens."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class TokenCheck:
         self._stored: dict[str, float] = {}
 
     async def principal_of(self, text: str, address: str = "") -> Principal:
-        """Whoever the token stands for; raises `NotSignedIn`, which says the same for every reason."""
-        # Also for a token that is not there the digest is worked out and compared.
+        """Return the principal of a token; raise the same `NotSignedIn` for every reason."""
+        # The digest is also computed and compared for a missing token, in constant time.
         secret = read_secret(text) or TokenSecret("", "")
         return await self.principal_behind(secret.id, secret.digest, address)
 
     async def principal_behind(self, token_id: str, digest: str, address: str = "") -> Principal:
-        """Return the principal of a token by the digest of its secret, which is what a session keeps."""
+        """Return the principal of a token by the digest of its secret, which a session stores."""
         principal = await self.look(token_id, digest)
         self._uses[token_id] = self._monotonic(), address
         return principal
@@ -95,7 +95,7 @@ class TokenCheck:
         )
 
     def forget(self, token_id: str) -> None:
-        """Read the record of a token again the next time: it was changed here."""
+        """Remove the token from the cache: it was changed here."""
         self._known.pop(token_id, None)
 
     async def store_uses(self) -> int:
@@ -132,7 +132,7 @@ class TokenCheck:
 
 
 class _Known:
-    """A token as it was read a moment ago."""
+    """A cached token."""
 
     __slots__ = ("at", "body", "record")
 
@@ -142,18 +142,18 @@ class _Known:
         self.body = read_body(record) if record is not None else _NO_BODY
 
     def fits(self, digest: str) -> bool:
-        """Whether a secret is this token's, or was before it was rotated; compared in constant time."""
+        """Return whether the secret is the current or the rotated one; compared in constant time."""
         old = self.body.old_digest
         return hmac.compare_digest(digest, self.body.digest) or (
             bool(old) and hmac.compare_digest(digest, old)
         )
 
     def may_be(self, digest: str) -> bool:
-        """Whether reading the record again can change nothing: it is not there, or the secret fits."""
+        """Return whether reading the record again is pointless: it is missing, or the secret matches."""
         return self.record is None or self.fits(digest)
 
     def until(self, digest: str) -> datetime | None:
-        """Return when the secret ends to let in; the old one ends earlier."""
+        """Return when the secret expires; a rotated one expires earlier."""
         if hmac.compare_digest(digest, self.body.digest):
             return self.body.expires_at
         return self.body.old_until
@@ -164,7 +164,7 @@ _NOBODY = _Known(0.0, None)
 
 
 def not_signed_in(sentence: str) -> NotSignedIn:
-    """Nobody, and what to do about it."""
+    """Return the error of an unauthenticated request, with advice."""
     return NotSignedIn(sentence, todo=ADVICE)
 
 
@@ -172,7 +172,7 @@ MOST_LISTED = 500
 
 
 class SessionState(StrEnum):
-    """Where a session stands."""
+    """The states of a session."""
 
     OPEN = "open"
     ENDED = "ended"
@@ -212,13 +212,13 @@ SESSION = Machine[SessionState, None](
 
 
 class SessionBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the record of a session keeps."""
+    """The body of a session's record."""
 
     name: str
-    """Of its token."""
+    """The name of its token."""
     token_id: str
     token_digest: str
-    """Of the secret that was used to sign in: a rotated token ends the sessions of its old secret."""
+    """Digest of the secret used to sign in: rotating a token ends the sessions of its old secret."""
     digest: str
     expires_at: datetime
 
@@ -246,7 +246,7 @@ class Sessions:
         self._known: OrderedDict[str, tuple[float, Record | None]] = OrderedDict()
 
     async def open(self, principal: Principal) -> TokenSecret:
-        """Open a session for the principal of a token; its secret is shown once, to the browser alone."""
+        """Open a session for the principal of a token; its secret is shown once, only to the browser."""
         principal.need(Role.VIEWER)
         secret = TokenSecret(self._draw(ID_BYTES), self._draw(SECRET_BYTES), SESSION.name)
 
@@ -266,8 +266,8 @@ class Sessions:
         return secret
 
     async def principal_of(self, text: str, address: str = "") -> Principal:
-        """Return the principal of a session; raises `NotSignedIn`, which says the same for every reason."""
-        # Also for a session that is not there the digest is worked out and compared.
+        """Return the principal of a session; raise the same `NotSignedIn` for every reason."""
+        # The digest is also computed and compared for a missing session, in constant time.
         secret = read_secret(text, SESSION.name) or TokenSecret("", "", SESSION.name)
         body = await self._body_of(secret.id)
         if not hmac.compare_digest(secret.digest, body.digest if body is not None else "0" * 64):
@@ -278,7 +278,7 @@ class Sessions:
         return msgspec.structs.replace(found, session_id=secret.id)
 
     async def is_still(self, principal: Principal) -> bool:
-        """Return whether the session, or the token, by which a principal was let in still lets it in."""
+        """Return whether the session or token of a principal is still valid."""
         if principal.session_id and await self._body_of(principal.session_id) is None:
             return False
         try:
@@ -288,7 +288,7 @@ class Sessions:
         return True
 
     async def close(self, text: str) -> None:
-        """Sign out. What is not the secret of an open session ends nothing."""
+        """Sign out; ignore anything but the secret of an open session."""
         secret = read_secret(text, SESSION.name)
         if secret is None:
             return
@@ -313,7 +313,7 @@ class Sessions:
         return [view for view in map(_view, page.records) if view.expires_at > now]
 
     async def revoke(self, session_id: str, *, actor: str = "", reason: str = "") -> SessionView:
-        """Sign a browser out; other servers believe its cookie for a few seconds more."""
+        """Sign a browser out; other servers accept its cookie for a few more seconds."""
         key = Key(SESSION.name, session_id)
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -334,7 +334,7 @@ class Sessions:
         return _view(after)
 
     async def sweep(self, *, limit: int = 100) -> int:
-        """Expire sessions whose time is over; they let nobody in before that either."""
+        """Expire sessions whose time is over; they are invalid before that, too."""
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             ended = [_SESSIONS.fired(record, now) for record in records]
@@ -344,7 +344,7 @@ class Sessions:
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     async def _body_of(self, session_id: str) -> SessionBody | None:
-        """Return what an open session keeps; None when it is not there, or is over by the store's clock."""
+        """Return the body of an open session; None if it is missing, or expired by the store's clock."""
         record = await self._look_up(session_id) if session_id else None
         if record is None or record.state != OPEN:
             return None

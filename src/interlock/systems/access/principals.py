@@ -1,4 +1,4 @@
-"""Who is asking, and what a role allows."""
+"""The principal of a request, and the permissions of a role."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from interlock.wire.access import (
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever a request comes from. The name is the actor of what the journal says about it."""
+    """The authenticated sender of a request. Its name is the actor in the journal."""
 
     name: str
     roles: tuple[Role, ...]
     queues: frozenset[str] = frozenset()
-    """The queues that exist for it; none named means all of them."""
+    """The visible queues; empty for all."""
     token_id: str = ""
-    """Empty for somebody who needs no token."""
+    """Empty if no token is needed."""
     claim: str = ""
-    """The lease that was shown instead of a token: it allows reports on its own attempt, and nothing else."""
+    """The lease that was used instead of a token: it allows only reports on its own attempt."""
     digest: str = ""
-    """Of the secret of the token, so that it can be checked again while a stream is open."""
+    """Digest of the token's secret, to check it again while a stream is open."""
     session_id: str = ""
-    """The session of a browser, where a cookie was shown."""
+    """The session of a browser, if a cookie was used."""
 
     @property
     def scoped(self) -> bool:
-        """Whether some queues do not exist for it."""
+        """Whether it is limited to some queues."""
         return bool(self.queues)
 
     def may(self, role: Role) -> bool:
-        """Whether one of its roles allows what this one does."""
+        """Return whether one of its roles includes this one."""
         return _is_enough(self.roles, role)
 
     def sees(self, queue: str) -> bool:
-        """Whether a queue exists for it."""
+        """Return whether a queue is visible."""
         return not self.queues or queue in self.queues
 
     def need(self, role: Role) -> None:
-        """Raise unless one of its roles is enough."""
+        """Raise unless one of its roles is sufficient."""
         if not self.may(role):
             held = ", ".join(self.roles)
             raise NotAllowed(
@@ -54,7 +54,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def need_queues(self, queues: Iterable[str]) -> None:
-        """Raise when one of the queues is out of its scope."""
+        """Raise if one of the queues is out of scope."""
         if foreign := sorted({queue for queue in queues if not self.sees(queue)}):
             raise NotAllowed(
                 f"{self.name} may not use the queue {', '.join(foreign)}.",
@@ -64,7 +64,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def need_everything(self, what: str) -> None:
-        """Raise when it is confined to some queues, and what it asks for is about all of them."""
+        """Raise if it is limited to some queues, for a request about all of them."""
         if self.scoped:
             own = ", ".join(sorted(self.queues))
             raise NotAllowed(
@@ -76,14 +76,14 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache
 def _is_enough(roles: tuple[Role, ...], needed: Role) -> bool:
-    """There are few combinations, and each request asks for one."""
+    """Return whether a role is sufficient; cached, since there are few combinations."""
     return any(own.includes(needed) for own in roles)
 
 
 def enough_for(role: Role) -> tuple[Role, ...]:
-    """Every role that may do what this one does."""
+    """Return every role that includes this one."""
     return tuple(each for each in Role if each.includes(role))
 
 
 LOCAL = Principal(name="local", roles=(Role.ADMIN, Role.RUNNER))
-"""Somebody on this very machine, where no token is asked for."""
+"""A client on this machine, where no token is needed."""

@@ -3,8 +3,8 @@
     il_6f2c9d41a07be358_8c1f…64 hex digits…    a token
     is_0b7d1f52c9e6a384_51d0…                  a session
 
-The first part names the record, so that checking a token is one look-up. The second is a secret of 256 bits
-of which only a digest is kept; there is nothing to guess, so a plain SHA-256 is enough.
+The first part names the record, so that checking a token is one lookup. The second is a secret of 256 bits of
+which only a digest is stored; it cannot be guessed, so a plain SHA-256 is enough.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from interlock.wire.access import (
 
 
 class TokenState(StrEnum):
-    """Where a token stands."""
+    """The states of a token."""
 
     ACTIVE = "active"
     ROTATING = "rotating"
@@ -61,7 +61,7 @@ class TokenState(StrEnum):
 ACTIVE, ROTATING = TokenState.ACTIVE, TokenState.ROTATING
 REVOKED, EXPIRED = TokenState.REVOKED, TokenState.EXPIRED
 WORKING = (ACTIVE, ROTATING)
-"""A token in one of these states lets its holder in."""
+"""The states in which a token is valid."""
 
 rotate = command("rotate", "Replace the secret; the old one works for a while.", by="admin")
 rotate_at_once = command("rotate_at_once", "Replace the secret; the old one works no more.", by="admin")
@@ -72,11 +72,11 @@ expire = timer("expire", "Its time is over.", by="clock")
 LIFETIME = Deadline(
     expire, "token_lifetime_s", USUAL.total_seconds(), since="it was made, unless it says otherwise"
 )
-"""How long a token lasts unless somebody says otherwise."""
+"""Default lifetime of a token."""
 OVERLAP = Deadline(
     retire, "token_overlap_s", OVERLAPPING.total_seconds(), since="it was rotated, unless it says otherwise"
 )
-"""How long the old secret works beside the new one, so that its holders can be given the new one."""
+"""Time for which the old secret stays valid after a rotation, to distribute the new one."""
 
 # fmt: off
 TOKEN = Machine[TokenState, None](
@@ -115,7 +115,7 @@ SECRET_BYTES = 32
 
 
 class TokenSecret(msgspec.Struct, frozen=True):
-    """A token or a session, taken apart. It never shows its secret by accident."""
+    """A parsed token or session. Its representation hides the secret."""
 
     id: str
     secret: str
@@ -129,17 +129,17 @@ class TokenSecret(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The token as it is handed over, once."""
+        """The text of the token, which is shown once."""
         return f"{_PREFIXES[self.kind]}_{self.id}_{self.secret}"
 
     @property
     def digest(self) -> str:
-        """What is kept of the secret."""
+        """The stored digest of the secret."""
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
 
 def read_secret(text: str, kind: str = "token") -> TokenSecret | None:
-    """Return the parts of a token, or of a session; None for anything that cannot be one."""
+    """Parse a token or a session; return None if it is invalid."""
     found = _SHAPE.fullmatch(text)
     return TokenSecret(found[2], found[3], kind) if found and found[1] == _PREFIXES[kind] else None
 
@@ -148,7 +148,7 @@ _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 
 
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the record of a token keeps."""
+    """The body of a token's record."""
 
     name: str
     role: Role
@@ -156,20 +156,20 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queues: tuple[str, ...] = ()
     expires_at: datetime | None = None
     old_digest: str = ""
-    """Of the secret before this one, which works until `old_until`."""
+    """Digest of the previous secret, valid until `old_until`."""
     old_until: datetime | None = None
     rotated_at: datetime | None = None
     used_at: datetime | None = None
     used_from: str = ""
     cursor_key: str = ""
-    """What cursors of this token are sealed with; drawn when one is needed for the first time."""
+    """The key that seals cursors of this token; drawn on first use."""
 
 
 _TOKENS = RecordKind(TOKEN, TokenBody)
 
 
 class Use(msgspec.Struct, frozen=True):
-    """When a token was used last, and from which address."""
+    """The time and address of the last use of a token."""
 
     at: datetime
     address: str
@@ -192,7 +192,7 @@ class Tokens:
         actor: str = "",
         request_id: str | None = None,
     ) -> Issued:
-        """Make a token under a name that no working one has; `lasts=None` makes one that does not expire."""
+        """Create a token under a name without a valid token; `lasts=None` means no expiry."""
         _check(name, queues, lasts)
         asked = self._engine.asked(request_id, f"create the token {name}", (role, sorted(set(queues)), lasts))
         await self._not_again(asked, name)
@@ -219,24 +219,24 @@ class Tokens:
         return Issued(secret.text, applied.answer)
 
     async def list(self, *, ended: bool = False) -> list[TokenView]:
-        """Return the working ones, the oldest first; with `ended` all that have not been pruned."""
+        """Return the valid tokens, the oldest first; with `ended` all that were not pruned."""
         views = [view_of(record) async for record in every_record(self._engine.store, TOKEN.name)]
         return [view for view in views if ended or view.state in WORKING]
 
     async def get(self, name: str) -> TokenView:
-        """Return a token by its name or its id; of several with the name the working one, or the newest."""
+        """Return a token by its name or id; of several with the name the valid one, or the newest."""
         named = [view for view in await self.list(ended=True) if name in (view.name, view.id)]
         if not named:
             raise unknown_token(name)
         return ([view for view in named if view.state in WORKING] or named)[-1]
 
     async def any(self) -> bool:
-        """Whether there is a working one."""
+        """Return whether there is a valid token."""
         query = Query(kind=TOKEN.name, states=WORKING, limit=1)
         return bool((await self._engine.store.find(query)).records)
 
     async def load(self, token_id: str) -> Record | None:
-        """The record of a token."""
+        """Return the record of a token."""
         return (await self._engine.store.load([Key(TOKEN.name, token_id)]))[0]
 
     async def rotate(
@@ -248,9 +248,9 @@ class Tokens:
         reason: str = "",
         request_id: str | None = None,
     ) -> Issued:
-        """Give a token a new secret; the old one works for the overlap, by the store's clock.
+        """Give a token a new secret; the old one stays valid for the overlap, by the store's clock.
 
-        The new secret lasts as long as the old one was made to last.
+        The new secret has the lifetime of the old one.
         """
         if not timedelta(0) <= overlap <= MAX_OVERLAP:
             raise InvalidToken(
@@ -284,9 +284,9 @@ class Tokens:
         request_id: str | None = None,
         sees: Callable[[TokenView], bool] | None = None,
     ) -> TokenView:
-        """Take a token back, by its name or its id. Servers that know it believe it for seconds more.
+        """Revoke a token, by its name or id. Servers that have cached it accept it for a few more seconds.
 
-        One that `sees` does not let through is not there.
+        A token that `sees` hides is treated as missing.
         """
         asked = self._engine.asked(request_id, f"revoke the token {name}", reason)
 
@@ -306,7 +306,7 @@ class Tokens:
         return await self._engine.answer_once(asked, TokenView, do)
 
     async def sweep(self, *, limit: int = 100) -> int:
-        """Expire tokens and retire old secrets whose time is over; they let nobody in before that either."""
+        """Expire tokens and retire old secrets whose time is over; they are invalid before that, too."""
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             return [Commit(changes=(_swept(record, now),)) for record in records]
@@ -323,7 +323,7 @@ class Tokens:
         return len(results)
 
     async def cursor_key(self, token_id: str) -> str:
-        """Return what cursors of a token are sealed with; the first server that needs it draws it."""
+        """Return the key that seals cursors of a token; the first server that needs it draws it."""
         drawn = self._draw(SECRET_BYTES)
 
         def decide(found: Sequence[Record | None], _: datetime) -> Decision[str]:
@@ -340,7 +340,7 @@ class Tokens:
         return applied.answer
 
     async def _not_again(self, asked: IdempotencyKey | None, name: str) -> None:
-        """Raise when a request was carried out before: what it has shown is kept nowhere."""
+        """Raise if a request was completed before: its secret is stored nowhere."""
         before = None if asked is None else await self._engine.recall(asked)
         if isinstance(before, RequestReused):
             raise failed(before)
@@ -348,7 +348,7 @@ class Tokens:
             raise _shown_once(name)
 
     async def _keep_the_first(self, view: TokenView) -> None:
-        """Two who take a name at one moment are both let through by the check; the later one gives way."""
+        """Revoke the later one of two tokens that took a name at the same time."""
         same = [each for each in await self.list() if each.name == view.name]
         if min(same, key=lambda each: (each.created_at, each.id), default=view).id != view.id:
             await self.revoke(view.id, reason="another token took the name at the same moment")
@@ -356,17 +356,17 @@ class Tokens:
 
 
 def view_of(record: Record) -> TokenView:
-    """A token as it is listed."""
+    """Return a token for display."""
     return _view(record.id, record.state, record.created_at, read_body(record))
 
 
 def read_body(record: Record) -> TokenBody:
-    """What the record of a token keeps."""
+    """Return the body of a record."""
     return _TOKENS.body_of(record)
 
 
 def unknown_token(name: str) -> UnknownToken:
-    """No token goes by that name or id, or not for whoever asks; a secret in its place is not repeated."""
+    """Return the error of an unknown or invisible token, without repeating a secret."""
     told = name if _NAME.fullmatch(name) and not name.startswith("il_") else "of that name"
     return UnknownToken(
         f"There is no token {told}.", todo="List them: interlock token list", facts={"name": told}
@@ -390,7 +390,7 @@ def _view(token_id: str, state: str, created_at: datetime, body: TokenBody) -> T
 
 
 def _rotated(record: Record, digest: str, now: datetime, overlap: timedelta) -> TokenBody:
-    """Return the body with the new secret. An old secret never outlives the time it was made for."""
+    """Return the body with the new secret. An old secret never outlives its lifetime."""
     body = read_body(record)
     until, expires_at = now + overlap, body.expires_at
     if expires_at is not None:
@@ -424,7 +424,7 @@ def _used(use: Use, record: Record | None, _: datetime, __: str) -> Decision[Non
 
 
 def _under(asked: IdempotencyKey | None, change: Change) -> Commit:
-    """Return the commit under its request id. Nothing of the secret is kept as the answer."""
+    """Return the commit with its request id. The stored answer does not contain the secret."""
     return Commit(changes=(change,), request=asked.answered(b"null") if asked else None)
 
 
@@ -437,7 +437,7 @@ def _moved(
 
 
 def _written(token: Entity[TokenBody], *, actor: str, reason: str) -> Change:
-    """Return the change. The body says until when each secret works, not the durations of the table."""
+    """Return the change. The body has the expiry of each secret, instead of the durations of the table."""
     ends = [at for at in (token.body.old_until, token.body.expires_at) if at is not None]
     token.root.timer_at = min(ends, default=None) if token.state in WORKING else None
     return token.change(actor=actor, reason=reason)

@@ -1,1 +1,1 @@
-"""Figures: how many jobs were submitted and ended, and how long they took, for the last seven days."""
+"""Figures: the number of submitted and ended jobs, and their durations, for the last seven days."""

@@ -1,6 +1,6 @@
-"""`Figures`: keep figures from the journal, and answer with the points of a chart.
+"""`Figures`: compute figures from the journal, and return the points of a chart.
 
-They are exact, whatever the number of servers that count.
+They are exact, with any number of servers that count.
 """
 
 from __future__ import annotations
@@ -51,39 +51,39 @@ from interlock.wire.figures import Figure, FigurePoint, FiguresView, TaskFigure
 POINTS = 120
 STEPS_MIN = (1, 2, 5, 15, 60, 120)
 TASKS = 50
-"""How many pairs of queue and task are shown."""
+"""Maximum number of pairs of queue and task shown."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """Which figures are wanted."""
+    """A query of figures."""
 
     minutes: int = 60
     queue: str = ""
     task: str = ""
     queues: frozenset[str] = frozenset()
-    """The queues that may be seen; all of them where none is named."""
+    """The visible queues; empty for all."""
 
     @property
     def step_min(self) -> int:
-        """How many minutes a point is about."""
+        """Minutes of one point."""
         return next(step for step in STEPS_MIN if self.minutes <= step * POINTS)
 
     @property
     def grain(self) -> Grain:
-        """Which records it is answered from."""
+        """The grain of the records to read."""
         return HOURS if self.step_min >= HOURS.period_s // 60 else MINUTES
 
     def shows(self, queue: str) -> bool:
-        """Whether jobs of a queue are meant."""
+        """Return whether the query includes a queue."""
         return (not self.queues or queue in self.queues) and self.queue in ("", queue)
 
     def means(self, pair: Pair) -> bool:
-        """Whether jobs of a queue and task are meant."""
+        """Return whether the query includes a queue and task."""
         return self.shows(pair[0]) and self.task in ("", pair[1])
 
 
 class _Span:
-    """The steps that a question is about."""
+    """The steps of a query."""
 
     def __init__(self, question: Question, now: datetime) -> None:
         self.step_s = question.step_min * 60
@@ -111,7 +111,7 @@ def keys_for(question: Question, now: datetime) -> list[Key]:
 def answered(
     question: Question, now: datetime, parts: Sequence[PeriodFigures], counted_until: datetime | None
 ) -> FiguresView:
-    """Return what is asked for, from the records of `keys_for`."""
+    """Return the figures, from the records of `keys_for`."""
     span, grain = _Span(question, now), question.grain
     cells = [Cell() for _ in range(span.number)]
     tasks: dict[Pair, Cell] = {}
@@ -153,7 +153,7 @@ def answered(
 
 
 def by_queue(parts: Sequence[PeriodFigures], now: datetime, minutes: int) -> dict[str, Figure]:
-    """Return what has happened in each queue, from the records of `keys_for`."""
+    """Return the figures of each queue, from the records of `keys_for`."""
     question = Question(minutes=minutes)
     span, queues = _Span(question, now), dict[str, Cell]()
     for period, pair, cell in _cells(parts):
@@ -170,7 +170,7 @@ def _cells(parts: Iterable[PeriodFigures]) -> Iterator[tuple[int, Pair, Cell]]:
 
 
 def _waiting(question: Question, backlog: Backlog | None) -> dict[str, int]:
-    """Return the backlog of the queues that are meant; samples do not tell tasks apart."""
+    """Return the backlog of the included queues; samples do not distinguish tasks."""
     if backlog is None or question.task:
         return {}
     meant = [numbers for queue, numbers in backlog.items() if question.shows(queue)]
@@ -196,31 +196,31 @@ EVERY_S = 5.0
 SPACING_S = 4.0
 """A server leaves a round out when another one has counted less than this long ago."""
 ENTRIES = 2_000
-"""How many entries are counted in one round."""
+"""Maximum entries counted in one round."""
 RECORDS = 8
-"""How many quarters of an hour a round may be about; a server that was away for days needs several."""
+"""Maximum quarters of an hour in one round; after days of downtime several rounds are needed."""
 LOADS, CHUNK = 1_000, 100
-"""How many jobs are loaded for their queue, task and durations in one round; of more, an even sample."""
+"""Maximum jobs loaded in one round for their queue, task and durations; above it, an even sample."""
 BYTES = 8 * 1_048_576
-"""Loading ends after so many bytes: inputs may be large."""
+"""Maximum bytes loaded: inputs may be large."""
 KNOWN = 500
-"""How many queues are told apart in the backlog."""
+"""Number of queues distinguished in the backlog."""
 REMEMBERED = 50_000
-"""Of how many jobs the queue and task are remembered, so that they are loaded once until they end."""
+"""Number of jobs whose queue and task are cached, so that they are loaded once."""
 RECOUNTED = 500
-"""A backlog of no more jobs in each state is recounted now and then, when nothing else happens."""
+"""A backlog of at most this many jobs in each state is recounted periodically, when idle."""
 FRESH_S = 2.0
-"""How long an answer serves: many readers cost as much as one."""
+"""Time for which an answer is cached."""
 ANSWERS = 64
 HEAD = Key(FIGURES.name, "head")
 _FIGURES = RecordKind(FIGURES, msgspec.Raw, journalled=False)
 
 
 class Reads(Protocol):
-    """Reads the journal as a store does."""
+    """Reads the journal like a store."""
 
     async def __call__(self, after: str, /, *, limit: int) -> Feed:
-        """Return what follows a cursor."""
+        """Return the entries after a cursor."""
         ...
 
 
@@ -229,15 +229,15 @@ class Head(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     cursor: str
     at: datetime
-    """Up to when the journal has been counted."""
+    """The time up to which the journal was counted."""
     behind: bool = False
-    """There was more than a round counts."""
+    """Whether there were more entries than a round counts."""
     backlog: Backlog = {}
-    """How many jobs are pending and running by queue, kept from the journal alone."""
+    """Pending and running jobs by queue, derived from the journal."""
     sampled: int = 0
-    """The minute in which the backlog was sampled last."""
+    """The minute of the last sample of the backlog."""
     recounted: int = 0
-    """The hour in which it was recounted last; 0 when it may be off, because queues were estimated."""
+    """The hour of the last recount; 0 if it may be inexact, because queues were estimated."""
 
 
 class Figures:
@@ -259,9 +259,9 @@ class Figures:
     # Counting
 
     async def round(self, read: Reads | None = None) -> int:
-        """Count what is new in the journal; return `ENTRIES` when there is more.
+        """Count new entries of the journal; return `ENTRIES` if there are more.
 
-        A server that has read the journal for others passes `read`, so that it is not read a second time.
+        A server that has already read the journal passes `read`.
         """
         now = await self._engine.clock.now()
         (record,) = await self._engine.store.load([HEAD])
@@ -297,7 +297,7 @@ class Figures:
         return ENTRIES if after.behind else len(events)
 
     async def sweep(self, *, limit: int = 100) -> int:
-        """Forget records that are too old to be shown."""
+        """Remove records that are too old to be shown."""
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             return [Commit(changes=(_forgotten(record, now),)) for record in records]
@@ -306,17 +306,17 @@ class Figures:
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     async def backlog(self) -> Backlog:
-        """Return how many jobs are pending and running by queue, as far as the journal was counted."""
+        """Return the pending and running jobs by queue, as of the last count."""
         (record,) = await self._engine.store.load([HEAD])
         return {} if record is None else _head(record).backlog
 
     async def counted_until(self) -> datetime | None:
-        """Return up to when the journal has been counted; None when no server has begun to."""
+        """Return the time up to which the journal was counted; None if no server has."""
         (record,) = await self._engine.store.load([HEAD])
         return None if record is None else _head(record).at
 
     async def _begin(self, now: datetime) -> int:
-        """Count from now on."""
+        """Start counting now."""
         head = Head(cursor=await self._engine.store.latest(), at=now)
         await self._recount(head, minute_of(now))
         change = _change(HEAD.id, None, msgspec.json.encode(head), None, now)
@@ -324,12 +324,12 @@ class Figures:
         return 0
 
     async def _recount(self, head: Head, minute: int) -> None:
-        """Take the backlog from the jobs themselves, if they are few and nothing has happened meanwhile."""
+        """Recount the backlog from the jobs themselves, if they are few and nothing has changed meanwhile."""
         backlog: Backlog = {}
         for state, one in ((job.PENDING, (1, 0)), (job.RUNNING, (0, 1))):
             page = await self._engine.store.find(Query(kind=JOB.name, states=(state,), limit=RECOUNTED))
             if page.cursor and head.sampled:
-                return  # what was kept from the journal is better
+                return  # the number derived from the journal is better
             for record in page.records:
                 before = backlog.get(record.queue or "", (0, 0))
                 backlog[record.queue or ""] = (before[0] + one[0], before[1] + one[1])
@@ -338,7 +338,7 @@ class Figures:
         head.backlog, head.recounted = backlog, minute // 60
 
     async def _facts(self, events: Sequence[CountedEvent]) -> dict[str, CountedJob]:
-        """Return what is known of jobs: those that have ended are loaded, others once."""
+        """Return the facts about jobs: ended ones are loaded, others once."""
         ended = {event.job_id for event in events if event.what in ENDS}
         facts = {
             event.job_id: CountedJob(self._pairs[event.job_id])
@@ -368,7 +368,7 @@ class Figures:
             del self._pairs[next(iter(self._pairs))]
 
     async def _commit(self, record: Record, head: Head, additions: _Additions, now: datetime) -> None:
-        """Commit head and counts together; nothing happens when another server was faster."""
+        """Commit head and counts together; no effect if another server was faster."""
         wanted = [(grain, number) for grain in GRAINS for number in additions.records(grain)]
         keys = [Key(FIGURES.name, grain.id_of(number)) for grain, number in wanted]
         found = await self._engine.store.load(keys) if keys else []
@@ -383,7 +383,7 @@ class Figures:
     # Reading
 
     async def read(self, question: Question) -> FiguresView:
-        """Return the figures that are asked for, at most `FRESH_S` old."""
+        """Return the figures of a query, at most `FRESH_S` old."""
         known = self._answers.get(question)
         if known is not None and self._monotonic() < known[0] + FRESH_S:
             return known[1]
@@ -398,13 +398,13 @@ class Figures:
         return view
 
     async def recent(self, now: datetime) -> list[PeriodFigures]:
-        """Return the minutes of the last hour, as records keep them."""
+        """Return the minutes of the last hour, from the records."""
         records = await self._engine.store.load(keys_for(Question(minutes=60), now))
         return [read_part(record.body) for record in records if record and record.state == COUNTING]
 
 
 class _Additions:
-    """What a round adds to the figures."""
+    """The additions of a round to the figures."""
 
     def __init__(self, cells: dict[tuple[int, Pair], Cell], estimated: int) -> None:
         self.cells = cells
@@ -421,7 +421,7 @@ class _Additions:
         return sorted({_record(grain, minute) for minute in minutes})
 
     def into(self, part: PeriodFigures, grain: Grain, number: int) -> None:
-        """Add what belongs to a record."""
+        """Add the counts of a record."""
         mine = {key: cell for key, cell in self.cells.items() if _record(grain, key[0]) == number}
         for (minute, pair), cell in mine.items():
             part.add(_period(grain, minute), pair, cell)
@@ -442,7 +442,7 @@ def _record(grain: Grain, minute: int) -> int:
 
 
 def _first(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Return as many entries as are about few enough records."""
+    """Return the first entries that concern few enough records."""
     seen: set[int] = set()
     for place, entry in enumerate(entries):
         seen.add(_record(MINUTES, minute_of(entry.at)))
@@ -466,7 +466,7 @@ def _part_change(
 def _change(
     name: str, before: Record | None, body: bytes, deadline_at: datetime | None, now: datetime
 ) -> Change:
-    """Return a record with more in it; what it is about says when it is forgotten, and the head never is."""
+    """Return the change of a record; its period determines when it is removed, except for the head."""
     figures = _FIGURES.upsert(before, name, msgspec.Raw(body), now)
     if before is not None:
         figures.must(count)

@@ -1,6 +1,6 @@
 """Records of figures: counts and durations by period, queue and task, from the journal. Pure.
 
-A record of figures is forgotten after seven days.
+A record of figures is removed after seven days.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from interlock.store.records import Entry, Record, StepLine
 
 
 class FiguresState(StrEnum):
-    """Where a record of figures stands."""
+    """The states of a record of figures."""
 
     COUNTING = "counting"
     FORGOTTEN = "forgotten"
@@ -74,11 +74,11 @@ Pair: TypeAlias = tuple[str, str]
 
 OTHER: Pair = ("", "")
 PAIRS = 100
-"""How many pairs of queue and task a record tells apart; further tasks are counted by their queue alone."""
+"""Number of pairs of queue and task in a record; further tasks are counted by queue only."""
 QUEUES = 50
-"""How many further queues it tells apart, in counts and in samples of the backlog."""
+"""Number of further queues, in counts and in samples of the backlog."""
 LARGEST = 786_432
-"""A body with more bytes tells fewer pairs apart; a store takes bodies of up to 1 MiB."""
+"""A larger body distinguishes fewer pairs; a store accepts bodies of up to 1 MiB."""
 
 PER_OCTAVE = 2
 LAST = 62
@@ -86,7 +86,7 @@ LAST = 62
 
 
 class Grain(NamedTuple):
-    """How long the periods are that are counted, and how many of them share a record."""
+    """The length of a period, and of a record of several periods."""
 
     name: str
     period_s: int
@@ -107,19 +107,19 @@ GRAINS = (MINUTES, HOURS)
 
 
 class Cell(msgspec.Struct, array_like=True):
-    """What has happened in a period to jobs of a queue and task."""
+    """The counts of a period for a queue and task."""
 
     submitted: int = 0
     started: int = 0
-    """For the first time."""
+    """First starts."""
     completed: int = 0
     failed: int = 0
     canceled: int = 0
     retried: int = 0
     wait: dict[int, int] = msgspec.field(default_factory=dict)
-    """How long jobs that have ended had waited for their first start: numbers by bucket."""
+    """Waiting times until the first start of ended jobs: numbers by bucket."""
     run: dict[int, int] = msgspec.field(default_factory=dict)
-    """How long they took from then on."""
+    """Running times from then on."""
 
     def add(self, other: Cell) -> None:
         """Add the counts of another cell."""
@@ -135,12 +135,12 @@ class Cell(msgspec.Struct, array_like=True):
 
     @property
     def events(self) -> int:
-        """How much has happened in all."""
+        """Number of events."""
         return self.submitted + self.completed + self.failed + self.canceled + self.retried
 
 
 Backlog: TypeAlias = dict[str, tuple[int, int]]
-"""By queue: how many jobs were pending and running."""
+"""Pending and running jobs by queue."""
 
 
 class PeriodFigures(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -148,13 +148,13 @@ class PeriodFigures(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     pairs: list[Pair] = []
     cells: dict[int, dict[int, Cell]] = {}
-    """By period (its number since 1970), then by place in `pairs`."""
+    """By period (its number since 1970), then by index in `pairs`."""
     backlog: dict[int, Backlog] = {}
-    """By period: the last sample in it."""
+    """The last sample of each period."""
     gaps: list[int] = []
-    """Periods after which entries of the journal were removed before they were counted."""
+    """Periods after which entries of the journal were pruned before they were counted."""
     estimated: int = 0
-    """How many events are of jobs whose queue and task were taken from a sample."""
+    """Number of events whose queue and task were taken from a sample."""
 
     def add(self, period: int, pair: Pair, cell: Cell) -> None:
         """Add to the counts of a period."""
@@ -173,7 +173,7 @@ class PeriodFigures(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.pairs.index(OTHER)
 
     def folded(self, into: Callable[[Pair], Pair]) -> PeriodFigures:
-        """Return the same counts with fewer pairs told apart."""
+        """Return the same counts with fewer pairs."""
         less = msgspec.structs.replace(self, pairs=[], cells={})
         for period, cells in self.cells.items():
             for place, cell in cells.items():
@@ -182,12 +182,12 @@ class PeriodFigures(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def read_part(body: bytes) -> PeriodFigures:
-    """Return the figures in a record."""
+    """Decode the figures of a record."""
     return _decode_part(body)
 
 
 def written(part: PeriodFigures) -> bytes:
-    """Return the body of a record; one that would be too large tells fewer pairs apart."""
+    """Encode the body of a record; with fewer pairs if it would be too large."""
     body = msgspec.json.encode(part)
     if len(body) > LARGEST:
         body = msgspec.json.encode(part.folded(lambda pair: (pair[0], "")))
@@ -227,7 +227,7 @@ def _within(bucket: int, share: float) -> float:
 
 
 def largest(backlog: Backlog, most: int = QUEUES) -> Backlog:
-    """Return the backlog of the queues that have most of it; of more than so many the rest is one."""
+    """Return the largest backlogs of queues; the rest is summed up."""
     ranked = sorted(backlog, key=lambda queue: (not queue, -sum(backlog[queue]), queue))
     kept = {queue: backlog[queue] for queue in ranked[:most]}
     if rest := [backlog[queue] for queue in ranked[most:]]:
@@ -246,19 +246,19 @@ _TRIED = frozenset(map(str, (attempt.FAILED, attempt.TIMED_OUT, attempt.STALE)))
 
 
 class CountedEvent(NamedTuple):
-    """Something that is counted."""
+    """A counted event."""
 
     minute: int
     job_id: str
     what: str
-    """The name of a count of a cell."""
+    """The name of its count in a cell."""
     pending: int = 0
-    """By how much it changes the number of jobs that are pending."""
+    """Change of the number of pending jobs."""
     running: int = 0
 
 
 class CountedJob(NamedTuple):
-    """What a job's record says that its journal does not."""
+    """Facts from a job's record that its journal lacks."""
 
     pair: Pair
     wait_s: float | None = None
@@ -287,7 +287,7 @@ def minute_of(at: datetime) -> int:
 
 
 def events_of(entries: Iterable[Entry]) -> Iterator[CountedEvent]:
-    """Return what is counted of these entries."""
+    """Yield the counted events of these entries."""
     for entry in entries:
         if entry.kind != JOB.name or entry.note.refusal:
             continue
@@ -311,7 +311,7 @@ def _moved(minute: int, job_id: str, what: str, step: StepLine) -> CountedEvent:
 
 
 def _is_lost_try(step: StepLine) -> bool:
-    """Whether an attempt has ended without success; one that was given back has only moved."""
+    """Return whether an attempt has ended without success; a released one does not count."""
     return (
         step.machine == ATTEMPT.name
         and step.moves
@@ -321,10 +321,10 @@ def _is_lost_try(step: StepLine) -> bool:
 
 
 def facts_of(record: Record) -> CountedJob:
-    """Return the queue and task of a job, and how long it has taken if it has ended."""
+    """Return the queue and task of a job, and its durations if it has ended."""
     try:
         body = _decode_job(record.body)
-    except msgspec.MsgspecError:  # one job that a stranger has written must not end all counting
+    except msgspec.MsgspecError:  # one invalid job must not stop all counting
         return CountedJob((record.queue or "", ""))
     times, wait_s, run_s = body.data, None, None
     if times.started_at is not None and times.completed_at is not None:
@@ -334,14 +334,14 @@ def facts_of(record: Record) -> CountedJob:
 
 
 def sample(ids: Sequence[str], most: int) -> list[str]:
-    """Return up to so many of these ids, evenly spread."""
+    """Return at most this many of the ids, evenly spread."""
     if len(ids) <= most:
         return list(ids)
     return [ids[place * len(ids) // most] for place in range(most)]
 
 
 def spread(ids: Sequence[str], known: Mapping[str, CountedJob]) -> dict[str, CountedJob]:
-    """Return facts for each id: those of an unknown one are those of the nearest known one before it."""
+    """Return facts for each id; an unknown one gets those of the nearest known one before it."""
     latest = next((known[job_id] for job_id in ids if job_id in known), NOTHING)
     facts: dict[str, CountedJob] = {}
     for job_id in ids:

@@ -1,19 +1,19 @@
-"""The fleet: one workload on many agents, started at one true instant, seen as one, stopped for certain.
+"""The fleet: one workload on many agents, started at one instant, reported as one, reliably stopped.
 
-In the order in which to read it:
+Reading order:
 
-    clocks.py, starting.py       what an agent's clock says, and the instant at which all begin
-    histograms.py, merging.py    what agents have measured, as one: merged, never averaged
-    coverage.py                  what it means that some of the agents are missing
-    results.py, files.py, report.py, drawing.py      what is left of it
-    spec.py, workload_file.py    what is asked for
-    deciding.py, workloads.py    each agent's workload as a record in the store
-    line.py, driving.py          the conversation with one agent, and with all of them
+    clocks                    the offsets of agents' clocks, and the common start
+    histograms, results       the measurements of agents, merged, never averaged
+    outcome, report           progress, result and its files
+    spec, workload_file       the spec of a workload
+    workloads                 each agent's workload as a record in the store
+    agent_client, member      the connection to one agent, and its state
+    driver                    the controller of all agents
 
-Up to the conversation nothing here waits for anything or knows a clock of its own.
+The modules before `agent_client` neither wait nor read a clock.
 """
 
 import os
 
-# We fork only to run another program. gRPC would start its threads in the child, whose files are gone.
+# Forks only run other programs. gRPC would start its threads in the child, whose files are closed.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

@@ -49,24 +49,24 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """What agents let a controller in with."""
+    """The credentials of a controller for agents."""
 
     token: str = ""
     ca: str = ""
-    """The file of certificates that vouch for agents; with it the lines are encrypted."""
+    """The file of CA certificates for agents; it enables TLS."""
     certificate: str = ""
-    """The file of the controller's own certificate, for agents with `--tls-client-ca`."""
+    """The file of the controller's certificate, for agents with `--tls-client-ca`."""
     key: str = ""
     """The file of its private key."""
     silence_s: float = 20.0
-    """An agent that leaves a ping unanswered for so long is gone."""
+    """An agent that does not answer a ping for this long is lost."""
 
     def __repr__(self) -> str:
         files = f"ca={self.ca!r}, certificate={self.certificate!r}, key={self.key!r}"
         return f"Access(token={'…' if self.token else ''}, {files})"
 
     def check(self) -> Access:
-        """Return it; raise `InvalidSettings` when a file is missing or cannot be used."""
+        """Return it; raise `InvalidSettings` if a file is missing or invalid."""
         if bool(self.certificate) != bool(self.key):
             raise InvalidSettings(
                 "A client certificate needs both a certificate and its key.",
@@ -88,7 +88,7 @@ NOTHING_NEEDED = Access()
 
 
 def over_grpc(access: Access) -> Lines:
-    """The lines of production: over the network, let in with this."""
+    """Return the factory of gRPC connections with these credentials."""
 
     def line(agent: str, reference: ReferenceClock) -> AgentConnection:
         return AgentConnection(agent, reference, access)
@@ -97,7 +97,7 @@ def over_grpc(access: Access) -> Lines:
 
 
 class AgentConnection:
-    """A connection to one agent; see `AgentLine`. Close it when it is not needed any more."""
+    """A connection to one agent; see `AgentClient`. Close it after use."""
 
     def __init__(
         self,
@@ -114,17 +114,17 @@ class AgentConnection:
         self._stub = AgentStub(self._channel)
 
     async def close(self) -> None:
-        """Let go of the connection; a workload that still runs is stopped by its agent."""
+        """Close the connection; the agent stops a running workload."""
         await self._channel.close()
 
     async def status(self, *, within_s: float = ANSWER_S, wait_idle_s: float = 0.0) -> wire.StatusAnswer:
-        """Where the agent stands, perhaps once it is idle."""
+        """Return the status of the agent, optionally once it is idle."""
         request = wire.StatusRequest(wait_idle_s=wait_idle_s)
         answer: wire.StatusAnswer = await self._asked(self._stub.GetStatus, request, within_s + wait_idle_s)
         return answer
 
     async def offset(self, exchanges: int = EXCHANGES, *, within_s: float = ANSWER_S) -> Offset:
-        """How far the agent's clock is from ours: several round trips, one after the other."""
+        """Return the offset of the agent's clock, from several round trips."""
         found = []
         for _ in range(exchanges):
             sent = self._reference.now_ns()
@@ -140,7 +140,7 @@ class AgentConnection:
         return offset_of(found)
 
     async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[AgentReport]:
-        """One workload, from READY to its last report."""
+        """Run one workload, and yield its reports from READY to the last."""
         request = wire.WorkloadRequest(
             workload_id=workload_id,
             kind=spec.kind,
@@ -149,7 +149,7 @@ class AgentConnection:
             rate=spec.rate,
             concurrency=spec.concurrency,
             max_operations=spec.operations,
-            prepare_s=spec.lead_s,  # as soon as they are told the start: lead is the time to prepare
+            prepare_s=spec.lead_s,  # as soon as the start is known: lead is the time to prepare
             controller=controller,
         )
         call = self._stub.RunWorkloadWithLiveStats(request, metadata=self._metadata)
@@ -162,13 +162,13 @@ class AgentConnection:
             call.cancel()
 
     async def start(self, workload_id: str, at_ns: int) -> int:
-        """Tell the instant by the agent's clock; answers by how much it was too late, in nanoseconds."""
+        """Send the start by the agent's clock; return how late it was, in nanoseconds."""
         request = wire.StartRequest(workload_id=workload_id, start_at_unix_ns=at_ns)
         answer: wire.StartAnswer = await self._asked(self._stub.StartWorkload, request, ANSWER_S)
         return answer.late_ns
 
     async def abort(self, workload_id: str, reason: str) -> None:
-        """Stop that workload and no other."""
+        """Stop only that workload."""
         request = wire.AbortRequest(workload_id=workload_id, reason=reason[:200])
         await self._asked(self._stub.AbortWorkload, request, ABORT_S)
 
@@ -183,7 +183,7 @@ class AgentConnection:
 
 
 def told(agent: str, error: aio.AioRpcError, access: Access = NOTHING_NEEDED) -> InterlockError:
-    """What has gone wrong with an agent, in its own words where it has some."""
+    """Return the error of a failed call, in the agent's words if it has some."""
     for key, value in error.trailing_metadata() or ():
         if key == PROBLEM:
             problem = json.loads(value)
@@ -217,7 +217,7 @@ def told(agent: str, error: aio.AioRpcError, access: Access = NOTHING_NEEDED) ->
 
 
 def _refused_by_tls(agent: str, why: str, access: Access) -> AgentRefused | None:
-    """What is most likely wrong with TLS, where the library's words allow a guess."""
+    """Return the likely cause of a TLS error, if the library's message allows a guess."""
     ca, certificate, key = _OPTIONS_OF_TLS.values()
     if "CERTIFICATE_VERIFY_FAILED" in why:
         sentence = f"The certificate of {agent} is not signed by an authority in {access.ca}, or has expired."
@@ -238,7 +238,7 @@ def _refused_by_tls(agent: str, why: str, access: Access) -> AgentRefused | None
 
 
 def report_of(agent: str, stats: wire.WorkloadStats) -> AgentReport:
-    """A message of an agent as it is merged."""
+    """Return a message of an agent as a report."""
     if stats.status not in _STATUSES:
         raise AgentRefused(
             f"{agent} reports the status {stats.status}, which this controller does not know.",
@@ -272,7 +272,7 @@ def _channel(agent: str, access: Access) -> aio.Channel:
     options = (
         ("grpc.keepalive_time_ms", min(silence_ms, round(PING_EVERY_S * 1_000))),
         ("grpc.keepalive_timeout_ms", silence_ms),
-        ("grpc.http2.ping_timeout_ms", silence_ms),  # which is what a ping waits for, and is a minute
+        ("grpc.http2.ping_timeout_ms", silence_ms),  # the timeout of a ping, which is a minute by default
         *_OPTIONS,
     )
     access.check()

@@ -1,8 +1,8 @@
-"""Clocks of a fleet: the offset of each agent's clock, and the common start instant that follows.
+"""Clocks of a fleet: the offset of each agent's clock, and the common start instant.
 
-An exchange of four timestamps bounds the offset by an interval as wide as the round trip; the truth lies in
-the intersection of all of them. Each agent is told the start by its own clock, so only the uncertainty of
-an offset is limited. Durations are formatted for people here as well.
+An exchange of four timestamps bounds the offset by an interval as wide as the round trip; the true offset
+lies in the intersection of all of them. Each agent gets the start by its own clock, so only the uncertainty
+of an offset is limited. Durations are formatted for people here as well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interlock.wire.workloads import (
 
 
 def took(ms: float | None) -> str:
-    """A duration with its unit; a dash where nothing was measured."""
+    """Return a duration with its unit; a dash if there is none."""
     if ms is None:
         return "—"
     size = abs(ms)
@@ -30,24 +30,24 @@ def took(ms: float | None) -> str:
 
 
 def in_ms(ms: float | None) -> str:
-    """A duration in a column of milliseconds; empty where nothing was measured."""
+    """Return a duration in milliseconds for a column; empty if there is none."""
     if ms is None:
         return ""
     return f"{ms:.3g}" if abs(ms) < 999.5 else f"{ms:.0f}"
 
 
 def some(names: tuple[str, ...], most: int = 3) -> str:
-    """The first few of them, and how many more there are."""
+    """Return the first few names, and the number of the others."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 BEST = 5
-"""How many of the quickest exchanges are believed: slow ones add nothing, and drift meanwhile."""
+"""Number of fastest exchanges to use: slow ones add nothing, and include drift."""
 
 
 class ClockExchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One question and its answer; in nanoseconds, by the clock of whoever was there."""
+    """One request and its answer; in nanoseconds, by the clock of each side."""
 
     sent_ns: int
     received_ns: int
@@ -57,17 +57,17 @@ class ClockExchange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def on_the_way_ns(self) -> int:
-        """How long both ways took together."""
+        """Duration of both ways together."""
         return (self.returned_ns - self.sent_ns) - (self.answered_ns - self.received_ns)
 
     @property
     def least_ns(self) -> int:
-        """The agent's clock is ahead by at least this: the answer was not under way for less than nothing."""
+        """Lower bound of the offset: the answer cannot have arrived before it was sent."""
         return self.answered_ns - self.returned_ns
 
     @property
     def most_ns(self) -> int:
-        """And by at most this, for the same reason on the way there."""
+        """Upper bound of the offset, for the same reason on the way there."""
         return self.received_ns - self.sent_ns
 
 
@@ -77,18 +77,18 @@ class Offset(msgspec.Struct, frozen=True, kw_only=True):
     offset_ns: int
     uncertainty_ns: int
     exchanges: int = 1
-    """How many have been believed."""
+    """Number of exchanges used."""
     steady: bool = True
-    """False when the exchanges contradict each other: the clock was set, or runs at another pace."""
+    """False if the exchanges contradict each other: the clock was set, or drifts."""
 
 
 def offset_of(exchanges: Sequence[ClockExchange]) -> Offset:
-    """What these exchanges say together. There is at least one."""
+    """Return the offset from these exchanges. There is at least one."""
     best = sorted(exchanges, key=lambda each: each.on_the_way_ns)[:BEST]
     least = max(each.least_ns for each in best)
     most = min(each.most_ns for each in best)
     if least > most:
-        # They cannot all be right. Whoever has to choose stays with all of them, and says so.
+        # They cannot all be right: the union is used, and marked as unsteady.
         least = min(each.least_ns for each in best)
         most = max(each.most_ns for each in best)
         return _between(least, most, len(best), steady=False)
@@ -103,24 +103,24 @@ def _between(least_ns: int, most_ns: int, exchanges: int, *, steady: bool) -> Of
 
 NS = 1_000_000_000
 FARTHEST_S = 60.0
-"""An agent refuses to wait for longer."""
+"""The maximum wait of an agent."""
 
 
 class CommonStart(msgspec.Struct, frozen=True, kw_only=True):
-    """When all begin."""
+    """The common start."""
 
     at_ns: int
     """By the controller's clock."""
     told_ns: dict[str, int]
-    """The same instant by each agent's own clock."""
+    """The same instant by each agent's clock."""
     bound_ns: int
-    """Two agents whose clocks were measured right begin at most so far apart, for all that is known."""
+    """Maximum difference between the starts of two agents with correctly measured clocks."""
 
 
 def choose_start(
     now_ns: int, offsets: Mapping[str, Offset], *, lead_s: float, skew_limit_s: float
 ) -> CommonStart:
-    """The instant, so long from now; refused when it is not known well enough what that is elsewhere."""
+    """Return the start instant after the lead; raise if the clocks are too uncertain."""
     bound_ns = start_bound_ns(offsets)
     if bound_ns > skew_limit_s * NS:
         raise _too_large(offsets, bound_ns, skew_limit_s)
@@ -130,7 +130,7 @@ def choose_start(
 
 
 def start_bound_ns(offsets: Mapping[str, Offset]) -> int:
-    """How far apart any two of them may begin at worst: one as early as it may be, the other as late."""
+    """Return the maximum difference between the starts of any two agents."""
     worst = sorted((offset.uncertainty_ns for offset in offsets.values()), reverse=True)
     return sum(worst[:2])
 
@@ -138,7 +138,7 @@ def start_bound_ns(offsets: Mapping[str, Offset]) -> int:
 def spread_of(
     start: CommonStart, began_ns: Mapping[str, int], offsets: Mapping[str, Offset]
 ) -> Spread | None:
-    """From when each says that it began, by its own clock; None when nobody did."""
+    """Return the spread of the actual starts, from each agent's clock; None if there were none."""
     true_ns = {agent: at - offsets[agent].offset_ns for agent, at in began_ns.items() if agent in offsets}
     if not true_ns:
         return None
@@ -152,7 +152,7 @@ def spread_of(
 
 
 def began_ms(start: CommonStart | None, offset: Offset | None, started_at_ns: int) -> float | None:
-    """Return how much after the common start an agent began, by true time; None when that is not known."""
+    """Return how long after the common start an agent began, by true time; None if unknown."""
     if start is None or offset is None or not started_at_ns:
         return None
     return (started_at_ns - offset.offset_ns - start.at_ns) / 1e6

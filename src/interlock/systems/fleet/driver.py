@@ -32,14 +32,14 @@ from interlock.wire.workloads import (
 )
 
 STOP_S = 18.0
-"""How long an agent may take to stop; it kills after 15."""
+"""Time for an agent to stop; it kills after 15 seconds."""
 SLACK_S = 30.0
-"""So much after its time is up a workload that is not over is stopped."""
+"""Extra time after its duration before a workload is stopped."""
 PULSE_S = 1.0
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True):
-    """Who drives: the job, and what of it goes into names."""
+    """The job that drives, and the parts of workload names."""
 
     job_id: str
     fence: int = 1
@@ -47,18 +47,18 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriverPorts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a drive needs of whoever started it."""
+    """The interface of a drive to its caller."""
 
     tell: Callable[[Sequence[WorkloadFact]], Awaitable[None]]
-    """Puts what was heard into the store."""
+    """Stores events of agents."""
     news: Callable[[WorkloadProgress], None]
-    """Shows how it goes, every second."""
+    """Shows the progress, every second."""
     log: Callable[[str, str], None]
-    """Takes a line and its level."""
+    """Writes a log line with its level."""
 
 
 class _Load(Cascade):
-    """What becomes of the agents by what the lease of the job that drives them is sent."""
+    """The effects of lease events of the driving job on the agents."""
 
     __slots__ = ("abort",)
     wiring = Wiring(
@@ -74,7 +74,7 @@ class _Load(Cascade):
         self.abort = abort
 
     def parts(self) -> tuple[()]:
-        """Return nothing: the machines of the workloads are with the agents."""
+        """Return nothing: the machines of the workloads are in the agents."""
         return ()
 
     def seconds(self, setting: str) -> float:
@@ -83,7 +83,7 @@ class _Load(Cascade):
 
 
 class Drive:
-    """One workload on one fleet. `stop` may be called at any moment, from the loop that drives it."""
+    """One workload on one fleet. `stop` may be called at any time, from its event loop."""
 
     def __init__(
         self,
@@ -111,26 +111,26 @@ class Drive:
         self._pulse_s = 0.0
         self._listens_since_s = 0.0
         self._silent: dict[str, float] = {}
-        """Who should have reported and has not, and for how long."""
+        """Silent agents, and for how long."""
 
     def cancel_requested(self, reason: str) -> None:
-        """Do what the table says about load whose job is asked to stop."""
+        """Apply the cancellation of the job according to the table."""
         (asked,) = (step for step in LEASE.steps_at(lease.ACTIVE) if step.event == lease.request_cancel.name)
         now = datetime.fromtimestamp(self._reference.now_ns() / NS, UTC)
         _Load(now, partial(self.stop, reason)).hear(LEASE, asked, None)
 
     def stop(self, reason: str) -> None:
-        """Somebody wants it stopped; the first reason is the one told."""
+        """Stop the drive; the first reason counts."""
         self._stopped = self._stopped or reason
         self._end(reason)
 
     def _end(self, reason: str) -> None:
-        """It cannot go on, whoever says so."""
+        """End the drive."""
         self._ended = self._ended or reason
         self._changed.set()
 
     async def run(self) -> WorkloadResult:
-        """Drive it to its end; the result says what that was. Raises when nothing could be started."""
+        """Drive the workload to its end; return the result. Raise if it could not be started."""
         teller = WorkloadRecorder(self._hands.tell, lambda text: self._hands.log(text, "warning"))
         pulse = asyncio.create_task(self._pulse(teller), name="pulse of the fleet")
         refusal: InterlockError | None = None
@@ -151,7 +151,7 @@ class Drive:
         return result_of(known, self.merged)
 
     async def _until_over(self) -> InterlockError | None:
-        """The whole way, as far as it goes; answers why nothing was started, if nothing was."""
+        """Go through all phases; return the error if no agent was started."""
         for step in (self._prepare, self._gather, self._begin):
             try:
                 await self._unless_stopped(step())
@@ -169,7 +169,7 @@ class Drive:
             if member.warning:
                 self._hands.log(member.warning, "warning")
         offsets = {member.agent: member.offset for member in self._living if member.offset}
-        # Whoever's clock is not known well enough is better told so before anything is asked of anybody.
+        # Insufficient clocks are reported before any agent prepares.
         choose_start(0, offsets, lead_s=self.spec.lead_s, skew_limit_s=self.spec.skew_limit_s)
 
     async def _gather(self) -> None:
@@ -185,7 +185,7 @@ class Drive:
         self._refuse_if_too_few()
 
     async def _begin(self) -> None:
-        """All are READY. Measured now, the clocks have had the least time to drift."""
+        """Send the start to all READY agents. Clocks are measured now, to minimise drift."""
         await _each(self._measured(member) for member in self._living)
         self._refuse_if_too_few()
         offsets = {member.agent: member.offset for member in self._living if member.offset}
@@ -196,11 +196,11 @@ class Drive:
         told = f"All {len(offsets)} begin at {self._started_at.isoformat()}"
         self._hands.log(f"{told}, at most {took(start.bound_ns / 1e6)} apart.", "info")
         await _each(self._told(member, start.told_ns[member.agent]) for member in self._living)
-        # Who was told may have begun while another did not answer: from here on there is a result.
+        # Some agents may have begun while another did not answer: from here on there is a result.
         self._stop_if_too_few()
 
     async def _follow(self) -> None:
-        """Until everybody is over, it was stopped, too many are lost, or it takes too long."""
+        """Follow the agents until all have ended, it is stopped, too many are lost, or it takes too long."""
         duration_s = self.spec.duration_s or 3_600.0
         overs = [asyncio.create_task(self._noticed(member)) for member in self._members]
         try:
@@ -221,7 +221,7 @@ class Drive:
             self._hands.log(f"Stopping {counted(len(living), 'agent')}: {reason}.", "info")
         await _each(member.abort(reason, STOP_S) for member in living)
 
-    # What happens on the way
+    # During the drive
 
     @property
     def _living(self) -> list[FleetMember]:
@@ -280,7 +280,7 @@ class Drive:
         return next((member.error for member in lost if member.error), "they were stopped").rstrip(".")
 
     async def _unless_stopped(self, step: Coroutine[Any, Any, None]) -> None:
-        """Do a step, unless somebody stops it: then it is left where it is."""
+        """Run a phase; abandon it when the drive is stopped."""
         doing = asyncio.create_task(step)
         stopping = asyncio.create_task(self._asked_to_stop())
         try:
@@ -297,7 +297,7 @@ class Drive:
             await self._changed.wait()
             self._changed.clear()
 
-    # What is told meanwhile and in the end
+    # Progress and result
 
     async def _pulse(self, teller: WorkloadRecorder) -> None:
         while True:
@@ -307,10 +307,10 @@ class Drive:
             await asyncio.sleep(PULSE_S)
 
     def _notice_silence(self) -> None:
-        """Find out who should have reported and has not; say so once."""
+        """Find silent agents; log each once."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._pulse_s > 3 * PULSE_S:
-            self._listens_since_s = now_s  # this process stood still, and what came meanwhile is not read yet
+            self._listens_since_s = now_s  # this process stalled, and pending reports are not read yet
         self._pulse_s = now_s
         listened_s = min(now_s - self._listens_since_s, self._elapsed_s)
         before, self._silent = self._silent, {}
@@ -350,7 +350,7 @@ class Drive:
 
     @property
     def _elapsed_s(self) -> float:
-        """Since the common start; 0 before it."""
+        """Seconds since the common start; 0 before it."""
         if self._start is None:
             return 0.0
         return max(0.0, (self._reference.now_ns() - self._start.at_ns) / NS)
@@ -369,12 +369,12 @@ class Drive:
 
 
 async def _each(doing: Iterable[Coroutine[Any, Any, object]]) -> None:
-    """Side by side; none of them raises what is not told elsewhere."""
+    """Run all concurrently; their errors are handled elsewhere."""
     await asyncio.gather(*doing)
 
 
 def too_few(spec: WorkloadSpec, why: str, lost: int) -> InterlockError:
-    """Nothing was started, because fewer agents are there than the policy needs."""
+    """Return the error of a start with fewer agents than the policy needs."""
     missing = f"{lost} of {len(spec.agents)} agents {'is' if lost == 1 else 'are'} missing"
     if len(spec.agents) == 1:
         missing = "the only agent is missing"

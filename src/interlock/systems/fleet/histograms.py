@@ -1,8 +1,8 @@
-"""Histograms of agents: read with suspicion, merged, and asked for percentiles.
+"""Histograms of agents: validated, merged, and evaluated for percentiles.
 
-A percentile of a fleet is read off the merged histogram. The mean of the agents' percentiles would be
-some other number that nobody has a name for. What an agent sends may be damaged: it is believed only if
-it decodes, is not larger than it may be, and holds as many values as the agent says.
+A percentile of a fleet is that of the merged histogram; the mean of the agents' percentiles would be
+meaningless. Data of an agent may be damaged: it is accepted only if it decodes, is not too large, and holds
+as many values as the agent says.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from interlock.wire.workloads import Latencies
 Histogram: TypeAlias = HdrHistogram
 
 LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES = 1, 3_600_000_000_000, 3
-"""From a nanosecond to an hour, which is the longest that a workload may last."""
+"""From a nanosecond to an hour, the maximum duration of a workload."""
 MAX_ENCODED = 262_144
 MAX_DECODED = 8 * 1_048_576
-"""So many bytes at most become of those above: 3,600 seconds in nanoseconds to three figures take 0.3 MB."""
+"""Maximum decoded bytes: 3,600 seconds in nanoseconds to three figures take 0.3 MB."""
 COOKIE, HEADER_BYTES = (0x1C849314).to_bytes(4, "big"), 8
-"""How a compressed histogram of the format's second version begins: this, and the length of what follows."""
+"""Header of a compressed histogram of the second format version: this, and the length of the rest."""
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 STEPS_OF_A_NINE = 20
 MOST_NINES = 6
@@ -47,16 +47,16 @@ _BROKEN = (
 
 
 class CorruptHistogram(Exception):
-    """What an agent has sent cannot be what it has measured."""
+    """The data of an agent cannot be a valid measurement."""
 
 
 def empty() -> Histogram:
-    """A histogram in which everything fits that agents record."""
+    """Return an empty histogram with the range of agents."""
     return HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
 
 
 def read(encoded: bytes, *, expected: int) -> Histogram | None:
-    """The histogram of one message; None when it has none because nothing was done."""
+    """Decode the histogram of a message; None if there were no operations."""
     if not encoded:
         if expected:
             raise CorruptHistogram(f"{expected:,} operations, and no histogram of them")
@@ -70,11 +70,11 @@ def read(encoded: bytes, *, expected: int) -> Histogram | None:
 
 
 def latencies(histogram: Histogram) -> Latencies:
-    """The percentiles of what was recorded."""
+    """Return the percentiles of a histogram."""
     if not histogram.get_total_count():
         return Latencies()
-    # The library walks all its counters in Python for each question. There are 30,000 of them, and only
-    # those between the shortest and the longest operation can be other than 0.
+    # The library scans all its 30,000 counters in Python for each query, and only those between the shortest
+    # and the longest operation can be other than 0.
     last = histogram.get_counts_array_index(histogram.max_value)
     counts: list[int] = histogram.counts[: last + 1]
     totals = list(accumulate(counts))
@@ -91,9 +91,9 @@ def latencies(histogram: Histogram) -> Latencies:
 
 
 def by_nines(histogram: Histogram) -> list[tuple[float, float]]:
-    """The whole curve: after how many nines of the operations which latency, in milliseconds.
+    """Return the percentile curve: latency in milliseconds by the number of nines.
 
-    0 nines are none of them, 1 is 90 %, 2 are 99 %. It ends where one operation is left, the slowest.
+    0 nines mean 0 %, 1 is 90 %, 2 are 99 %. It ends with the slowest operation.
     """
     last = histogram.get_counts_array_index(histogram.max_value)
     totals = list(accumulate(histogram.counts[: last + 1]))
@@ -107,7 +107,7 @@ def by_nines(histogram: Histogram) -> list[tuple[float, float]]:
 
 
 def at_nines(histogram: Histogram) -> list[tuple[float, float]]:
-    """Return the same curve at nines that all histograms have in common, so that two can be compared."""
+    """Return the percentile curve at common nines, so that two histograms can be compared."""
     last = histogram.get_counts_array_index(histogram.max_value)
     totals = list(accumulate(histogram.counts[: last + 1]))
     most = min(MOST_NINES, math.log10(max(2, totals[-1])))
@@ -123,7 +123,7 @@ def _value_at(histogram: Histogram, totals: list[int], percentile: float) -> int
 
 
 def _mean(histogram: Histogram, counts: list[int]) -> float:
-    """Every value stands for the middle of its bucket."""
+    """Return the mean; every value counts as the middle of its bucket."""
     whole = 0.0
     for index, count in enumerate(counts):
         if count:
@@ -133,18 +133,18 @@ def _mean(histogram: Histogram, counts: list[int]) -> float:
 
 
 def written(histogram: Histogram) -> str:
-    """As HdrHistogram's own tools read it."""
+    """Encode in the format of HdrHistogram's tools."""
     encoded: bytes = histogram.encode()
     return encoded.decode("ascii")
 
 
 def unwritten(encoded: str) -> Histogram:
-    """What `written` has made of one."""
+    """Decode the format of `written`."""
     return HdrHistogram.decode(encoded)
 
 
 def taken_out(whole: Histogram, part: Histogram) -> Histogram:
-    """The whole without a part that was added to it before; the whole is used up."""
+    """Return the whole without a part that was added before; the whole is consumed."""
     last = part.get_counts_array_index(part.max_value)
     for index, count in enumerate(part.counts[: last + 1]):
         if count:
@@ -160,7 +160,7 @@ def taken_out(whole: Histogram, part: Histogram) -> Histogram:
 
 
 def added(whole: Histogram, part: Histogram) -> None:
-    """Merge a part into the whole; a value that does not fit is told, not lost."""
+    """Merge a part into the whole; raise if a value does not fit."""
     expected = whole.get_total_count() + part.get_total_count()
     try:
         whole.add(part)
@@ -183,7 +183,7 @@ def _decoded(encoded: bytes) -> Histogram:
 
 
 def _stream(encoded: bytes) -> bytes:
-    """The compressed stream without its header; earlier agents sent it without one."""
+    """Return the compressed stream without its header; older agents sent none."""
     if encoded[:3] != COOKIE[:3]:
         return encoded
     length, stream = int.from_bytes(encoded[4:HEADER_BYTES], "big"), encoded[HEADER_BYTES:]
@@ -193,7 +193,7 @@ def _stream(encoded: bytes) -> bytes:
 
 
 def _refuse_growth(encoded: bytes) -> None:
-    """A few bytes can be made to stand for billions, and the library would believe them."""
+    """Raise if the stream decompresses to too much: a few bytes can stand for billions."""
     unpacking = zlib.decompressobj()
     if len(unpacking.decompress(encoded, MAX_DECODED)) >= MAX_DECODED:
         raise CorruptHistogram("the histogram grows beyond measure")

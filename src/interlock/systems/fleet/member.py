@@ -1,6 +1,6 @@
-"""One agent of a fleet while a workload is driven: the port to it, what is known of it, and how it ended.
+"""One agent of a fleet during a drive: its port, its state, and its end.
 
-In production the port is gRPC (`agent_client.py`); a simulated fleet exchanges only the transport.
+In production the port is gRPC (`agent_client.py`); a simulated fleet replaces only the transport.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from interlock.wire.workloads import (
 
 EXCHANGES = 8
 ANSWER_S = 20.0
-"""How long an agent may take for a short answer; either machine may stand still for ten seconds."""
+"""Timeout of a short call; either machine may stall for ten seconds."""
 ABORT_S = 5.0
-"""The same when it is told to stop, which it is told again."""
+"""Timeout of a stop request, which is repeated."""
 
 
 class ReferenceClock:
-    """The controller's time: its wall clock once, and from there the clock that nobody can set."""
+    """The controller's time: its wall clock once, extrapolated by the monotonic clock."""
 
     def __init__(
         self,
@@ -41,43 +41,45 @@ class ReferenceClock:
         self._base_ns = wall_ns() - monotonic_ns()
 
     def now_ns(self) -> int:
-        """Nanoseconds since 1970."""
+        """Return nanoseconds since 1970."""
         return self._base_ns + self._monotonic_ns()
 
 
 class AgentClient(Protocol):
-    """The line to one agent. It raises `AgentRefused` in the agent's words, or `AgentUnavailable`."""
+    """The connection to one agent. It raises `AgentRefused` in the agent's words, or `AgentUnavailable`."""
 
     agent: str
-    """HOST:PORT, by which everybody names it."""
+    """HOST:PORT, its name."""
 
     async def status(self, *, within_s: float = ANSWER_S, wait_idle_s: float = 0.0) -> wire.StatusAnswer:
-        """Where the agent stands, perhaps once it is idle."""
+        """Return the status of the agent, optionally once it is idle."""
         ...
 
     async def offset(self, exchanges: int = EXCHANGES, *, within_s: float = ANSWER_S) -> Offset:
-        """How far the agent's clock is from ours."""
+        """Return the offset of the agent's clock."""
         ...
 
     def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[AgentReport]:
-        """One workload, from READY to its last report; whoever stops to listen has it stopped."""
+        """Run one workload, and yield its reports from READY to the last; abandoning the iterator stops
+        it.
+        """
         ...
 
     async def start(self, workload_id: str, at_ns: int) -> int:
-        """Tell the instant by the agent's clock; answers by how much it was too late, in nanoseconds."""
+        """Send the start by the agent's clock; return how late it was, in nanoseconds."""
         ...
 
     async def abort(self, workload_id: str, reason: str) -> None:
-        """Stop that workload and no other."""
+        """Stop only that workload."""
         ...
 
     async def close(self) -> None:
-        """Let go of it; a workload that still runs is stopped by its agent."""
+        """Close the connection; the agent stops a running workload."""
         ...
 
 
 Lines: TypeAlias = Callable[[str, ReferenceClock], AgentClient]
-"""Makes the line to an agent, for a controller whose time this is."""
+"""Makes the connection to an agent, with the controller's clock."""
 
 
 FINALS = {
@@ -88,13 +90,13 @@ FINALS = {
 
 
 QUIET_S = 3.0
-"""An agent that runs reports every second, unless it was told another pace."""
+"""Silence after which a running agent is reported; it reports every second by default."""
 TELL_AGAIN_S = 0.5
-"""After so long an agent that could not be told to stop is told again."""
+"""Interval in which an unreachable agent is told to stop again."""
 
 
 class FleetMember:
-    """One agent. Its events are set once: READY, and that nothing more will come of it."""
+    """One agent. Its events are set once: READY, and over."""
 
     def __init__(self, line: AgentClient, workload_id: str) -> None:
         self.line = line
@@ -103,13 +105,13 @@ class FleetMember:
         self.offset: Offset | None = None
         self.version = ""
         self.warning = ""
-        """What is to be known of it before its numbers are believed."""
+        """A warning about its numbers."""
         self.quiet_s = QUIET_S
-        """It is silent when it runs and has said nothing for longer."""
+        """Silence after which it is reported, while it runs."""
         self.heard_s = 0.0
-        """When it was last heard of, by the clock of the event loop."""
+        """Time of its last report, by the clock of the event loop."""
         self.happened: Happened | None = None
-        """The latest that was heard of it; None before it has taken the workload."""
+        """The latest event; None before it has accepted the workload."""
         self.final: Status | None = None
         self.error = ""
         self.ready = asyncio.Event()
@@ -123,11 +125,11 @@ class FleetMember:
 
     @property
     def ending(self) -> Ending:
-        """How it ended, as far as is known."""
+        """Its end, as far as is known."""
         return Ending(workload_id=self.workload_id, final=self.final, error=self.error)
 
     async def prepare(self, spec: WorkloadSpec) -> None:
-        """See whether it is there, free and able, and what its clock says; raises when it is not."""
+        """Check that it is reachable, free and able, and measure its clock; raise if not."""
         status = await self.line.status(within_s=spec.ready_within_s)
         if status.state != "IDLE":
             who = f" for {status.controller}" if status.controller else ""
@@ -150,12 +152,12 @@ class FleetMember:
     def begin(
         self, spec: WorkloadSpec, controller: str, hear: Callable[[FleetMember, AgentReport], None]
     ) -> None:
-        """Ask it for the workload, and follow what it says."""
+        """Request the workload, and follow its reports."""
         following = self._follow(spec, controller, hear)
         self._following = asyncio.create_task(following, name=f"agent {self.agent}")
 
     async def abort(self, reason: str, within_s: float) -> None:
-        """Tell it to stop, and wait until it has, or until it is given up."""
+        """Tell it to stop, and wait until it has, or until the timeout."""
         if self._following is None:
             self.give_up(reason)
         if self.over.is_set():
@@ -169,7 +171,7 @@ class FleetMember:
         self.give_up(f"it did not say that it has stopped within {within_s:g} s")
 
     async def _tell_to_stop(self, reason: str) -> None:
-        """Until it has heard so; or is over, or nobody waits any longer."""
+        """Send the stop request until it is received, or the agent is over."""
         while not self.over.is_set():
             try:
                 await self.line.abort(self.workload_id, reason)
@@ -178,12 +180,12 @@ class FleetMember:
                     async with asyncio.timeout(TELL_AGAIN_S):
                         await self.over.wait()
             except AgentRefused:
-                return  # its stream says how it ended, or that it has
+                return  # its stream reports the end
             else:
                 return
 
     def give_up(self, why: str) -> None:
-        """Nothing more is expected of it; what ended before stays as it is."""
+        """Expect no more reports; an earlier end is kept."""
         if not self.over.is_set():
             self.error = self.error or why
             if self.happened is not None:
@@ -194,7 +196,7 @@ class FleetMember:
             self._following.cancel()
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         self.give_up("its controller went")
         if self._following is not None:
             await asyncio.wait([self._following])
@@ -216,7 +218,7 @@ class FleetMember:
             self.happened = Happened.LOST if self.happened else Happened.REFUSED
         except AgentUnavailable as error:
             self.error = error.sentence
-        except Exception as error:  # noqa: BLE001 - whatever an agent says, the others are still driven
+        except Exception as error:  # noqa: BLE001 - an agent must not stop the others
             self.error = f"what it says cannot be understood: {type(error).__name__}: {error}"
         finally:
             if self.final is None and self.happened not in (None, Happened.REFUSED):
@@ -236,7 +238,7 @@ class FleetMember:
 
 
 def _compared(agent: str, theirs: str) -> str:
-    """A warning about an agent of another version; raises for another major version (decision 0340)."""
+    """Return a warning about an agent of another version; raise for another major version (decision 0340)."""
     ours = version("interlock")
     if theirs == ours:
         return ""

@@ -1,4 +1,4 @@
-"""Progress and result of a workload, as they are shown and kept. Neither needs the libraries that measure."""
+"""Progress and result of a workload, for display and storage, without the measuring libraries."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 LEVEL = "stats"
-"""The level of the log at which the numbers of each second are."""
+"""The log level of the figures of each second."""
 
 
 class AgentProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One agent, right now."""
+    """The current state of one agent."""
 
     agent: str
     state: str
-    """What was heard of it last; empty before it has taken the workload."""
+    """Its latest event; empty before it has accepted the workload."""
     rate: float = 0.0
     operations: int = 0
     errors: int = 0
@@ -35,7 +35,7 @@ class AgentProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class WorkloadProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All of them, right now."""
+    """The current state of all agents."""
 
     elapsed_s: float
     duration_s: float
@@ -46,16 +46,16 @@ class WorkloadProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     rate: float = 0.0
     """Operations in the newest second that all have reported."""
     latencies: Latencies = Latencies()
-    """Of that second."""
+    """Latencies of that second."""
     backlog: int = 0
-    """Operations that were due and have not begun."""
+    """Operations that are due and have not begun."""
     silent: dict[str, float] = {}
-    """Agents that should have reported and have not, and for how many seconds."""
+    """Silent agents, with the seconds of silence."""
     members: tuple[AgentProgress, ...] = ()
 
     @property
     def sentence(self) -> str:
-        """In a line, for people."""
+        """The progress in a line."""
         told = [f"{self.running} of {counted(self.agents, 'agent')} running"]
         if self.operations:
             found = self.latencies
@@ -79,7 +79,7 @@ def progress_of(
     elapsed_s: float,
     silent: Mapping[str, float] = MappingProxyType({}),
 ) -> WorkloadProgress:
-    """From what was heard so far, and who is silent for how many seconds."""
+    """Return the progress from the reports so far, and the silent agents."""
     second = merged.latest(silent=silent.keys())
     parts = merged.parts.values()
     return WorkloadProgress(
@@ -108,17 +108,17 @@ def progress_of(
 
 
 def line_of(live: WorkloadProgress) -> str:
-    """What the log of the job says of a second; without the agents, of which there may be many."""
+    """Return the log line of a second; without the agents, since there may be many."""
     return msgspec.json.encode(msgspec.structs.replace(live, members=())).decode()
 
 
 def read_line(text: str) -> WorkloadProgress:
-    """What `line_of` has written."""
+    """Decode a line of `line_of`."""
     return msgspec.json.decode(text, type=WorkloadProgress)
 
 
 def progress_in(chunk: Chunk) -> Iterator[WorkloadProgress]:
-    """Yield every second that some lines of a log tell of."""
+    """Yield every second in some lines of a log."""
     for line in chunk.lines:
         if line.level == LEVEL:
             with suppress(msgspec.MsgspecError):
@@ -127,11 +127,11 @@ def progress_in(chunk: Chunk) -> Iterator[WorkloadProgress]:
 
 LOST = "LOST"
 MOST_SECONDS_IN_A_RESULT = 600
-"""Of a longer workload the result of the job has the sums, and the files have every second."""
+"""Maximum seconds in the result of a job; longer ones are only in the files."""
 
 
 def in_short(result: WorkloadResult) -> WorkloadResult:
-    """As a job keeps it: of a long workload without the seconds, which are in the files."""
+    """Return the result for a job: without the seconds of a long workload, which are in the files."""
     if len(result.seconds) <= MOST_SECONDS_IN_A_RESULT:
         return result
     return msgspec.structs.replace(result, seconds=())

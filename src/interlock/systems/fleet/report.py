@@ -70,13 +70,13 @@ WIDTH, HEIGHT = 920, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 40, 30
 _TICKS = 4
 _STEPS = (1.0, 1.2, 1.6, 2.0, 2.4, 3.2, 4.0, 6.0, 8.0, 10.0)
-"""Where an axis may end so that its quarters are round numbers, too."""
+"""End values of an axis with round quarters."""
 _FAR_APART = 20.0
-"""Values that differ by more than this factor are drawn on a logarithmic scale, or the small ones vanish."""
+"""Ratio of values above which the scale is logarithmic."""
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a plot."""
+    """One curve of a plot."""
 
     name: str
     colour: str
@@ -86,14 +86,14 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A word under the plot."""
+    """A label below the plot."""
 
     at: float
     text: str
 
 
 class Plot(msgspec.Struct, frozen=True, kw_only=True):
-    """What is drawn; `xs` are where the values of each curve lie, from 0 to 1."""
+    """A plot; `xs` are the positions of the values of each curve, from 0 to 1."""
 
     title: str
     unit: str
@@ -101,11 +101,11 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
     marks: Sequence[Mark]
     curves: Sequence[Curve]
     notes: Sequence[str] = ()
-    """What is told about each place when somebody points at it."""
+    """Tooltips for each position."""
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
-    """From values to heights."""
+    """Maps values to heights."""
 
     bottom: float
     top: float
@@ -113,7 +113,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     logarithmic: bool = False
 
     def height(self, value: float) -> float:
-        """From 0 at the bottom to 1 at the top."""
+        """Return the height from 0 at the bottom to 1 at the top."""
         if not self.logarithmic:
             return value / self.top
         low, high = math.log10(self.bottom), math.log10(self.top)
@@ -121,7 +121,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plot(drawn: Plot) -> str:
-    """The plot."""
+    """Return the SVG of a plot."""
     scale = scale_for([value for curve in drawn.curves for value in curve.values])
     return "\n".join(
         (
@@ -144,7 +144,7 @@ def _title(drawn: Plot, scale: Scale) -> str:
 
 
 def scale_for(values: Sequence[float]) -> Scale:
-    """One that these fit on: linear, unless they are too far apart for that."""
+    """Return a scale for these values: linear, unless they are too far apart."""
     highest, positive = max(values, default=0.0), [value for value in values if value > 0]
     if positive and len(positive) == len(values) and highest > _FAR_APART * min(positive):
         ticks = _decades(min(positive), highest)
@@ -154,7 +154,7 @@ def scale_for(values: Sequence[float]) -> Scale:
 
 
 def nice(highest: float) -> float:
-    """A round number at least that large, where an axis may end."""
+    """Return a round number at least that large, as the end of an axis."""
     if highest <= 0:
         return 1.0
     magnitude = 10.0 ** math.floor(math.log10(highest))
@@ -162,7 +162,7 @@ def nice(highest: float) -> float:
 
 
 def _decades(lowest: float, highest: float) -> list[float]:
-    """1, 2, 5, 10 … around these; of many only the powers of ten."""
+    """Return 1, 2, 5, 10 … around these values; only powers of ten for a large range."""
     first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
     steps = (1.0, 2.0, 5.0) if last - first <= 2 else (1.0,)
     ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
@@ -206,7 +206,7 @@ def _line(curve: Curve, xs: Sequence[float], scale: Scale) -> Iterator[str]:
 
 
 def _legend(curves: Sequence[Curve]) -> Iterator[str]:
-    """From the right, where nothing else is."""
+    """Yield the legend, from the right."""
     if len(curves) < 2:
         return
     x = WIDTH - _RIGHT
@@ -219,7 +219,7 @@ def _legend(curves: Sequence[Curve]) -> Iterator[str]:
 
 
 def _places(drawn: Plot) -> Iterator[str]:
-    """A strip for each place, which says what was there."""
+    """Yield a strip with a tooltip for each position."""
     if not drawn.notes:
         return
     middles = [_x(x) for x in drawn.xs]
@@ -234,11 +234,11 @@ def _places(drawn: Plot) -> Iterator[str]:
 _PAUSES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900)
 _MOST_MARKS = 10
 _MOST_NOTES = 300
-"""Of a longer workload the seconds are in the files; here they would be wider than the page is."""
+"""Maximum seconds with tooltips; longer workloads have them in the files."""
 
 
 def plots_of(result: WorkloadResult) -> Iterator[Plot]:
-    """Each plot of which there is something to draw."""
+    """Yield each plot with data."""
     seconds = result.seconds
     if seconds:
         yield _throughput(seconds)
@@ -281,7 +281,7 @@ def _latency(seconds: Sequence[SecondView]) -> Plot:
 
 
 def _percentiles(result: WorkloadResult) -> Plot:
-    """Each nine has as much room as the one before, so that the slowest can be seen."""
+    """Return the plot of percentiles, with equal width for each nine, so that the slowest are visible."""
     curve = histograms.by_nines(histograms.unwritten(result.histogram))
     widest = curve[-1][0]
     words = ((0.0, "0"), (1.0, "90 %"), (2.0, "99 %"), (3.0, "99.9 %"), (4.0, "99.99 %"), (5.0, "99.999 %"))
@@ -329,7 +329,7 @@ _ENDINGS = {"COMPLETED": "good", "ABORTED": "warn"}
 
 
 def page(result: WorkloadResult) -> str:
-    """The whole page."""
+    """Return the HTML page."""
     title = escape(result.name or result.kind)
     return "\n".join(
         (
@@ -360,7 +360,7 @@ def _head(result: WorkloadResult, title: str) -> Iterator[str]:
 
 
 def _coverage(result: WorkloadResult) -> Iterator[str]:
-    """One piece for each agent, so that who is missing is seen before anything is read."""
+    """Yield one segment for each agent, so that missing ones are visible at once."""
     found = result.coverage
     told = f"{found.completed} of {counted(found.agents, 'agent')} completed ({found.share:.0%})"
     yield f'<div class="coverage" role="img" aria-label="{told}">'
@@ -397,7 +397,7 @@ def _figures(result: WorkloadResult) -> Iterator[str]:
 
 
 def _apart(ms: float | None) -> tuple[str, str]:
-    """A duration, and apart from it its unit."""
+    """Return a duration and its unit separately."""
     value, _, unit = took(ms).partition(" ")
     return value, unit
 
@@ -456,7 +456,7 @@ _COLUMNS = (
 
 
 def files_of(result: WorkloadResult, by_second: Iterable[tuple[int, Histogram]]) -> dict[str, bytes]:
-    """Every form, by the name of its file."""
+    """Return every format by file name."""
     return {
         "result.json": as_json(result),
         "seconds.csv": as_csv(result),
@@ -466,12 +466,12 @@ def files_of(result: WorkloadResult, by_second: Iterable[tuple[int, Histogram]])
 
 
 def as_json(result: WorkloadResult) -> bytes:
-    """Everything."""
+    """Return the result as JSON."""
     return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
 
 
 def as_csv(result: WorkloadResult) -> bytes:
-    """A line for every second."""
+    """Return the result as CSV, a line for every second."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(_COLUMNS)
@@ -482,7 +482,7 @@ def as_csv(result: WorkloadResult) -> bytes:
 
 
 def as_log(result: WorkloadResult, by_second: Iterable[tuple[int, Histogram]]) -> bytes:
-    """A histogram of nanoseconds for every second, as HdrHistogram's plotter and its like read it."""
+    """Return a histogram of nanoseconds for every second, in the log format of HdrHistogram."""
     text = io.StringIO()
     log = HistogramLogWriter(text)
     at = result.started_at.timestamp() if result.started_at else 0.0
@@ -491,7 +491,7 @@ def as_log(result: WorkloadResult, by_second: Iterable[tuple[int, Histogram]]) -
     log.output_comment(f"[StartTime: {at:.3f} (seconds since epoch)]")
     log.output_legend()
     for second, histogram in by_second:
-        # The writer takes a start of 0 for none given, and then asks the histogram.
+        # The writer treats a start of 0 as missing, and then uses that of the histogram.
         histogram.set_start_time_stamp(second * 1_000)
         histogram.set_end_time_stamp((second + 1) * 1_000)
         log.output_interval_histogram(histogram)

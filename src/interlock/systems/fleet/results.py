@@ -30,15 +30,15 @@ from interlock.wire.workloads import (
 
 NS = 1_000_000_000
 MOST_SAMPLES = 5
-"""So many different errors of operations are kept of each agent."""
+"""Number of different operation errors kept for each agent."""
 LONGEST_NS = 3 * 3_600 * NS
-"""No workload lasts for longer, and no agent is later, if what it says is true."""
+"""Maximum plausible duration or delay of an agent."""
 KEPT_IN_MEMORY = 16 * 1_048_576
-"""Reports beyond so many bytes are kept in a temporary file, until it is known whose are left out."""
+"""Bytes of reports kept in memory; more are kept in a temporary file, until exclusions are known."""
 
 
 class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent says about one interval, as it was heard."""
+    """A report of an agent about one interval."""
 
     agent: str
     sequence: int
@@ -52,20 +52,20 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
     interval_errors: int = 0
     histogram: bytes = b""
     started_at_ns: int = 0
-    """By the agent's clock; 0 while it has not begun."""
+    """By the agent's clock; 0 before it has begun."""
     late_ns: int = 0
-    """How much after the common start it began."""
+    """Delay of its begin after the common start."""
     backlog: int = 0
     """Operations that were due and had not begun."""
     coalesced: int = 1
     error: str = ""
     error_samples: tuple[str, ...] = ()
     size: int = 0
-    """How many bytes it took on the wire."""
+    """Bytes on the wire."""
 
     @property
     def at_ns(self) -> int:
-        """When it was made, counted from the common start."""
+        """Time of the report since the common start."""
         return self.elapsed_ns + max(0, self.late_ns) if self.elapsed_ns else 0
 
 
@@ -74,7 +74,7 @@ _NOTHING = Latencies()
 
 @dataclass(slots=True)
 class AgentShare:
-    """One agent's share."""
+    """The share of one agent."""
 
     agent: str
     histogram: Histogram = field(default_factory=histograms.empty)
@@ -82,7 +82,7 @@ class AgentShare:
     reports: int = 0
     coalesced: int = 0
     missing: int = 0
-    """Numbers of reports that never came."""
+    """Number of reports that never arrived."""
     rate: float = 0.0
     """Operations per second in its latest report."""
     started_at_ns: int = 0
@@ -90,28 +90,28 @@ class AgentShare:
     received: int = 0
     """Bytes on the wire."""
     fault: str = ""
-    """What was wrong with its numbers, the first time that something was."""
+    """The first fault in its numbers."""
     gone: bool = False
     left_out: bool = False
-    """Its share is not in the totals, the seconds and the histograms of all."""
+    """Whether its share is excluded from the totals, the seconds and the common histograms."""
     samples: dict[str, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Second:
-    """What was done in one second of the workload, by all of them."""
+    """The operations of all agents in one second."""
 
     operations: int = 0
     errors: int = 0
     agents: set[str] = field(default_factory=set)
     histogram: Histogram | None = None
     packed: str = ""
-    """The histogram again when the second is settled: a few hundred bytes, not 270,000."""
+    """The encoded histogram of a settled second: a few hundred bytes, not 270,000."""
     latencies: Latencies = _NOTHING
 
 
 class Merged:
-    """All reports so far, as one. Nothing is heard twice: a number that came before does nothing."""
+    """The merged reports of all agents. Repeated sequence numbers are ignored."""
 
     def __init__(self, agents: Iterable[str]) -> None:
         self.parts = {agent: AgentShare(agent) for agent in agents}
@@ -121,7 +121,7 @@ class Merged:
         self._kept = _Kept(self.parts)
 
     def hear(self, report: AgentReport) -> str:
-        """Take a report in; answers what is wrong with it, if anything."""
+        """Add a report; return its fault, if there is one."""
         part = self.parts[report.agent]
         before = part.last.sequence if part.last else 0
         if report.sequence <= before:
@@ -137,13 +137,13 @@ class Merged:
         return fault
 
     def lose(self, agent: str) -> None:
-        """It will not report any more; like one that has ended, it holds up no second of the others."""
+        """Mark an agent as gone; like an ended one, it does not delay seconds of the others."""
         self.parts[agent].gone = True
 
     def leave_out(self, agents: Iterable[str]) -> Iterator[int]:
-        """Take the shares of agents out of what all have done together; yields after each second.
+        """Exclude the shares of agents from the totals; yield after each second.
 
-        It is to be iterated to its end. An hour takes a minute, which is why it can be paused.
+        It has to be iterated to its end. An hour takes a minute, so it can be interrupted.
         """
         fresh = [agent for agent in agents if not self.parts[agent].left_out]
         for agent in fresh:
@@ -176,34 +176,34 @@ class Merged:
 
     @property
     def operations(self) -> int:
-        """Done by all of them."""
+        """Number of operations of all agents."""
         return sum(part.last.operations for part in self._counted if part.last)
 
     @property
     def errors(self) -> int:
-        """Of the operations, those that failed."""
+        """Number of failed operations."""
         return sum(part.last.errors for part in self._counted if part.last)
 
     @property
     def transferred(self) -> int:
-        """The bytes that the operations moved."""
+        """Bytes transferred by the operations."""
         return sum(part.last.transferred for part in self._counted if part.last)
 
     @property
     def backlog(self) -> int:
-        """Operations that were due and have not begun; in the end those that never did."""
+        """Operations that are due and have not begun; at the end those that never did."""
         return sum(part.last.backlog for part in self._counted if part.last)
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """When the first of them began and the last one reported, counted from the common start."""
+        """The first begin and the last report, since the common start."""
         heard = [part for part in self._counted if part.last and part.last.at_ns]
         began = min((part.late_ns for part in heard), default=0)
         return began, max((part.last.at_ns for part in heard if part.last), default=0)
 
     @property
     def settled(self) -> int:
-        """How many seconds are over for everybody who is still there."""
+        """Number of seconds that all remaining agents have completed."""
         return self._settled_without(())
 
     def _settled_without(self, silent: Collection[str]) -> int:
@@ -213,16 +213,17 @@ class Merged:
         return min((part.last.at_ns // NS if part.last else 0) for part in there)
 
     def seconds(self, first: int = 0, last: int | None = None) -> list[SecondView]:
-        """The seconds from one to another, without those in which nothing was reported."""
+        """Return a range of seconds, without those that have no report."""
         end = max(self._seconds, default=-1) + 1 if last is None else last
         return [
             _view(number, self._seconds[number]) for number in range(first, end) if number in self._seconds
         ]
 
     def latest(self, silent: Collection[str] = ()) -> SecondView | None:
-        """The newest second that is settled for those who are not silent; the newest at all when none is.
+        """Return the newest second that is settled for the agents that are not silent; the newest if there is
+        none.
 
-        None when nobody speaks: an old second would look like the present one.
+        None if all are silent: an old second would look current.
         """
         if silent and all(part.gone or part.agent in silent for part in self.parts.values()):
             return None
@@ -231,7 +232,7 @@ class Merged:
         return _view(max(known), self._seconds[max(known)]) if known else None
 
     def histograms_by_second(self) -> Iterator[tuple[int, Histogram]]:
-        """One after the other, for the log that HdrHistogram's own tools read."""
+        """Yield the histogram of each second, for the log of HdrHistogram."""
         for number in sorted(self._seconds):
             histogram = _opened(self._seconds[number])
             if histogram.get_total_count():
@@ -272,7 +273,7 @@ class Merged:
 
 
 class _Share(msgspec.Struct, frozen=True):
-    """What one report has added to one second."""
+    """The addition of one report to one second."""
 
     agent: str
     operations: int
@@ -281,10 +282,10 @@ class _Share(msgspec.Struct, frozen=True):
 
 
 class _Kept:
-    """Every share, until it is known whose are left out; in a temporary file when there are many."""
+    """All shares, until exclusions are known; in a temporary file if there are many."""
 
     _HEAD = struct.Struct("<HIQQI")
-    """Which agent, which second, operations, errors, and the length of the histogram that follows."""
+    """Agent, second, operations, errors, and the length of the following histogram."""
 
     def __init__(self, agents: Iterable[str]) -> None:
         self._names = list(agents)
@@ -293,12 +294,12 @@ class _Kept:
         weakref.finalize(self, self._file.close)
 
     def keep(self, second: int, share: _Share) -> None:
-        """Write it down."""
+        """Store a share."""
         head = (self._numbers[share.agent], second, share.operations, share.errors, len(share.histogram))
         self._file.write(self._HEAD.pack(*head) + share.histogram)
 
     def by_second(self, agents: Iterable[str]) -> Iterator[tuple[int, list[_Share]]]:
-        """The shares of these agents, second by second."""
+        """Yield the shares of these agents, second by second."""
         wanted = {self._numbers[agent] for agent in agents}
         places: dict[int, list[int]] = {}
         place, end = 0, self._file.tell()
@@ -322,8 +323,8 @@ class _Kept:
 
 
 def _possible(report: AgentReport) -> tuple[AgentReport, str]:
-    """The report with times that can be, and what was wrong with them."""
-    # Clocks are read one after the other, so that who is not late may be early by as much.
+    """Return the report with plausible times, and the fault if they were not."""
+    # Clocks are read one after the other, so that a punctual agent may seem early.
     least = {"elapsed_ns": 0, "late_ns": -NS}
     wrong = [name for name in least if not least[name] <= getattr(report, name) <= LONGEST_NS]
     if not wrong:
@@ -347,7 +348,7 @@ def _count(part: AgentShare, report: AgentReport) -> None:
 
 
 def _opened(second: Second) -> Histogram:
-    """The histogram of a second, also of one that was settled and to which something came late."""
+    """Return the histogram of a second, also of a settled one."""
     if second.histogram is None and second.packed:
         return histograms.unwritten(second.packed)
     return second.histogram or histograms.empty()
@@ -371,7 +372,7 @@ def _view(number: int, second: Second) -> SecondView:
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How one agent ended."""
+    """The end of one agent."""
 
     workload_id: str
     final: Status | None = None
@@ -379,7 +380,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a result is made of, besides the numbers."""
+    """The inputs of a result, besides the figures."""
 
     spec: WorkloadSpec
     endings: Mapping[str, Ending]
@@ -387,26 +388,26 @@ class ResultInputs(msgspec.Struct, frozen=True, kw_only=True):
     start: CommonStart | None = None
     started_at: datetime | None = None
     stopped: str = ""
-    """Why somebody stopped it."""
+    """Reason of the stop."""
     versions: Mapping[str, str] = {}
     warnings: Sequence[str] = ()
-    """What was to be said of the agents before anything was started."""
+    """Warnings about agents before the start."""
 
     @property
     def coverage(self) -> Coverage:
-        """How much of the fleet the result speaks for."""
+        """The share of the fleet that the result covers."""
         return covered(self.spec.policy, (ending.final for ending in self.endings.values()))
 
     @property
     def left_out(self) -> list[str]:
-        """Agents that a PARTIAL result does not speak for; others speak for all, as far as they came."""
+        """Agents excluded from a PARTIAL result; other results include all agents."""
         if verdict_of(self.coverage, stopped=bool(self.stopped)) is not Verdict.PARTIAL:
             return []
         return [name for name, ending in self.endings.items() if ending.final is not Status.COMPLETED]
 
 
 def result_of(known: ResultInputs, merged: Merged) -> WorkloadResult:
-    """One result of what all have said."""
+    """Return the result."""
     for _ in merged.leave_out(known.left_out):
         pass  # a driver has done it before, with pauses
     coverage, flaws = known.coverage, list(_flaws(known, merged))
@@ -473,7 +474,7 @@ def _agent(known: ResultInputs, part: AgentShare) -> AgentResult:
 
 
 def _flaws(known: ResultInputs, merged: Merged) -> Iterator[str]:
-    """Why the numbers are not what was asked for although agents completed."""
+    """Yield why the figures are not as requested although agents completed."""
     parts = [part for part in merged.parts.values() if not part.left_out]
     late = [part.late_ns for part in parts if part.started_at_ns]
     apart_ns, limit_ms = (max(late) - min(late) if late else 0), known.spec.skew_limit_s * 1e3

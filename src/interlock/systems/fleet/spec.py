@@ -1,6 +1,6 @@
 """The spec of a workload: agents, load, coverage policy, thresholds, and the job that drives it.
 
-A result that speaks for some agents alone is PARTIAL, whatever the policy accepts.
+A result that covers only some agents is PARTIAL, whatever the policy accepts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interlock.wire.workloads import QUEUE, Coverage, Latencies, Policy, Thresho
 
 
 def needed(policy: Policy, agents: int) -> int:
-    """How many of them have to complete."""
+    """Return how many agents have to complete."""
     match policy:
         case Policy.ALL:
             return agents
@@ -29,7 +29,7 @@ def needed(policy: Policy, agents: int) -> int:
 
 
 def covered(policy: Policy, finals: Iterable[Status | None]) -> Coverage:
-    """From how each of them ended; None for one of which nothing was heard in the end."""
+    """Return the coverage, from the end of each agent; None if unknown."""
     ended = list(finals)
     completed = sum(final is Status.COMPLETED for final in ended)
     return Coverage(
@@ -41,12 +41,12 @@ def covered(policy: Policy, finals: Iterable[Status | None]) -> Coverage:
 
 
 def can_still_do(policy: Policy, agents: int, lost: int) -> bool:
-    """Whether it is worth going on although so many are lost."""
+    """Return whether the policy can still be met."""
     return agents - lost >= needed(policy, agents)
 
 
 def verdict_of(coverage: Coverage, *, stopped: bool, flawed: bool = False) -> Verdict:
-    """What the result is worth; a stop that came too late to stop anybody changes nothing."""
+    """Return the verdict; a stop that came too late has no effect."""
     if coverage.agents and coverage.completed == coverage.agents:
         return Verdict.DEGRADED if flawed else Verdict.COMPLETE
     if stopped:
@@ -65,7 +65,7 @@ HIGHEST = 1e12
 def judged(
     limits: Mapping[str, float], latencies: Latencies, *, rate: float, operations: int, errors: int
 ) -> Iterator[Threshold]:
-    """Yield each limit with what came of it."""
+    """Yield each threshold with its result."""
     values: dict[str, float | None] = {name: getattr(latencies, name) for name in LATENCIES}
     values["error_share"] = errors / operations if operations else None
     values["rate"] = rate
@@ -76,7 +76,7 @@ def judged(
 
 
 def faults_of(limits: Mapping[str, float]) -> Iterator[str]:
-    """Yield what is wrong with limits that were asked for."""
+    """Yield the faults of thresholds."""
     for name, limit in limits.items():
         if name not in NAMES:
             yield f"there is no threshold {name[:40]!r}; there are {', '.join(NAMES)}"
@@ -85,20 +85,20 @@ def faults_of(limits: Mapping[str, float]) -> Iterator[str]:
 
 
 TASK = "interlock.workload"
-"""The task whose jobs drive a fleet."""
+"""The task of jobs that drive a fleet."""
 PORT = 7167
 MOST_AGENTS = 1_000
 LONGEST_S = 3_600.0
 MOST_OPERATIONS = 2**53
 MOST_RATE = 1_000_000.0
 NEVER_AGAIN = {str(each): RetryRule(retries=0) for each in FailureClass if each is not FailureClass.LOST}
-"""A load test must not start again by itself, whatever has ended it."""
+"""A load test must never restart automatically."""
 DRIVE_S = LONGEST_S + 300.0
-"""How long the job that drives one may take."""
+"""Timeout of the job that drives a workload."""
 
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
-    """The spec, with every agent's port; raises with everything that is wrong with it."""
+    """Return the spec, with the port of every agent; raise an error with all faults."""
     agents = tuple(map(with_port, spec.agents))
     faults = [*_faults(spec), *_agent_faults(agents)]
     if faults:
@@ -111,7 +111,7 @@ def checked(spec: WorkloadSpec) -> WorkloadSpec:
 
 
 class _Input(msgspec.Struct):
-    """What a job that drives a fleet is given."""
+    """The input of a job that drives a fleet."""
 
     workload: WorkloadSpec
 
@@ -130,7 +130,9 @@ def job_of(spec: WorkloadSpec, queue: str = QUEUE) -> JobSpec:
 
 
 def spec_of(view: JobView) -> WorkloadSpec:
-    """Return what the job that drives a workload was given; one of no kind if that cannot be read."""
+    """Return the spec in the input of a job that drives a workload; one without a kind if it is
+    unreadable.
+    """
     try:
         return msgspec.json.decode(view.input, type=_Input).workload
     except msgspec.MsgspecError:
@@ -138,7 +140,7 @@ def spec_of(view: JobView) -> WorkloadSpec:
 
 
 def with_port(agent: str) -> str:
-    """HOST:PORT; the port of agents where none is given."""
+    """Return HOST:PORT, with the default port of agents."""
     host, colon, port = agent.strip().rpartition(":")
     if colon and (port.isdecimal() or not port):
         return f"{host}:{port or PORT}"

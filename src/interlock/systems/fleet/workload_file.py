@@ -1,11 +1,7 @@
-"""Workload files: what a fleet shall do, in YAML. What is wrong is told with line and column, all at once.
+"""Workload files: the workload of a fleet, in YAML. All faults are reported with line and column at once.
 
-name: checkout
-kind: http
-with: {url: "http://127.0.0.1:8080/"}
-duration: 30s
-rate: 500
-agents: [a.example, b.example:7168]
+name: checkout kind: http with: {url: "http://127.0.0.1:8080/"} duration: 30s rate: 500 agents: [a.example,
+b.example:7168]
 """
 
 from __future__ import annotations
@@ -63,7 +59,7 @@ class NumberField:
     most: float
 
     def read(self, node: Node, faults: FileFaults) -> float:
-        """The number."""
+        """Return the number."""
         if isinstance(node, ScalarNode) and node.tag in (INT, FLOAT) and len(node.value) < 40:
             number = float(node.value)
             if self.least <= number <= self.most:
@@ -73,19 +69,19 @@ class NumberField:
         return self.least
 
     def schema(self) -> Schema:
-        """A number."""
+        """Return the schema of a number."""
         return {"type": "number", "minimum": self.least, "maximum": self.most}
 
 
 @dataclass(frozen=True, slots=True)
 class DurationField:
-    """A while that may be short: `50ms`, `30s`, `10m`, or a number of seconds."""
+    """A duration that may be short: `50ms`, `30s`, `10m`, or a number of seconds."""
 
     least_s: float
     most_s: float
 
     def read(self, node: Node, faults: FileFaults) -> float:
-        """The seconds."""
+        """Return the seconds."""
         text = (scalar_text(node, "a duration", faults) or "").strip()
         try:
             seconds = _seconds(text)
@@ -97,29 +93,29 @@ class DurationField:
         return seconds
 
     def schema(self) -> Schema:
-        """A number, or text with a unit."""
+        """Return the schema: a number, or text with a unit."""
         return {"oneOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d+(\.\d+)?(ms|[smhd])?$"}]}
 
 
 @dataclass(frozen=True, slots=True)
 class PluginInput:
-    """What the plugin is given: any keys with any values, which only the plugin knows."""
+    """The input of the plugin: any keys with any values."""
 
     def read(self, node: Node, faults: FileFaults) -> Any:
-        """As JSON."""
+        """Return the value as JSON."""
         if not isinstance(node, MappingNode):
             faults.add(place_of(node), f"this has to be keys with values, not {shape(node)}")
             return {}
         return plain(node, faults)
 
     def schema(self) -> Schema:
-        """An object."""
+        """Return the schema of an object."""
         return {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFile:
-    """A file as it was written."""
+    """A parsed file."""
 
     place: FilePosition
     kind: str = ""
@@ -184,7 +180,7 @@ WORKLOAD_FILE = Object(
 
 
 def read_workload(text: str, file: str = "workload.yml", agents: Sequence[str] = ()) -> WorkloadSpec:
-    """The workload in a file; raises with everything that is wrong with it."""
+    """Parse a workload file; raise an error with all faults."""
     faults = FileFaults(file, page=PAGE, error=InvalidWorkload)
     node = compose(text, faults)
     if node is None:

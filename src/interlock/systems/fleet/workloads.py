@@ -1,6 +1,6 @@
-"""Workloads in the store: one record per agent, which mirrors what the controller heard of it.
+"""Workloads in the store: one record per agent, which mirrors the events that the controller received.
 
-The recorder writes it beside the workload and never delays it.
+The recorder writes it in the background and never delays the workload.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CONTROLLER_LOST = "its controller was not heard of any more"
 
 
 class WorkloadBody(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Everything about a workload that is not a column of its record."""
+    """The body of a workload's record."""
 
     data: Workload
     agent: str = ""
@@ -85,12 +85,12 @@ class WorkloadAggregate(Aggregate):
 
     @property
     def over(self) -> bool:
-        """Whether it has ended: then nothing that is heard of it changes anything."""
+        """Whether it has ended: later events have no effect."""
         return self.body.data.final is not None and self.state is workload.IDLE
 
     @property
     def deadline_at(self) -> datetime | None:
-        """When its controller has to be heard next; once that is lost, when its agent has surely stopped."""
+        """Deadline of the next message of its controller; after its loss, of the agent's stop."""
         if self.over:
             return None
         lost = self.body.lost and self.state is workload.ABORTING
@@ -101,16 +101,16 @@ class WorkloadAggregate(Aggregate):
         return float(getattr(self.durations, setting))
 
     def columns(self) -> Columns:
-        """Return what the workload is found by."""
+        """Return the columns by which the workload is found."""
         return Columns(parent=self.job_id, queue=self.body.agent or None)
 
     def encoded(self) -> bytes:
-        """Return the body as the record keeps it."""
+        """Return the body, encoded for the record."""
         return _ENCODER.encode(self.body)
 
 
 def apply_fact(draft: WorkloadAggregate, fact: WorkloadFact) -> None:
-    """What a fact makes of a workload."""
+    """Apply an event to a workload."""
     if draft.over:
         return
     body = draft.body
@@ -128,7 +128,7 @@ def apply_fact(draft: WorkloadAggregate, fact: WorkloadFact) -> None:
 
 
 def expire_silent(draft: WorkloadAggregate) -> None:
-    """Nobody has told anything for too long, so the controller is gone, and its agents have noticed."""
+    """Mark a workload as lost with its controller, which was silent for too long."""
     if not draft.body.lost:
         draft.body.lost, draft.body.why_lost = True, CONTROLLER_LOST
     draft.send(
@@ -140,7 +140,7 @@ def expire_silent(draft: WorkloadAggregate) -> None:
 
 
 def view_of(record: Record) -> WorkloadView:
-    """The workload as it stands."""
+    """Return the view of a workload."""
     body = _DECODER.decode(record.body)
     final = body.data.final
     return WorkloadView(
@@ -166,7 +166,7 @@ def view_of(record: Record) -> WorkloadView:
 
 
 def _events(draft: WorkloadAggregate, fact: WorkloadFact) -> Sequence[Event]:
-    """The way of the table to where the agent says it is; its beginning may have been heard before."""
+    """Return the events of the table up to the agent's state; some may have been applied before."""
     mine = draft.id
     taken: tuple[Event, ...] = () if draft.record else (workload.RpcReceived(workload_id=mine),)
     started = (*taken, workload.StartTimeReached(workload_id=mine))
@@ -193,11 +193,11 @@ def _events(draft: WorkloadAggregate, fact: WorkloadFact) -> Sequence[Event]:
 
 
 MOST_FACTS = 200
-"""So many at most become true together."""
+"""Maximum events in one commit."""
 
 
 def workload_id_of(job_id: str, fence: int, number: int) -> str:
-    """What the workload of one agent is called; another attempt's is called otherwise."""
+    """Return the id of the workload of one agent, unique for each attempt."""
     return f"{job_id}_{fence}_{number}"
 
 
@@ -212,37 +212,37 @@ class Workloads:
         self.settings = settings
 
     async def tell(self, facts: Sequence[WorkloadFact], *, actor: str = "") -> None:
-        """Make what a controller has heard true; what was told before changes nothing."""
+        """Apply events that a controller received; idempotent."""
         for first in range(0, len(facts), MOST_FACTS):
             await self._tell(facts[first : first + MOST_FACTS], actor)
 
     async def tell_under(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
-        """The same for whoever holds the live lease of the job that drives them, and for nobody else."""
+        """Apply events under the live lease of the driving job."""
         (answer,) = await self._hear([Heartbeat(token=token, runner_id=runner_id)])
         raise_for_answer(answer)
         about = read_token(token)
-        assert about is not None  # it was heard
+        assert about is not None  # the heartbeat was accepted
         strange = [fact.workload_id for fact in facts if fact.job_id != about.job_id]
         if strange:
             raise unknown_workload(strange[0])
         await self.tell(facts, actor=runner_id)
 
     async def get(self, workload_id: str) -> WorkloadView:
-        """The workload as it stands."""
+        """Return the workload."""
         return view_of(await self._load(workload_id))
 
     async def find(self, query: Query) -> tuple[list[WorkloadView], str]:
-        """A page of workloads, and the cursor of the next one."""
+        """Return a page of workloads, and the cursor of the next one."""
         page = await self.engine.store.find(query)
         return [view_of(record) for record in page.records], page.cursor
 
     async def history(self, workload_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return its history, oldest first."""
         record = await self._load(workload_id)
         return [entry async for entry in every_entry(self.engine.store, record.key)]
 
     async def sweep(self, *, limit: int = 500) -> int:
-        """Deal with workloads whose controller was not heard of for too long; answers how many."""
+        """Handle workloads whose controller was silent for too long; return their number."""
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             mark = self.engine.mark()
@@ -291,7 +291,7 @@ class Workloads:
 
 
 def unknown_workload(workload_id: str) -> UnknownWorkload:
-    """No workload has that id."""
+    """Return the error of an unknown workload."""
     return UnknownWorkload(
         f"There is no workload {workload_id}.",
         todo="Look for it with `interlock workload list`.",
@@ -300,7 +300,7 @@ def unknown_workload(workload_id: str) -> UnknownWorkload:
 
 
 def _check(fact: WorkloadFact, driver: Record | None, record: Record | None) -> None:
-    """Only a job that drives a fleet, and has not ended, makes workloads; and they stay its own."""
+    """Raise unless the workload belongs to the job, or the job is an unfinished driver."""
     if record is not None:
         if record.parent == fact.job_id:
             return
@@ -316,17 +316,17 @@ def _check(fact: WorkloadFact, driver: Record | None, record: Record | None) -> 
 
 Tell = Callable[[Sequence[WorkloadFact]], Awaitable[None]]
 PAUSE_S = 0.5
-"""Before a store that is away is asked again."""
+"""Pause before an unavailable store is retried."""
 NUMBERS_EVERY_S = 2.0
-"""How often the store is told the numbers of a small fleet."""
+"""Interval in which the figures of a small fleet are stored."""
 WRITES_A_SECOND = 20.0
-"""So many records at most are written for the numbers; a larger fleet is told of less often."""
+"""Maximum rate of writes for figures; a larger fleet is stored less often."""
 LAST_WORDS_S = 11.0
-"""With what agents have to stop (`drive.STOP_S`) it is less than a cancelled job may take."""
+"""With the time that agents have to stop (`driver.STOP_S`), less than the cancel deadline."""
 
 
 class WorkloadRecorder:
-    """Tells the store what has happened, as soon as it can be told."""
+    """Stores events as soon as possible."""
 
     def __init__(self, tell: Tell, complain: Callable[[str], None]) -> None:
         self._tell = tell
@@ -338,7 +338,7 @@ class WorkloadRecorder:
         self._task = asyncio.create_task(self._run(), name="telling the store")
 
     def say(self, fact: WorkloadFact) -> None:
-        """Tell this as soon as possible, unless it was told before."""
+        """Store an event as soon as possible, unless it was stored before."""
         known = self._known.get(fact.workload_id)
         self._known[fact.workload_id] = fact
         if known is None or known.happened is not fact.happened:
@@ -346,7 +346,7 @@ class WorkloadRecorder:
             self._news.set()
 
     async def close(self) -> None:
-        """Tell what is left, within a few seconds."""
+        """Store the rest, within a few seconds."""
         self._closing = True
         self._news.set()
         await asyncio.wait([self._task], timeout=LAST_WORDS_S)

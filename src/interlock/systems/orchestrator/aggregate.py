@@ -1,7 +1,7 @@
 """The job aggregate: a job, its attempts and their leases, which change together under one version. Pure.
 
-`JobFacts` are worked out from the record when a coupling asks for them; `WIRING` says where each event of a
-coupling goes.
+`JobFacts` are computed from the record when a coupling needs them; `WIRING` maps the events of couplings to
+their targets.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.wire.jobs import RetryRule
 
 STOPPED_WITH_OTHERS = ("parent", "sibling")
-"""Reasons for which a child is stopped that say nothing about the child itself."""
+"""Stop reasons of a child that do not reflect on the child itself."""
 
 
 class JobFacts:
-    """What couplings may ask about a job, as seen from one of its attempts."""
+    """Facts about a job for couplings, from the perspective of one of its attempts."""
 
     __slots__ = ("_body", "_job", "_settings", "one")
 
@@ -75,23 +75,23 @@ class JobFacts:
 
     @property
     def tries_left(self) -> bool:
-        """Its failure may be retried, and a try is left."""
+        """Whether its failure may be retried."""
         return self.retries_used < self.rule.retries
 
     @property
     def losses_left(self) -> bool:
-        """It may be lost once more; the loss that asks is counted already."""
+        """Whether it may be lost once more; the current loss is counted already."""
         allowed = self._body.losses_allowed
         return self._body.losses <= (self._settings.losses if allowed is None else allowed)
 
     @property
     def stopping(self) -> bool:
-        """Somebody has asked it to stop, or it has ended."""
+        """Whether a stop was requested, or it has ended."""
         return self._job.data.stop_reason is not None or self._job.state in job.ENDED
 
     @property
     def every_shard_succeeded(self) -> bool:
-        """Each shard has an attempt that succeeded."""
+        """Whether each shard has an attempt that succeeded."""
         body = self._body
         if body.data.worker_count == 1:
             return self.one is not None and self.one.state is attempt.SUCCEEDED
@@ -100,22 +100,22 @@ class JobFacts:
 
     @property
     def anything_active(self) -> bool:
-        """Some attempt has not ended."""
+        """Whether an attempt has not ended."""
         return self._body.active > 0
 
     @property
     def required(self) -> bool:
-        """Its run cannot succeed without it; a job that is in no run holds nobody up."""
+        """Whether its run needs it; False outside of a run."""
         return self._body.run is not None and self._body.run.required
 
     @property
     def fails_parent(self) -> bool:
-        """Its submitter said so, and it was not stopped because of the others."""
+        """Whether its failure fails the parent, as submitted, unless it was stopped with others."""
         return self._policy == "fail_parent"
 
     @property
     def stops_siblings(self) -> bool:
-        """Its submitter said so; a parent that fails needs none of its children."""
+        """Whether its failure stops its siblings, as submitted; a failing parent stops all children."""
         return self._policy in ("fail_parent", "cancel_siblings")
 
     @property
@@ -127,23 +127,23 @@ class JobFacts:
 
     @property
     def every_required_job_succeeded(self) -> bool:
-        """The run knows that, not the job."""
+        """False: only a run knows."""
         return False
 
     @property
     def fail_fast(self) -> bool:
-        """The run decides that, not the job."""
+        """False: only a run decides."""
         return False
 
     @property
     def rule(self) -> RetryRule:
-        """How the failure of this attempt is tried again."""
+        """The retry rule for the failure of this attempt."""
         body = self._body
         return rule_for(self._class, retries=body.retries, own=body.retry, defaults=self._settings.retries)
 
     @property
     def retries_used(self) -> int:
-        """How many earlier failures of the same class at the same shard were tried again."""
+        """Number of earlier retries of the same failure class at the same shard."""
         one = self.one
         if one is None:
             return 0
@@ -196,14 +196,14 @@ class JobAggregate(Aggregate):
     ) -> None:
         super().__init__(job_id, Root(state, body.data, body.timer_at), now, record)
         self.given = given
-        """What it is created with; None for a job that exists."""
+        """Its input at creation; None for an existing job."""
         self.body = body
         self.place = place
         self.settings = settings
         self.granting: Granting | None = None
         self.lost: tuple[AttemptBody, ...] = ()
         self.remarks: tuple[tuple[AttemptBody, str], ...] = ()
-        """Lines for the logs of attempts that cannot write them: their time is up, or they are lost."""
+        """Log lines for attempts that cannot write them: timed out, or lost."""
         self.stop_reason = "cancel"
         self._known_facts: JobFacts | None = None
 
@@ -211,7 +211,7 @@ class JobAggregate(Aggregate):
     def of(
         cls, record: Record, now: datetime, settings: OrchestratorSettings, body: JobBody | None = None
     ) -> JobAggregate:
-        """Return the working copy of a record; `body` is its decoded body, where that is known already."""
+        """Return the working copy of a record; `body` is its decoded body, if known."""
         if body is None:
             body = decode_body(record.body)
         return cls(record.id, _STATES[record.state], body, record, now, settings, record)
@@ -225,7 +225,7 @@ class JobAggregate(Aggregate):
         assert one.lease is not None
         return self.send_to(LEASE, one.lease, event, one)
 
-    # What the record is made of
+    # Record
 
     def parts(self) -> Iterator[tuple[AnyMachine, Any, One]]:
         """Return the job, its attempts and their leases."""
@@ -236,7 +236,7 @@ class JobAggregate(Aggregate):
                 yield LEASE, one.lease, one
 
     def columns(self) -> Columns:
-        """Return what the job is found and claimed by."""
+        """Return the columns by which the job is found and claimed."""
         place = self.place
         return Columns(
             parent=place.parent,
@@ -248,14 +248,14 @@ class JobAggregate(Aggregate):
         )
 
     def encoded(self) -> bytes:
-        """Return the body as the record keeps it."""
+        """Return the body, encoded for the record."""
         self.body.data, self.body.timer_at = self.root.data, self.root.timer_at
         return encode_body(self.body)
 
     def result(self) -> bytes | None:
-        """Return what a job of one shard has returned, which leaves the body with that.
+        """Return the result of a job of one shard, which is moved out of the body.
 
-        How a success was reported follows from it and from the cost, so that is not kept, either.
+        The digest of a success follows from the result and the cost, so it is not stored, either.
         """
         if self.root.state is not job.COMPLETED or self.body.data.worker_count > 1:
             return None
@@ -267,12 +267,12 @@ class JobAggregate(Aggregate):
 
     @property
     def created_at(self) -> datetime:
-        """When the job was created; for one that does not exist yet, now."""
+        """The time of creation; now for a new job."""
         return self.now if self.record is None else self.record.created_at
 
     @property
     def deadline_at(self) -> datetime | None:
-        """When the next of its timers runs out."""
+        """The time at which the next of its timers expires."""
         first: datetime | None = self.root.timer_at
         for one in self.body.attempts:
             for at in (one.timer_at, None if one.lease is None else one.lease.timer_at):
@@ -282,7 +282,7 @@ class JobAggregate(Aggregate):
 
     @property
     def ready_at(self) -> datetime | None:
-        """From when on it may be claimed."""
+        """The time from which it may be claimed."""
         first: datetime | None = None
         for one in self.body.attempts:
             at = one.ready_in(self.created_at)
@@ -292,24 +292,24 @@ class JobAggregate(Aggregate):
 
     @property
     def ended(self) -> bool:
-        """Whether the job has ended by what was decided here."""
+        """Whether the job has ended in this decision."""
         return self.root.state in job.ENDED and (self.record is None or self.record.state not in job.ENDED)
 
-    # What the tables ask about it
+    # Facts for the tables
 
     def name_of(self, owner: AttemptBody) -> str:
-        """Return what the journal calls an attempt, and the lease on it."""
+        """Return the name of an attempt and its lease in the journal."""
         return owner.name
 
     def facts(self, owner: One) -> JobFacts:
-        """Return a view, not a copy: it tells how things are when it is asked."""
+        """Return a live view of the facts, not a copy."""
         facts = self._known_facts
         if facts is None or facts.one is not owner:
             facts = self._known_facts = JobFacts(self.root, self.body, self.settings, owner)
         return facts
 
     def seconds(self, setting: str) -> float:
-        """Return how long a timer runs: as the job says, or else as the settings do."""
+        """Return the duration of a timer: from the job, or from the settings."""
         own = None
         if setting == "attempt_timeout_s":
             own = self.body.timeout_s
@@ -318,7 +318,7 @@ class JobAggregate(Aggregate):
         return own if own is not None else float(getattr(self.settings.durations, setting))
 
     def timer_event(self, within: Deadline, owner: One) -> Event:
-        """Return the event of a timer, and note in the logs when the whole job has had its time."""
+        """Return the event of a timer; add log lines if the whole job has timed out."""
         if within.event is job.Timeout:
             self.stop_reason = "timeout"
             error = f"The job took longer than {self.seconds(within.setting):g} s and is being stopped."
@@ -326,7 +326,7 @@ class JobAggregate(Aggregate):
         return super().timer_event(within, owner)
 
     def entered(self, step: Step[Any], owner: One) -> None:
-        """Note what the record says beside the states."""
+        """Record the data that belong to the new state."""
         if owner is None:
             return
         if step.machine == JOB.name:
@@ -338,7 +338,7 @@ class JobAggregate(Aggregate):
 
     def _note_end(self, one: AttemptBody, step: Step[Any]) -> None:
         one.ended_at = self.now
-        if step.target is not attempt.STALE:  # the next attempt takes its place in the queue
+        if step.target is not attempt.STALE:  # the next attempt keeps its place in the queue
             one.ready_at, one.prompt = None, False
         if step.target is attempt.TIMED_OUT:
             one.failure = timed_out(self.seconds("attempt_timeout_s"))
@@ -351,7 +351,7 @@ class JobAggregate(Aggregate):
             one.forced = step.event == attempt.force_cancel.name
             one.confirmed_dead = _TELLS_OF_DEATH[step.event]
 
-    # What couplings create
+    # Records created by couplings
 
     def grant_lease(self, owner: AttemptBody) -> None:
         """Create the lease that is being granted."""
@@ -366,15 +366,15 @@ class JobAggregate(Aggregate):
             self.body.attempts.append(AttemptBody(shard=shard))
 
     def create_next_attempt(self, owner: AttemptBody) -> None:
-        """Create the attempt that follows one which failed, was lost or was given back."""
+        """Create the attempt after one that failed, was lost or was released."""
         following = AttemptBody(
             shard=owner.shard, index=owner.index + 1, created_at=self.now, waits=owner.waits
         )
         if owner.waits:
-            pass  # until the children have ended: whoever keeps the tree says when
+            pass  # until the children have ended: the tree wakes it
         elif owner.failure is not None and owner.state is not attempt.STALE:
             following.ready_at = self.now + self._pause_after(owner, owner.failure)
-        else:  # lost or given back, through no fault of its own: it keeps its place in the queue
+        else:  # lost or released, through no fault of its own: it keeps its place in the queue
             following.prompt = owner.prompt
             following.ready_at = None if owner.prompt else owner.ready_at or self.now
             owner.ready_at, owner.prompt = None, False
@@ -396,33 +396,33 @@ _TELLS_OF_DEATH = {
     attempt.lease_expired.name: False,
     attempt.Completed.name: True,
 }
-"""How what was active can end under a cancel without saying itself whether all of it is gone."""
+"""Whether an end during cancellation confirms that all processes have ended."""
 
 _STATES = {str(state): state for state in JobState}
 
 
-# A batch is decided at one moment, so that hundreds of jobs are sent the same events.
+# A batch is decided at one time, so that hundreds of jobs receive the same events.
 
 
 @lru_cache(maxsize=1_024)
 def timed(event: type[Timed], at: datetime) -> Timed:
-    """Return an event that carries nothing but its moment."""
+    """Return an event that has only a time."""
     return event(at=at)
 
 
 @lru_cache(maxsize=1_024)
 def acknowledged(at: datetime, runner_id: str, ttl_s: float) -> lease.Ack:
-    """Return the acknowledgement of a runner that takes what it is given at this moment."""
+    """Return the acknowledgement of a runner with its claim."""
     return lease.Ack(at=at, runner_id=runner_id, ttl_s=ttl_s)
 
 
 @lru_cache(maxsize=1_024)
 def completed(at: datetime, runner_id: str) -> lease.Complete:
-    """Return the completion that a runner reports at this moment."""
+    """Return the completion of a runner."""
     return lease.Complete(at=at, runner_id=runner_id)
 
 
-# Who is meant by the receivers of couplings
+# Targets of couplings
 
 
 def _job(record: JobAggregate, _: One) -> Any:

@@ -1,7 +1,7 @@
 """Attachments of jobs: log lines, large results, lists of children and artifacts.
 
-Each is a record of its own, so that the record of the job does not grow with them. The content of an
-artifact is a blob.
+Each is a separate record, so that the record of the job does not grow with them. The content of an artifact
+is a blob.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from interlock.wire.runner import Answer, Complete, Failed, Heartbeat, LogLine, 
 
 
 class KeptState(StrEnum):
-    """Where such a record stands."""
+    """The states of such a record."""
 
     OPEN = "open"
     KEPT = "kept"
@@ -70,22 +70,22 @@ ARTIFACT = _kept_beside_a_job("artifact", "A file that an attempt has left behin
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of some lines."""
+    """The body of a record of log lines."""
 
     shard: int
     attempt: int
     sequence: int
     lines: tuple[LogLine, ...]
     offset: int = 0
-    """Where in the log of the attempt they begin, in bytes."""
+    """Their offset in the log of the attempt, in bytes."""
     missing: int = 0
-    """How many bytes right before them had not arrived when they did."""
+    """Number of bytes right before them that had not arrived."""
     late: bool = False
-    """They were missing when later ones arrived."""
+    """Whether they arrived after later lines."""
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a file that an attempt has left behind."""
+    """The body of an artifact's record."""
 
     shard: int
     attempt: int
@@ -95,9 +95,9 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upload(Heartbeat, frozen=True, kw_only=True, tag="artifact"):
-    """A sign of life that brings a file, which is a blob by now.
+    """A heartbeat with a file, which is stored as a blob.
 
-    It is no message of the wire: only whoever has put the blob in its place says this.
+    It is not a message of the wire: only the process that stored the blob sends it.
     """
 
     name: str
@@ -106,40 +106,40 @@ class Upload(Heartbeat, frozen=True, kw_only=True, tag="artifact"):
 
 
 class Saving(Heartbeat, frozen=True, kw_only=True, tag="cache"):
-    """A sign of life that brings a cache, which is a blob by now. It is no message of the wire either."""
+    """A heartbeat with a cache, which is stored as a blob. It is not a message of the wire either."""
 
     kept: Change
-    """The record that names it."""
+    """The record of the cache."""
 
 
 class Births(Heartbeat, frozen=True, kw_only=True, tag="children"):
-    """A sign of life that brings children of the job.
+    """A heartbeat with children of the job.
 
-    It is no message of the wire either: only whoever makes the children in the same commit says this.
+    It is not a message of the wire: only the process that creates the children in the same commit sends it.
     """
 
     children: int
 
 
 class Brood(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of children under a name."""
+    """The body of a record of children under a name."""
 
     shard: int
     name: str
     ids: tuple[str, ...]
     fingerprint: str
-    """Of their tasks and inputs: the same name for others is a mistake, and no repeat."""
+    """Digest of their tasks and inputs: the same name for others is an error, not a repeat."""
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """A line as it is shown, and where it is in the log of its attempt."""
+    """A line for display, and its offset in the log of its attempt."""
 
     offset: int
     line: LogLine
 
 
 def lines_of(chunk: Chunk) -> Iterator[Placed]:
-    """The lines of a chunk; what is missing before them, or that they come late, is a line as well."""
+    """Yield the lines of a chunk; a gap before them, or a late arrival, is a line as well."""
     at = chunk.offset
     if chunk.lines and (chunk.missing or chunk.late):
         noun = "byte is" if chunk.missing == 1 else "bytes are"
@@ -151,65 +151,65 @@ def lines_of(chunk: Chunk) -> Iterator[Placed]:
 
 
 def chunk_change(job_id: str, name: str, chunk: Chunk, *, mark: str, actor: str) -> Change:
-    """The lines of one message, to be committed with it; the name of the message makes it unique."""
+    """Return the record of log lines, to be committed with their message, which makes its name unique."""
     chunk_id = f"{job_id}.{chunk.shard}.{chunk.attempt}.{name}"
     body = msgspec.json.encode(chunk)
     return LOG.change(chunk_id, body, settle=True, parent=job_id, actor=actor, mark=mark)
 
 
 def result_change(job_id: str, attempt_name: str, result: msgspec.Raw, *, mark: str, actor: str) -> Change:
-    """A large result, to be committed with the completion that brought it."""
+    """Return the record of a large result, to be committed with its completion."""
     name = result_key(job_id, attempt_name).id
     return RESULT.change(name, bytes(result), settle=True, parent=job_id, actor=actor, mark=mark)
 
 
 def result_key(job_id: str, attempt_name: str) -> Key:
-    """Where the large result of an attempt is."""
+    """Return the key of the large result of an attempt."""
     return Key(RESULT.name, f"{job_id}.{attempt_name}")
 
 
 def brood_change(job_id: str, brood: Brood, *, mark: str, actor: str) -> Change:
-    """Children under a name, to be committed with them."""
+    """Return the record of children under a name, to be committed with them."""
     key = brood_key(job_id, brood.shard, brood.name)
     body = msgspec.json.encode(brood)
     return CHILDREN.change(key.id, body, settle=True, parent=job_id, actor=actor, mark=mark)
 
 
 def brood_key(job_id: str, shard: int, name: str) -> Key:
-    """Where the children of a shard under a name are: a later attempt looks at the same place."""
+    """Return the key of the children of a shard under a name, the same for later attempts."""
     return Key(CHILDREN.name, f"{job_id}.{shard}.{hashlib.sha256(name.encode()).hexdigest()[:20]}")
 
 
 def artifact_change(job_id: str, artifact: Artifact, *, mark: str, actor: str) -> Change:
-    """A file of an attempt, to be committed with the message that brought it."""
+    """Return the record of an artifact, to be committed with its message."""
     key = artifact_key(job_id, f"{artifact.shard}.{artifact.attempt}", artifact.name)
     body = msgspec.json.encode(artifact)
     return ARTIFACT.change(key.id, body, settle=True, parent=job_id, actor=actor, mark=mark)
 
 
 def artifact_key(job_id: str, attempt_name: str, name: str) -> Key:
-    """Where the record of a file is; an attempt has one of each name."""
+    """Return the key of an artifact; names are unique within an attempt."""
     return Key(ARTIFACT.name, f"{job_id}.{attempt_name}.{hashlib.sha256(name.encode()).hexdigest()[:20]}")
 
 
 MOST_GAPS = 32
-"""How many gaps are still waited for."""
+"""Maximum number of gaps to remember."""
 NO_END = sys.maxsize
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Lines that are new, without a gap between them."""
+    """New lines without a gap between them."""
 
     offset: int
     lines: tuple[LogLine, ...]
     missing: int = 0
-    """How many bytes before them have not arrived."""
+    """Number of missing bytes before them."""
     late: bool = False
-    """They belong before others that were stored earlier."""
+    """Whether they belong before lines that were stored earlier."""
 
 
 def placed(held: LeaseBody, message: Message, most: int) -> list[Stretch]:
-    """What of the lines of a message is new; the lease is told how far its log has come."""
+    """Return the new lines of a message, and update the log position of the lease."""
     lines, known = message.log, held.logged
     if not lines:
         return []
@@ -230,7 +230,7 @@ def placed(held: LeaseBody, message: Message, most: int) -> list[Stretch]:
 def chunk_changes(
     job_id: str, one: AttemptBody, message: Message, name: str, told: list[Stretch], now: datetime, mark: str
 ) -> list[Change]:
-    """The records of what is new, and of the whole of a traceback."""
+    """Return the records of new lines, and of a whole traceback."""
     assert one.lease is not None
     chunks = [_chunk(one, message.sequence, stretch) for stretch in told]
     failed = message.outcome if isinstance(message, Complete) else None
@@ -238,7 +238,7 @@ def chunk_changes(
         *chunks, last = chunks or [_chunk(one, message.sequence, Stretch(one.lease.logged, ()))]
         explained = (*last.lines, LogLine(now, "error", failed.details))
         chunks.append(_fitting(msgspec.structs.replace(last, lines=explained)))
-    # Of what arrives at the same instant the names decide which is first.
+    # The names order records of the same instant.
     return [
         chunk_change(job_id, f"{chunk.offset:014d}-{name}", chunk, mark=mark, actor=message.runner_id)
         for chunk in chunks
@@ -263,7 +263,7 @@ def _chunk(one: AttemptBody, sequence: int, stretch: Stretch) -> Chunk:
 
 
 def _fitting(chunk: Chunk) -> Chunk:
-    """Of one that is too long the end is kept, and what is left out is one more gap."""
+    """Return the end of a chunk that is too long; the rest becomes a gap."""
     kept = fitting_lines(chunk.lines, MAX_LINES)
     left_out = sum(map(size_of, chunk.lines[: len(chunk.lines) - len(kept)]))
     return msgspec.structs.replace(
@@ -272,7 +272,7 @@ def _fitting(chunk: Chunk) -> Chunk:
 
 
 def _between(lines: tuple[LogLine, ...], at: int, first: int, last: int) -> Iterator[LogLine]:
-    """The lines that lie between two bytes of the log, when they begin at a third."""
+    """Yield the lines between two offsets of the log."""
     for line in lines:
         size = size_of(line)
         begin, end = max(at, first) - at, min(at + size, last) - at
@@ -287,7 +287,7 @@ def _part(line: LogLine, begin: int, end: int) -> LogLine:
 
 
 def _gaps(gaps: tuple[tuple[int, int], ...], known: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """What is still missing when this has arrived."""
+    """Yield the remaining gaps after these lines."""
     for first, last in gaps:
         if first < begin:
             yield first, min(last, begin)
@@ -307,7 +307,7 @@ Hear = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 
 
 class Artifacts:
-    """What attempts have left behind, and how they do it."""
+    """Stores and reads artifacts of attempts."""
 
     def __init__(self, store: Store, hear: Hear, blobs: Blobs | None) -> None:
         self._store = store
@@ -315,7 +315,7 @@ class Artifacts:
         self._blobs = blobs
 
     async def keep(self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]) -> ArtifactView:
-        """Keep a file of the attempt that the token is about. The same file again is kept once."""
+        """Store a file of the attempt of the token; idempotent."""
         checked_name(name)
         blobs = self._place()
         await self._say(Heartbeat(token=token, runner_id=runner_id))
@@ -326,7 +326,7 @@ class Artifacts:
         try:
             await self._say(upload)
         except InterlockError:
-            # Somebody else may have brought the same file in the same moment.
+            # Another process may have stored the same file at the same time.
             if (kept := await self._kept(token, name)) is None:
                 raise
             return _same(kept, blob.sha256)
@@ -335,7 +335,7 @@ class Artifacts:
         return kept
 
     async def list(self, job_id: str) -> tuple[ArtifactView, ...]:
-        """Everything that the attempts of a job have left behind, oldest first."""
+        """Return all artifacts of a job, oldest first."""
         query = Query(kind=ARTIFACT.name, parent=job_id, newest_first=False, limit=PAGE)
         found: list[ArtifactView] = []
         while True:
@@ -348,7 +348,7 @@ class Artifacts:
             query = msgspec.structs.replace(query, cursor=page.cursor)
 
     async def find(self, job_id: str, name: str, attempt: str = "") -> ArtifactView:
-        """One of them: of several attempts the last that has left one, unless one is named (`1.2`)."""
+        """Return an artifact: that of the last attempt with one, or of a named attempt (`1.2`)."""
         view = newest(await self.list(job_id), name, attempt)
         if view is None:
             raise unknown_artifact(job_id, name, attempt)
@@ -357,14 +357,14 @@ class Artifacts:
         return view
 
     def read(self, view: ArtifactView) -> AsyncIterator[bytes]:
-        """What it says, piece by piece."""
+        """Yield the content of an artifact."""
         return self._place().read(view.sha256)
 
     @asynccontextmanager
     async def opened(
         self, job_id: str, name: str, attempt: str = ""
     ) -> AsyncIterator[tuple[ArtifactView, AsyncIterator[bytes]]]:
-        """One of them, and what it says."""
+        """Yield an artifact and its content."""
         view = await self.find(job_id, name, attempt)
         yield view, self.read(view)
 
@@ -382,14 +382,14 @@ class Artifacts:
 
     async def _kept(self, token: str, name: str) -> ArtifactView | None:
         about = read_token(token)
-        assert about is not None  # it was heard
+        assert about is not None  # the message was accepted
         key: Key = artifact_key(about.job_id, f"{about.shard}.{about.index}", name)
         (record,) = await self._store.load([key])
         return None if record is None else _view(record)
 
 
 def unknown_artifact(job_id: str, name: str, attempt: str = "") -> UnknownArtifact:
-    """The same words from a store and from a server."""
+    """Return the error, the same from a store and from a server."""
     which = f"The attempt {attempt} of {job_id}" if attempt else job_id
     return UnknownArtifact(
         f"{which} has left nothing behind under the name {name[:64]!r}.",

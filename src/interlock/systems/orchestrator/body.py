@@ -1,7 +1,7 @@
-"""The records of jobs and of trees of jobs, as the store keeps them.
+"""The records of jobs and of trees of jobs.
 
-The record of a job holds its attempts and their leases. The record of a tree says which of its jobs have a
-slot and which wait.
+The record of a job holds its attempts and their leases. The record of a tree has the jobs with a slot and
+those that wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from interlock.wire.runner import Progress
 
 
 class TreeState(StrEnum):
-    """Where a tree stands."""
+    """The states of a tree."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -50,83 +50,83 @@ TREE = WriteOnce(
 
 
 class Seat(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a job that was let in takes."""
+    """The slots of an admitted job."""
 
     depth: int
     workers: int
 
 
 class TreeBody(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Everything about a tree that is not in its jobs."""
+    """The body of a tree's record."""
 
     inside: dict[str, Seat] = {}
-    """Jobs that were let in and have not ended, in the order in which they came."""
+    """Admitted unfinished jobs, in the order of admission."""
     waiting: dict[str, int] = {}
-    """Parents that have given their place back until their children have ended, with their depth."""
+    """Parents that have released their slots until their children have ended, with their depth."""
     returning: dict[str, int] = {}
-    """Those of them whose children have ended, and which have no place yet."""
+    """Parents whose children have ended, and which have no slot yet."""
     holding: dict[str, int] = {}
-    """Parents of which some child may be held back, with the depth of their children."""
+    """Parents that may have held-back children, with the depth of the children."""
 
     @property
     def empty(self) -> bool:
-        """Nobody is in it and nobody wants to be."""
+        """Whether no job is in it or waits."""
         return not (self.inside or self.waiting or self.returning or self.holding)
 
 
 def tree_key(root_id: str) -> Key:
-    """Where the record of a tree is."""
+    """Return the key of a tree's record."""
     return Key(TREE.name, root_id)
 
 
 def decode_tree(record: Record | None) -> TreeBody:
-    """A working copy; an empty one for a tree that begins."""
+    """Return a decoded copy; an empty one for a new tree."""
     return msgspec.json.decode(record.body, type=TreeBody) if record is not None else TreeBody()
 
 
 def tree_change(root_id: str, record: Record | None, body: TreeBody, *, mark: str, over: bool) -> Change:
-    """Return the tree as it shall become; `over` closes it."""
+    """Return the change of a tree; `over` closes it."""
     encoded = msgspec.json.encode(body)
     return TREE.change(root_id, encoded, settle=over, before=record, actor="orchestrator", mark=mark)
 
 
 class TreePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a job that has a parent knows of its tree."""
+    """The tree data of a job with a parent."""
 
     root_id: str
     if_fails: str = "ignore"
-    """What its failure does to its parent and to its siblings."""
+    """The effect of its failure on its parent and siblings."""
     not_before: datetime | None = None
-    """When it is held back: from when on it was to be ready."""
+    """Its ready time while it is held back."""
 
 
 class LeaseBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The lease on an attempt: live, or how it ended."""
+    """The lease on an attempt, live or ended."""
 
     state: LeaseState = lease.GRANTED
     data: Lease
     digest: str
-    """Of the secret; the secret itself is with the runner only."""
+    """Digest of the secret; only the runner has the secret itself."""
     granted_at: datetime
     sequence: int = 0
-    """The largest number of a heartbeat that was heard."""
+    """The highest accepted sequence number of a heartbeat."""
     saved: int = 0
-    """The number of the heartbeat that brought the newest checkpoint."""
+    """The sequence number of the heartbeat with the newest checkpoint."""
     missing: tuple[int, ...] = ()
-    """Smaller numbers that were not heard: such a heartbeat was overtaken, and is no repeat."""
+    """Lower numbers that did not arrive: such a heartbeat was overtaken, and is not a repeat."""
     logged: int = 0
-    """How far its log has come, in bytes."""
+    """Length of its log so far, in bytes."""
     gaps: tuple[tuple[int, int], ...] = ()
-    """Where something is missing before that."""
+    """Gaps in the log before that."""
 
     @property
     def timer_at(self) -> datetime | None:
-        """When it expires; the table's deadline is what the lease itself says."""
+        """The time at which it expires, as in the lease itself."""
         return self.data.expires_at if self.state in lease.LIVE else None
 
 
 class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """One try at one shard."""
+    """One attempt at one shard."""
 
     shard: int = 1
     index: int = 1
@@ -135,11 +135,11 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     created_at: datetime | None = None
     """None: with its job."""
     prompt: bool = False
-    """It may be given to a runner since its job was created."""
+    """Whether it is ready since its job was created."""
     ready_at: datetime | None = None
-    """From when on it may be given to a runner, unless `prompt`; None while something holds it back."""
+    """Time from which it may be claimed, unless `prompt`; None while it is held back."""
     waits: bool = False
-    """What holds it back are the children of its job; of one that was given back: that was why."""
+    """Whether it waits for the children of its job; for a released one, whether that was the reason."""
     timer_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -148,23 +148,23 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     progress: Progress | None = None
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     result_apart: bool = False
-    """The result is large, and is kept in a record of its own."""
+    """Whether the result is large, and stored in a separate record."""
     reported: str = ""
-    """A digest of the report that was accepted: the same report again is a repeat, another a conflict."""
+    """A digest of the accepted report: the same report again is a repeat, another one a conflict."""
     artifacts: int = 0
-    """How many files it has left behind."""
+    """Number of artifacts."""
     cost: float | None = None
     forced: bool = False
     confirmed_dead: bool | None = None
-    """After a cancel of what was active: whether all of it is known to be gone."""
+    """After a cancellation: whether all processes are known to have ended."""
 
     @property
     def name(self) -> str:
-        """What the journal calls it, within its job."""
+        """Its name in the journal, within its job."""
         return _name(self.shard, self.index)
 
     def ready_in(self, created_at: datetime) -> datetime | None:
-        """Return from when on it may be given to a runner, in a job that was created then."""
+        """Return its ready time, in a job with this creation time."""
         return created_at if self.prompt else self.ready_at
 
 
@@ -174,50 +174,52 @@ def _name(shard: int, index: int) -> str:
 
 
 class Folded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """What is still known of attempts that ended long ago."""
+    """A summary of old attempts."""
 
     attempts: int = 0
     losses: int = 0
     failures: dict[str, int] = {}
-    """How many of each class there were at each shard: `1.infra`."""
+    """Number of failures by shard and class: `1.infra`."""
 
 
 class RunPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a job that belongs to a run knows of it."""
+    """The run data of a job."""
 
     run_id: str
     place: int
-    """Where it is in the plan."""
+    """Its place in the plan."""
     name: str
     required: bool = True
     root: bool = False
-    """It needs no other job, so it may be the one with which the run begins."""
+    """Whether it needs no other job, so that the run may begin with it."""
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Where a job of a run comes from, as the orchestrator knows it; nothing that a file or an input says."""
+    """The provenance of a job of a run, from the orchestrator; never from a file or an input."""
 
     repository: str = ""
     ref: str = ""
     environment: str = ""
-    """What it deploys to, as its plan says; the run was allowed to use it."""
+    """The environment that it deploys to, from its plan; the run may use it."""
     pull_request: int | None = None
     from_fork: bool = False
-    """It runs shell steps in the queue of its trigger, is given no secrets, and has caches of its own."""
+    """Whether it is restricted to shell steps in the queue of its trigger, without secrets, with separate
+    caches.
+    """
     claimed: bool = False
-    """A submitter has named repository and ref, and nobody has checked that: they open nothing."""
+    """Whether repository and ref are unverified statements of a submitter, which give no access."""
 
 
 class SimulationPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a job that executes a simulation knows of it."""
+    """The simulation data of a job."""
 
     run_id: str
     execution: int
-    """Which of its executions this is: one that somebody has resumed elsewhere is another."""
+    """The number of the execution: a resume starts another one."""
 
 
 class JobGiven(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a job was created with that no decision about it depends on."""
+    """The input of a job, which no decision depends on."""
 
     input: msgspec.Raw = msgspec.Raw(b"{}")
     description: str = ""
@@ -225,7 +227,7 @@ class JobGiven(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """What decisions about a job depend on, beside the columns of its record."""
+    """The data that decisions about a job depend on, besides the columns of its record."""
 
     task: str
     data: Job = Job()
@@ -237,52 +239,52 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     retry: dict[str, RetryRule] = {}
     losses_allowed: int | None = None
     checkpoints: dict[str, msgspec.Raw] = {}
-    """By shard: what an attempt has saved for the next one."""
+    """The saved checkpoint of each shard."""
     failure: Failure | None = None
     folded: Folded | None = None
     cancel_reason: str = ""
-    """Why it was canceled, in the words that came with the first cancel."""
+    """The reason given with the first cancel request."""
     children: int = 0
     origin_job_id: str | None = None
     secrets: tuple[str, ...] = ()
-    """Names; the values are in no record."""
+    """Names of secrets; the values are in no record."""
     secrets_withheld: bool = False
     origin: Provenance | None = None
-    """Where it comes from; None for a job that was submitted directly."""
+    """Its provenance; None for a job that was submitted directly."""
     run: RunPart | None = None
-    """Its place in a run; then the record's parent is the run, and else it is the parent job."""
+    """Its place in a run; then the record's parent is the run, otherwise the parent job."""
     simulation: SimulationPart | None = None
     """The simulation that it executes."""
     tree: TreePart | None = None
-    """Its place in a tree; None for a job without a parent, which may be the root of one."""
+    """Its place in a tree; None for a job without a parent, which may be a root."""
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    """This and the next two: of jobs from before they were kept apart, as in `JobGiven`."""
+    """This and the next two fields are for old jobs; now they are in `JobGiven`."""
     description: str = ""
     trace: dict[str, str] = {}
 
     @property
     def losses(self) -> int:
-        """How often it has lost its worker."""
+        """Number of losses of its worker."""
         kept = sum(a.failure is not None and a.failure.failure_class == "lost" for a in self.attempts)
         return kept + (self.folded.losses if self.folded else 0)
 
     @property
     def tries(self) -> int:
-        """How many attempts there were, those included that are folded by now."""
+        """Number of attempts, including folded ones."""
         return len(self.attempts) + (self.folded.attempts if self.folded else 0)
 
     @property
     def active(self) -> int:
-        """How many attempts have not ended."""
+        """Number of unfinished attempts."""
         return sum([one.state not in attempt.ENDED for one in self.attempts])
 
 
 KEPT_ATTEMPTS = 20
-"""How many attempts that have ended a job keeps in full: a record must not grow for ever."""
+"""Number of ended attempts that a job keeps in full, to bound its record."""
 
 
 def fold(body: JobBody) -> None:
-    """Of too many ended attempts keep the newest, and of the others what budgets need to know."""
+    """Keep the newest ended attempts, and a summary of the others for budgets."""
     ended = [a for a in body.attempts if a.state in attempt.ENDED and a.state is not attempt.SUCCEEDED]
     if len(ended) <= KEPT_ATTEMPTS:
         return
@@ -297,7 +299,7 @@ def fold(body: JobBody) -> None:
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """The columns of a record that a job keeps for its whole life."""
+    """The columns of a record that a job never changes."""
 
     queue: str
     labels: tuple[str, ...] = ()
@@ -306,7 +308,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Granting(msgspec.Struct, frozen=True, gc=False):
-    """To whom a lease is being granted."""
+    """The runner of a lease that is being granted."""
 
     runner_id: str
     digest: str
@@ -318,20 +320,20 @@ _GIVEN_DECODER = msgspec.json.Decoder(JobGiven)
 
 
 def encode_body(body: JobBody) -> bytes:
-    """The body as the record keeps it."""
+    """Return the body, encoded for the record."""
     return _ENCODER.encode(body)
 
 
 def decode_body(body: bytes) -> JobBody:
-    """A working copy."""
+    """Return a decoded copy."""
     return _DECODER.decode(body)
 
 
 def encode_given(given: JobGiven) -> bytes:
-    """Return what a job was given as the record keeps it."""
+    """Return the given data, encoded for the record."""
     return _ENCODER.encode(given)
 
 
 def given_of(record: Record) -> JobGiven:
-    """Return what a job was given; jobs of an earlier version have it in their bodies."""
+    """Return the given data of a job; old jobs have it in their bodies."""
     return _GIVEN_DECODER.decode(record.given or record.body)

@@ -1,4 +1,4 @@
-"""Stopping jobs, and what happens when a deadline of theirs has passed. Pure."""
+"""Cancel jobs, and handle their passed deadlines. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from interlock.systems.quarantine import RUNNER_LOST, LostWork, name_of
 from interlock.wire.runner import LogLine
 
 MAX_WORDS = 1_000
-"""How much of the reason for a cancel a job keeps; the journal has all of it."""
+"""Maximum length of the cancel reason in a job; the journal has all of it."""
 
 
 class CancelChildren(msgspec.Struct, frozen=True):
-    """The children of a job are to be stopped."""
+    """A message to stop the children of a job."""
 
     job_id: str
     reason: str
@@ -35,9 +35,9 @@ class CancelChildren(msgspec.Struct, frozen=True):
 def cancelled(
     record: Record, now: datetime, settings: OrchestratorSettings, reason: str, words: str = ""
 ) -> JobAggregate:
-    """The job after a cancel; raises what its table says where that cannot be.
+    """Return the job after a cancel; raise if its table refuses.
 
-    `reason` is the code, and `notifications` are what a person said; those of the first cancel are kept.
+    `reason` is the code, and `words` is the reason of a person; those of the first cancel are kept.
     """
     draft = JobAggregate.of(record, now, settings)
     draft.fire_due()
@@ -52,10 +52,10 @@ def cancelled(
 
 
 def outgrown(record: Record, now: datetime, settings: OrchestratorSettings) -> JobAggregate:
-    """A job that would grow beyond what the store takes: it is stopped, and lets go of what made it grow.
+    """Return a stopped job that would exceed the size limit of the store, without its large parts.
 
-    That cannot happen with the limits that we run with; but a job that can neither be given out nor
-    written back would be at the head of its queue for ever.
+    That cannot happen with the default limits; but a job that can neither be claimed nor written would stay
+    at the head of its queue forever.
     """
     draft = JobAggregate.of(record, now, settings)
     draft.body.checkpoints = {}
@@ -72,9 +72,9 @@ def outgrown(record: Record, now: datetime, settings: OrchestratorSettings) -> J
 def swept(
     records: Sequence[Record], now: datetime, mark: str, settings: OrchestratorSettings, max_body_bytes: int
 ) -> list[Commit]:
-    """What becomes of jobs that have a deadline passed.
+    """Return the commits of jobs with a passed deadline.
 
-    A timer that turns out to be stale moves nothing, and then only the deadline is set right.
+    A stale timer moves nothing, and then only the deadline is corrected.
     """
     commits = []
     for record in records:
@@ -88,13 +88,13 @@ def swept(
 
 
 def commit_of(draft: JobAggregate, *, mark: str, actor: str, reason: str = "") -> Commit:
-    """The job as it has become, with word to other records that it concerns."""
+    """Return the commit of a job, with messages to other records."""
     change = draft.change(mark=mark, actor=actor, reason=reason)
     return Commit(changes=(change, *messages_of(draft)))
 
 
 def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
-    """Word to other records, committed with what causes it, so that a crash does not swallow it."""
+    """Return messages to other records, committed with their cause, so that a crash does not lose them."""
     body = draft.body
     alone = body.run is None and body.simulation is None and body.tree is None
     if alone and not body.children and not draft.remarks:
@@ -104,7 +104,7 @@ def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
 
 
 def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:
-    """Return a line at the end of the log of an attempt, which has nobody left to write it."""
+    """Return a line at the end of the log of an attempt, which cannot write it itself."""
     end = one.lease.logged if one.lease is not None else 0
     line = LogLine(draft.now, "error", text)
     chunk = Chunk(shard=one.shard, attempt=one.index, sequence=0, lines=(line,), offset=end)
@@ -112,7 +112,7 @@ def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:
 
 
 def _about_runners(draft: JobAggregate) -> Iterator[Change]:
-    """Who has lost an attempt just now, and who has lost one of this job before."""
+    """Yield messages about runners that have lost an attempt of this job, now or before."""
     for one in draft.lost:
         assert one.lease is not None
         before = {

@@ -1,6 +1,6 @@
-"""Why a job is not done yet: what it waits for, whose turn it is, and when the next deadline is.
+"""Explanations of unfinished jobs: the reason for waiting, the role that acts next, the next deadline.
 
-A ready job may lack a worker that takes it; a job of a tree may wait for its children or for a slot.
+A ready job may lack a suitable worker; a job of a tree may wait for its children or for a slot.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from interlock.wire.jobs import Explanation, Waiting
 from interlock.wire.workers import WorkerSpec
 
 PAGE, PAGES = 500, 4
-"""How many workers are looked at; where there are more, and none of these fits, nothing is said."""
+"""Number of workers to examine; if there are more, and none of these fits, no lack is reported."""
 SHELL = "interlock.shell"
 LIVING_WORKERS = tuple(map(str, worker.LIVING))
 
 
 class Lack(NamedTuple):
-    """Why no live worker takes a job, and what to do about it."""
+    """The reason why no live worker takes a job, and the advice."""
 
     sentence: str
     todo: str
@@ -45,19 +45,19 @@ class Lack(NamedTuple):
 
 
 class Claimer(NamedTuple):
-    """A worker that is alive."""
+    """A live worker."""
 
     id: str
     name: str
     takes: bool
-    """Whether it may be given work at present."""
+    """Whether it may claim jobs now."""
     queues: tuple[str, ...]
     labels: tuple[str, ...]
     tasks: tuple[str, ...] | None
-    """None where it does not say which it has: then it may have any."""
+    """Its tasks; None if unknown: then it may have any."""
 
     def has(self, task: str) -> bool:
-        """Whether it may have the task."""
+        """Return whether it may have the task."""
         return self.tasks is None or task in self.tasks
 
 
@@ -66,7 +66,7 @@ class _Wishes(msgspec.Struct, frozen=True):
 
 
 class _Body(msgspec.Struct, frozen=True):
-    """What of a worker's record is of interest here."""
+    """The needed part of a worker's record."""
 
     spec: WorkerSpec
     wishes: _Wishes = _Wishes()
@@ -78,9 +78,9 @@ _decode = msgspec.json.Decoder(_Body).decode
 async def look_for_lacks(
     store: Store, jobs: Iterable[Record], now: datetime, *, names: bool = True
 ) -> dict[str, Lack]:
-    """Return by id why no live worker takes some of these jobs; others are taken, or are not ready.
+    """Return by id why no live worker takes some of these jobs; other jobs are taken, or not ready.
 
-    Without `names` no other worker, queue or task is named: who asks may not see them.
+    Without `names` no other worker, queue or task is named: the principal may not see them.
     """
     ready = [(job, decode_body(job.body).task) for job in jobs if job.ready_at and job.ready_at <= now]
     claimers: list[Claimer] = []
@@ -97,7 +97,7 @@ async def look_for_lacks(
 
 
 def claimer_of(record: Record) -> Claimer | None:
-    """Return what a living worker can take; None for one that has been asked to go."""
+    """Return a live worker; None for one that is draining."""
     body = _decode(record.body)
     if body.wishes.drain:
         return None
@@ -107,7 +107,9 @@ def claimer_of(record: Record) -> Claimer | None:
 
 
 def lack(job: Record, task: str, claimers: Sequence[Claimer], *, names: bool) -> Lack | None:
-    """Return the first thing that none of these workers has: queue, labels, task, or leave to work. Pure."""
+    """Return the first requirement that none of these workers meets: queue, labels, task, or not paused.
+    Pure.
+    """
     queue, start = job.queue or "", _start(job, task)
     listening = [one for one in claimers if queue in one.queues]
     if not listening:
@@ -128,7 +130,7 @@ def lack(job: Record, task: str, claimers: Sequence[Claimer], *, names: bool) ->
 
 
 def nobody_listens(queue: str, claimers: Sequence[Claimer], start: str = "", *, names: bool) -> Lack:
-    """Return that none of these workers takes a queue. Pure."""
+    """Return the lack of a worker for a queue. Pure."""
     others = sorted({name for one in claimers for name in one.queues}) if names else []
     also = f" Those that are alive take: {', '.join(others[:5])}." if others else ""
     return Lack(f"No live worker takes the queue {queue}.{also}", start or _start_for(queue))
@@ -153,21 +155,21 @@ def _start_for(queue: str, what: str = "MODULE") -> str:
 
 
 class Around(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a tree beside the record of one of its jobs."""
+    """Facts about the tree of a job."""
 
     left: Count | None = None
-    """How many of its children have not ended."""
+    """Number of its unfinished children."""
     places: int | None = None
-    """How many workers there may be at its depth."""
+    """Maximum number of workers at its depth."""
     parent_stops: bool = False
 
 
 ALONE = Around()
-"""Nobody has looked around."""
+"""No facts were read."""
 
 
 async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Around:
-    """What there is to know where a job is held back; nothing is looked at for any other."""
+    """Return the facts about the tree of a held-back job; empty for other jobs."""
     body = decode_body(record.body)
     places = quotas[body.data.depth]
     if any(map(waits_for_children, body.attempts)):
@@ -181,7 +183,7 @@ async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Ar
 
 
 def held_back(one: AttemptBody, record: Record, body: JobBody, around: Around) -> str | None:
-    """What of its tree an attempt waits for, in words; None when it is something else."""
+    """Return why an attempt waits for its tree; None if it does not."""
     if waits_for_children(one):
         if around.left is not None and not around.left.number:
             return f"Its children have ended, and it waits for a place{_in_tree(record, body, around)}."
@@ -214,7 +216,7 @@ def explain(
     around: Around = ALONE,
     lack: Lack | None = None,
 ) -> Explanation:
-    """What is known about a job at this moment. `ahead` says how long its queue is."""
+    """Return the explanation of a job. `ahead` describes its queue."""
     body, state = decode_body(record.body), JobState(record.state)
     if state in job.ENDED:
         return _ended(record, body)
@@ -295,7 +297,7 @@ def _after(one: AttemptBody, body: JobBody) -> str:
 
 
 def _summary(lines: tuple[Waiting, ...]) -> str:
-    """What its first attempt waits for; a job without one speaks for itself."""
+    """Return the reason of its first attempt, or of the job if there is none."""
     waiting = [line for line in lines if line.entity.startswith(ATTEMPT.name)]
     return (waiting or lines)[0].sentence
 

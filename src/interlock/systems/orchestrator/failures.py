@@ -1,9 +1,9 @@
-"""Why things fail, and whether to try again.
+"""Failure classes and retries.
 
-Every failure has a class, found by rules that look at the exception, the exit code and the words;
-the first rule that fits decides, and what fits none is the user's own. Each class has its own budget
-of retries. The class `lost` is not among them: how often a job may lose its worker is counted apart,
-so that a bad machine never uses up the tries of a good program.
+Every failure has a class, found by rules over the exception, the exit code and the text; the first rule that
+matches decides, and the default is `user`. Each class has its own retry budget. The class `lost` is not among
+them: losses of workers are counted separately, so that a bad machine never uses up the retries of a good
+program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from interlock.wire.runner import Failed
 
 
 class FailureClass(StrEnum):
-    """What kind of failure it was."""
+    """The class of a failure."""
 
     USER = "user"
     INFRA = "infra"
@@ -33,7 +33,7 @@ class FailureClass(StrEnum):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why an attempt did not succeed."""
+    """The failure of an attempt."""
 
     failure_class: FailureClass
     error: str
@@ -41,21 +41,21 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     details: str = ""
     retry_after_s: float | None = None
-    """How long the handler wants to wait before the next attempt."""
+    """The delay before the next attempt that the handler requests."""
 
 
 class FailureRule(msgspec.Struct, frozen=True, kw_only=True):
-    """Failures that fit any of these belong to the class."""
+    """A rule that assigns a class to matching failures."""
 
     failure_class: FailureClass
     exceptions: tuple[str, ...] = ()
-    """Names of types, bare or with their module; what derives from them fits as well."""
+    """Names of exception types, bare or with their module; subclasses match as well."""
     exit_codes: tuple[int, ...] = ()
     patterns: tuple[str, ...] = ()
     """Regular expressions, searched for in the error and its details."""
 
     def fits(self, failed: Failed) -> bool:
-        """Whether the failure is of this kind."""
+        """Return whether the failure matches."""
         if self.exceptions and not _names_of(failed.exception).isdisjoint(self.exceptions):
             return True
         if failed.exit_code is not None and failed.exit_code in self.exit_codes:
@@ -75,7 +75,7 @@ DEFAULT_RULES = (
     FailureRule(
         failure_class=FailureClass.INFRA,
         exceptions=("ConnectionError", "StoreUnavailable", "MemoryError", "socket.gaierror"),
-        # 75 is sysexits' "try again later"; 137 and 143 are killed from outside.
+        # 75 is "try again later" in sysexits; 137 and 143 mean killed from outside.
         exit_codes=(75, 137, 143, -9, -15),
         patterns=(
             r"(?i)connection (reset|refused|timed out)|temporary failure in name resolution",
@@ -92,13 +92,13 @@ DEFAULT_RETRIES: Mapping[FailureClass, RetryRule] = {
     FailureClass.TOOLING: RetryRule(retries=2, first_pause_s=2.0),
     FailureClass.INFRA: RetryRule(retries=3, first_pause_s=1.0),
 }
-"""Compilation errors, lint and tests that always fail are the user's: trying again would not help."""
+"""Compilation errors, lint and failing tests are of class user: retrying would not help."""
 
 DEFAULT_LOSSES = 3
 
 
 def classify(failed: Failed, rules: Sequence[FailureRule] = DEFAULT_RULES) -> FailureClass:
-    """The class of a failure: as the runner says, or by the first rule that fits."""
+    """Return the class of a failure: that of the runner, or of the first matching rule."""
     if failed.failure_class:
         return FailureClass(failed.failure_class)
     for rule in rules:
@@ -114,7 +114,7 @@ def rule_for(
     own: Mapping[str, RetryRule],
     defaults: Mapping[FailureClass, RetryRule] = DEFAULT_RETRIES,
 ) -> RetryRule:
-    """How failures of this class are tried again for one job."""
+    """Return the retry rule of a class for one job."""
     if failure_class in own:
         return own[failure_class]
     rule = defaults.get(failure_class, RetryRule())
@@ -124,12 +124,12 @@ def rule_for(
 
 
 def pause_before(rule: RetryRule, retry: int, salt: str) -> timedelta:
-    """How long to wait before the nth retry.
+    """Return the pause before the nth retry.
 
-    The jitter comes from the salt rather than from chance, so that deciding stays a pure function:
-    the same retry always waits as long, and different jobs wait differently.
+    The jitter is derived from the salt instead of a random number, so that the decision stays pure: the same
+    retry always has the same pause, and different jobs have different ones.
     """
-    growth = rule.factor ** min(retry - 1, 64)  # no pause needs more, and larger numbers are none
+    growth = rule.factor ** min(retry - 1, 64)  # no pause needs a larger exponent, which would overflow
     pause_s = min(rule.first_pause_s * growth, rule.longest_pause_s)
     share = zlib.crc32(f"{salt}:{retry}".encode()) / 2**32
     return timedelta(seconds=pause_s * (1 + rule.jitter * share))
@@ -146,10 +146,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def timed_out(seconds: float) -> Failure:
-    """An attempt that took too long."""
+    """Return the failure of an attempt that timed out."""
     return Failure(failure_class=FailureClass.TIMEOUT, error=f"It took longer than {seconds:g} s.")
 
 
 def lost(runner_id: str) -> Failure:
-    """An attempt of which nothing was heard any more."""
+    """Return the failure of a lost attempt."""
     return Failure(failure_class=FailureClass.LOST, error=f"Its runner {runner_id} was not heard of in time.")

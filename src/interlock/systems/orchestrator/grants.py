@@ -1,6 +1,6 @@
 """Claims: from ready jobs to grants, for many jobs of one shape by one decision. Pure.
 
-A claim under a name is idempotent: it is recorded with its grants, and a repetition gets the same answer.
+A named claim is idempotent: it is recorded with its grants, and a repeat gets the same answer.
 """
 
 from __future__ import annotations
@@ -44,44 +44,44 @@ from interlock.systems.orchestrator.tokens import (
 from interlock.wire.runner import ClaimRequest, Grant
 
 Shape: TypeAlias = tuple[object, ...]
-"""What a decision about a job depends on."""
+"""The data that a decision about a job depends on."""
 
 ANY_JOB = "~any~job~"
-"""The id of a job that stands for all of its shape. No id has this character."""
+"""The id of a job that represents all of its shape. No id has this character."""
 _ANY_JOB_BYTES = ANY_JOB.encode()
 _encode = msgspec.json.Encoder().encode
 
 
 class Claiming(msgspec.Struct, frozen=True):
-    """What a claim is decided with."""
+    """The input of the decision about a claim."""
 
     request: ClaimRequest
     secret: str
-    """Of all its leases: they belong to one runner."""
+    """The secret of all its leases, since they belong to one runner."""
     digest: str
     epoch: int
     mark: str
     settings: OrchestratorSettings
     max_body_bytes: int
-    """What the store takes: a job that would grow beyond it must not keep others from being given out."""
+    """The limit of the store: a job that would exceed it must not block others."""
 
 
 class Offer(msgspec.Struct, frozen=True, gc=False):
-    """What one decision gives to a runner, once it has been committed: a job, or jobs of one shape."""
+    """The grants of one decision, once committed: one job, or jobs of one shape."""
 
     change: Change
-    """Of one job; of several what all of them become, without an id."""
+    """The change of one job; for several the common change, without an id."""
     before: tuple[Record, ...]
     grants: tuple[Grant, ...]
-    """By job; none for a job that nobody can be given any more."""
+    """Grants by job; empty for a job that cannot be granted any more."""
     body: JobBody | None = None
-    """What the change says, not encoded, where it is about one job."""
+    """The decoded body of the change, if it is about one job."""
     words: tuple[Change, ...] = ()
-    """To the run that begins with it."""
+    """Messages to the run that begins with it."""
 
     @property
     def work(self) -> Work:
-        """What has to be committed."""
+        """The work to commit."""
         if self.change.id:
             return Commit(changes=(self.change, *self.words))
         ids = tuple([record.id for record in self.before])
@@ -90,14 +90,14 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """The same for a commit that has more in it."""
+        """Return the changes, for a commit with other changes."""
         if self.change.id:
             return (self.change, *self.words)
         return tuple(replace(self.change, id=one.id, expected_at=one.updated_at) for one in self.before)
 
 
 def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> list[Offer]:
-    """Return one attempt of each of these jobs, for this runner; a job without one that waits is left out."""
+    """Return one waiting attempt of each of these jobs for this runner, if there is one."""
     shapes: dict[Shape, list[Record]] = {}
     for record in records:
         shapes.setdefault(shape_of(record), []).append(record)
@@ -110,7 +110,7 @@ def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> l
 
 
 def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
-    """Return the attempt of this job that waits the longest, for this runner; None when none waits."""
+    """Return the longest waiting attempt of this job for this runner; None if none waits."""
     draft = JobAggregate.of(record, now, claiming.settings)
     one = next_attempt(draft)
     if one is None:
@@ -125,7 +125,7 @@ def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
 
 
 def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime) -> Offer | None:
-    """Return what becomes of jobs of one shape; None where that depends on which one it is."""
+    """Return the common offer for jobs of one shape; None if it depends on the job."""
     draft = JobAggregate.of(any_job(records[0], now), now, claiming.settings)
     one = next_attempt(draft)
     if one is None:
@@ -146,7 +146,7 @@ def _for_job(grant: Grant, record: Record, secret: str) -> Grant:
 
 
 def shape_of(record: Record) -> Shape:
-    """Return what decisions about a job depend on: jobs of one shape are decided about once."""
+    """Return the shape of a job: jobs of one shape are decided once."""
     return (
         record.state,
         record.version,
@@ -160,17 +160,17 @@ def shape_of(record: Record) -> Shape:
 
 
 def any_job(like: Record, now: datetime) -> Record:
-    """Return a job that stands for all of this shape: it has nothing in which they may differ."""
+    """Return a job that represents all of this shape, without individual data."""
     return replace(like, id=ANY_JOB, given=b"", created_at=now, updated_at=now, ready_at=None)
 
 
 def is_about_one(change: Change) -> bool:
-    """Whether a change says which job it is about, although it shall hold for all of its shape."""
+    """Return whether a change names the representative job, so that it cannot hold for all."""
     return _ANY_JOB_BYTES in change.body or _ANY_JOB_BYTES in _encode(replace(change, body=b""))
 
 
 def _granted(claiming: Claiming, draft: JobAggregate, one: AttemptBody) -> Change:
-    """Give this attempt to this runner."""
+    """Grant this attempt to this runner."""
     request, now = claiming.request, draft.now
     draft.granting = Granting(request.runner_id, claiming.digest)
     if one.state is attempt.CREATED:
@@ -187,7 +187,7 @@ def _grant_in(claiming: Claiming, draft: JobAggregate, one: AttemptBody, given: 
 
 
 def next_attempt(draft: JobAggregate) -> AttemptBody | None:
-    """Of those whose time has come, the one that waits the longest."""
+    """Return the ready attempt that waits longest."""
     created_at = draft.created_at
     waiting = [
         (ready_at, one.shard, one)
@@ -200,7 +200,7 @@ def next_attempt(draft: JobAggregate) -> AttemptBody | None:
 
 
 def grant_of(draft: JobAggregate, one: AttemptBody, token: str, fence: int, given: JobGiven) -> Grant:
-    """An attempt as it is given to its runner."""
+    """Return the grant of an attempt."""
     body, durations = draft.body, draft.settings.durations
     assert one.lease is not None
     return Grant(
@@ -234,7 +234,7 @@ _INSTANT = timedelta(microseconds=1)
 
 
 class GrantedLease(msgspec.Struct, frozen=True, array_like=True):
-    """One lease that was granted under the name."""
+    """One lease of a named claim."""
 
     job_id: str
     shard: int
@@ -243,16 +243,16 @@ class GrantedLease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClaimRecord(msgspec.Struct, frozen=True):
-    """What the store keeps of a claim that was answered."""
+    """The stored answer to a named claim."""
 
     salt: str
     given: tuple[GrantedLease, ...]
     shared: bool = False
-    """All leases have one secret; those of an earlier version have one each."""
+    """Whether all leases share one secret; older ones have one each."""
 
 
 def asked_of(request: ClaimRequest) -> IdempotencyKey:
-    """The claim as a request: two runners may use the same name, and one of them only for one claim."""
+    """Return the idempotency key of a claim, unique for its runner."""
     name = msgspec.json.encode((request.runner_id, request.claim_id))
     content: tuple[object, ...] = (request.queues, request.labels, request.limit, request.acknowledge)
     if request.tasks is not None:
@@ -265,14 +265,14 @@ def asked_of(request: ClaimRequest) -> IdempotencyKey:
 
 
 def seed_of(request: ClaimRequest, chance: bytes) -> bytes:
-    """Where the secrets of a claim come from: chance alone, or what can be known again."""
+    """Return the seed of the secrets of a claim: random, or reproducible for a named claim."""
     if not request.claim_id:
         return chance
     return hmac.digest(request.claim_id.encode(), chance + request.runner_id.encode(), "sha256")
 
 
 class ClaimCommit(msgspec.Struct, frozen=True):
-    """What is given out together or not at all, and to whom."""
+    """The grants that are committed together, and their claim."""
 
     place: int
     offers: tuple[Offer, ...]
@@ -282,7 +282,7 @@ class ClaimCommit(msgspec.Struct, frozen=True):
 def commits_for(
     claimings: Sequence[Claiming], shares: Sequence[tuple[int, Offer]], chance: bytes
 ) -> list[ClaimCommit]:
-    """One for each name, with the record of it; and one for each offer to somebody who gave none."""
+    """Return one commit for each named claim, with its record; and one for each other offer."""
     named: dict[int, list[Offer]] = {}
     bundles: list[ClaimCommit] = []
     for place, offer in shares:
@@ -300,7 +300,7 @@ def commits_for(
 def outcomes_by_job(
     bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]
 ) -> Iterator[tuple[ClaimCommit, Offer, int, Outcome]]:
-    """Return each job of the offers, by its place in its offer, with what has become of it."""
+    """Yield each job of the offers, by its place in its offer, with its outcome."""
     told = iter(outcomes)
     for bundle in bundles:
         shared = next(told) if isinstance(bundle.work, Commit) else None
@@ -317,14 +317,14 @@ def _recorded(claiming: Claiming, offers: Sequence[Offer], salt: bytes) -> Reque
     )
     promise = ClaimRecord(salt.hex(), given, shared=True)
     answered = asked_of(claiming.request).answered(msgspec.json.encode(promise))
-    # Once no lease can be left that nobody has renewed, there is nothing to be answered again.
+    # After this time no unrenewed lease can be left, so the record is not needed.
     return msgspec.structs.replace(answered, ttl_s=claiming.settings.durations.lease_ttl_s)
 
 
 def earlier_answers(bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]) -> dict[int, Recorded]:
-    """Whose claim was answered before, and what the store has kept of that."""
+    """Return the stored answers of claims that were answered before."""
     if not outcomes:
-        return {}  # nothing is known of a lost answer
+        return {}  # a lost answer tells nothing
     return {
         bundle.place: outcome.recorded
         for bundle, _, _, outcome in outcomes_by_job(bundles, outcomes)
@@ -333,7 +333,7 @@ def earlier_answers(bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome])
 
 
 def tokens_of(request: ClaimRequest, recorded: Recorded) -> list[tuple[Token, int]]:
-    """The tokens that were given out under the name, each with its fence."""
+    """Return the tokens granted under the name, each with its fence."""
     promise = msgspec.json.decode(recorded.answer.body, type=ClaimRecord)
     seed = seed_of(request, bytes.fromhex(promise.salt))
     token = token_for if promise.shared else token_of_its_own
@@ -349,7 +349,7 @@ def reissue_grant(
     now: datetime,
     mark: str,
 ) -> Decision[Grant | None]:
-    """The grant once more, and its lease renewed; None when that has ended meanwhile."""
+    """Return the grant again, with its lease renewed; None if it has ended meanwhile."""
     draft, one = _opened(record, token, now, settings)
     if draft is None or one is None or one.lease is None:
         return Decision(None)
@@ -360,7 +360,7 @@ def reissue_grant(
         ttl_s = settings.durations.lease_ttl_s
         draft.send_lease(one, lease.Heartbeat(at=now, runner_id=request.runner_id, ttl_s=ttl_s))
     elif one.lease.state not in lease.LIVE:
-        return Decision(None)  # if it has just run out, whoever sweeps sees to it
+        return Decision(None)  # if it has just expired, the sweep handles it
     commit = commit_of(draft, mark=mark, actor=request.runner_id)
     until_then = until - _INSTANT if until else None
     assert record is not None
@@ -377,7 +377,7 @@ def take_back(
     now: datetime,
     mark: str,
 ) -> Decision[None]:
-    """Into the queue again, unless anything was heard of it since it was granted: then somebody has it."""
+    """Return a job to the queue, unless a message about its lease has arrived since."""
     draft, one = _opened(record, token, now, settings)
     if draft is None or one is None or not _untouched(draft, one, grant):
         return Decision(None)
@@ -387,14 +387,14 @@ def take_back(
 
 
 def _untouched(draft: JobAggregate, one: AttemptBody, grant: Grant) -> bool:
-    """Nobody has renewed it; where nothing can be renewed yet, nobody has changed the job at all."""
+    """Return whether the lease was not renewed; before an acknowledgement, whether the job is unchanged."""
     if one.lease is None or draft.record is None or one.lease.data.expires_at != grant.expires_at:
         return False
     return one.lease.state is lease.ACTIVE or draft.record.version == version_of(grant.fence)
 
 
 def claim_over(claim_id: str) -> ClaimOver:
-    """Nothing is left of what was given out."""
+    """Return the error of a claim whose leases have all ended."""
     return ClaimOver(
         f"Everything that was given out under the claim {claim_id!r} has ended.",
         todo="Ask again under another name.",
@@ -403,7 +403,7 @@ def claim_over(claim_id: str) -> ClaimOver:
 
 
 def claim_reused(claim_id: str) -> RequestIdReused:
-    """Whoever asks again asks for the same."""
+    """Return the error of a repeated claim with other content."""
     return RequestIdReused(
         f"The claim {claim_id!r} was made before, and asked for something else.",
         todo="Give each claim a name of its own, and repeat it as it was.",
@@ -414,7 +414,7 @@ def claim_reused(claim_id: str) -> RequestIdReused:
 def _opened(
     record: Record | None, token: Token, now: datetime, settings: OrchestratorSettings
 ) -> tuple[JobAggregate | None, AttemptBody | None]:
-    """The job of a token and the attempt that it opens."""
+    """Return the job of a token and its attempt."""
     if record is None:
         return None, None
     draft = JobAggregate.of(record, now, settings)

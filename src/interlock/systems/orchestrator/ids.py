@@ -1,8 +1,8 @@
-"""Names for jobs and runs: `j_` or `r_` and twelve hex digits that sort by the time of submission.
+"""Ids of jobs and runs: `j_` or `r_` and twelve hex digits that sort by the time of submission.
 
-48 bits are few, so they are spent with care: the time in steps of 1/128 ms, plus a small random
-stride between two names of one process. Two processes that submit at the same instant seldom draw
-the same name, and where they do the store says so and another is drawn.
+48 bits are few, so they are used carefully: the time in steps of 1/128 ms, plus a small random stride between
+two ids of one process. Two processes that submit at the same instant seldom draw the same id, and if they do
+the store reports it and another one is drawn.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _ORIGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _TICK = timedelta(milliseconds=1) / 128
 _STRIDE = 64
 _AT_ONCE = 10
-"""How many strides are drawn together: to ask for chance costs more than to make a name of it."""
+"""Number of strides drawn together, since random numbers are expensive."""
 _PLACES = [_STRIDE**place for place in range(_AT_ONCE)]
 _LAST = 2**48 - 1
 
 
 class JobIds:
-    """Draws names; `below` is where chance comes from."""
+    """Draws ids; `below` is the random number generator."""
 
     def __init__(self, below: Callable[[int], int], *, prefix: str = "j_") -> None:
         self._below = below
@@ -29,11 +29,11 @@ class JobIds:
         self._latest = 0
 
     def draw(self, now: datetime) -> str:
-        """A name that this process has not drawn before."""
+        """Return an id that this process has not drawn before."""
         return self.draw_many(now, 1)[0]
 
     def draw_many(self, now: datetime, number: int) -> list[str]:
-        """The same for so many, in their order."""
+        """Return several ids, in order."""
         ticks = int((now - _ORIGIN) / _TICK)
         names = []
         for _ in range(number):
@@ -46,10 +46,10 @@ class JobIds:
 
 
 def ticks_of(at: datetime) -> int:
-    """The number that a name begins with that is drawn at this time."""
+    """Return the number with which ids drawn at this time begin."""
     return int((at - _ORIGIN) / _TICK) & _LAST
 
 
 def drawn_at(digits: int) -> datetime:
-    """The time that the digits of a name stand for; in a bulk, names run ahead of the time."""
+    """Return the time of the digits of an id; in a bulk, ids run ahead of the time."""
     return _ORIGIN + digits * _TICK

@@ -1,6 +1,6 @@
 """`Jobs`: submit, read, wait for, cancel and retry jobs, one by one or in bulk.
 
-No rule is here; the tables have them.
+It contains no rules; the tables have them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from interlock.text import counted
 from interlock.wire.jobs import NODES, Explanation, JobSpec, JobView, TreeView
 
 Present = Callable[[str, Record | None], Record]
-"""The record, or an error that says that there is none."""
+"""Returns the record, or raises if there is none."""
 
 
 async def cancel_all(
@@ -69,7 +69,7 @@ async def cancel_all(
     actor: str,
     reason: str,
 ) -> list[str | InterlockError]:
-    """The state that each is in by then, or why it was not stopped."""
+    """Return the new state of each job, or why it was not stopped."""
 
     def decide(
         job_id: str, asked: IdempotencyKey | None, record: Record | None, now: datetime, mark: str
@@ -101,7 +101,7 @@ async def retry_all(
     draw: Callable[[datetime], str],
     actor: str,
 ) -> list[str | InterlockError]:
-    """The id of the job that does each of them again, or why there is none."""
+    """Return the id of the new job for each, or why there is none."""
 
     def decide(
         job_id: str, asked: IdempotencyKey | None, record: Record | None, now: datetime, mark: str
@@ -143,7 +143,7 @@ async def _once(
 
 
 async def _answer(engine: Engine, asked: IdempotencyKey | None, result: Result[str]) -> str | InterlockError:
-    """What was decided; or what was answered before, also where it would now be refused."""
+    """Return the decision, or the earlier answer, even if it would now be refused."""
     match result:
         case Applied(answer=answer):
             return answer
@@ -164,7 +164,7 @@ def _told(recorded: Recorded) -> str:
 
 
 BULK = 500
-"""How many jobs are submitted together."""
+"""Number of jobs submitted in one batch."""
 MAX_COUNT = 10_000
 
 
@@ -184,21 +184,21 @@ class Jobs:
         self.draw = self._ids.draw
 
     async def now(self) -> datetime:
-        """The store's time, or close to it."""
+        """Return the store's time, approximately."""
         return await self.engine.clock.now()
 
-    # Submitting
+    # Submit
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
-        """The id of a new job, or of the one that an earlier request with this id has made."""
+        """Return the id of a new job, or of the one of an earlier request with this id."""
         return (await self.submit_many([spec], actor=actor, request_id=request_id))[0]
 
     async def submit_many(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[str]:
-        """The ids of new jobs, in their order. All are checked before any is stored.
+        """Submit jobs; return their ids in order. All are validated before any is stored.
 
-        Under a request id they are made together or not at all, and once; without one, in batches.
+        With a request id they are created atomically and once; without one, in batches.
         """
         parts = [specs[start : start + BULK] for start in range(0, len(specs), BULK)]
         checked = [(part, alike(part, self.settings)) for part in parts]
@@ -211,7 +211,7 @@ class Jobs:
     async def _submit_batches(
         self, batches: Sequence[tuple[Sequence[JobSpec], Sequence[NewJobs]]], actor: str
     ) -> list[str]:
-        """One batch is decided about while the one before it is being stored."""
+        """Decide about one batch while the previous one is being stored."""
         ids: list[str] = []
         under_way: deque[asyncio.Task[list[str]]] = deque()
         try:
@@ -221,7 +221,7 @@ class Jobs:
                     ids += await under_way.popleft()
             while under_way:
                 ids += await under_way.popleft()
-        finally:  # of one that has failed, or was given up: nobody waits for the others any more
+        finally:  # after an error or a cancellation the others are abandoned
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
@@ -245,7 +245,7 @@ class Jobs:
         return ids
 
     async def _submit_another(self, spec: JobSpec, outcome: Outcome | InterlockError, actor: str) -> str:
-        """Where somebody else has drawn the same name; what cannot be stored is told of."""
+        """Submit a job under another id after a collision; raise other errors."""
         match outcome:
             case InterlockError():
                 raise outcome
@@ -260,7 +260,7 @@ class Jobs:
         asked = self.engine.asked(request_id, "submit", specs)
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
         keys = [Key(JOB.name, name) for name in parents]
-        # The root of a job never changes, so it is enough to know it beforehand.
+        # The root of a job never changes, so it can be read beforehand.
         trees = tree_keys(await self.engine.store.load(keys)) if keys else []
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[str]]:
@@ -279,7 +279,7 @@ class Jobs:
             return msgspec.json.decode(applied.recorded.answer.body, type=list[str])
         return applied.answer
 
-    # Stopping and doing again
+    # Cancel and retry
 
     async def cancel(
         self,
@@ -290,7 +290,9 @@ class Jobs:
         request_id: str | None = None,
         why: str = "cancel",
     ) -> JobView:
-        """Ask a job to stop; the view says how far that is. `why` is the code, `reason` the words."""
+        """Request the cancellation of a job; the view shows its progress. `why` is the code, `reason` the
+        text.
+        """
         asked = self.engine.asked(request_id, f"cancel {job_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -318,7 +320,7 @@ class Jobs:
         actor: str = "",
         request_ids: Sequence[str | None] | None = None,
     ) -> list[str | InterlockError]:
-        """The same for many at once: the state that each is in by then, or why it was not stopped."""
+        """Cancel many jobs; return the new state of each, or why it was not stopped."""
         stopped = await cancel_all(
             self.engine,
             job_ids,
@@ -333,7 +335,7 @@ class Jobs:
         return stopped
 
     async def retry(self, job_id: str, *, actor: str = "", request_id: str | None = None) -> str:
-        """Do a job that has ended again, as a new one that names its origin."""
+        """Resubmit a finished job as a new job that names its origin."""
         (made,) = await self.retry_all([job_id], actor=actor, request_ids=[request_id])
         if isinstance(made, InterlockError):
             raise made
@@ -346,7 +348,7 @@ class Jobs:
         actor: str = "",
         request_ids: Sequence[str | None] | None = None,
     ) -> list[str | InterlockError]:
-        """The same for many at once: the id of each new one, or why there is none."""
+        """Retry many jobs; return the id of each new one, or why there is none."""
         return await retry_all(
             self.engine,
             job_ids,
@@ -357,40 +359,40 @@ class Jobs:
             actor=actor,
         )
 
-    # Looking
+    # Views
 
     async def get(self, job_id: str) -> JobView:
-        """The job as it stands."""
+        """Return the job."""
         return await self.view(await self._load(job_id))
 
     async def view(self, record: Record) -> JobView:
-        """A job that is loaded already, with its results, also those that are kept beside it."""
+        """Return the view of a loaded job, with its results, including those in separate records."""
         return (await self.views([record]))[0]
 
     async def views(self, records: Sequence[Record]) -> list[JobView]:
-        """The same for several, at once."""
+        """Return the views of several loaded jobs."""
         keys = [key for record in records for key in apart(record)]
         found = await self.engine.store.load(keys) if keys else []
         kept = {each.id: msgspec.Raw(each.body) for each in found if each is not None}
         return [view_of(record, kept) for record in records]
 
     async def get_many(self, job_ids: Sequence[str]) -> list[JobView | None]:
-        """Several at once; None where there is none."""
+        """Return several jobs; None for missing ones."""
         found = await self.engine.store.load([Key(JOB.name, job_id) for job_id in job_ids])
         views = {view.id: view for view in await self.views([record for record in found if record])}
         return [views.get(job_id) for job_id in job_ids]
 
     async def find(self, query: Query) -> tuple[list[JobView], str]:
-        """A page of jobs, and the cursor of the next one."""
+        """Return a page of jobs, and the cursor of the next one."""
         page: Page = await self.engine.store.find(query)
         return await self.views(page.records), page.cursor
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """How many match, up to a cap, and as far as can be seen within so many."""
+        """Return the number of matches, up to a cap, and within a number of examined records."""
         return await self.engine.store.count(query, cap=cap, within=within)
 
     async def under_way(self, queues: Sequence[str]) -> bool:
-        """Whether anything in these queues has begun and not ended."""
+        """Return whether a job in these queues is running."""
         for queue in queues:
             query = Query(kind=JOB.name, states=(job.RUNNING,), queue=queue)
             if (await self.count(query, cap=1)).number:
@@ -400,16 +402,16 @@ class Jobs:
     async def tree(
         self, job_id: str, *, most: int = NODES, sees: Callable[[str], bool] | None = None
     ) -> TreeView:
-        """A job and everything below it: so many jobs at most, of queues that somebody sees."""
+        """Return a job and its descendants: at most `most` jobs, of visible queues."""
         return await tree_below(self.engine.store, await self._load(job_id), most, sees)
 
     async def history(self, job_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return its history, oldest first."""
         record = await self._load(job_id)
         return [entry async for entry in every_entry(self.engine.store, record.key)]
 
     async def logs(self, job_id: str) -> AsyncIterator[Chunk]:
-        """What its attempts have written, in the order in which it arrived."""
+        """Yield the log of its attempts, in the order of arrival."""
         cursor = ""
         while True:
             page = await self.engine.store.find(
@@ -421,9 +423,9 @@ class Jobs:
                 return
 
     async def explain(self, job_id: str, *, in_general: bool = True) -> Explanation:
-        """What it waits for, whose turn it is and when the next deadline is; or how it ended.
+        """Explain why it waits, which role acts next and the next deadline; or how it ended.
 
-        `in_general` adds what concerns all queues: how many workers are quarantined, and names of others.
+        `in_general` adds facts about all queues: the number of quarantined workers, and names of others.
         """
         record, now = await self._load(job_id), await self.engine.clock.now()
         ahead = await self._quarantined() if in_general and record.state not in job.ENDED else ""

@@ -1,9 +1,8 @@
-"""What a job tells its run: that it has begun, and how it has ended; or its simulation, that it is lost.
+"""Messages of a job: to its run, when it begins and ends; to its simulation, when it is lost.
 
-A word is a message in the very commit that makes it true, and is named after the job and its state:
-so none is lost and none is said twice. Whoever looks after runs takes many words at once.
-A word to a simulation names the execution and the attempt, so that it is nothing to one that goes on
-elsewhere by then.
+A message is part of the commit that causes it, and is named after the job and its state: so none is lost or
+duplicated. The reconciler of runs processes many at once. A message to a simulation names the execution and
+the attempt, so that it is ignored by a later execution.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from interlock.store.records import Change, Commit, Outcome
 from interlock.systems.orchestrator.aggregate import JobAggregate
 
 RUN_JOBS = "run.jobs"
-"""The topic under which runs hear of their jobs."""
+"""The topic of messages to runs about their jobs."""
 
 TO_SIMULATION = "simulation.lost"
-"""The topic under which simulations hear that nobody executes them any more."""
+"""The topic of messages to simulations that have lost their execution."""
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -36,38 +35,38 @@ class JobChanged(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     source: str
     target: str
     unconfirmed: bool = False
-    """Something of it was stopped, and nobody has said that all of it is gone."""
+    """Whether stopped processes are not confirmed to have ended."""
 
 
 class ExecutionLost(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What was to execute a simulation does so no more."""
+    """A simulation has lost its execution."""
 
     run_id: str
     execution: int
     attempt: int
-    """The last one that has ended."""
+    """The last attempt that has ended."""
     again: bool
-    """The job goes on: another attempt at it will resume the simulation."""
+    """Whether another attempt of the job will resume the simulation."""
     reason: str = ""
 
 
 class RunsNotified(msgspec.Struct, frozen=True):
-    """Jobs have sent messages to their runs."""
+    """Published when jobs have sent messages to their runs."""
 
 
 class TreesNotified(msgspec.Struct, frozen=True):
-    """Jobs have sent messages to their trees or their children."""
+    """Published when jobs have sent messages to their trees or their children."""
 
 
 class JobsSwept(msgspec.Struct, frozen=True):
-    """Deadlines of jobs were decided; other ways to stop a job are committed by the engine."""
+    """Published when deadlines of jobs were handled; other stops are committed by the engine."""
 
     commits: Sequence[Commit]
     outcomes: Sequence[Outcome]
 
 
 def notifications_for(draft: JobAggregate) -> tuple[Change, ...]:
-    """The newest step of the job that its run has to know of, if it has taken one."""
+    """Return the message about the newest step that concerns the run, if there is one."""
     part = draft.body.run
     if part is None:
         return _to_simulation(draft)
@@ -95,5 +94,5 @@ def _to_simulation(draft: JobAggregate) -> tuple[Change, ...]:
 
 
 def _concerns_run(state: str, root: bool) -> bool:
-    """A run begins with one of the jobs that need no other, and ends with any."""
+    """Return whether a state concerns the run: the start of a root job, and every end."""
     return state in job.ENDED or (root and state == job.RUNNING)

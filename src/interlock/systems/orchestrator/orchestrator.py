@@ -1,8 +1,8 @@
-"""The orchestrator: jobs are submitted to it, runners ask it for work and report to it.
+"""The orchestrator: clients submit jobs to it, runners claim jobs and report to it.
 
-It joins the pure deciders of this folder with the engine, and adds no rule of its own. Any number of
-orchestrators may work on one store: each commit names the version it was decided on, so of two that
-decide about the same job one is told so and looks again.
+It joins the pure deciders of this package with the engine, and adds no rules. Any number of orchestrators may
+work on one store: each commit names the version it was decided on, so of two that decide about the same job
+one conflicts and decides again.
 """
 
 from __future__ import annotations
@@ -78,33 +78,33 @@ log = logging.getLogger("interlock.orchestrator")
 
 MAX_HELD = 4_000
 EPOCH_FOR = timedelta(seconds=1)
-"""How long an epoch is believed: no fail-over is over sooner, and whoever was idle has not noticed it."""
+"""Time for which an epoch is cached: no failover is faster, and an idle process has not noticed it."""
 
 Claimed: TypeAlias = "list[Grant] | InterlockError"
-"""What somebody was given, or why it was nothing."""
+"""The grants of a claim, or its error."""
 Seeds = Callable[[], bytes]
-"""Where the secrets of leases come from."""
+"""Returns the seed of lease secrets."""
 OpenAmong = Callable[[Sequence[str]], Awaitable[tuple[str, ...]]]
-"""Return those of some queues whose jobs are given out."""
+"""Returns those of some queues that are not paused."""
 
 
 def random_seed() -> bytes:
-    """32 bytes that nobody can guess."""
+    """Return 32 random bytes."""
     return secrets.token_bytes(32)
 
 
 class _Held(msgspec.Struct, frozen=True, gc=False):
-    """A job as it was written last."""
+    """The latest written record of a job."""
 
     record: Record
     text: str = ""
-    """The token of the last grant; empty where that was not made here."""
+    """The token of the last grant; empty if it was made elsewhere."""
     offer: Offer | None = None
-    """What it was given out by, while that is the last that was said about it."""
+    """The offer of the grant, until another message about the job."""
 
 
 class Orchestrator:
-    """Gives out work and hears what becomes of it."""
+    """Grants jobs and processes messages of runners."""
 
     def __init__(
         self,
@@ -123,17 +123,17 @@ class Orchestrator:
         self._epoch: int | None = None
         self._highest_epoch = 0
         self._epoch_at = datetime.min.replace(tzinfo=UTC)
-        # Jobs as this process wrote them last: most of what is said about a job is said to whoever
-        # granted it, and then nothing has to be loaded. A wrong guess costs one conflict.
+        # The latest records written by this process: most messages about a job go to the process that granted
+        # it, so nothing has to be loaded. A wrong guess costs one conflict.
         self._held: OrderedDict[str, _Held] = OrderedDict()
-        # Runs of which this process has said that they have begun: once is enough.
+        # Runs that this process has reported as begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
         self._has_told = self._has_told_tree = False
 
-    # Giving out work
+    # Claims
 
     async def claim(self, request: ClaimRequest, *, guard: Guard | None = None) -> list[Grant]:
-        """Work for a runner, while the guard holds; each attempt is given to one runner only."""
+        """Claim jobs for a runner, while the guard holds; each attempt is granted to one runner only."""
         (claimed,) = await self.claim_all([request], guard=guard)
         if isinstance(claimed, InterlockError):
             raise claimed
@@ -142,7 +142,7 @@ class Orchestrator:
     async def claim_all(
         self, requests: Sequence[ClaimRequest], *, guard: Guard | None = None
     ) -> list[Claimed]:
-        """Return work for runners that have the same queues, labels and tasks, in their order."""
+        """Claim jobs for runners with the same queues, labels and tasks; return the grants in their order."""
         claimed = await self._claim_all(requests, guard)
         return [
             await self._with_secrets(request, mine)
@@ -152,7 +152,7 @@ class Orchestrator:
         ]
 
     async def _with_secrets(self, request: ClaimRequest, grants: list[Grant]) -> list[Grant]:
-        """Only what has been committed is given its secrets, so none is in anything that is."""
+        """Add secrets to committed grants, so that no commit contains one."""
         keys = [Key(JOB.name, grant.job_id) for grant in grants if grant.secrets]
         found = [record for record in await self.engine.store.load(keys) if record is not None]
         origins = {record.id: decode_body(record.body).origin or NO_ORIGIN for record in found}
@@ -198,7 +198,7 @@ class Orchestrator:
         for place, grant in given:
             grants[place].append(grant)
         for mine in grants:
-            mine.sort(key=lambda grant: ranks[grant.job_id])  # whoever waits the longest begins first
+            mine.sort(key=lambda grant: ranks[grant.job_id])  # the longest waiting job starts first
         if not any(request.claim_id for request in requests):
             return list(grants)
         told = earlier_answers(bundles, outcomes)
@@ -210,7 +210,7 @@ class Orchestrator:
     def _shares(
         self, claimings: Sequence[Claiming], records: Sequence[Record], now: datetime
     ) -> list[tuple[int, Offer]]:
-        """Jobs for several runners: the first is given all it wants, then the next."""
+        """Share jobs among several runners: the first gets all it wants, then the next."""
         shares: list[tuple[int, Offer]] = []
         start = 0
         for place, claiming in enumerate(claimings):
@@ -237,7 +237,7 @@ class Orchestrator:
     async def _or_as_before(
         self, request: ClaimRequest, grants: list[Grant], recorded: Recorded | None
     ) -> Claimed:
-        """Where nothing was found, it may be that the claim was answered before, by whomever."""
+        """Return the grants; if there are none, the earlier answer of a named claim."""
         if grants or not request.claim_id:
             return grants
         asked = asked_of(request)
@@ -254,7 +254,7 @@ class Orchestrator:
         return [grant for grant in given if grant is not None] or claim_over(request.claim_id)
 
     async def take_back(self, runner_id: str, grants: Sequence[Grant]) -> None:
-        """Work that nobody was there to take: to the queue again, unless somebody has turned up."""
+        """Return undelivered jobs to the queue, unless a message about them has arrived."""
         items = [
             Item(Key(JOB.name, token.job_id), partial(take_back, runner_id, grant, token, self.settings))
             for grant in grants
@@ -265,7 +265,7 @@ class Orchestrator:
                 raise result
 
     async def _find_out(self, shares: Sequence[tuple[int, Offer]]) -> list[tuple[int, Grant]]:
-        """The answer to a claim was lost: what carries our secret is ours."""
+        """Return the grants of a claim whose answer was lost, found by their secret."""
         if not shares:
             raise StoreUnavailable(
                 "The store did not answer a claim.", todo="Ask again; nothing was given out."
@@ -280,7 +280,7 @@ class Orchestrator:
         return ours
 
     def _without_repeats(self, offer: Offer) -> Offer:
-        """A run begins with its first job; the parent of a job that has a word to say is its run."""
+        """Return the offer without the message that a run has begun, if it was sent before."""
         known = offer.words and offer.grants and offer.before[0].parent in self._begun
         return msgspec.structs.replace(offer, words=()) if known else offer
 
@@ -293,12 +293,12 @@ class Orchestrator:
             self.engine.bus.publish(RunsNotified())
 
     async def _known_epoch(self) -> int:
-        """The epoch; in another one records may be older than those that are held, under the same version."""
+        """Return the epoch; in a new one, cached records may be newer than those in the store."""
         now = await self.engine.clock.now()
         if self._epoch is None or now >= self._epoch_at + EPOCH_FOR:
             epoch = await self.engine.store.epoch()
             if epoch < self._highest_epoch:
-                # It was restored from a backup under this process: fences of the lost time must not repeat.
+                # It was restored from a backup under this process: fences must not repeat.
                 log.warning("the store has gone back to epoch %d after %d", epoch, self._highest_epoch)
                 epoch = await self.engine.store.raise_epoch(self._highest_epoch)
             self._highest_epoch = epoch
@@ -308,14 +308,16 @@ class Orchestrator:
         return self._epoch
 
     def forget(self) -> None:
-        """The connection was lost: after a fail-over the epoch may be another, and records older."""
+        """Clear caches after a lost connection: after a fail-over the epoch may differ, and records be
+        older.
+        """
         self._epoch = None
         self._held.clear()
 
-    # Hearing what becomes of it
+    # Messages
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
-        """What the messages do; the answers are in their order."""
+        """Process messages; return the answers in their order."""
         await self._known_epoch()
         answers: list[Answer | None] = [None] * len(messages)
         await self._hear_together(messages, answers)
@@ -348,9 +350,9 @@ class Orchestrator:
         return [answer for answer in answers if answer is not None]
 
     async def _hear_together(self, messages: Sequence[Message], answers: list[Answer | None]) -> None:
-        """Answer the reports that say the same about jobs that were given out together.
+        """Process equal reports about jobs that were granted together.
 
-        They are decided about once. Whatever does not become true in this way is heard by itself.
+        They are decided once. Those that cannot be committed this way are processed separately.
         """
         if not (told := self._told_together(messages)):
             return
@@ -369,7 +371,7 @@ class Orchestrator:
                 answers[place] = answer
 
     def _told_together(self, messages: Sequence[Message]) -> dict[Report, list[tuple[int, Record]]]:
-        """Return the places of messages that can be heard together, and what they are about."""
+        """Return the places of messages that can be processed together, by their common report."""
         told: dict[Report, list[tuple[int, Record]]] = {}
         for place, message in enumerate(messages):
             held = self._held.get(job_of(message.token))
@@ -377,7 +379,7 @@ class Orchestrator:
                 continue
             report = report_of(id(held.offer), held.text, message, self.settings)
             if report is not None:
-                del self._held[held.record.id]  # whatever comes of it, this version is history
+                del self._held[held.record.id]  # this version is outdated in any case
                 told.setdefault(report, []).append((place, held.record))
         return told
 
@@ -390,8 +392,10 @@ class Orchestrator:
         now: datetime,
         mark: str,
     ) -> Decision[Answer]:
-        """Notes what would be written: the next message about a job that goes on comes here as well."""
-        held = self._held.pop(token.job_id, None)  # whatever comes of it, this version is history
+        """Decide about a message, and record the write, since the next message about the job also comes
+        here.
+        """
+        held = self._held.pop(token.job_id, None)  # this version is outdated in any case
         written.pop(token.job_id, None)
         message = redacted(message, record, self._vault)
         body = None
@@ -411,7 +415,7 @@ class Orchestrator:
     # Deadlines
 
     async def sweep(self, *, limit: int = 500) -> int:
-        """Deal with deadlines that have passed, of anybody's jobs; answers how many."""
+        """Handle passed deadlines of jobs; return their number."""
         mark = self.engine.mark()
         commits: list[Commit] = []
 
@@ -436,7 +440,7 @@ async def _all_of(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _nobody_looks(_: Sequence[Commit], __: Sequence[Outcome]) -> None:
-    """For those who do not want to know."""
+    """Do nothing."""
 
 
 def _grant_of(result: Applied[Grant | None] | Repeated | InterlockError) -> Grant | None:
@@ -446,7 +450,7 @@ def _grant_of(result: Applied[Grant | None] | Repeated | InterlockError) -> Gran
 
 
 def _was_granted(grant: Grant, record: Record) -> bool:
-    """Whether it was, and still is: whoever finds out late may find that its lease has ended."""
+    """Return whether the grant was committed and its lease is still live."""
     token = read_token(grant.token)
     if token is None:
         return False

@@ -1,7 +1,7 @@
-"""Queues: what waits in each, and pausing one so that none of its jobs is given out.
+"""Queues: their jobs, and pausing one so that none of its jobs is claimed.
 
-A paused queue has a record; others need none. A claim costs nothing more for it: a process that gives out
-work keeps the names of the paused queues in memory and reads them again whenever it delivers messages, once a
+A paused queue has a record; others need none. Claims cost nothing more for it: a process that grants jobs
+keeps the names of the paused queues in memory and reads them again whenever it delivers messages, once a
 second on a server. The process that pauses a queue knows it at once, other processes a moment later.
 """
 
@@ -29,13 +29,13 @@ from interlock.wire.jobs import QueueHold, QueueView
 
 MAX_COUNT = 10_000
 PAGES = 5
-"""How many pages of jobs are read to learn the names of queues."""
+"""Number of pages of jobs to read for the names of queues."""
 MOST = 1_000
-"""How many paused queues are known."""
+"""Maximum number of paused queues."""
 
 
 class QueueState(StrEnum):
-    """Where a queue stands."""
+    """The states of a queue."""
 
     OPEN = "open"
     PAUSED = "paused"
@@ -68,11 +68,11 @@ QUEUE = Machine[QueueState, None](
 
 
 class QueueBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the record of a queue keeps."""
+    """The body of a queue's record."""
 
     reason: str = ""
     by: str = ""
-    """Who has paused or resumed it."""
+    """The actor that paused or resumed it."""
 
 
 _QUEUES = RecordKind(QUEUE, QueueBody)
@@ -85,17 +85,17 @@ class Queues:
         self._engine = engine
         self._paused: frozenset[str] | None = None
 
-    # Pausing
+    # Pause and resume
 
     async def open_among(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the queues that are not paused, as far as it is known here."""
+        """Return the queues that are not paused, as far as is known here."""
         if self._paused is None:
             await self.look()
         paused = self._paused
         return tuple(name for name in names if name not in paused) if paused else tuple(names)
 
     async def look(self) -> None:
-        """Read again which queues are paused."""
+        """Reload the paused queues."""
         self._paused = frozenset(hold.name for hold in await self.paused())
 
     async def paused(self) -> list[QueueHold]:
@@ -106,13 +106,13 @@ class Queues:
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Give out no job of a queue until it is resumed; jobs that run go on."""
+        """Pause a queue: none of its jobs is claimed until it is resumed; running jobs continue."""
         return await self._tell(pause, name, reason, actor, request_id)
 
     async def resume(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
-        """Give out the jobs of a queue again."""
+        """Resume a queue."""
         return await self._tell(resume, name, reason, actor, request_id)
 
     async def _tell(
@@ -135,10 +135,10 @@ class Queues:
 
         return await self._engine.answer_once(asked, QueueHold, do)
 
-    # Looking
+    # Views
 
     async def list(self, *, among: Iterable[str] | None = None) -> list[QueueView]:
-        """Return queues that have jobs which have not ended, as the newest jobs show, or are paused."""
+        """Return queues with unfinished jobs among the newest, and paused ones."""
         holds = {hold.name: hold for hold in await self.paused()}
         named = sorted(among if among is not None else {*await self._names(), *holds})
         views = [await self._view(name, holds.get(name)) for name in named]
@@ -182,7 +182,7 @@ class Queues:
 
 
 async def look_for_pause(store: Store, waiting: Record) -> Lack | None:
-    """Return that the queue of a job is paused; None where it is not, or the job waits for no worker."""
+    """Return the pause of a waiting job's queue; None if it is not paused, or the job does not wait."""
     if waiting.ready_at is None or waiting.queue is None:
         return None
     (record,) = await store.load([Key(QUEUE.name, waiting.queue)])
@@ -194,7 +194,7 @@ async def look_for_pause(store: Store, waiting: Record) -> Lack | None:
 
 
 def told_of(hold: QueueHold | None) -> dict[str, Any]:
-    """Return what the view of a queue says about its pause."""
+    """Return the fields about the pause in the view of a queue."""
     if hold is None:
         return {"state": OPEN}
     return {"state": hold.state, "reason": hold.reason, "paused_at": hold.at, "paused_by": hold.by}
@@ -207,7 +207,7 @@ def hold_of(record: Record) -> QueueHold:
 
 
 def _moved(name: str, record: Record | None, event: Event, body: QueueBody, now: datetime) -> Change | None:
-    """Return the change that an event makes; None where it changes nothing."""
+    """Return the change of an event; None if it has no effect."""
     queue = _QUEUES.upsert(record, name, body, now)
     refused = queue.send(event)
     if refused is None:

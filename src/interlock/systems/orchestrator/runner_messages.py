@@ -1,6 +1,6 @@
-"""Decide messages of runners: from a job and a message to an answer and a commit. Pure.
+"""Decide about messages of runners: from a job and a message to an answer and a commit. Pure.
 
-Reports that say the same about jobs that were granted together are decided once for all of them.
+Equal reports about jobs that were granted together are decided once for all of them.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _MESSAGE_NAMES = {
 }
 _INSTANT = timedelta(microseconds=1)
 INLINE_RESULT = 16_384
-"""Larger results are kept beside the job."""
+"""Larger results are stored in separate records."""
 MOST_MISSING = 32
-"""How many overtaken heartbeats are still waited for."""
+"""Maximum number of overtaken heartbeats to remember."""
 MOST_ARTIFACTS = 100
-"""How many files an attempt may leave behind."""
+"""Maximum number of artifacts of an attempt."""
 
 
 def decide_message(
@@ -80,7 +80,7 @@ def decide_message(
     settings: OrchestratorSettings,
     body: JobBody | None = None,
 ) -> Decision[Answer]:
-    """What a message does to the job that its token names. `body`: see `JobAggregate.of`; it is used up."""
+    """Decide about a message to the job of its token. `body`: see `JobAggregate.of`; it is consumed."""
     if record is None:
         return Decision(_unknown_lease(token))
     draft = JobAggregate.of(record, now, settings, body)
@@ -102,13 +102,13 @@ def decide_message(
         return _refuse(JobAggregate.of(record, now, settings), token, message, refused, mark)
     note_extras(draft, one, message)
     if isinstance(message, Heartbeat) and message.uploading:
-        draft.send_attempt(one, attempt.upload)  # which is ignored where it is known, or moot
-    # No timer of the job may run out before the commit: then it would have to be heard differently.
+        draft.send_attempt(one, attempt.upload)  # ignored if known, or irrelevant
+    # No timer of the job may expire before the commit: that would change the decision.
     return Decision(_heard(draft, one), _commit(draft, one, message, mark, until))
 
 
 def note_report(draft: JobAggregate, one: AttemptBody, message: Message) -> None:
-    """What the attempt will be known by; noted first, since the couplings ask for it."""
+    """Record the outcome in the attempt, before the couplings that need it."""
     match message:
         case Complete(outcome=Succeeded(result=result), cost=cost):
             one.result_apart = len(result) > INLINE_RESULT
@@ -117,19 +117,19 @@ def note_report(draft: JobAggregate, one: AttemptBody, message: Message) -> None
         case Complete(outcome=Failed() as failed, cost=cost):
             one.failure, one.cost = _failure(failed, draft.settings), cost
         case Release(await_children=waits, cost=cost):
-            one.cost, one.waits = cost, waits and draft.body.children > 0  # with none it would be for ever
+            one.cost, one.waits = cost, waits and draft.body.children > 0  # no children: no wait
         case _:
-            pass  # nothing else says how it ended
+            pass  # no other field has the outcome
 
 
 def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None:
-    """What a message brings along: progress, a checkpoint, and how far its numbers have come."""
+    """Record the payload of a message: progress, checkpoint, and sequence numbers."""
     assert one.lease is not None
     match message:
         case Complete():
             one.reported = digest_of_report(message)
             if draft.body.checkpoints and one.state is attempt.SUCCEEDED:
-                draft.body.checkpoints.pop(str(one.shard), None)  # nobody will start from it any more
+                draft.body.checkpoints.pop(str(one.shard), None)  # no later attempt needs it
         case Heartbeat():
             _note_heartbeat(draft, one, one.lease, message)
             one.artifacts += isinstance(message, Upload)
@@ -146,7 +146,7 @@ def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None
 
 
 def _note_heartbeat(draft: JobAggregate, one: AttemptBody, held: LeaseBody, message: Heartbeat) -> None:
-    """What an overtaken one says about progress is old by now; its lines are not."""
+    """Record a heartbeat; the progress of an overtaken one is outdated, but not its lines."""
     number = message.sequence
     if isinstance(message.checkpoint, msgspec.Raw) and number >= held.saved:
         held.saved = number
@@ -167,7 +167,7 @@ def _save(draft: JobAggregate, one: AttemptBody, checkpoint: msgspec.Raw | msgsp
 
 
 def _event(message: Message, now: datetime, settings: OrchestratorSettings) -> Event:
-    """The message as the table of the lease knows it."""
+    """Return the event of the lease's table for a message."""
     runner_id, ttl_s = message.runner_id, settings.durations.lease_ttl_s
     match message:
         case Complete():
@@ -185,7 +185,7 @@ def _event(message: Message, now: datetime, settings: OrchestratorSettings) -> E
 
 
 def _repeated(draft: JobAggregate, one: AttemptBody, message: Message) -> Answer | None:
-    """The answer to a message that was heard before; None when it is a new one."""
+    """Return the answer to a repeated message; None for a new one."""
     held = one.lease
     if held is None or held.data.runner_id != message.runner_id:
         return None
@@ -198,7 +198,7 @@ def _repeated(draft: JobAggregate, one: AttemptBody, message: Message) -> Answer
 
 
 def _reported(draft: JobAggregate, one: AttemptBody) -> str:
-    """Return the digest of the report that was accepted; of a result that is apart, it follows from that."""
+    """Return the digest of the accepted report; derived from a result in a separate record."""
     record = draft.record
     if one.reported or record is None or not record.result or one.state is not attempt.SUCCEEDED:
         return one.reported
@@ -228,7 +228,7 @@ def _commit(
         changes.append(_artifact_change(draft.id, one, message, mark))
     if isinstance(message, Saving):
         changes.append(message.kept)
-    # At the moment at which a timer runs out it has: the commit has to be before it.
+    # At the expiry of a timer it counts as expired: the commit has to be earlier.
     return Commit(changes=tuple(changes), not_after=until - _INSTANT if until else None)
 
 
@@ -240,7 +240,7 @@ def _artifact_change(job_id: str, one: AttemptBody, message: Upload, mark: str) 
 
 
 def _name(draft: JobAggregate, message: Message) -> str:
-    """What tells its lines from those of other messages about the attempt."""
+    """Return a name that is unique among the messages about the attempt."""
     assert draft.record is not None
     numbered = f"{message_name(message)}-{message.sequence}"
     return numbered if message.sequence else f"v{draft.record.version}"
@@ -249,7 +249,7 @@ def _name(draft: JobAggregate, message: Message) -> str:
 def _refuse(
     draft: JobAggregate, token: Token, message: Message, refused: Refused[LeaseState], mark: str
 ) -> Decision[Answer]:
-    """Late, stale or conflicting: the journal says so, and what has run out by now ends with it."""
+    """Refuse a late, stale or conflicting message: journal it, and handle expired timers."""
     draft.fire_due()
     one = _attempt_of(draft, token)
     assert one is not None
@@ -303,7 +303,7 @@ def _heard(draft: JobAggregate, one: AttemptBody) -> Heard:
 
 
 def message_name(message: Message) -> str:
-    """What a message is called on the wire."""
+    """Return the name of a message on the wire."""
     return _MESSAGE_NAMES[type(message)]
 
 
@@ -328,13 +328,13 @@ def _failure(failed: Failed, settings: OrchestratorSettings) -> Failure:
 
 
 def _pause_wanted(failed: Failed) -> float | None:
-    """Return what the runner asks for, within what a delay may be."""
+    """Return the delay that the runner requests, within the limit."""
     wanted = failed.retry_after_s
     return None if isinstance(wanted, msgspec.UnsetType) or not wanted >= 0 else min(wanted, MAX_DELAY_S)
 
 
 def digest_of_report(message: Message) -> str:
-    """What tells one report from another: all it says, but not who says it and which number it has."""
+    """Return a digest of the content of a report, without runner and sequence number."""
     match message:
         case Complete(outcome=outcome, cost=cost):
             content: object = (outcome, cost)
@@ -350,12 +350,12 @@ def digest_of_report(message: Message) -> str:
 
 @lru_cache(maxsize=1_024)
 def _short(said: bytes) -> str:
-    """Most reports say nothing but that it is done, so that many are the same."""
+    """Return a short digest; cached, since most reports are equal."""
     return hashlib.blake2s(said, digest_size=8).hexdigest()
 
 
 def _unfit(draft: JobAggregate, one: AttemptBody, message: Message) -> NotHeard | None:
-    """Why what a message brings cannot be stored; None when it can."""
+    """Return why the payload of a message cannot be stored; None if it can."""
     settings = draft.settings
     match message:
         case Complete(outcome=Succeeded(result=result)):
@@ -380,7 +380,7 @@ def _unfit(draft: JobAggregate, one: AttemptBody, message: Message) -> NotHeard 
 
 
 def _has_own_caches(draft: JobAggregate) -> bool:
-    """Whether what it saves is found by its own pull request only."""
+    """Return whether its caches are only for its own pull request."""
     return draft.body.origin is not None and draft.body.origin.from_fork
 
 
@@ -397,7 +397,7 @@ def _unfit_value(noun: str, raw: msgspec.Raw, most: int) -> NotHeard | None:
 
 
 def is_kept_inline(result: msgspec.Raw, settings: OrchestratorSettings) -> bool:
-    """Whether a result is fit to be stored, and in the job itself."""
+    """Return whether a result is valid and stored in the job itself."""
     return len(result) <= INLINE_RESULT and _unfit_value("result", result, settings.max_result_bytes) is None
 
 
@@ -420,28 +420,28 @@ _ANY_RESULT = msgspec.Raw(b'"~any~result~"')
 
 
 class Report(NamedTuple):
-    """What tells reports that say the same from others."""
+    """The identity of equal reports."""
 
     given_by: int
-    """Which decision the jobs were given out by, together."""
+    """The decision by which the jobs were granted together."""
     token_tail: str
-    """All of a token but the job that it is about."""
+    """The token without its job."""
     runner_id: str
     cost: float | None
 
 
 class HeardTogether(msgspec.Struct, frozen=True):
-    """What such a report does: the answer to each, and the batch without the results."""
+    """The decision about such a report: the answer to each, and the batch without results."""
 
     answer: Answer
     batch: Batch
 
 
 def report_of(given_by: int, token: str, message: Message, settings: OrchestratorSettings) -> Report | None:
-    """Return what a message says as far as others may say the same; None if it is heard by itself.
+    """Return the identity of a report; None if it has to be processed separately.
 
-    `given_by` tells the decision that has given out its job together with others, and `token` is what was
-    given with this one.
+    `given_by` identifies the decision that granted its job together with others, and `token` is that of this
+    job.
     """
     if type(message) is not Complete:
         return None
@@ -455,7 +455,7 @@ def report_of(given_by: int, token: str, message: Message, settings: Orchestrato
 
 
 def result_in(message: Message) -> bytes:
-    """Return what such a report says was returned."""
+    """Return the result in such a report."""
     assert isinstance(message, Complete)
     assert isinstance(message.outcome, Succeeded)
     return bytes(message.outcome.result)
@@ -464,7 +464,7 @@ def result_in(message: Message) -> bytes:
 def decide_completions(
     report: Report, records: list[Record], now: datetime, mark: str, settings: OrchestratorSettings
 ) -> HeardTogether | None:
-    """Return what such reports do to these jobs; None where that depends on which one it is."""
+    """Return the decision for all of these jobs; None if it depends on the job."""
     stands_for_all = any_job(records[0], now)
     token = read_token(f"any.{report.token_tail}")
     if token is None:
@@ -479,7 +479,7 @@ def decide_completions(
         return None
     (change,) = commit.changes
     common = replace(change, id="", expected_at=None, result=None)
-    # What is yet to come of a job may depend on its id, like the pause before the next attempt.
+    # The next attempt may depend on the id of the job, like its pause.
     if (
         not isinstance(decision.answer, Heard)
         or change.state != job.COMPLETED

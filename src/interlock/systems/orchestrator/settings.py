@@ -19,30 +19,30 @@ from interlock.systems.orchestrator.vault import NO_POLICY, SecretPolicy
 from interlock.wire.jobs import RetryRule
 
 DEFAULT_QUOTAS = (10, 8, 5, 3, 2, 1)
-"""At each depth of a tree, from its root to the deepest."""
+"""Quotas at each depth of a tree, from the root."""
 
 
 class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations, classes of failure and limits of jobs, each with its default."""
+    """Durations, failure classes and limits of jobs, each with its default."""
 
     durations: Durations = DEFAULTS
     failure_rules: tuple[FailureRule, ...] = DEFAULT_RULES
-    """Rules of one's own go first: `(*mine, *DEFAULT_RULES)`."""
+    """Custom rules come first: `(*mine, *DEFAULT_RULES)`."""
     retries: Mapping[FailureClass, RetryRule] = msgspec.field(default_factory=lambda: DEFAULT_RETRIES)
     losses: int = DEFAULT_LOSSES
     max_input_bytes: int = 262_144
     max_result_bytes: int = 262_144
     max_checkpoint_bytes: int = 65_536
     max_checkpoints_bytes: int = 262_144
-    """Of all shards of a job together: what a record holds is bounded, whatever handlers save."""
+    """Limit for all shards of a job together, to bound its record."""
     max_log_bytes: int = 67_108_864
-    """Of the log of one attempt so much is kept, from its beginning."""
+    """Maximum size of the log of one attempt, from its beginning."""
     blobs: BlobSettings = BlobSettings()
-    """Where artifacts are kept, and for how long."""
+    """The storage of artifacts, and its retention."""
     tree_quotas: tuple[int, ...] = DEFAULT_QUOTAS
-    """How many workers a tree of jobs may have at work at the same time, for each depth from its root on."""
+    """Maximum number of concurrent workers of a tree, for each depth from the root."""
     secrets: SecretPolicy = NO_POLICY
-    """Which jobs may have which secrets."""
+    """The policy of secrets."""
 
 
 DEFAULT_SETTINGS = OrchestratorSettings()

@@ -1,4 +1,4 @@
-"""From what somebody submits to a job that waits for a worker. Pure."""
+"""From a submitted spec to a job that waits for a worker. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MAX_TRACE = 4_096
 MAX_SECRETS = 50
 _NO_INPUT = msgspec.Raw(b"null")
 MOST_KINDS = 8
-"""Among so many different jobs of one submission it is looked for one that is like the next."""
+"""Number of recent groups of a submission to compare the next job with."""
 SECRET = re.compile(r"(?!INTERLOCK_)[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
@@ -60,9 +60,9 @@ def new_job(
     tree: TreePart | None = None,
     held: bool = False,
 ) -> JobAggregate:
-    """The draft of a job that has been looked at and waits for a worker. The spec was checked before.
+    """Return a new job that waits for a worker. The spec was validated before.
 
-    One that is held waits for what it needs, and nobody is given it before it is released.
+    A held job waits for its needs, and cannot be claimed before it is released.
     """
     body = JobBody(
         task=spec.task,
@@ -92,24 +92,24 @@ def new_job(
 
 
 class NewJobs(msgspec.Struct, frozen=True):
-    """Specs that say the same but for what no decision depends on: they are decided about once."""
+    """Specs that are equal in all that decisions depend on: they are decided once."""
 
     spec: JobSpec
-    """What all of them say."""
+    """The common spec."""
     places: list[int]
     given: list[bytes]
 
     def batch(
         self, ids: Sequence[str], now: datetime, settings: OrchestratorSettings, *, mark: str, actor: str
     ) -> Batch:
-        """Return these jobs, under these ids."""
+        """Return these jobs as a batch, with these ids."""
         change = new_job(self.spec, "", now, settings).change(mark=mark, actor=actor)
         change = msgspec.structs.replace(change, given=None)
         return Batch(change=change, ids=tuple(ids), given=tuple(self.given))
 
 
 def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJobs]:
-    """Return the specs, those that are alike together; raise for the first bad one."""
+    """Return the specs in groups of equal ones; raise for the first invalid one."""
     groups: list[NewJobs] = []
     for place, spec in enumerate(specs):
         like = msgspec.structs.replace(spec, input=_NO_INPUT, description="", trace={})
@@ -127,7 +127,7 @@ def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJ
 
 
 def release(draft: JobAggregate, *, delay_s: float = 0.0) -> None:
-    """Let runners have what was held back; what was released before stays as it is."""
+    """Release a held job to runners; no effect on released ones."""
     for one in draft.body.attempts:
         if one.state is attempt.CREATED and one.ready_in(draft.now) is None:
             one.prompt = draft.record is None and not delay_s
@@ -137,14 +137,14 @@ def release(draft: JobAggregate, *, delay_s: float = 0.0) -> None:
 
 
 def check_spec(spec: JobSpec, settings: OrchestratorSettings) -> None:
-    """Raise with everything that is wrong with a job; nothing has been stored then."""
+    """Raise an error with all faults of a job, before it is stored."""
     check_size(spec.task, spec.input, settings)
     if faults := list(_faults(spec)):
         raise _unacceptable(spec, faults)
 
 
 def _check_given(spec: JobSpec, settings: OrchestratorSettings) -> None:
-    """The same for what it is given, where one that is like it but for that was found to be right."""
+    """Validate the given data of a job whose group is already validated."""
     check_size(spec.task, spec.input, settings)
     if json_fault(spec.input) or any(_text_faults(spec)):
         raise _unacceptable(spec, list(_faults(spec)))
@@ -159,7 +159,7 @@ def _unacceptable(spec: JobSpec, faults: list[str]) -> InvalidJob:
 
 
 def check_size(task: str, given: bytes | msgspec.Raw, settings: OrchestratorSettings) -> None:
-    """Raise for an input that is too large, before anybody takes the trouble to read it."""
+    """Raise if an input is too large, before it is decoded."""
     if len(given) > settings.max_input_bytes:
         raise TooLarge(
             f"The input of a job has at most {settings.max_input_bytes} bytes, not {len(given)}.",
@@ -169,7 +169,7 @@ def check_size(task: str, given: bytes | msgspec.Raw, settings: OrchestratorSett
 
 
 def depth_below(parent_id: str, parent: Record | None) -> int:
-    """How deep a child of this job is; raises when it cannot have one."""
+    """Return the depth of a child of this job; raise if it cannot have one."""
     if parent is None:
         raise UnknownJob(
             f"There is no job {parent_id}, so it cannot be a parent.",
@@ -193,7 +193,7 @@ def depth_below(parent_id: str, parent: Record | None) -> int:
 
 
 class _Deep(msgspec.Struct):
-    """As much of a job's body as is needed to know how deep it is."""
+    """The part of a job's body with its depth."""
 
     data: Job = Job()
 
@@ -260,7 +260,7 @@ def _retry_faults(spec: JobSpec) -> Iterator[str]:
         if name not in known:
             yield f"there is no class of failure {name!r} to retry; there are {', '.join(known)}"
         pauses = (rule.first_pause_s, rule.longest_pause_s)
-        if not all(0 <= number <= MAX_DELAY_S for number in pauses):  # neither holds for what is no number
+        if not all(0 <= number <= MAX_DELAY_S for number in pauses):  # neither comparison holds for NaN
             yield f"the pauses of {name} must be 0 to {MAX_DELAY_S:g} s"
         if not (0 <= rule.factor <= MAX_FACTOR and 0 <= rule.jitter <= MAX_FACTOR):
             yield f"factor and jitter of {name} must be 0 to {MAX_FACTOR:g}"

@@ -1,4 +1,4 @@
-"""Text from outside, made fit to be stored: whole characters, and not too many of them."""
+"""Make external text storable: complete characters, limited length."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from interlock.wire.runner import Complete, Failed, Heartbeat, LogLine, Message,
 MAX_ERROR = 2_000
 MAX_PROGRESS = 500
 MAX_EXPLANATION = 131_072
-"""How much of a traceback or of the last output is kept in the log."""
+"""Maximum length of a traceback or of the last output in the log."""
 MAX_LINES = 524_288
 MAX_LINE = 65_536
 MAX_LEVEL = 32
 MAX_DETAILS = 4_096
-"""How much of a traceback stays with the attempt; all of it is in the log."""
+"""Maximum length of a traceback in the attempt; all of it is in the log."""
 
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 _WORST = 6
-"""How many bytes JSON needs for a character at worst: \\u001b."""
+"""Maximum bytes of a character in JSON, such as U+001B."""
 
 
 def whole(text: str) -> str:
-    """The text with halves of characters spelled out; file names and wild output have such."""
+    """Return the text with lone surrogates escaped; file names and binary output may have some."""
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def is_whole(text: str) -> bool:
-    """Whether it can be stored as it is."""
+    """Return whether it can be stored unchanged."""
     return text == whole(text)
 
 
 def is_json(raw: bytes | msgspec.Raw) -> bool:
-    """Whether it is one value, and nothing beside it."""
+    """Return whether it is exactly one JSON value."""
     try:
         _RAW.decode(raw)
     except (msgspec.DecodeError, RecursionError):
@@ -44,7 +44,7 @@ def is_json(raw: bytes | msgspec.Raw) -> bool:
 
 
 def fitting(text: str, most: int) -> str:
-    """The end of a text without credentials, in whole characters: at most so many bytes are stored."""
+    """Return the end of a text without credentials, within a limit of stored bytes."""
     end = whole(blanked(text)[-most:])[-most:]
     if len(msgspec.json.encode(end)) - 2 > most:
         end = end[-(most // _WORST) :]
@@ -52,7 +52,7 @@ def fitting(text: str, most: int) -> str:
 
 
 def opening(text: str, most: int) -> str:
-    """The beginning of a text without credentials, in whole characters: at most so many bytes are stored."""
+    """Return the beginning of a text without credentials, within a limit of stored bytes."""
     start = whole(blanked(text)[:most])[:most]
     if len(msgspec.json.encode(start)) - 2 > most:
         start = start[: most // _WORST]
@@ -60,7 +60,7 @@ def opening(text: str, most: int) -> str:
 
 
 def fitting_lines(lines: tuple[LogLine, ...], most: int) -> tuple[LogLine, ...]:
-    """The last of these lines, of which at most so many bytes are stored."""
+    """Return the last of these lines, within a limit of stored bytes."""
     size = len(msgspec.json.encode(lines))
     while size > most and lines:
         lines = lines[(len(lines) + 1) // 2 :]
@@ -69,10 +69,10 @@ def fitting_lines(lines: tuple[LogLine, ...], most: int) -> tuple[LogLine, ...]:
 
 
 def cleaned(message: Message) -> Message:
-    """The message with all its text fit to be stored, but for its lines, which are looked at apart."""
+    """Return the message with storable texts, except its log lines, which are handled separately."""
     match message:
         case Complete(outcome=Succeeded()):
-            return message  # most of what is said; the others cost more to tell apart
+            return message  # most messages; the others are more expensive to distinguish
         case Complete(outcome=Failed() as failed):
             told = msgspec.structs.replace(
                 failed,

@@ -1,4 +1,4 @@
-"""Lease tokens: whoever holds one may report about one attempt. And the errors for a lease that has ended."""
+"""Lease tokens, which authorise reports about one attempt, and the errors for an ended lease."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from interlock.wire.runner import Answer, Heard, NotHeard, Stale
 _SHAPE = re.compile(r"([\w-]{1,64})\.(\d{1,4})\.(\d{1,6})\.([0-9a-f]{32})", re.ASCII)
 
 EPOCH_SHIFT = 32
-"""A fence has the epoch above and the version below: it fits what JSON and doubles hold exactly."""
+"""A fence has the epoch above and the version below, within the exact range of JSON and doubles."""
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
-    """A token, taken apart."""
+    """A parsed token."""
 
     job_id: str
     shard: int
     index: int
     secret: str
     digest: str
-    """What the record keeps of the secret."""
+    """The stored digest of the secret."""
 
     def __str__(self) -> str:
         return f"{self.job_id}.{self.shard}.{self.index}.{self.secret}"
@@ -44,7 +44,7 @@ class Token(msgspec.Struct, frozen=True, gc=False):
         return f"<token of {self.job_id}.{self.shard}.{self.index}>"
 
     def opens(self, digest: str) -> bool:
-        """Whether this is the secret that the digest was made from; compared in constant time."""
+        """Return whether the digest was made from this secret; compared in constant time."""
         return hmac.compare_digest(self.digest, digest)
 
 
@@ -67,17 +67,17 @@ def token_of_its_own(seed: bytes, job_id: str, shard: int, index: int) -> Token:
 
 
 def is_the_same(text: str, known: str) -> bool:
-    """Whether somebody has the very token that is known; compared in constant time."""
+    """Return whether two tokens are equal; compared in constant time."""
     return text.isascii() and hmac.compare_digest(text, known)
 
 
 def job_of(text: str) -> str:
-    """The job that a token is about, if it is one."""
+    """Return the job of a token, if it is valid."""
     return text.partition(".")[0]
 
 
 def read_token(text: str) -> Token | None:
-    """The parts of a token; None for anything that cannot be one."""
+    """Parse a token; return None if it is invalid."""
     found = _SHAPE.fullmatch(text)
     if found is None:
         return None
@@ -86,17 +86,17 @@ def read_token(text: str) -> Token | None:
 
 
 def digest_of(secret: str) -> str:
-    """What the record keeps of a secret."""
+    """Return the stored digest of a secret."""
     return hashlib.blake2s(secret.encode(), digest_size=16).hexdigest()
 
 
 def fence_of(epoch: int, version: int) -> int:
-    """A number that grows with every grant of a record, also after a fail-over."""
+    """Return a number that grows with every grant of a record, also after a fail-over."""
     return (epoch << EPOCH_SHIFT) | version
 
 
 def version_of(fence: int) -> int:
-    """The version of the record in which the grant was made."""
+    """Return the version of the record in which the grant was made."""
     return fence & ((1 << EPOCH_SHIFT) - 1)
 
 
@@ -115,7 +115,7 @@ _ERRORS: dict[str, type[InterlockError]] = {
 
 
 def raise_for_answer(answer: Answer) -> Heard:
-    """What was heard; raises what was not."""
+    """Return an accepting answer; raise for any other."""
     match answer:
         case Heard():
             return answer

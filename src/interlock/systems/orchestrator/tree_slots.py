@@ -1,9 +1,8 @@
 """Slots of a tree of jobs: the concurrency limit at each depth, and admission when a slot is free.
 
 Every worker that a job wants takes one slot of its depth. A job takes its slots when it is admitted, and
-releases them when it has ended or while it waits for its children. A child never competes with its
-ancestors, which are at other depths, so there is no deadlock. A job tells its tree in the commit that makes
-it true.
+releases them when it has ended or while it waits for its children. A child never competes with its ancestors,
+which are at other depths, so there is no deadlock. A job notifies its tree in the commit of the change.
 """
 
 from __future__ import annotations
@@ -37,23 +36,23 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 
 
 def waits_for_children(one: AttemptBody) -> bool:
-    """Whether an attempt is held back until the children of its job have ended."""
+    """Return whether an attempt waits for the children of its job."""
     return one.waits and one.state is attempt.CREATED
 
 
 def waits_for_place(one: AttemptBody, body: JobBody) -> bool:
-    """Whether an attempt is held back until its tree has a place for it."""
+    """Return whether an attempt waits for a slot of its tree."""
     held = one.state is attempt.CREATED and one.ready_at is None and not (one.waits or one.prompt)
     return held and body.tree is not None
 
 
 def seats_of(body: JobBody) -> int:
-    """How many workers it has or may be given."""
+    """Return how many workers it has or may get."""
     return sum(one.state not in attempt.ENDED and not waits_for_children(one) for one in body.attempts)
 
 
 class TreeSlots:
-    """The places of one tree, while it is decided about."""
+    """The slots of one tree, during a decision."""
 
     def __init__(self, body: TreeBody, quotas: Sequence[int]) -> None:
         self.body = body
@@ -63,15 +62,15 @@ class TreeSlots:
             self._taken[seat.depth] += seat.workers
 
     def room(self, depth: int) -> int:
-        """How many more workers there is a place for."""
+        """Return the number of free slots."""
         return self._quotas[depth] - self._taken[depth]
 
     def someone_waits(self, depth: int) -> bool:
-        """Whether others are in line at this depth: whoever comes now goes to its end."""
+        """Return whether others wait at this depth: a new job goes to the end of the line."""
         return depth in self.body.holding.values() or depth in self.body.returning.values()
 
     def join(self, job_id: str, parent_id: str, depth: int, workers: int) -> bool:
-        """A new child; answers whether it is let in at once, and otherwise notes that it is held back."""
+        """Add a child; return whether it is admitted at once, otherwise record that it is held back."""
         if workers <= self.room(depth) and not self.someone_waits(depth):
             self.let_in(job_id, depth, workers)
             return True
@@ -79,31 +78,31 @@ class TreeSlots:
         return False
 
     def let_in(self, job_id: str, depth: int, workers: int) -> None:
-        """It has its places from now on."""
+        """Take slots for a job."""
         before = self.body.inside.get(job_id)
         self._taken[depth] += workers - (before.workers if before else 0)
         self.body.inside[job_id] = Seat(depth, workers)
 
     def leave(self, job_id: str) -> None:
-        """It has ended."""
+        """Release the slots of an ended job."""
         self._let_go(job_id, 0)
         self.body.waiting.pop(job_id, None)
         self.body.returning.pop(job_id, None)
 
     def wait(self, job_id: str, job: JobBody) -> None:
-        """It waits for its children, and needs workers only for what of it does not."""
+        """Release the slots of attempts that wait for children."""
         if any(map(waits_for_children, job.attempts)) and job_id not in self.body.returning:
             self._let_go(job_id, seats_of(job))
             self.body.waiting[job_id] = job.data.depth
 
     def come_back(self, job_id: str, draft: JobAggregate) -> None:
-        """None of its children is left: it goes on where there is room, and is in line where there is not."""
+        """Resume a parent without unfinished children, or put it in line if there is no room."""
         depth = draft.body.data.depth
         workers = sum(map(waits_for_children, draft.body.attempts))
         self.body.waiting.pop(job_id, None)
         self.body.returning.pop(job_id, None)
         if not workers:
-            return  # somebody was faster, or it is being stopped
+            return  # another process was faster, or it is being stopped
         if workers > self.room(depth):
             self.body.returning[job_id] = depth
             return
@@ -120,7 +119,7 @@ class TreeSlots:
 
 
 def check_workers(task: str, depth: int, workers: int, quotas: Sequence[int]) -> None:
-    """Raise for a job that could never be let in: it would wait for ever."""
+    """Raise if a job could never be admitted."""
     if workers > quotas[depth]:
         raise InvalidJob(
             f"At depth {depth} a tree has {quotas[depth]} workers at a time, and the job wants {workers}.",
@@ -130,7 +129,7 @@ def check_workers(task: str, depth: int, workers: int, quotas: Sequence[int]) ->
 
 
 def let_in(draft: JobAggregate) -> None:
-    """A child that was held back may be given to workers, at the time that it was submitted for."""
+    """Release a held-back child, from its original ready time on."""
     part = draft.body.tree
     after = (part.not_before if part is not None else None) or draft.now
     for one in draft.body.attempts:
@@ -139,7 +138,7 @@ def let_in(draft: JobAggregate) -> None:
 
 
 def wake(draft: JobAggregate) -> None:
-    """The children of a parent have ended, and it has its place again."""
+    """Wake a parent that has its slots again."""
     for one in draft.body.attempts:
         if waits_for_children(one):
             one.waits = False
@@ -153,9 +152,9 @@ def _release(draft: JobAggregate, one: AttemptBody, at: datetime) -> None:
 
 
 TREES = "job.tree"
-"""The topic under which trees hear of their jobs."""
+"""The topic of messages to trees about their jobs."""
 CANCEL_CHILDREN = "job.cancel_children"
-"""The topic under which a stopped job's children are told."""
+"""The topic of messages to stop the children of a job."""
 TREE_TOPICS = (TREES, CANCEL_CHILDREN)
 
 ENDED, WAITS = "ended", "waits"
@@ -174,7 +173,7 @@ class TreeWord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def tree_words_of(draft: JobAggregate) -> tuple[Change, ...]:
-    """The word of this step, if it has one."""
+    """Return the message about this step, if there is one."""
     part = draft.body.tree
     if part is None and not draft.body.children:
         return ()
@@ -204,30 +203,30 @@ PAGE = 200
 
 
 class Look(msgspec.Struct, kw_only=True):
-    """A tree and those of its jobs that matter now."""
+    """A tree and its currently relevant jobs."""
 
     root_id: str
     tree: Record
     seating: TreeSlots
-    """After what was heard; the record is as it was before."""
+    """The slots after the messages; the record is as before."""
     root: Record | None
     candidates: list[Record]
-    """Parents that may go on, since none of their children is left; in the order of the line."""
+    """Parents that may resume, since all of their children have ended; in the order of the line."""
     held: list[Record]
-    """Children that are held back, in the order of the line."""
+    """Held-back children, in the order of the line."""
     searched: set[str]
-    """Parents of which all children that are held back are among those."""
+    """Parents whose held-back children are all included."""
 
     @property
     def records(self) -> list[Record]:
-        """Everything that a commit may change."""
+        """All records that a commit may change."""
         return [self.tree, *self.candidates, *self.held]
 
 
 async def look_at(
     store: Store, root_id: str, words: Sequence[TreeWord], quotas: Sequence[int]
 ) -> Look | None:
-    """The tree after these words; None when there is none any more."""
+    """Return the tree after these messages; None if it is gone."""
     tree, root = await store.load([tree_key(root_id), Key(JOB.name, root_id)])
     if tree is None or tree.state != OPEN:
         return None
@@ -252,7 +251,7 @@ async def _hear(store: Store, seating: TreeSlots, words: Sequence[TreeWord]) -> 
 
 
 async def _free_parents(store: Store, body: TreeBody, words: Sequence[TreeWord]) -> list[Record]:
-    """Of those that a word is about, whoever has no child left; and those who are in line already."""
+    """Return the concerned parents without unfinished children, and those already in line."""
     concerned = {word.parent_id if word.what == ENDED else word.job_id for word in words}
     free = [*body.returning]
     for parent_id in [each for each in body.waiting if each in concerned]:
@@ -264,7 +263,7 @@ async def _free_parents(store: Store, body: TreeBody, words: Sequence[TreeWord])
 
 
 async def _find_held(store: Store, look: Look) -> None:
-    """Children that are held back, as many as there may be room for; none of a parent that is stopped."""
+    """Add held-back children, as many as may fit; none of a stopped parent."""
     seating = look.seating
     room = {depth: seating.room(depth) for depth in seating.body.holding.values()}
     wanted = [each for each, depth in seating.body.holding.items() if room[depth] > 0]
@@ -281,7 +280,7 @@ async def _find_held(store: Store, look: Look) -> None:
 
 
 async def _held_below(store: Store, parent_id: str, most: int) -> tuple[list[Record], bool]:
-    """Children of a job that are held back, oldest first; and whether these are all of them."""
+    """Return the held-back children of a job, oldest first; and whether these are all."""
     query = Query(kind=JOB.name, parent=parent_id, states=(job.PENDING,), newest_first=False, limit=PAGE)
     held: list[Record] = []
     while most > 0:
@@ -301,7 +300,9 @@ def _is_stopped(parent: Record) -> bool:
 
 
 def tended(look: Look, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:
-    """Parents whose children have ended go on first, then whoever was held back is let in, oldest first."""
+    """Resume parents whose children have ended, then admit held-back children, oldest first; return the
+    commit.
+    """
     changes = [*_woken(look, now, mark, settings), *_let_in(look, now, mark, settings)]
     over = look.seating.body.empty and (look.root is None or look.root.state in job.ENDED)
     tree = tree_change(look.root_id, look.tree, look.seating.body, mark=mark, over=over)
@@ -326,7 +327,7 @@ def _let_in(look: Look, now: datetime, mark: str, settings: OrchestratorSettings
         draft = JobAggregate.of(record, now, settings)
         depth, workers = draft.body.data.depth, draft.body.data.worker_count
         if depth in full or workers > look.seating.room(depth):
-            full.add(depth)  # whoever needs more places than others must not be overtaken for ever
+            full.add(depth)  # a job that needs more slots must not be overtaken forever
             left.pop(record.parent or "", None)
             continue
         let_in(draft)

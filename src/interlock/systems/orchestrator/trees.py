@@ -1,8 +1,8 @@
 """Trees of jobs: submit children, admit those that were held back, wake parents, cancel subtrees.
 
-Any number of reconcilers may run. Each decides on the records as they are and commits the tree together
-with its jobs; of two that decide about the same tree, the version refuses one, which reads again. To handle
-a message twice changes nothing.
+Any number of reconcilers may run. Each decides on the current records and commits the tree together with its
+jobs; of two that decide about the same tree, one conflicts and reads again. Handling a message twice has no
+effect.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ from interlock.wire.jobs import MAX_CHILD_NAME, MAX_CHILDREN, SHELL, ChildPage, 
 from interlock.wire.runner import Answer, Heard
 
 Draw = Callable[[datetime], str]
-"""Where the ids of jobs come from."""
+"""Draws ids of jobs."""
 
 
 class _Kin(msgspec.Struct):
-    """As much of a job's body as its tree and its children need to know."""
+    """The part of a job's body that its tree and its children need."""
 
     data: Job
     tree: TreePart | None = None
@@ -87,16 +87,16 @@ class _Kin(msgspec.Struct):
 
 
 def root_of(record: Record) -> str:
-    """The root of the tree that a job is in; its own id where it has no parent."""
+    """Return the root of a job's tree; its own id without a parent."""
     part = msgspec.json.decode(record.body, type=_Kin).tree
     return part.root_id if part is not None else record.id
 
 
 def beneath(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
-    """Return a child as its parent allows it, and where it comes from.
+    """Return a child as its parent allows it, and its provenance.
 
-    What is withheld from the parent is withheld from the child. The child of a fork's job stays with shell
-    steps in the queue and with the labels of its parent, whatever it asks for.
+    Secrets withheld from the parent are withheld from the child. The child of a fork's job is restricted to
+    shell steps in the queue and with the labels of its parent, whatever it requests.
     """
     kin = msgspec.json.decode(parent.body, type=_Kin)
     spec = replace(spec, secrets_withheld=spec.secrets_withheld or kin.secrets_withheld)
@@ -113,7 +113,7 @@ def beneath(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
 
 
 class TreeSubmission:
-    """Jobs that are being made, and what that makes of their parents and their trees."""
+    """New jobs, and the changes of their parents and trees."""
 
     def __init__(
         self,
@@ -133,9 +133,9 @@ class TreeSubmission:
         self._born = Counter[str]()
 
     def add(self, spec: JobSpec) -> None:
-        """One more of them, in its order."""
+        """Add a job, in order."""
         while (job_id := self._draw(self._now)) in self._parents:
-            pass  # the name of a parent in the same commit
+            pass  # the id of a parent in the same commit
         self.ids.append(job_id)
         if spec.parent_job_id is None:
             self._drafts.append(new_job(spec, job_id, self._now, self._settings))
@@ -162,7 +162,7 @@ class TreeSubmission:
         return self._seatings[root_id]
 
     def parents(self, *, mark: str) -> list[Change]:
-        """The parents, which count their children: when they are stopped, there is somebody to tell."""
+        """Return the changes of the parents, which count their children for later cancellation."""
         changes = []
         for parent_id, record in self._parents.items():
             parent = JobAggregate.of(record, self._now, self._settings)
@@ -171,7 +171,7 @@ class TreeSubmission:
         return changes
 
     def changes(self, *, mark: str, actor: str) -> list[Change]:
-        """The jobs themselves, and the trees that they have joined."""
+        """Return the changes of the jobs, and of the trees that they have joined."""
         changes = [draft.change(mark=mark, actor=actor) for draft in self._drafts]
         for root_id, seating in self._seatings.items():
             record = self._trees.get(tree_key(root_id))
@@ -180,7 +180,7 @@ class TreeSubmission:
 
 
 def tree_keys(parents: Sequence[Record | None]) -> list[Key]:
-    """The trees that children of these jobs would be in."""
+    """Return the trees of children of these jobs."""
     return [tree_key(root_id) for root_id in sorted({root_of(each) for each in parents if each is not None})]
 
 
@@ -193,7 +193,7 @@ async def submit_children(
     name: str,
     specs: Sequence[JobSpec],
 ) -> tuple[str, ...]:
-    """The ids of the children under this name: new ones, or those that were submitted under it before."""
+    """Return the ids of the children under this name: new ones, or those submitted before."""
     token = read_token(token_text)
     if token is None:
         raise UnknownLease("This is not the token of a lease.", todo="Ask for work first.")
@@ -225,7 +225,7 @@ async def submit_children(
         return Decision(told.ids, msgspec.structs.replace(heard.commit, changes=changes))
 
     applied = await engine.apply([parent, brood, *trees], decide)
-    assert not isinstance(applied, Repeated)  # it carries no request
+    assert not isinstance(applied, Repeated)  # it has no request
     if isinstance(applied.answer, tuple):
         return applied.answer
     raise_for_answer(applied.answer)
@@ -260,13 +260,13 @@ def _again(record: Record, name: str, specs: Sequence[JobSpec]) -> tuple[str, ..
 
 
 def _fingerprint(specs: Sequence[JobSpec]) -> str:
-    """Of what they are to do; how they are queued may change with the next version of a program."""
+    """Return a digest of tasks and inputs; other options may change with the program."""
     told = [(spec.task, spec.input) for spec in specs]
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]
 
 
 def _inherited(specs: Sequence[JobSpec], parent: Record) -> list[JobSpec]:
-    """Return the specs with the trace of their parent, and with no secret that it is not given itself."""
+    """Return the specs with the trace of their parent, and only with secrets that it has."""
     more = sorted({name for spec in specs for name in spec.secrets} - set(decode_body(parent.body).secrets))
     if more:
         raise InvalidJob(
@@ -279,16 +279,16 @@ def _inherited(specs: Sequence[JobSpec], parent: Record) -> list[JobSpec]:
 
 
 MANY = 500
-"""How many words are heard, and how many jobs are stopped, in one go."""
+"""Number of messages processed, or jobs stopped, in one batch."""
 PATIENCE_S = 60.0
-"""How long whoever has taken a word may take to hear it, before others do."""
+"""Time for a process to handle its messages, before others do."""
 
 POSTAGE = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
-"""A tree that does not hear would stand still for ever."""
+"""Messages to a tree are retried practically forever, since it would stall without them."""
 
 
 class Trees:
-    """Keeps the trees in a store."""
+    """Reconciles the trees in a store."""
 
     def __init__(self, engine: Engine, settings: OrchestratorSettings, draw: Draw) -> None:
         self._engine = engine
@@ -298,7 +298,7 @@ class Trees:
     async def submit(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
     ) -> tuple[str, ...]:
-        """Children of the attempt that the token is about; the same again under a name are made once."""
+        """Submit children of the attempt of the token; idempotent per name."""
         return await submit_children(self._engine, self._settings, self._draw, token, runner_id, name, specs)
 
     async def children(
@@ -308,11 +308,11 @@ class Trees:
         cursor: str = "",
         sees: Callable[[str], bool] | None = None,
     ) -> ChildPage:
-        """A page of the children of the job that the token is about, of queues that `sees` allows."""
+        """Return a page of the children of the token's job, of queues that `sees` allows."""
         return await children_of(self._engine, self._settings, token, runner_id, cursor, sees)
 
     async def keep(self, *, limit: int = MANY) -> int:
-        """Carry out what jobs have told their trees and their children; answers how much that was."""
+        """Process the messages of jobs to their trees and children; return their number."""
         patience = timedelta(seconds=PATIENCE_S)
         taken = await take_all(self._engine.store, TREE_TOPICS, patience, limit=limit)
         orders = [each for each in taken if each.queue == CANCEL_CHILDREN]
@@ -329,11 +329,11 @@ class Trees:
         return len(taken)
 
     async def _done(self, letters: Sequence[Record], work: Coroutine[None, None, None]) -> None:
-        """Do it, and note that it was done; where it could not be, it is tried again a little later."""
+        """Run the work, and mark its messages as sent; schedule a retry on failure."""
         mark = self._engine.mark()
         try:
             await work
-        except Exception as error:  # noqa: BLE001 - whatever a keeper meets, nothing that was said is lost
+        except Exception as error:  # noqa: BLE001 - no message may be lost
             now = await self._engine.clock.now()
             changes = [undelivered(record, error, now, POSTAGE, mark) for record in letters]
         else:
@@ -341,7 +341,9 @@ class Trees:
         await self._engine.committer.commit_all([Commit(changes=(change,)) for change in changes])
 
     async def _hear(self, root_id: str, words: Sequence[TreeWord]) -> None:
-        """First what failures do to others: then nobody is let in who would be stopped right after."""
+        """Process messages to a tree, first the failures, so that no job is admitted that would be
+        stopped.
+        """
         for word in words:
             if word.parent_id is not None and word.fails_parent:
                 await self._fail(word.parent_id, word.job_id)
@@ -350,10 +352,10 @@ class Trees:
             await self.stop_children(parent_id, "sibling", f"its sibling {job_id} did not succeed")
         await self.tend(root_id, words)
 
-    # Places
+    # Slots
 
     async def tend(self, root_id: str, words: Sequence[TreeWord]) -> None:
-        """Give the places that have become free to whoever is in line."""
+        """Give free slots to the waiting jobs."""
         conflict: Conflict | None = None
         for _ in range(self._engine.max_tries):
             look = await look_at(self._engine.store, root_id, words, self._settings.tree_quotas)
@@ -370,14 +372,14 @@ class Trees:
             conflict = outcome
         raise contended([tree_key(root_id)], conflict, self._engine.max_tries)
 
-    # Stopping
+    # Stop
 
     async def _stop_below(self, record: Record) -> None:
         asked = msgspec.json.decode(_payload(record), type=CancelChildren)
         await self.stop_children(asked.job_id, "parent", f"its parent {asked.job_id} was stopped")
 
     async def stop_children(self, parent_id: str, why: str, reason: str) -> None:
-        """Stop every child of a job; safe to repeat, since what has ended is passed over."""
+        """Stop every child of a job; idempotent, since ended ones are skipped."""
         query = Query(kind=JOB.name, parent=parent_id, states=LIVING_JOBS, limit=MANY)
         while True:
             page = await self._engine.store.find(query)
@@ -396,7 +398,7 @@ class Trees:
         return Decision(None, commit_of(draft, mark=mark, actor="orchestrator", reason=reason))
 
     async def _fail(self, parent_id: str, child_id: str) -> None:
-        """A parent fails with its child, unless it is being stopped or has ended; its table decides."""
+        """Fail a parent with its child, unless it is being stopped or has ended; its table decides."""
         reason = f"its child {child_id} did not succeed"
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -427,7 +429,7 @@ def _with_its_child(child_id: str, child: Record | None) -> Failure:
 
 
 def _raise_first(results: Iterable[object]) -> None:
-    """One that was stopped by somebody else meanwhile does not matter; a store that is away does."""
+    """Raise the first error that needs a retry; refusals of single jobs are ignored."""
     for result in results:
         if isinstance(result, StoreUnavailable):
             raise result
@@ -440,4 +442,4 @@ def _payload(record: Record) -> bytes:
 
 
 def _nobody() -> None:
-    """Nobody wants to know."""
+    """Do nothing."""

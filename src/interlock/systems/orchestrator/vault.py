@@ -1,4 +1,4 @@
-"""Secrets: where their values come from, which jobs may have them, and how they get into grants."""
+"""Secrets: the source of their values, the jobs that may have them, and how they get into grants."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from interlock.wire.runner import Ack, Complete, Failed, Grant, Message
 
 FILE = "INTERLOCK_SECRETS_FILE"
 SHORTEST = 4
-"""What is shorter cannot be told from other text, and so could not be kept out of logs."""
+"""Minimum length; shorter values could not be masked in logs."""
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that asks for secrets."""
+    """A job that requests secrets."""
 
     task: str = ""
     queue: str = ""
     origin: Provenance = Provenance()
     checkout: str = ""
-    """The secret that it fetches its repository with; its steps do not see that one."""
+    """The secret that it fetches its repository with; its steps do not see it."""
 
 
 class SecretScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which jobs may have a secret. Patterns; `*` matches anything. What is empty does not limit."""
+    """The jobs that may have a secret. Patterns; `*` matches anything. Empty fields do not limit."""
 
     repositories: tuple[str, ...] = ()
     environments: tuple[str, ...] = ()
@@ -66,12 +66,12 @@ class SecretScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which runs may use an environment: a place that jobs deploy to."""
+    """The runs that may use an environment: a place that jobs deploy to."""
 
     repositories: tuple[str, ...] = ()
     refs: tuple[str, ...] = ()
     approval: bool = False
-    """An operator has to approve each run that uses it."""
+    """Whether an operator has to approve each run that uses it."""
 
     def fault(self, origin: Provenance) -> str:
         """Return why a run may not use the environment; empty when it may."""
@@ -88,15 +88,15 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs may have which secrets, without the values."""
+    """The jobs that may have each secret, without the values."""
 
     secrets: Mapping[str, SecretScope] = {}
     environments: Mapping[str, Environment] = {}
     clones: frozenset[str] = frozenset()
-    """Secrets that repositories are fetched with, and that no step or task is given."""
+    """Secrets to fetch repositories with, which no step or task receives."""
 
     def fault(self, name: str, asker: Asker) -> str:
-        """Return why a job may not have a secret; empty when nothing here is against it."""
+        """Return why a job may not have a secret; empty if it may."""
         if asker.origin.from_fork:
             return "a change from a fork is given no secrets"
         if name in self.clones and asker.checkout != name:
@@ -105,7 +105,7 @@ class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return (scope.fault(asker) if scope is not None else "") or self.environment_fault(asker.origin)
 
     def environment_fault(self, origin: Provenance) -> str:
-        """Return why the environment that a job names is not for it; empty when it is, or names none."""
+        """Return why a job may not use its environment; empty if it may, or names none."""
         if not origin.environment:
             return ""
         found = self.environments.get(origin.environment)
@@ -116,7 +116,7 @@ class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return f"the environment {origin.environment} is not for this run: {fault}" if fault else ""
 
     def naming(self, repositories: Mapping[str, str]) -> SecretPolicy:
-        """Return the policy with the secrets that repositories are fetched with, each for its own."""
+        """Return the policy with the secrets of repositories, each limited to its own."""
         own: dict[str, tuple[str, ...]] = {}
         for repository, name in repositories.items():
             if name not in self.secrets:
@@ -156,7 +156,7 @@ class _ShellInput(msgspec.Struct, frozen=True):
 
 
 def checkout_secret(task: str, given: bytes | msgspec.Raw) -> str:
-    """Return the name of the secret that a shell job fetches its repository with; empty for any other job."""
+    """Return the name of the secret with which a shell job fetches its repository; empty for other jobs."""
     if task != SHELL:
         return ""
     try:
@@ -174,7 +174,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Vault:
-    """Knows secrets by their names."""
+    """Reads secrets by name."""
 
     def __init__(
         self, environment: Mapping[str, str] = ENVIRONMENT, policy: SecretPolicy = NO_POLICY
@@ -185,7 +185,7 @@ class Vault:
         self._known: Mapping[str, str | _Scoped] = {}
 
     def find(self, name: str, asker: Asker) -> str:
-        """Return the value of a secret for a job; raise when there is none for it."""
+        """Return the value of a secret for a job; raise if the job may not have it."""
         known = self._in_file().get(name)
         if known is None and name not in self._policy.secrets and f"{PREFIX}{name}" in self._environment:
             raise _unnamed(name)
@@ -201,7 +201,7 @@ class Vault:
         return self.value(name)
 
     def values(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the values of those secrets that are known here, whoever may have them: to mask them."""
+        """Return the values of known secrets, without a check, to mask them."""
         found = []
         for name in names:
             with suppress(NoSecret):
@@ -209,7 +209,7 @@ class Vault:
         return tuple(found)
 
     def value(self, name: str) -> str:
-        """Return the value of a secret that the settings of this process name; nothing limits that."""
+        """Return the value of a secret for this process itself, without a check."""
         known = self._in_file().get(name)
         value = known.value if isinstance(known, _Scoped) else known
         if value is None:
@@ -230,7 +230,7 @@ class Vault:
         return value
 
     def warnings(self) -> Iterator[str]:
-        """Tell which secrets every job may have, and which none may; names only."""
+        """Yield warnings about secrets that every job may have, or none; names only."""
         try:
             known = self._in_file()
         except NoSecret as error:
@@ -263,7 +263,7 @@ class Vault:
         except OSError as error:
             raise _unusable(path, str(error.strerror), f"Make it readable, or unset {FILE}.") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError):
-            # Whatever could not be read may be a secret, so it is not repeated.
+            # Unreadable text may be a secret, so it is not repeated.
             todo = 'Write it as [secrets], NAME = "value".'
             raise _unusable(path, "it is not as it should be", todo) from None
         return self._known
@@ -283,7 +283,7 @@ def _unnamed(name: str) -> NoSecret:
 
 
 class GrantsWithSecrets(msgspec.Struct, frozen=True):
-    """What a runner can be given, and what has to be said about the rest, each before the next."""
+    """The grants with secrets, and messages about the others."""
 
     grants: list[Grant]
     messages: list[list[Message]]
@@ -295,9 +295,9 @@ NO_ORIGIN = Provenance()
 def with_secrets(
     grants: Sequence[Grant], runner_id: str, vault: Vault, origins: Mapping[str, Provenance]
 ) -> GrantsWithSecrets:
-    """Fill in the values. An attempt whose secrets are not to be had fails at once, and says why.
+    """Fill in the values. An attempt whose secrets are unavailable fails at once, with the reason.
 
-    `origins` tells by job where each comes from, as its record has it; a grant does not know that.
+    `origins` has the provenance of each job, from its record; a grant does not have it.
     """
     given: list[Grant] = []
     messages: list[list[Message]] = []
@@ -315,9 +315,9 @@ def with_secrets(
 
 
 def redacted(message: Message, record: Record | None, vault: Vault) -> Message:
-    """The message without the values of the secrets that its job was given.
+    """Return the message without the secrets of its job.
 
-    Runners mask what they report, and a runner of somebody else may not.
+    Workers mask their reports, but runners in other languages may not.
     """
     failed = isinstance(message, Complete) and isinstance(message.outcome, Failed)
     if record is None or not (message.log or failed) or b'"secrets":' not in record.body:

@@ -1,6 +1,6 @@
 """Views of jobs and of trees of jobs: everything but their secrets.
 
-A parent reads its children here too, under its lease and with their results.
+A parent also reads its children here, under its lease and with their results.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from interlock.wire.schedules import schedule_in, scheduled_for_in
 
 
 class Glimpse(msgspec.Struct, frozen=True, gc=False):
-    """As much of a job as filters ask about."""
+    """The part of a job that filters use."""
 
     id: str
     state: str
@@ -66,7 +66,7 @@ _TASK = msgspec.json.Decoder(_Task)
 
 
 def glimpse(record: Record) -> Glimpse:
-    """A look at a job that costs a tenth of seeing all of it."""
+    """Return the part of a job for filters, at a tenth of the cost of a view."""
     return Glimpse(
         record.id,
         record.state,
@@ -79,7 +79,7 @@ def glimpse(record: Record) -> Glimpse:
 
 
 class FailureGlimpse(msgspec.Struct, frozen=True, gc=False):
-    """As much of a failed job as tells its failure from another."""
+    """The part of a failed job that identifies its failure."""
 
     task: str
     failure_class: str
@@ -101,7 +101,7 @@ _FAILED = msgspec.json.Decoder(_Failed)
 
 
 def glimpse_failure(record: Record) -> FailureGlimpse:
-    """A look at why a job has failed."""
+    """Return the failure of a job."""
     seen = _FAILED.decode(record.body)
     if seen.failure is None:
         return FailureGlimpse(seen.task, "", "", seen.data.completed_at)
@@ -111,7 +111,7 @@ def glimpse_failure(record: Record) -> FailureGlimpse:
 
 
 def apart(record: Record) -> list[Key]:
-    """Where the large results of a job are: of a completed one, and those that came after a cancel."""
+    """Return the keys of large results of a job: of a completed one, and those after a cancel."""
     if b'"result_apart"' not in record.body:
         return []
     shown = (attempt.CANCELED, attempt.SUCCEEDED) if record.state == job.COMPLETED else (attempt.CANCELED,)
@@ -120,7 +120,7 @@ def apart(record: Record) -> list[Key]:
 
 
 def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> JobView:
-    """The job as it stands; `kept` are its large results by their ids, where somebody has loaded them."""
+    """Return the view of a job; `kept` are its large results by id, if loaded."""
     body, given = decode_body(record.body), given_of(record)
     return JobView(
         id=record.id,
@@ -160,7 +160,7 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
 def result_of(
     record: Record, body: JobBody, kept: Mapping[str, msgspec.Raw]
 ) -> msgspec.Raw | msgspec.UnsetType:
-    """What a completed job returned; a list when it had several shards."""
+    """Return the result of a completed job; a list for several shards."""
     if JobState(record.state) is not job.COMPLETED:
         return msgspec.UNSET
     if record.result:
@@ -179,7 +179,7 @@ def _result(
 
 
 def spec_of(record: Record) -> JobSpec:
-    """What was submitted, to be submitted again; the parent may have ended, so it is left out."""
+    """Return the spec of a job for a retry; without the parent, which may have ended."""
     body, given = decode_body(record.body), given_of(record)
     return JobSpec(
         task=body.task,
@@ -201,7 +201,7 @@ def spec_of(record: Record) -> JobSpec:
 
 
 def origin_again(record: Record) -> Provenance | None:
-    """Return where a job comes from that is done again alone; the environment was allowed to its run only."""
+    """Return the provenance of a retried job; without the environment, which was allowed only to its run."""
     origin = decode_body(record.body).origin
     return None if origin is None else msgspec.structs.replace(origin, environment="")
 
@@ -237,7 +237,7 @@ def _lease_view(held: LeaseBody) -> LeaseView:
 
 
 def failure_view(failure: Failure | None) -> FailureView | None:
-    """Why something failed, as it is shown."""
+    """Return a failure for display."""
     if failure is None:
         return None
     return FailureView(
@@ -250,13 +250,13 @@ def failure_view(failure: Failure | None) -> FailureView | None:
 
 
 PAGE = 100
-"""How many children are told of at once: each may have a large result."""
+"""Number of children in one page: each may have a large result."""
 
 
 async def tree_below(
     store: Store, root: Record, most: int, sees: Callable[[str], bool] | None = None
 ) -> TreeView:
-    """A job and those below it, level by level, until there are too many; none of a queue that is hidden."""
+    """Return a job and its descendants, level by level, up to a limit; none of a hidden queue."""
     records, below, cut, hidden = [root], dict[str, list[Record]](), False, False
     level = [root]
     while level and not cut:
@@ -299,7 +299,7 @@ def _view(root: Record, below: Mapping[str, Sequence[Record]], *, cut: bool) -> 
 def _nodes(
     record: Record, below: Mapping[str, Sequence[Record]], depth: int, costs: dict[str, float | None]
 ) -> Iterator[TreeNode]:
-    """From top to bottom; on the way back, what everything below has cost."""
+    """Yield nodes from top to bottom; compute the cost of each subtree on the way back."""
     node = _node(record, decode_body(record.body), depth)
     yield node
     spent = [node.cost]
@@ -332,19 +332,19 @@ def _node(record: Record, body: JobBody, depth: int) -> TreeNode:
 
 
 def held_by(body: JobBody) -> str:
-    """What of its tree a job waits for, if anything."""
+    """Return why a job waits for its tree, if it does."""
     if any(map(waits_for_children, body.attempts)):
         return "children"
     return "place" if any(waits_for_place(one, body) for one in body.attempts) else ""
 
 
 def cost_of(body: JobBody) -> float | None:
-    """What its attempts have cost."""
+    """Return the cost of its attempts."""
     return total([one.cost for one in body.attempts])
 
 
 def total(costs: Sequence[float | None]) -> float | None:
-    """The sum of what is known; None where nothing is."""
+    """Return the sum of known costs; None if there are none."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known else None
 
@@ -357,7 +357,7 @@ async def children_of(
     cursor: str,
     sees: Callable[[str], bool] | None = None,
 ) -> ChildPage:
-    """A page of the children of the job that the token is about, with their results."""
+    """Return a page of the children of the token's job, with their results."""
     token = read_token(token_text)
     if token is None:
         raise UnknownLease("This is not the token of a lease.", todo="Ask for work first.")
@@ -380,7 +380,7 @@ def _check_lease(
     now: datetime,
     settings: OrchestratorSettings,
 ) -> None:
-    """Whoever would not be heard is not told either; it is only asked, and nothing is written."""
+    """Raise unless a heartbeat would be accepted under the lease; nothing is written."""
     said = Heartbeat(token=token_text, runner_id=runner_id)
     raise_for_answer(decide_message(record, token, said, now, "", settings).answer)
 

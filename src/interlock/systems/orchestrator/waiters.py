@@ -1,7 +1,7 @@
-"""Waiting for jobs to end, any number of them, without asking again and again.
+"""Waiting for jobs to end, any number of them, without polling each.
 
-One reader follows the store's feed for everybody who waits: it costs as much as there is news, not
-as much as there are waiters. When part of the feed was missed, everything awaited is loaded once.
+One reader follows the store's feed for all waiters: its cost depends on the number of changes, not of
+waiters. When part of the feed was missed, all awaited jobs are loaded once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from interlock.lifecycles.job import JOB, JobState
 from interlock.store.records import Entry, Key, Record
 
 POLL_S = 1.0
-"""How often to look although nobody has woken us: a wake-up may be lost, and then this is the price."""
+"""Polling interval, for the case that a notification is lost."""
 AFTER_FAILURE_S = 0.5
 
 
 class JobWaiters:
-    """Whoever waits for jobs in one store."""
+    """The waiters for jobs in one store."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -32,7 +32,7 @@ class JobWaiters:
         self._unsubscribe: Callable[[], None] | None = None
 
     async def ended(self, job_id: str) -> Record:
-        """The record of a job once it has ended. Raises nothing for one that never does: set a timeout."""
+        """Return the record of a job once it has ended. It may wait forever: set a timeout."""
         future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         self._awaited.setdefault(job_id, {})[future] = None
         try:
@@ -46,7 +46,7 @@ class JobWaiters:
                 self._awaited.pop(job_id, None)
 
     async def close(self) -> None:
-        """Stop reading; whoever still waits is cancelled."""
+        """Stop reading; cancel all waiters."""
         self._stop_listening()
         if self._reader is not None:
             self._reader.cancel()
@@ -66,19 +66,19 @@ class JobWaiters:
             self._unsubscribe = None
 
     async def _read(self) -> None:
-        """As long as somebody waits: a store is not asked for news that nobody wants."""
+        """Read while there are waiters."""
         cursor = ""
         while self._awaited:
             try:
                 cursor = await self._follow(cursor)
             except StoreUnavailable:
-                await asyncio.sleep(AFTER_FAILURE_S)  # it may come back; who waits has a timeout
+                await asyncio.sleep(AFTER_FAILURE_S)  # the store may come back; the caller has a timeout
                 continue
             await self._sleep()
         self._stop_listening()
 
     async def _follow(self, cursor: str) -> str:
-        """Read what is new; answers up to where."""
+        """Read new entries; return the cursor."""
         self._news.clear()
         if not cursor:
             cursor = await self._engine.store.latest()
@@ -95,7 +95,8 @@ class JobWaiters:
             cursor = feed.cursor
 
     async def _sleep(self) -> None:
-        # Not wait_for: before Python 3.12 it can swallow a cancel that comes together with the news.
+        # Not wait_for: before Python 3.12 it can swallow a cancellation that comes together with the
+        # notification.
         with suppress(TimeoutError):
             async with asyncio.timeout(POLL_S):
                 await self._news.wait()
@@ -117,10 +118,10 @@ class JobWaiters:
 
 
 def waker(news: asyncio.Event) -> Callable[[], None]:
-    """What sets an event from whichever thread; does nothing once its loop is gone.
+    """Return a function that sets an event from any thread; it does nothing once its loop is closed.
 
-    Nor while it is set: a busy store wakes for each commit, and each call from another thread is a write
-    and a read of a socket, by which the loop wakes itself. So whoever waits clears it and then looks.
+    Nor while the event is set: a busy store notifies for each commit, and each call from another thread
+    writes to and reads from a socket to wake the loop. So a waiter clears the event and then reads.
     """
     loop = asyncio.get_running_loop()
 

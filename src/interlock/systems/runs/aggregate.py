@@ -1,9 +1,9 @@
-"""The aggregate of a run: its machine, the facts beside a step, and where its couplings lead.
+"""The aggregate of a run: its machine, the facts of a step, and the targets of its couplings.
 
-The table of the run says what becomes of it, and `WIRING` whom the couplings reach: the run itself, or its
-jobs. What it wants of its jobs is collected as orders, to be committed with it. Steps of its jobs reach it
-as messages (`hear_jobs`). Facts are computed from the record when a coupling asks for them. Nothing here
-reads a clock or a store, and nothing here knows a rule of a lifecycle: those are in the tables.
+The table of the run decides its transitions, and `WIRING` maps the couplings to the run itself or to its
+jobs. Orders to its jobs are collected, to be committed with it. Steps of its jobs arrive as messages
+(`hear_jobs`). Facts are computed from the record when a coupling needs them. This module reads no clock and
+no store, and contains no rule of a lifecycle: those are in the tables.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from interlock.wire.runs import Approval, AwaitedApproval
 
 
 class RunFacts:
-    """What couplings may ask about a run, as seen from one of its jobs."""
+    """Facts about a run for couplings, from the perspective of one of its jobs."""
 
     __slots__ = ("_body", "_data", "_required")
 
@@ -40,52 +40,52 @@ class RunFacts:
 
     @property
     def stopping(self) -> bool:
-        """Somebody has asked it to stop."""
+        """Whether cancellation was requested."""
         return self._data.cancel_requested
 
     @property
     def anything_active(self) -> bool:
-        """Some job of it has not ended."""
+        """Whether a job of the run has not ended."""
         return self._body.left > 0
 
     @property
     def required(self) -> bool:
-        """The run cannot succeed without the job."""
+        """Whether the run needs the job to succeed."""
         return self._required
 
     @property
     def every_required_job_succeeded(self) -> bool:
-        """No required job is left to succeed."""
+        """Whether all required jobs have succeeded."""
         return self._body.required_left == 0
 
     @property
     def fail_fast(self) -> bool:
-        """What cannot change the outcome any more is stopped."""
+        """Whether to stop the other jobs after a failure."""
         return self._body.fail_fast
 
     @property
     def tries_left(self) -> bool:
-        """A run is not tried again; its jobs are."""
+        """False: only jobs are retried, not runs."""
         return False
 
     @property
     def fails_parent(self) -> bool:
-        """Nor has it a parent."""
+        """False: a run has no parent."""
         return False
 
     @property
     def stops_siblings(self) -> bool:
-        """Nor siblings."""
+        """False: a run has no siblings."""
         return False
 
     @property
     def losses_left(self) -> bool:
-        """Nor is it lost."""
+        """False: a run cannot be lost."""
         return False
 
     @property
     def every_shard_succeeded(self) -> bool:
-        """Nor has it shards."""
+        """False: a run has no shards."""
         return False
 
 
@@ -115,11 +115,11 @@ class RunAggregate(Aggregate):
         self.graph = graph
         self.durations = durations
         self.hold: list[int] = []
-        """Places of jobs that are to be made, and held back."""
+        """Places of jobs to create and hold back."""
         self.release: list[int] = []
-        """Places of jobs that runners may have from now on."""
+        """Places of jobs to release to runners."""
         self.stop: dict[int, str] = {}
-        """Places of jobs that are to be stopped, and the code for why."""
+        """Places of jobs to stop, with the reason code."""
         self._states = bytearray(body.states.encode())
 
     @classmethod
@@ -137,10 +137,10 @@ class RunAggregate(Aggregate):
         made.arm(RUN, made.root)
         return made
 
-    # What is done to it
+    # Commands
 
     def accept(self, graph: PlanGraph) -> Refusal:
-        """The plan has arrived: note what there is to do, and say so."""
+        """Accept the plan: initialise the states of the jobs, and send `planned`."""
         if self.state is run.PLANNING:
             self.graph = graph
             self.body.accept(graph)
@@ -149,13 +149,13 @@ class RunAggregate(Aggregate):
         return self.send(run.planned)
 
     def wait_for_approval(self, awaits: AwaitedApproval) -> Refusal:
-        """An operator has to approve it: note what, and wait."""
+        """Record the required approval, and wait for it."""
         if (refused := self.send(run.hold)) is None:
             self.body.awaits = awaits
         return refused
 
     def approve(self, by: str, comment: str) -> Refusal:
-        """Go on from the beginning; whoever has approved what is kept, for the commit that it is about."""
+        """Approve the run, and record who approved which commit."""
         awaits = self.body.awaits
         if (refused := self.send(run.approve)) is None and awaits is not None:
             self.body.awaits = None
@@ -171,18 +171,18 @@ class RunAggregate(Aggregate):
         return refused
 
     def fail_planning(self, event: Event, error: str, reason: str = "plan_failed") -> Refusal:
-        """There will be no plan: that is the outcome."""
+        """End the run because there is no plan."""
         if (refused := self.send(event)) is None:
             self._end_without_plan(error, reason)
         return refused
 
     def hear_jobs(self, words: Iterable[JobChanged]) -> None:
-        """Follow what jobs of the run have done, for it and for its other jobs."""
+        """Apply the changes of jobs to the run and to its other jobs."""
         ended = [word.place for word in words if self._hear_job(word)]
         self._release_after(ended)
 
     def fire_due(self) -> None:
-        """Send the run the event of its timer, if that has run out; a plan that is stored is not late."""
+        """Send the event of an expired timer; ignore the planning timer if the plan is stored."""
         if self.is_planned_already:
             if self.root.timer_at is not None and self.root.timer_at <= self.now:
                 self.arm(RUN, self.root)
@@ -197,7 +197,7 @@ class RunAggregate(Aggregate):
         self.send(run.finalize)
 
     def columns(self) -> Columns:
-        """Return what the run is found by."""
+        """Return the columns by which the run is found."""
         if self.record is None:
             return Columns(
                 parent=self.body.origin_run_id,
@@ -211,35 +211,35 @@ class RunAggregate(Aggregate):
         )
 
     def encoded(self) -> bytes:
-        """Return the body as the record keeps it."""
+        """Return the body, encoded for the record."""
         self.body.states = self._states.decode()
         self.body.data, self.body.timer_at = self.root.data, self.root.timer_at
         return encode_run(self.body)
 
     @property
     def is_planned_already(self) -> bool:
-        """Whether its plan is stored, and only nobody has come to accept it: no planner is late then."""
+        """Whether the plan is stored and only has to be accepted: then the planner is not late."""
         return self.state is run.PLANNING and self.body.pieces > 0
 
     @property
     def is_decided(self) -> bool:
-        """Whether the outcome has been decided by what was told just now."""
+        """Whether the outcome was decided in this decision."""
         return self.has_entered(run.OUTCOMES)
 
-    # What the table asks about it
+    # Facts for the table
 
     def facts(self, owner: JobChanged | None) -> RunFacts:
-        """Return what couplings ask about it, and about the job that a word came from."""
+        """Return the facts for couplings, about the run and the job that sent the message."""
         required = owner is not None and self.graph is not None and self.graph.required[owner.place]
         return RunFacts(self.root.data, self.body, required)
 
     def seconds(self, setting: str) -> float:
-        """Return how long a timer runs: as the plan says, or else as the settings do."""
+        """Return the duration of a timer: from the plan, or from the settings."""
         own = self.body.timeout_s if setting == "run_timeout_s" else None
         return own if own is not None else float(getattr(self.durations, setting))
 
     def entered(self, step: Step[Any], owner: JobChanged | None) -> None:
-        """Note what the record says beside the state."""
+        """Record the data that belong to the new state."""
         body = self.body
         if step.target is run.RUNNING:
             body.started_at = body.started_at or self.now
@@ -252,7 +252,7 @@ class RunAggregate(Aggregate):
                 body.forced = step.event == run.force_cancel.name
 
     def _reason(self, step: Step[Any], owner: JobChanged | None) -> str:
-        """Return the code for why it ended as it did; the job that failed it is the culprit."""
+        """Return the reason code of the outcome; a failed required job is the culprit."""
         if step.event == run.required_job_failed.name and owner is not None and self.graph is not None:
             self.body.culprit = self.graph.names[owner.place]
             return "job_canceled" if owner.target == job.CANCELED else "required_job_failed"
@@ -261,13 +261,13 @@ class RunAggregate(Aggregate):
         stopped = {run.TIMEOUT: TIMEOUT, run.CANCELED: self.body.stop_reason or "cancel"}
         return stopped.get(step.target, "")
 
-    # How its jobs stand
+    # States of its jobs
 
     def _state_of(self, place: int) -> str:
         return chr(self._states[place])
 
     def _hear_job(self, word: JobChanged) -> bool:
-        """Whether the job has ended by this."""
+        """Apply the change of a job; return whether the job has ended."""
         step = _step_of_job(word.event, word.source, word.target)
         before = self._state_of(word.place) if word.place < len(self._states) else ""
         after = letters.HEARD.get(word.target, "")
@@ -280,7 +280,7 @@ class RunAggregate(Aggregate):
             self._count(word, after)
             if step.source is job.RUNNING and before != letters.RUNNING:
                 begins = next(each for each in JOB.steps_from(job.PENDING) if each.target is job.RUNNING)
-                self.hear(JOB, begins, word)  # that it had begun was not said, or is on its way
+                self.hear(JOB, begins, word)  # its start was not reported, or the message is still on its way
         self.hear(JOB, step, word)
         return has_ended
 
@@ -292,7 +292,7 @@ class RunAggregate(Aggregate):
             self.body.required_left -= 1
 
     def _release_after(self, ended: Iterable[int]) -> None:
-        """Jobs whose needs have all ended well, or were allowed to fail, may begin."""
+        """Release the jobs whose needs have all succeeded, or were optional."""
         graph = self.graph
         if graph is None:
             return
@@ -306,10 +306,10 @@ class RunAggregate(Aggregate):
         state = self._state_of(place)
         return state in letters.SUCCEEDED or (state in letters.ENDED and not self.graph.required[place])
 
-    # What couplings want of its jobs
+    # Orders to its jobs
 
     def stop_dependents(self, owner: JobChanged) -> None:
-        """What was to follow cannot, nor what was to follow that; where it is optional, that goes on."""
+        """Stop the dependents of a failed job, and in turn those of stopped required jobs."""
         assert self.graph is not None
         waiting = [owner.place]
         while waiting:
@@ -317,14 +317,14 @@ class RunAggregate(Aggregate):
             waiting += [each for each in stopped if self.graph.required[each]]
 
     def stop_jobs(self, _: JobChanged | None) -> None:
-        """Ask every job that has not ended to stop."""
+        """Stop every job that has not ended."""
         stopping = {run.TIMEOUT: TIMEOUT, run.FAILED: FAIL_FAST}
         why = stopping.get(self.state, self.body.stop_reason or "cancel")
         for place in range(len(self._states)):
             self._stop(place, why)
 
     def create_jobs(self, _: JobChanged | None) -> None:
-        """Create the jobs of the plan: those that need others are held back."""
+        """Create the jobs of the plan; hold back those that need others."""
         for place, letter in enumerate(self._states.decode()):
             if letter == letters.WAITING:
                 self.hold.append(place)
@@ -340,7 +340,7 @@ class RunAggregate(Aggregate):
 
 
 def _step_of_job(event: str, source: str, target: str) -> Step[JobState] | None:
-    """Return the step that a job has taken, as its table knows it."""
+    """Return the step of a job, from its table."""
     steps = (step for state in JOB.states if state == source for step in JOB.steps_at(state))
     return next((step for step in steps if step.event == event and step.target == target), None)
 

@@ -28,7 +28,7 @@ _TAGS = "refs/tags/"
 
 
 def group_of(spec: RunSpec) -> str:
-    """The concurrency group of a run, in words: by default its workflow and ref; none without a ref.
+    """Return the concurrency group of a run: by default its workflow and ref; empty without a ref.
 
     A change from a fork supersedes only runs of its own pull request, whatever group is named.
     """
@@ -42,7 +42,7 @@ def group_of(spec: RunSpec) -> str:
 
 
 def group_key(spec: RunSpec) -> str | None:
-    """Where the runs of one group are found; those of tags are a group of their own, always."""
+    """Return the key by which runs of one group are found; tags and branches never share a group."""
     group = group_of(spec)
     if not group:
         return None
@@ -51,14 +51,14 @@ def group_key(spec: RunSpec) -> str | None:
 
 
 def labels_of(spec: RunSpec) -> tuple[str, ...]:
-    """What the record of a run can be found by."""
+    """Return the labels by which the record of a run is found."""
     source = spec.source
     known = _sought(spec.workflow, source.repository, source.ref, source.sha, group_of(spec))
     return tuple(sorted({*known, *spec.labels}))
 
 
 def query_of(wanted: RunFilter, *, newest_first: bool, cursor: str, limit: int) -> Query:
-    """The filter as the store knows it."""
+    """Return the filter as a query of the store."""
     known = _sought(wanted.workflow, wanted.repository, wanted.ref, wanted.sha, wanted.concurrency_group)
     return Query(
         kind=RUN.name,
@@ -75,7 +75,7 @@ def query_of(wanted: RunFilter, *, newest_first: bool, cursor: str, limit: int) 
 
 
 def label(noun: str, value: str) -> str:
-    """A label that says what something is; where that is too long, a digest stands for it."""
+    """Return a label of the form `noun:value`, with a digest if the value is too long."""
     told = f"{noun}:{value}"
     return told if len(told) <= MAX_LABEL and told.isprintable() else f"{noun}#{_digest(value)}"
 
@@ -105,7 +105,7 @@ NAMES = {
     FAILED: str(job.FAILED),
     CANCELED: str(job.CANCELED),
 }
-"""What each character is called; two of them are no states of a job, but where it stands in its run."""
+"""The name of each character; WAITING and STOPPING are positions in a run, not states of a job."""
 
 HEARD: dict[str, str] = {
     JobState.RUNNING: RUNNING,
@@ -113,54 +113,54 @@ HEARD: dict[str, str] = {
     JobState.FAILED: FAILED,
     JobState.CANCELED: CANCELED,
 }
-"""What a run notes of a job that says so."""
+"""The character for each reported state of a job."""
 
 
 class ChangeTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a change has happened, as far as a forge says so: events do not arrive in order."""
+    """The time of a change, according to the forge: events may arrive out of order."""
 
     at: datetime | None = None
     before: str = ""
-    """The commit that the ref was at before."""
+    """The previous commit of the ref."""
 
 
 class RunBody(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Everything about a run that is not a column of its record."""
+    """The body of a run's record."""
 
     spec: RunSpec
-    """As it was asked for, but without the plan."""
+    """The submitted spec, without the plan."""
     data: Run = Run()
     timer_at: datetime | None = None
     group: str = ""
-    """Its concurrency group, in words; empty when it is in none."""
+    """The concurrency group; empty if there is none."""
     pieces: int = 0
-    """In how many records the plan is kept."""
+    """Number of records that hold the plan."""
     states: str = ""
     """One character for each job of the plan."""
     left: int = 0
-    """How many jobs have not ended."""
+    """Number of jobs that have not ended."""
     required_left: int = 0
-    """How many required jobs have not succeeded."""
+    """Number of required jobs that have not succeeded."""
     unconfirmed: int = 0
-    """How many jobs were stopped of which nobody knows whether all is gone."""
+    """Number of stopped jobs whose processes may still be running."""
     fail_fast: bool = True
     timeout_s: float | None = None
     reason: str = ""
     stop_reason: str = ""
-    """The code that its jobs are stopped with."""
+    """The stop reason of its jobs."""
     culprit: str = ""
-    """The required job without which it could not succeed."""
+    """The required job that failed the run."""
     error: str = ""
     forced: bool = False
-    """It ended although something of it had not."""
+    """Whether the run ended before all of its jobs had."""
     terms: ForkTerms | None = None
-    """What becomes of a change from a fork, as its trigger says; None: the defaults."""
+    """Restrictions for a change from a fork, from its trigger; None: the defaults."""
     happened: ChangeTime | None = None
-    """None: when it was submitted."""
+    """None: at submission."""
     claimed: bool = False
-    """A submitter names the repository and the ref, so secrets and environments do not count on them."""
+    """Whether repository and ref come from a submitter, so secrets and environments do not trust them."""
     awaits: AwaitedApproval | None = None
-    """What an operator has to approve; it stays when nobody has."""
+    """The pending approval; it is kept if the run ends without it."""
     approvals: tuple[Approval, ...] = ()
     origin_run_id: str | None = None
     superseded_by: str | None = None
@@ -170,7 +170,7 @@ class RunBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     reported_at: datetime | None = None
 
     def accept(self, graph: PlanGraph) -> None:
-        """Note how the jobs of a new plan stand: done by an earlier run, free to begin, or waiting."""
+        """Initialise the states of the jobs: done by an earlier run, released, or waiting."""
         carried = graph.carried
         self.states = "".join(
             CARRIED if place in carried else RELEASED if carried.issuperset(needs) else WAITING
@@ -183,11 +183,11 @@ class RunBody(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def fork_terms(self) -> ForkTerms | None:
-        """What its jobs are held to; None unless the change comes from a fork."""
+        """The restrictions for its jobs; None unless the change comes from a fork."""
         return (self.terms or ForkTerms()) if self.spec.source.from_fork else None
 
     def tally(self) -> dict[str, int]:
-        """How many jobs there are in each state."""
+        """Return the number of jobs in each state."""
         counts: Counter[str] = Counter()
         for letter, number in Counter(self.states).items():
             counts[NAMES[letter]] += number
@@ -199,10 +199,10 @@ _DECODER = msgspec.json.Decoder(RunBody)
 
 
 def encode_run(body: RunBody) -> bytes:
-    """The body as the record keeps it."""
+    """Return the body, encoded for the record."""
     return _ENCODER.encode(body)
 
 
 def decode_run(body: bytes) -> RunBody:
-    """A working copy."""
+    """Return a decoded copy of the body."""
     return _DECODER.decode(body)

@@ -1,28 +1,27 @@
 """Caches: files that a job has saved under a key, for later jobs of the same repository.
 
-What the table promises:
+Guarantees of the table:
 
-* A cache is there as a whole or not at all, and never changes: saving under the same key later makes another
-  cache, and the newest is the one that is found.
-* What a change from a fork has saved is found by its own pull request only, so a fork cannot prepare files
+* A cache is visible only as a whole, and never changes: saving under the same key later makes another
+  cache, and the newest one is found.
+* A cache of a change from a fork is visible only to its own pull request, so a fork cannot prepare files
   for others.
-* It expires: when no job has used it for `cache_unused_s`, or when newer ones need its room.
+* It expires: when no job has used it for `cache_unused_s`, or when newer ones need its space.
 
-A cache may be gone at any time. That is no failure: the job does the work itself.
+A cache may be removed at any time. That is no failure: the job does the work itself.
 
-Scope. A job of a run, and what it submits, shares with the runs of its repository (or of its workflow, where
-there is none), a job on its own with those of its queue. Runs whose repository only a submitter has named
-share with each other, and not with those that a webhook or an operator has started. A change from a fork
-shares with the runs of its own pull request only: it finds nothing that others have saved, and others find
-nothing of it. The scope is looked up here: no runner says whose caches it wants.
+Scope. A job of a run, and its children, share caches with the runs of its repository (or of its workflow, if
+there is none); a single job shares with those of its queue. Runs whose repository was named only by a
+submitter share with each other, and not with those that a webhook or an operator has started. A change from
+a fork shares only with the runs of its own pull request. The scope is computed here: no runner can choose it.
 
-Authority. Both ways need the live lease of an attempt. What is saved is committed with it, as artifacts are:
-a runner that was given up while it uploaded leaves a blob without a name. Other work whose secrets are
-withheld may use what there is, and saves nothing.
+Authority. Reading and saving need the live lease of an attempt. A saved cache is committed with it, as
+artifacts are: a runner that lost its lease during the upload leaves an unnamed blob. Other jobs whose
+secrets are withheld may read caches, but not save any.
 
-Room. All caches together have a limit. Saving makes room first: the caches go that were unused the longest,
-and those of forks before all others. A fork has the room that others leave, and displaces none of them. The
-content of a cache is stored apart from artifacts, so that it can be removed at once with its name.
+Space. All caches together have a limit. Saving evicts first: the least recently used caches, and those of
+forks before all others. A fork uses only the space that others leave, and evicts none of them. The content
+of a cache is stored apart from artifacts, so that it can be removed at once with its name.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ from interlock.wire.runner import Answer, Heartbeat, Message
 
 
 class CacheState(StrEnum):
-    """Where a cache stands."""
+    """The states of a cache."""
 
     SAVING = "saving"
     KEPT = "kept"
@@ -119,18 +118,18 @@ CACHE = Machine[CacheState, None](
 
 
 class CacheBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a cache."""
+    """The body of a cache's record."""
 
     scope: str
-    """Whose it is: of which repository, or of which pull request from a fork."""
+    """The repository, or the pull request from a fork, that may use it."""
     key: str
     sha256: str
     size: int
     job_id: str
-    """Who has saved it."""
+    """The job that saved it."""
     used_at: datetime
     fork: bool = False
-    """It is of a change from a fork, and makes room for others."""
+    """Whether it belongs to a change from a fork, and is evicted before others."""
 
 
 _CACHES = RecordKind(
@@ -142,24 +141,24 @@ _CACHES = RecordKind(
 
 
 def body_of(record: Record) -> CacheBody:
-    """What is known of it."""
+    """Return the body of a record."""
     return _CACHES.body_of(record)
 
 
 def view_of(record: Record) -> CacheView:
-    """A cache as it is shown."""
+    """Return a cache for display."""
     body = body_of(record)
     return CacheView(key=body.key, size=body.size, sha256=body.sha256, created_at=record.created_at)
 
 
 def labels_of(scope: str, key: str = "") -> tuple[str, ...]:
-    """What the caches of a scope, and those under a key, are found by."""
+    """Return the labels by which caches of a scope, and those of a key, are found."""
     found = [f"scope.{_digest(scope)}"] + ([f"key.{_digest(scope, key)}"] if key else [])
     return tuple(sorted(found))
 
 
 def new_cache(body: CacheBody, attempt: str, unused_s: float) -> Change:
-    """A new one. Its name is that of the attempt that has saved it, so it is saved once."""
+    """Return a new cache, named by its attempt, so that an attempt saves it once."""
     name = f"{_digest(body.scope, body.key)}.{body.job_id}.{attempt}"
     cache = _CACHES.lasting(cache_unused_s=unused_s).new(name, body, body.used_at)
     cache.must(save)
@@ -167,7 +166,7 @@ def new_cache(body: CacheBody, attempt: str, unused_s: float) -> Change:
 
 
 def decide_event(record: Record, event: Event, now: datetime, unused_s: float) -> Change | None:
-    """What an event makes of it; None when it is over. That it is used is no news."""
+    """Return the change for an event; None if the cache has ended. A use refreshes `used_at`."""
     cache = _CACHES.lasting(cache_unused_s=unused_s).of(record, now)
     if cache.send(event):
         return None
@@ -182,18 +181,18 @@ def _digest(*parts: str) -> str:
 
 PAGE = 500
 MOST = 10_000
-"""How many caches are looked at when there has to be room."""
+"""Maximum number of caches to examine for eviction."""
 SEARCHED = 2_000
-"""How many of the newest caches of a repository are looked at for one whose key begins as it should."""
+"""Maximum number of newest caches of a scope to search by prefix."""
 NOTED_EVERY = timedelta(hours=1)
-"""That a cache is used is noted so often."""
+"""Interval in which uses of a cache are recorded."""
 
 Hear = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Opened = tuple[CacheView, AsyncIterator[bytes]]
 
 
 class Caches:
-    """What jobs have saved, and how they do it."""
+    """Saves and opens caches."""
 
     def __init__(self, engine: Engine, hear: Hear, blobs: Blobs | None, settings: BlobSettings) -> None:
         self._engine = engine
@@ -203,7 +202,7 @@ class Caches:
         self._unused_s = settings.keep_cache_days * 86_400.0
 
     async def open(self, token: str, runner_id: str, key: str, prefixes: Sequence[str] = ()) -> Opened | None:
-        """The cache of the key, or else the newest whose key begins with the first prefix that has one."""
+        """Return the cache of the key, or the newest with the first matching prefix."""
         for each in (key, *prefixes):
             checked_key(each)
         if self._blobs is None:
@@ -217,7 +216,7 @@ class Caches:
         return view_of(record), self._blobs.read(body_of(record).sha256)
 
     async def keep(self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]) -> CacheView:
-        """Save what the pieces say. What was saved under the key before stays, and is answered."""
+        """Save the content under the key; an existing cache of the key is kept and returned."""
         checked_key(key)
         if self._blobs is None:
             raise NoBlobs(
@@ -256,7 +255,7 @@ class Caches:
         try:
             await self._say(Saving(token=token, runner_id=runner_id, kept=change))
         except InterlockError:
-            # The attempt may have saved it before, and not have heard so.
+            # The attempt may have saved it before, without receiving the answer.
             (record,) = await self._engine.store.load([change.key])
             if record is None:
                 raise
@@ -264,18 +263,18 @@ class Caches:
         return CacheView(key=key, size=blob.size, sha256=blob.sha256, created_at=body.used_at)
 
     async def tidy(self) -> int:
-        """Let go of what nobody has used for long, and of what there is no room for; answers how many."""
+        """Expire unused caches and evict those over the limit; return the number removed."""
         now = await self._engine.clock.now()
         known = await self._all()
         over = [each for each in known if each.deadline_at and each.deadline_at <= now]
         await self._end(over, known, expire)
         return len(over) + (await self._make_room(0) or 0)
 
-    # What belongs to whom
+    # Scope
 
     async def _work(self, token: str) -> _Work:
         about = read_token(token)
-        assert about is not None  # it was heard
+        assert about is not None  # the heartbeat was accepted
         (record,) = await self._engine.store.load([Key(JOB.name, about.job_id)])
         if record is None:
             raise UnknownLease(f"There is no such lease on an attempt of {about.job_id}.")
@@ -294,7 +293,7 @@ class Caches:
         workflow = spec.workflow if spec is not None else body.run.run_id
         return _Work(about, repository or f"workflow {workflow}", body.secrets_withheld)
 
-    # Finding
+    # Search
 
     async def _find(self, scope: str, key: str, prefixes: Sequence[str]) -> Record | None:
         exact = await self._exact(scope, key)
@@ -314,7 +313,7 @@ class Caches:
         return None
 
     async def _is_there(self, record: Record) -> bool:
-        """Whether its time is not over, and whether what it says is still there."""
+        """Return whether the cache has not expired and its content exists."""
         assert self._blobs is not None
         now = await self._engine.clock.now()
         if record.deadline_at is not None and record.deadline_at <= now:
@@ -334,7 +333,7 @@ class Caches:
                 return found
             query = msgspec.structs.replace(query, cursor=page.cursor)
 
-    # Keeping and letting go
+    # Save and evict
 
     async def _note_use(self, record: Record) -> None:
         now = await self._engine.clock.now()
@@ -342,9 +341,9 @@ class Caches:
             await self._tell(record, used)
 
     async def _make_room(self, more: int, *, fork: bool = False) -> int | None:
-        """Let go of those that were unused the longest, forks' first, until there is room for so much more.
+        """Evict the least recently used caches, those of forks first, until there is enough space.
 
-        Answers how many; None, and nothing is let go of, where a fork would need the room of others.
+        Return their number; None, without an eviction, if a fork would need the space of others.
         """
         known = await self._all()
         newest_first = sorted(known, key=lambda record: body_of(record).used_at, reverse=True)
@@ -361,9 +360,9 @@ class Caches:
         return len(over)
 
     async def _end(self, over: Sequence[Record], known: Sequence[Record], event: Event) -> None:
-        """The name goes first: whoever is asked then says that there is none, and nobody reads half of it.
+        """End the records first, so that no reader opens a cache whose content is being removed.
 
-        Content goes with the last of those that have saved the same.
+        The content is removed with the last cache that refers to it.
         """
         names = {record.id for record in over}
         wanted = {body_of(record).sha256 for record in known if record.id not in names}
@@ -385,7 +384,7 @@ class Caches:
 
 
 class _Work(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The job that asks, and its scope."""
 
     token: Token
     scope: str
@@ -394,6 +393,6 @@ class _Work(msgspec.Struct, frozen=True):
 
 
 def fork_scope(origin: Provenance) -> str:
-    """Return whose caches a change from a fork has: those of its own pull request."""
+    """Return the scope of a change from a fork: its own pull request."""
     change = f"#{origin.pull_request}" if origin.pull_request is not None else origin.ref
     return f"fork {origin.repository.lower()} {change}"

@@ -1,14 +1,14 @@
 """Cancel runs: on request, or because a newer run of the same group supersedes them.
 
 Superseding. Runs of one group find each other by a column of their records, and of any two the one of the
-earlier change gives way. Each looks around once it is recorded, before it is planned: so of two that are
-submitted at the same instant, whichever looks last sees the other. A run gives way only to one that stands,
-in the commit in which it does: so of any number one goes on, whatever each of them knows.
+earlier change is superseded. Each searches the group after it is stored and before it is planned: so of two
+that are submitted at the same instant, the one that searches last sees the other. A run is superseded only
+by one that was not canceled, checked in the same commit: so of any number of runs one continues.
 
-Order of changes. Events arrive in any order: forges deliver late, and operators deliver again. So the time
-at which a forge says that something happened goes first. Where two events lack it, or have the same second,
+Order of changes. Events arrive in any order: forges deliver late, and operators redeliver. So the time
+at which the forge says that the change happened comes first. If two events lack it, or have the same second,
 the commits decide: the one whose ref was at the other before is later, then the one that has the other in
-its history. What none of these tells apart is ordered by arrival, and so is what people submit themselves.
+its history. Otherwise the order is that of arrival, as it is for manual submissions.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ MANUAL = "manual"
 
 
 class ChangePosition(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared of a run."""
+    """The position of a run in the order of changes."""
 
     id: str
     created_at: datetime
     at: datetime
-    """When its change happened, as far as that is known."""
+    """Time of its change, as far as known."""
     timed: bool
-    """Whether somebody has said when."""
+    """Whether the forge gave the time."""
     source: Source
     before: str
-    """The commit that the ref was at before."""
+    """The previous commit of the ref."""
     again: bool
-    """It does an earlier run again."""
+    """Whether it is a rerun."""
 
     @property
     def arrival(self) -> tuple[datetime, datetime, str]:
-        """A total order, for what nothing else tells apart."""
+        """A total order, as a last resort."""
         return self.at, self.created_at, self.id
 
 
 def position_of(record: Record) -> ChangePosition:
-    """Return what is compared of a run; nothing has happened after word of it arrived."""
+    """Return the position of a run; a change cannot be later than its arrival."""
     body = decode_run(record.body)
     source, happened = body.spec.source, body.happened
     at = happened.at if happened is not None else None
@@ -78,7 +78,7 @@ def position_of(record: Record) -> ChangePosition:
 
 
 def is_later(one: ChangePosition, other: ChangePosition) -> bool | None:
-    """Whether the first is of the later change, by what their events say; None when they do not."""
+    """Return whether the first change is later, by their events; None if the events do not tell."""
     if one.timed and other.timed and one.at != other.at:
         return one.at > other.at
     if not are_of_one_ref(one, other):
@@ -88,17 +88,18 @@ def is_later(one: ChangePosition, other: ChangePosition) -> bool | None:
 
 
 def are_of_one_ref(one: ChangePosition, other: ChangePosition) -> bool:
-    """Whether the commits of two runs can be compared: two of one ref, which nobody chose by hand."""
+    """Return whether the commits of two runs can be compared: same ref, and not submitted manually."""
     mine, theirs = one.source, other.source
     named = mine.sha and theirs.sha and mine.sha != theirs.sha and MANUAL not in (mine.event, theirs.event)
     return bool(named) and (mine.repository, mine.ref) == (theirs.repository, theirs.ref)
 
 
 def is_superseded_by(one: ChangePosition, other: ChangePosition, later: bool | None) -> bool:
-    """Whether the first gives way to the other; `later` says whether the other is of the later change.
+    """Return whether the first run is superseded by the other; `later` says whether the other change is
+    later.
 
-    A run that does an earlier one again is what somebody wants now, of a change that may be old. So it stops
-    nothing newer, and gives way only to what arrives after it.
+    A rerun was requested now, for a change that may be old. So it supersedes no newer run, and is superseded
+    only by runs that arrive after it.
     """
     if later is None:
         later = other.arrival > one.arrival
@@ -108,13 +109,13 @@ def is_superseded_by(one: ChangePosition, other: ChangePosition, later: bool | N
 
 
 GIVES_WAY = tuple(str(state) for state in (*run.UNPLANNED, *run.PLANNED))
-"""Where a run can still be superseded."""
+"""States in which a run can be superseded."""
 SUPERSEDED, DECLINED = "superseded", "declined"
 LOOKS_BACK = 20
-"""How many runs of its group that have ended a late one is compared with."""
+"""Number of ended runs of its group that a late run is compared with."""
 
 Descends: TypeAlias = Callable[[str, str, str], Awaitable[bool | None]]
-"""Whether in a repository a commit has another one in its history; None where nobody knows."""
+"""Returns whether a commit has another one in its history; None if unknown."""
 
 
 class RunCancellation:
@@ -138,7 +139,7 @@ class RunCancellation:
         reason: str = "",
         actor: str = "",
     ) -> None:
-        """Ask a run to stop; asking again changes nothing, and what has ended refuses."""
+        """Request a run to stop; repeating has no effect, and an ended run refuses."""
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
             draft = decide_stop(
@@ -156,7 +157,7 @@ class RunCancellation:
             await self._reconciler.carry_out(applied.answer, applied.at)
 
     async def make_room(self, record: Record) -> None:
-        """Let a run of a group take the place of those of earlier changes, or give way; safe to repeat."""
+        """Supersede the earlier runs of the group, or be superseded; idempotent."""
         mine, earlier = position_of(record), list[str]()
         async for other in self._companions(record):
             theirs = position_of(other)
@@ -173,7 +174,7 @@ class RunCancellation:
                 await self._supersede(each, record.id)
 
     async def _comes_too_late(self, record: Record, mine: ChangePosition) -> bool:
-        """Give way to a run of a later change that has ended: what is old is not done after what is new."""
+        """Supersede a late run by an ended run of a later change."""
         if record.queue is None or mine.again:
             return False
         query = Query(kind=RUN.name, queue=record.queue, limit=LOOKS_BACK, within=LOOKED_AT)
@@ -187,7 +188,7 @@ class RunCancellation:
         return False
 
     async def _is_later(self, one: ChangePosition, other: ChangePosition) -> bool | None:
-        """Whether the first is of the later change; None when neither events nor commits tell."""
+        """Return whether the first change is later; None if neither events nor commits tell."""
         known = is_later(one, other)
         if known is not None or not are_of_one_ref(one, other):
             return known
@@ -197,7 +198,7 @@ class RunCancellation:
         return False if await self._descends(repository, theirs, ours) else None
 
     async def _supersede(self, run_id: str, by: str) -> bool:
-        """Stop a run because of another one; False when that one does not stand any more."""
+        """Stop a run because of another one; return False if that one was canceled or removed."""
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
             old, new = found
@@ -207,7 +208,8 @@ class RunCancellation:
             if draft is None:
                 return Decision(None)
             reason = f"the run {by} of the same group is of a later change"
-            # The other one may be about to give way itself: of two such commits one has to look again.
+            # The other run may be about to be superseded itself: of two such commits one conflicts and
+            # decides again.
             more = (rewritten(new),) if new.state in GIVES_WAY else ()
             prepared = run_commit_of(
                 draft, mark=self._engine.mark(), actor="orchestrator", reason=reason, more=more
@@ -217,7 +219,7 @@ class RunCancellation:
         try:
             applied = await self._engine.apply([Key(RUN.name, run_id), Key(RUN.name, by)], decide)
         except TransitionRefused:
-            return True  # it has ended meanwhile
+            return True  # it has ended in the meantime
         if not isinstance(applied, Applied) or applied.answer is None:
             return False
         await self._reconciler.carry_out(applied.answer, applied.at)
@@ -242,7 +244,9 @@ def decide_stop(
     by: str | None = None,
     event: Event = run.cancel,
 ) -> RunAggregate | None:
-    """The run after it was asked to stop, None when it was before; raises where its table says so. Pure."""
+    """Return the run after a stop request, None if it was requested before; raise if its table refuses.
+    Pure.
+    """
     draft = RunAggregate.of(record, now, durations)
     draft.fire_due()
     draft.body.stop_reason = draft.body.stop_reason or why
@@ -257,7 +261,7 @@ def decide_stop(
 def decide_approval(
     record: Record, now: datetime, durations: Durations, by: str, comment: str
 ) -> RunAggregate:
-    """The run after an operator has approved it; raises where its table says so. Pure."""
+    """Return the run after an approval; raise if its table refuses. Pure."""
     draft = RunAggregate.of(record, now, durations)
     draft.fire_due()
     if (refused := draft.approve(by, comment)) is not None:
@@ -266,12 +270,12 @@ def decide_approval(
 
 
 def _was_done(record: Record) -> bool:
-    """Whether a run has ended by itself."""
+    """Return whether a run has ended without cancellation."""
     return RunState(record.state) in run.SETTLED and decode_run(record.body).data.outcome is not run.CANCELED
 
 
 def existing_run(run_id: str, record: Record | None) -> Record:
-    """The run, or the error that there is none."""
+    """Return the run; raise `UnknownRun` if there is none."""
     if record is None:
         raise UnknownRun(
             f"There is no run {run_id}.",

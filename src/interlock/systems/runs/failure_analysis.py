@@ -1,13 +1,13 @@
 """Failure analysis: why jobs of a run have failed, for people to read. It decides nothing.
 
-Signs. One table says what an exit code, a signal, an exception or a line of output means; rules of users in
-`[[failures]]` go before it. Each sign has a weight: how often a reader who trusts it alone would be right.
-The weights are no measurements, but they are in one place to be argued about.
+Signs. One table maps exit codes, signals, exceptions and lines of output to failure classes; rules of users
+in `[[failures]]` precede it. Each sign has a weight: the probability that it alone is right. The weights are
+estimates, kept in one place.
 
-Findings. Signs and the history of the job (`job_history`) are weighed into a class, a confidence and the
+Findings. Signs and the history of the job (`job_history`) are combined into a class, a confidence and the
 evidence. Findings are computed on request from the jobs and their histories, and are not stored.
 
-Learning has a message of its own, written in the commit that follows an outcome, so that neither the run nor
+Learning uses a separate message, written in the commit that follows an outcome, so that neither the run nor
 its reports wait for it.
 """
 
@@ -56,14 +56,14 @@ from interlock.wire.runs import (
 
 MAX_QUOTE = 160
 _BY_SHELL = 128
-"""What a shell adds to the number of the signal that ended a command."""
+"""Offset that a shell adds to the number of the signal that ended a command."""
 
 
 class Sign(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that speaks for a class of failure."""
+    """A sign of a failure class."""
 
     says: str
-    """In words, for people."""
+    """Description for people."""
     failure_class: FailureClass
     weight: float
     exit_codes: tuple[int, ...] = ()
@@ -118,12 +118,12 @@ SIGNS: tuple[Sign, ...] = (
 # fmt: on
 
 OWN_WEIGHT = 0.9
-"""Of a rule of the project's own: whoever wrote it has seen it before."""
+"""Weight of a rule of the project, which is specific."""
 
 
 def signs_of(rules: Iterable[FailureRule]) -> tuple[Sign, ...]:
-    """The rules of a project's own, as signs, and after them the table."""
-    own = (rule for rule in rules if rule not in DEFAULT_RULES)  # those are in the table, in more detail
+    """Return the rules of the project as signs, followed by the table."""
+    own = (rule for rule in rules if rule not in DEFAULT_RULES)  # the table has them in more detail
     return (*_as_signs(own), *SIGNS)
 
 
@@ -142,13 +142,13 @@ def _as_signs(rules: Iterable[FailureRule]) -> tuple[Sign, ...]:
 
 
 def evidence_in(failure: FailureView, signs: Sequence[Sign] = SIGNS) -> list[Evidence]:
-    """Every sign that the failure shows, the strongest first."""
+    """Return every sign that the failure shows, the strongest first."""
     found = [evidence for sign in signs for evidence in _shown(sign, failure)]
     return sorted(found, key=lambda evidence: -evidence.weight)
 
 
 def signal_of(exit_code: int | None) -> str:
-    """The name of the signal that has ended a process, by its exit code or by a shell's."""
+    """Return the name of the signal that ended a process, from its exit code or that of a shell."""
     if exit_code is None:
         return ""
     number = -exit_code if exit_code < 0 else exit_code - _BY_SHELL
@@ -159,7 +159,7 @@ def signal_of(exit_code: int | None) -> str:
 
 
 def _shown(sign: Sign, failure: FailureView) -> Iterator[Evidence]:
-    """How a failure shows a sign; in one way at most, the plainest first."""
+    """Yield the evidence of a sign, at most once, the most specific first."""
     for kind, found in _ways(sign, failure):
         if found:
             yield Evidence(
@@ -198,7 +198,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 MAX_EVIDENCE = 8
 _RECORDED = {FailureClass.LOST: 0.95, FailureClass.TIMEOUT: 0.9}
-"""What the orchestrator has seen itself."""
+"""Weights of classes that the orchestrator observed itself."""
 _BY_RULE, _BY_DEFAULT = 0.5, 0.3
 _SAME_COMMIT, _OTHER_COMMITS = 0.9, 0.5
 
@@ -206,12 +206,12 @@ _SAME_COMMIT, _OTHER_COMMITS = 0.9, 0.5
 def finding_of(
     job: RunJobView, sha: str, history: HistoryBody | None, signs: Sequence[Sign] = SIGNS
 ) -> JobFinding:
-    """What is to be thought of a failed job."""
+    """Return the finding about a failed job."""
     failure = job.failure or FailureView(failure_class=FailureClass.USER, error="")
     evidence = [*evidence_in(failure, signs), _recorded(failure), *_remembered(sha, history)]
     weights: dict[str, float] = {}
     for one in evidence:
-        # Independent signs of one class leave less and less room for doubt.
+        # Independent signs of one class increase the confidence.
         weights[one.failure_class] = 1.0 - (1.0 - weights.get(one.failure_class, 0.0)) * (1.0 - one.weight)
     best = max(weights, key=lambda name: (weights[name], name == failure.failure_class))
     others = max((weight for name, weight in weights.items() if name != best), default=0.0)
@@ -227,7 +227,7 @@ def finding_of(
 
 
 def in_words(finding: JobFinding) -> str:
-    """`test: infra, 90 % sure: memory ran out (Killed process 12)`."""
+    """Return a finding in words: `test: infra, 90 % sure: memory ran out (Killed process 12)`."""
     best = next(one for one in finding.evidence if one.failure_class == finding.failure_class)
     shown = f" ({best.found})" if best.found else ""
     flaky = "; it is flaky" if finding.flaky and finding.failure_class != FailureClass.FLAKY else ""
@@ -236,7 +236,7 @@ def in_words(finding: JobFinding) -> str:
 
 
 def _recorded(failure: FailureView) -> Evidence:
-    """What the failure was taken for when it happened; that decided whether it was tried again."""
+    """Return the recorded class of the failure, which decided about retries, as evidence."""
     found = FailureClass(failure.failure_class)
     is_default = found is FailureClass.USER
     weight = _RECORDED.get(found, _BY_DEFAULT if is_default else _BY_RULE)
@@ -268,7 +268,7 @@ MAX_LOOKED_AT = 500
 
 
 class FailureAnalyser:
-    """Looks at runs when they have ended."""
+    """Analyses runs that have ended."""
 
     def __init__(
         self, engine: Engine, view: Callable[[str], Awaitable[RunView]], signs: Sequence[Sign] = SIGNS
@@ -278,13 +278,13 @@ class FailureAnalyser:
         self._signs = tuple(signs)
 
     async def of(self, run_id: str) -> RunAnalysis:
-        """What there is to say about the failed jobs of a run."""
+        """Return the findings about the failed jobs of a run."""
         run = await self._view(run_id)
         findings, more = await self._findings(run)
         return RunAnalysis(run_id=run_id, findings=findings, more=more, flaky=await self._flaky_in(run))
 
     async def explained(self, told: RunExplanation) -> RunExplanation:
-        """The same, with why its jobs have failed."""
+        """Return the explanation with the findings of its failed jobs."""
         if told.state not in SETTLED:
             return told
         findings, _ = await self._findings(await self._view(told.run_id))
@@ -293,7 +293,7 @@ class FailureAnalyser:
     async def flaky(
         self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100
     ) -> FlakyJobs:
-        """Jobs that are flaky, of one repository or workflow or of all."""
+        """Return flaky jobs, of one repository or workflow or of all."""
         page = await self._engine.store.find(
             Query(
                 kind=HISTORY.name,
@@ -306,18 +306,18 @@ class FailureAnalyser:
         return FlakyJobs(jobs=tuple(map(_flaky_job, page.records)), cursor=page.cursor)
 
     async def learn(self, payload: bytes) -> None:
-        """How the jobs of a run have ended: the handler of the messages about it. Can be done twice."""
+        """Record the outcomes of the jobs of a run: the handler of its messages. Idempotent."""
         try:
             run = await self._view(msgspec.json.decode(payload, type=RunMessage).run_id)
         except UnknownRun:
-            return  # it was removed, with everything that could be learnt from it
+            return  # it was pruned
         if not (run.source.repository and run.source.sha):
             return
         for start in range(0, len(run.jobs), AT_ONCE):
             await self._learn(run, run.jobs[start : start + AT_ONCE])
 
     async def sweep(self, *, limit: int = 100) -> int:
-        """Forget what was not heard of for long."""
+        """Remove histories without a recent outcome."""
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             return [Commit(changes=(forget_history(record, now),)) for record in records]
@@ -352,7 +352,7 @@ class FailureAnalyser:
         return tuple(findings), len(failed) - len(shown)
 
     async def _flaky_in(self, run: RunView) -> tuple[FlakyJob, ...]:
-        """Return the flaky jobs of a run; of a very large one only the first are looked at."""
+        """Return the flaky jobs of a run; of a very large one only the first jobs are examined."""
         found = await self._histories(run, run.jobs[:MAX_LOOKED_AT])
         flaky = [_flaky_job(record) for record in found if record and record.state == FLAKY]
         return tuple(flaky[:MAX_FINDINGS])

@@ -1,11 +1,10 @@
-"""The graph of a run: its jobs, what each needs, how each stands, and in which layer it is drawn.
+"""The graph of a run: its jobs, their needs and states, and the layer in which each is drawn.
 
-A plan can have ten thousand jobs, too many boxes to read. Where there are too many, the jobs of one matrix
-become one, which says how many of them stand how; where that is not enough, those that have gone well are
-left out first.
+A plan can have ten thousand jobs, too many boxes to read. Above a limit, the jobs of one matrix become one
+node, with the number of jobs in each state; if that is not enough, successful jobs are left out first.
 
 Each job is one layer to the right of the last one that it needs, ordered so that few lines cross. A line
-that passes a layer has a place in it, like a job, so lines only ever run from one layer to the next.
+that passes a layer has a place in it, like a job, so lines only run from one layer to the next.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ MARKS: Mapping[str, str] = {
     job.CANCELED: "⊘",
     "SKIPPED": "↷",
 }
-"""How a job stands, in one character; WAITING and STOPPING are said of its place in the run."""
+"""The state of a job in one character; WAITING and STOPPING are positions in the run."""
 TONES: Mapping[str, Tone] = {
     **{str(state): tone for state, tone in JOB.tones.items()},
     "WAITING": Tone.WAITING,
     "STOPPING": Tone.STOPPED,
 }
-"""How a job in its run looks."""
+"""The tone of each state of a job in its run."""
 _WORST_FIRST = (job.FAILED, job.CANCELED, "STOPPING", job.RUNNING, job.PENDING, "WAITING", job.COMPLETED)
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One job, or all of one matrix."""
+    """One job, or all jobs of one matrix."""
 
     name: str
     state: str
@@ -54,7 +53,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     required: bool = True
     job_id: str = ""
     why: str = ""
-    """Why it is in the plan, or why it waits or was stopped."""
+    """Reason why it is in the plan, waits or was stopped."""
     started_at: datetime | None = None
     completed_at: datetime | None = None
     stands_for: int = 1
@@ -62,15 +61,15 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunGraph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The jobs in the order of the plan; each needs only those that are there."""
+    """The jobs in the order of the plan; needs refer only to jobs of the graph."""
 
     nodes: tuple[Node, ...]
     left_out: int = 0
-    """How many jobs are not among the nodes."""
+    """Number of jobs that are not among the nodes."""
 
 
 def run_graph(view: RunView, *, most: int = MOST_DRAWN) -> RunGraph:
-    """The graph of a run, small enough to be drawn."""
+    """Return the graph of a run, small enough to be drawn."""
     nodes = [_node(job) for job in view.jobs]
     if len(nodes) > most:
         nodes = _gathered(nodes)
@@ -81,12 +80,12 @@ def run_graph(view: RunView, *, most: int = MOST_DRAWN) -> RunGraph:
 
 
 def mark_of(node: Node) -> str:
-    """The mark of a node."""
+    """Return the mark of a node."""
     return MARKS.get(node.state, "?")
 
 
 def shown_name(node: Node) -> str:
-    """Its name; of several how many, and how they stand."""
+    """Return its name; of a group also the number of jobs in each state."""
     if node.stands_for == 1:
         return node.name if node.required else f"{node.name} (optional)"
     told = " ".join(f"{MARKS.get(state, '?')}{number}" for state, number in node.tally.items())
@@ -94,7 +93,7 @@ def shown_name(node: Node) -> str:
 
 
 def drawn_needs(graph: RunGraph) -> dict[str, tuple[str, ...]]:
-    """What each needs, but for what follows from the rest: fewer lines say the same."""
+    """Return the needs of each node without the implied ones (transitive reduction)."""
     needs = {node.name: node.needs for node in graph.nodes}
     above: dict[str, frozenset[str]] = {}
     for name in in_order(needs):
@@ -106,7 +105,7 @@ def drawn_needs(graph: RunGraph) -> dict[str, tuple[str, ...]]:
 
 
 def in_order(needs: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    """Each after those that it needs."""
+    """Yield each node after those that it needs."""
     left = dict(needs)
     while left:
         free = [name for name, wanted in left.items() if not any(need in left for need in wanted)]
@@ -159,12 +158,12 @@ def _one_of(name: str, group: Sequence[Node]) -> Node:
 
 
 def _base(name: str) -> str:
-    """`test (3.12)` is a job of the matrix `test`."""
+    """Return the matrix of a job: `test (3.12)` belongs to `test`."""
     return name.partition(" (")[0] if name.endswith(")") else name
 
 
 def _kept(nodes: Sequence[Node], most: int) -> list[Node]:
-    """Those that matter most: what failed, what runs, what waits; in the order of the plan."""
+    """Return the most important nodes (failed, running, waiting), in the order of the plan."""
     rank = {state: place for place, state in enumerate(_WORST_FIRST)}
     ranked = sorted(range(len(nodes)), key=lambda place: (rank.get(nodes[place].state, -1), place))
     return [nodes[place] for place in sorted(ranked[:most])]
@@ -182,9 +181,9 @@ class Spot:
     """A place in a layer: a job, or a line on its way to one."""
 
     name: str
-    """The job, or the one that the line comes from."""
+    """The job, or the source of the line."""
     passing: str = ""
-    """For a line: where it goes."""
+    """The target of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,7 @@ class Layers:
 
 
 def layers_of(graph: RunGraph) -> Layers:
-    """Where everything is."""
+    """Return the layers of the graph and the lines between them."""
     needs = drawn_needs(graph)
     depth: dict[str, int] = {}
     for name in in_order(needs):
@@ -221,7 +220,7 @@ def _line(
 
 
 def _ordered(layers: Sequence[list[Spot]], lines: Sequence[tuple[Spot, Spot]]) -> list[list[Spot]]:
-    """Each spot near the middle of those that it is joined with, from the left and from the right in turn."""
+    """Return the layers with each spot near the median of its neighbours, to reduce crossings."""
     ordered = [list(layer) for layer in layers]
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0

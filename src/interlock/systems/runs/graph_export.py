@@ -29,11 +29,11 @@ _COLOURS: Mapping[Tone, tuple[str, str]] = {
     Tone.STOPPED: ("#92590a", "#e0b062"),
     Tone.ACTIVE: ("#1d5fd1", "#7ab3ff"),
 }
-"""By tone, in light and in dark mode; what waits is muted."""
+"""Colours by tone, in light and in dark mode; waiting nodes are muted."""
 
 
 def draw_svg(graph: RunGraph, title: str, note: Callable[[Node], str]) -> str:
-    """The whole picture; `note` is said in a box, below the name."""
+    """Return the graph as SVG; `note` adds a line below a name."""
     layers = layers_of(graph)
     places, width, height = _places(graph, layers)
     width = max(width, 2 * MARGIN + len(title) * TITLE_LETTER)
@@ -58,7 +58,7 @@ def draw_svg(graph: RunGraph, title: str, note: Callable[[Node], str]) -> str:
 
 
 def _places(graph: RunGraph, layers: Layers) -> tuple[dict[Spot, tuple[float, float, float]], float, float]:
-    """Left, middle and width of each spot, and how large the picture is."""
+    """Return left edge, middle and width of each spot, and the size of the picture."""
     nodes = {node.name: node for node in graph.nodes}
     tallest = max((len(layer) for layer in layers.layers), default=1)
     places: dict[Spot, tuple[float, float, float]] = {}
@@ -84,7 +84,7 @@ def _line(one: tuple[float, float, float], other: tuple[float, float, float]) ->
 
 
 def _through(place: tuple[float, float, float]) -> str:
-    """A line goes on across a layer that it passes."""
+    """Return the part of a line that crosses a layer."""
     left, middle, wide = place
     return f'<path class="line" d="M {left:g} {middle:g} H {left + wide:g}"/>'
 
@@ -139,12 +139,12 @@ def _stroke(node: Node) -> str:
     return _COLOURS.get(TONES.get(node.state, Tone.WAITING), ("", ""))[0]
 
 
-# Mermaid's own way to write a character that it would otherwise read as syntax.
+# Escape of Mermaid for characters that are part of its syntax.
 _CODES = {character: f"#{ord(character)};" for character in "#;:\"'<>&{}[]()|\\`%*_~"}
 
 
 def draw_mermaid(graph: RunGraph, note: Callable[[Node], str]) -> str:
-    """A flowchart from the left to the right."""
+    """Return a Mermaid flowchart from left to right."""
     ids = {node.name: f"j{number}" for number, node in enumerate(graph.nodes)}
     lines = ["flowchart LR"]
     for node in graph.nodes:
@@ -157,7 +157,7 @@ def draw_mermaid(graph: RunGraph, note: Callable[[Node], str]) -> str:
 
 
 def draw_dot(graph: RunGraph, title: str, note: Callable[[Node], str]) -> str:
-    """A digraph from the left to the right."""
+    """Return a dot digraph from left to right."""
     lines = ["digraph run {", f"  label={_quoted(title)};", "  rankdir=LR;"]
     lines.append('  node [shape=box, style=rounded, fontname="sans-serif"];')
     for node in graph.nodes:

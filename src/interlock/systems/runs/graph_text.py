@@ -1,12 +1,12 @@
-"""The graph of a run as text: layers from the left to the right, joined by lines.
+"""The graph of a run as text: layers from left to right, joined by lines.
 
     ✓ lint 3s ─┬─ ● test (3.11) 8s ─┬─ ◌ pack
     ✓ types 5s ┘  ● test (3.12) 2s ─┘
 
 A line belongs to a net: some jobs and those that need exactly them. Where lines of two nets cross, the
-one that runs up and down is drawn through, and the other one passes below it. A drawing that could be
-misread is not shown: it is spread out first, and where that does not help, or where the layers do not fit
-side by side, the jobs stand below each other, each with what it needs.
+vertical one is drawn through, and the other one passes below it. An ambiguous drawing is not shown: it is
+spread out first, and if that does not help, or if the layers do not fit side by side, the jobs are listed
+below each other, each with its needs.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Canvas:
     along: dict[tuple[int, int], tuple[int, frozenset[int]]] = field(default_factory=dict)
 
     def draw_across(self, net: int, row: int, first: int, last: int) -> None:
-        """A line from the one column to the other."""
+        """Draw a line between two columns."""
         for column in range(first, last + 1):
             bits = (LEFT if column > first else 0) | (RIGHT if column < last else 0)
             before, nets = self.across.get((row, column), (0, frozenset()))
             self.across[row, column] = before | bits, nets | {net}
 
     def draw_along(self, net: int, column: int, one: int, other: int) -> None:
-        """A line from the one row to the other."""
+        """Draw a line between two rows."""
         top, bottom = sorted((one, other))
         for row in range(top, bottom + 1):
             bits = (UP if row > top else 0) | (DOWN if row < bottom else 0)
@@ -68,18 +68,18 @@ class Canvas:
             self.along[row, column] = before | bits, nets | {net}
 
     def joins(self, at: tuple[int, int]) -> bool:
-        """Whether the lines of both directions meet there, or only cross."""
+        """Return whether the lines of both directions meet there, or only cross."""
         return not self.across[at][1].isdisjoint(self.along[at][1])
 
     def character(self, at: tuple[int, int]) -> str:
-        """What is drawn there."""
+        """Return the character drawn there."""
         across, along = self.across.get(at), self.along.get(at)
         if across is None or along is None:
             return _LINES.get((across or along or (0, frozenset()))[0], " ")
         return _LINES[across[0] | along[0]] if self.joins(at) else "│"
 
     def followed(self, start: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        """Every character that a reader reaches who never turns back to the left."""
+        """Yield every character that can be reached without turning back to the left."""
         seen = {(start, "across")}
         waiting = [(start, "across")]
         while waiting:
@@ -114,7 +114,7 @@ class LineSegment:
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """Some spots, and those of the next layer that need exactly them."""
+    """Some spots, and the spots of the next layer that need exactly them."""
 
     number: int
     sources: frozenset[Spot]
@@ -122,7 +122,7 @@ class Net:
 
 
 def draw_text(graph: RunGraph, width: int, note: Callable[[Node], str]) -> list[list[LineSegment]]:
-    """The graph in lines no wider than `width`, where that is possible; `note` is said beside a job."""
+    """Return the graph as lines no wider than `width`, if possible; `note` is shown beside a job."""
     labels = {node.name: _label(node, note) for node in graph.nodes}
     layers = layers_of(graph)
     for apart in (False, True):
@@ -135,7 +135,7 @@ def draw_text(graph: RunGraph, width: int, note: Callable[[Node], str]) -> list[
 
 
 class _Drawing:
-    """One attempt; `apart` puts the rows of neighbouring layers between each other."""
+    """One attempt at a drawing; `apart` interleaves the rows of neighbouring layers."""
 
     def __init__(self, graph: RunGraph, layers: Layers, labels: Mapping[str, str], *, apart: bool) -> None:
         self._layers = layers
@@ -157,7 +157,7 @@ class _Drawing:
             self.width = self._join(place, found, self.width, wide)
 
     def _nets(self, place: int, first: int) -> list[Net]:
-        """Fewer sources first: then nobody who follows a line to the right comes to a stranger."""
+        """Return the nets, those with fewer sources first, so that lines can be followed unambiguously."""
         if place + 1 == len(self._layers.layers):
             return []
         groups: dict[frozenset[Spot], list[Spot]] = {}
@@ -172,7 +172,7 @@ class _Drawing:
         ]
 
     def _join(self, place: int, nets: Sequence[Net], column: int, wide: int) -> int:
-        """Draw the lines to the next layer; answers where that begins."""
+        """Draw the lines to the next layer; return the column where it begins."""
         if place + 1 == len(self._layers.layers):
             return column + wide
         first, gap = column + wide + 2, max(1, 2 * len(nets) - 1)
@@ -191,7 +191,7 @@ class _Drawing:
         return after
 
     def _check(self, place: int, nets: Sequence[Net], begin: int, end: int) -> None:
-        """Whoever follows the lines has to come to those that need the job, and to nobody else."""
+        """Check that following the lines of a job leads exactly to its dependents."""
         here, there = self._rows[place], self._rows[place + 1]
         for source in {one for net in nets for one in net.sources}:
             meant = {there[target] for net in nets if source in net.sources for target in net.targets}
@@ -199,7 +199,7 @@ class _Drawing:
             self.is_true = self.is_true and reached == meant
 
     def lines(self) -> list[list[LineSegment]]:
-        """What was drawn, from the top down."""
+        """Return the drawing, from top to bottom."""
         spots = (*self._canvas.across, *self._canvas.along, *self._texts)
         bottom = max((row for row, _ in spots), default=-1)
         return [self._line(row) for row in range(bottom + 1)]
@@ -224,7 +224,7 @@ def _label(node: Node, note: Callable[[Node], str]) -> str:
 
 
 def _rows(layers: Layers, *, apart: bool) -> list[dict[Spot, int]]:
-    """Every spot one below the other; shorter layers stand in the middle of the longest."""
+    """Return the row of every spot; shorter layers are centred."""
     tallest = max((len(layer) for layer in layers.layers), default=0)
     step = 2 if apart else 1
     return [

@@ -1,9 +1,9 @@
-"""The history of a job: how it has ended on the latest commits, and whether it is flaky.
+"""The history of a job: its outcomes on the latest commits, and whether it is flaky.
 
-A job is flaky when it has both passed and failed on one commit: in two runs, or in one run whose first
-try failed. Failures that were not the job's own (a lost worker, a full disk) do not count. For each job of
-each workflow of each repository there is one small record with the latest outcomes, so that nothing has to
-be searched for; it is written once for each run that settles.
+A job is flaky if it has both passed and failed on one commit: in two runs, or in one run whose first
+attempt failed. Failures with another cause (a lost worker, a full disk) do not count. Each job of each
+workflow of each repository has one small record with the latest outcomes, so that no search is needed; it is
+written once for each run that settles.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from interlock.systems.orchestrator.failures import FailureClass
 
 OUTCOMES = 60
 COMMITS = 20
-"""On how many of the latest commits a job is looked at."""
+"""Number of latest commits that are considered."""
 
 
 class HistoryState(StrEnum):
-    """What is known of a job."""
+    """The states of a job's history."""
 
     STEADY = "steady"
     FLAKY = "flaky"
@@ -89,7 +89,7 @@ HISTORY = Machine[HistoryState, None](
 
 
 class JobIdentity(msgspec.Struct, frozen=True):
-    """Which job is meant, whatever run it is in."""
+    """The identity of a job across runs."""
 
     repository: str
     workflow: str
@@ -102,29 +102,29 @@ class JobIdentity(msgspec.Struct, frozen=True):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What its record is found by."""
+        """The labels by which its record is found."""
         return labels_of(self.repository, self.workflow)
 
 
 class JobOutcome(msgspec.Struct, frozen=True, array_like=True):
-    """How a job has ended once."""
+    """One outcome of a job."""
 
     sha: str
     job_id: str
     passed: bool
     failed: bool
-    """Both, when an earlier try had failed."""
+    """True together with `passed` if an earlier attempt failed."""
 
 
 class HistoryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is remembered of a job."""
+    """The stored outcomes of a job."""
 
     named: JobIdentity
     ended: tuple[JobOutcome, ...] = ()
-    """The latest last."""
+    """Outcomes, the latest last."""
 
     def contradictions(self) -> dict[str, tuple[JobOutcome, ...]]:
-        """The latest commits on which it has passed and failed, with all its outcomes there."""
+        """Return the latest commits on which it has passed and failed, with all its outcomes there."""
         by_commit: dict[str, list[JobOutcome]] = {}
         for one in reversed(self.ended):
             if one.sha in by_commit or len(by_commit) < COMMITS:
@@ -136,7 +136,7 @@ class HistoryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         }
 
     def commits(self) -> int:
-        """On how many of the latest commits it has ended."""
+        """Return the number of latest commits on which it has ended."""
         return min(len({one.sha for one in self.ended}), COMMITS)
 
 
@@ -145,25 +145,25 @@ _HISTORIES = RecordKind(
     HISTORY,
     HistoryBody,
     columns=lambda body: Columns(labels=body.named.labels),
-    # One more outcome of the same kind is no news.
+    # Another outcome of the same kind is not journalled.
     events=EventRules(quiet=(heard,), sent=(forget,)),
 )
 
 
 def labels_of(repository: str = "", workflow: str = "") -> tuple[str, ...]:
-    """What records of a repository, and of a workflow, are found by."""
+    """Return the labels by which records of a repository and of a workflow are found."""
     found = [f"repository.{_digest(repository.lower())[:20]}"] if repository else []
     found += [f"workflow.{_digest(workflow)[:20]}"] if workflow else []
     return tuple(sorted(found))
 
 
 def body_of(record: Record) -> HistoryBody:
-    """What is remembered."""
+    """Return the body of a record."""
     return _HISTORIES.body_of(record)
 
 
 def outcome_of(sha: str, job_id: str, record_state: str, body: JobBody) -> JobOutcome | None:
-    """How a job has ended; None when that says nothing about it."""
+    """Return the outcome of a job; None if it does not reflect on the job."""
     passed = record_state == job.COMPLETED
     faults = [a.failure.failure_class for a in body.attempts if a.failure and a.state != attempt.SUCCEEDED]
     failed = any(fault in _OWN_FAULT for fault in faults) and record_state in (job.COMPLETED, job.FAILED)
@@ -171,7 +171,7 @@ def outcome_of(sha: str, job_id: str, record_state: str, body: JobBody) -> JobOu
 
 
 def with_outcome(before: Record | None, named: JobIdentity, new: JobOutcome, now: datetime) -> Change | None:
-    """The history with one more outcome; None when it is known, or nobody wants to know."""
+    """Return the history with another outcome; None if it is known, or the history was removed."""
     known = HistoryBody(named=named) if before is None else body_of(before)
     if any(one.job_id == new.job_id for one in known.ended) or (before and before.state == FORGOTTEN):
         return None
@@ -183,12 +183,12 @@ def with_outcome(before: Record | None, named: JobIdentity, new: JobOutcome, now
 
 
 def forget_history(record: Record, now: datetime) -> Change:
-    """Nothing was heard of it for long."""
+    """Return the change that ends a history without a recent outcome."""
     return _HISTORIES.fired(record, now).change(actor="orchestrator")
 
 
 def outcomes_in_words(outcomes: Iterable[JobOutcome]) -> str:
-    """For people: `passed in j_… and failed in j_…`."""
+    """Return outcomes in words: `passed in j_… and failed in j_…`."""
     told: Sequence[str] = [
         f"{'failed first and passed then' if o.passed and o.failed else 'passed' if o.passed else 'failed'}"
         f" in {o.job_id}"

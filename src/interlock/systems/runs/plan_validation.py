@@ -1,13 +1,13 @@
-"""Validation of a plan: whether it can be carried out, and what a run may do with it. Pure.
+"""Validation of a plan: whether it can be carried out, and its permissions. Pure.
 
-Everything that is wrong with a plan is listed in one error. The rest holds whichever planner made it:
+All faults of a plan are listed in one error. The other rules hold for every planner:
 
-Forks. A change from a fork runs shell steps and nothing else, in the queue and with the labels that its
-trigger names. It is given no secrets and uses no environment.
+Forks. A change from a fork runs only shell steps, in the queue and with the labels that its trigger names.
+It receives no secrets and uses no environment.
 
-Secrets and environments. Each job is held to the policy with what the run itself knows: its repository, its
-ref, and the environment that the plan names. What a file or an input says about the repository counts for
-nothing. The same is checked again when a runner is given the job.
+Secrets and environments. Each job is checked against the policy with the facts of the run: its repository,
+its ref, and the environment that the plan names. Statements of a file or an input about the repository are
+ignored. The check is repeated when a runner is given the job.
 
 Approval. A change from a fork, and a plan that uses an environment with `approval`, wait for an operator.
 """
@@ -38,11 +38,11 @@ MAX_PLAN_BYTES = 32_000_000
 MAX_RUN_LABELS = 8
 MAX_TEXT = 100_000
 MOST_FAULTS = 50
-"""How many faults are listed; more than that nobody reads."""
+"""Maximum number of faults to list."""
 
 
 def check_plan(plan: Plan, settings: OrchestratorSettings) -> None:
-    """Raise with everything that is wrong with a plan."""
+    """Raise an error with all faults of a plan."""
     faults = list(plan_faults(plan, settings))
     if faults:
         listed = faults[:MOST_FAULTS]
@@ -55,7 +55,7 @@ def check_plan(plan: Plan, settings: OrchestratorSettings) -> None:
 
 
 def plan_faults(plan: Plan, settings: OrchestratorSettings) -> Iterator[str]:
-    """Everything that is wrong with a plan, in words."""
+    """Yield all faults of a plan, in words."""
     if (number := len(plan.jobs) + len(plan.skipped)) > MAX_JOBS:
         yield f"it has {number} jobs, at most {MAX_JOBS} are taken"
         return
@@ -101,9 +101,9 @@ def _needs_faults(planned: PlannedJob, known: Mapping[str, int], skipped: set[st
 
 
 def _cycle(needs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Some jobs that wait for each other, in their order and closed; empty when there are none.
+    """Return some jobs that wait for each other, in order and closed; empty if there are none.
 
-    Whatever has all its needs done is taken away, again and again; what stays waits for ever.
+    Jobs without open needs are removed repeatedly; the remaining ones are in or behind a cycle.
     """
     waiting = {
         name: {each for each in set(of) if each in needs and each != name} for name, of in needs.items()
@@ -124,7 +124,7 @@ def _cycle(needs: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _closed_walk(waiting: Mapping[str, set[str]]) -> list[str]:
-    """Everybody here waits for somebody here, so whoever follows that comes round."""
+    """Follow needs until a job repeats, and return the cycle."""
     if not waiting:
         return []
     walk = [min(waiting)]
@@ -140,9 +140,9 @@ def spec_of(
     trace: dict[str, str] | None = None,
     from_fork: bool = False,
 ) -> JobSpec:
-    """The job of a plan as it would be submitted; the priority of its run comes on top.
+    """Return the job spec for a job of a plan; the priority of its run is added.
 
-    Whether it is given its secrets is decided here alone, for every planner: not for a change from a fork.
+    Secrets are withheld from a change from a fork; this is decided here, for every planner.
     """
     return JobSpec(
         task=planned.task,
@@ -166,7 +166,7 @@ def spec_of(
 
 
 def check_run(spec: RunSpec, planners: Sequence[str], settings: OrchestratorSettings) -> None:
-    """Raise with everything that is wrong with what is asked for; nothing has been stored then."""
+    """Raise an error with all faults of a run spec, before it is stored."""
     faults = list(_run_faults(spec, planners))
     if faults:
         raise InvalidRun(
@@ -221,11 +221,11 @@ def _text_faults(spec: RunSpec) -> Iterator[str]:
 
 
 FORK, ENVIRONMENT = "fork", "environment"
-"""What can have to be approved."""
+"""Subjects of an approval."""
 
 
 def origin_of(body: RunBody, planned: PlannedJob) -> Provenance:
-    """Return where a job of the run comes from."""
+    """Return the provenance of a job of the run."""
     source = body.spec.source
     return Provenance(
         repository=source.repository,
@@ -238,7 +238,7 @@ def origin_of(body: RunBody, planned: PlannedJob) -> Provenance:
 
 
 def confined(planned: PlannedJob, body: RunBody) -> PlannedJob:
-    """Return a job of the plan as it is made: one of a fork has the queue and the labels of its trigger."""
+    """Return a job of the plan; one of a fork gets the queue and labels of its trigger."""
     terms = body.fork_terms
     if terms is None:
         return planned
@@ -249,7 +249,7 @@ def confined(planned: PlannedJob, body: RunBody) -> PlannedJob:
 
 
 def awaited(body: RunBody, jobs: Iterable[PlannedJob], policy: SecretPolicy) -> AwaitedApproval | None:
-    """Return what of a plan an operator has to approve, and has not; None when nothing is left."""
+    """Return the approval that a plan still needs; None if there is none."""
     used = {job.environment for job in jobs}
     guarded = {name for name, one in policy.environments.items() if one.approval and name in used}
     approved = {name for approval in body.approvals for name in approval.environments}
@@ -258,7 +258,7 @@ def awaited(body: RunBody, jobs: Iterable[PlannedJob], policy: SecretPolicy) -> 
 
 
 def awaited_first(body: RunBody) -> AwaitedApproval | None:
-    """Return what an operator has to approve before a run is planned at all: a change from a fork."""
+    """Return the approval needed before planning: that of a change from a fork."""
     terms = body.fork_terms
     if terms is None or not terms.approval or any(each.reason == FORK for each in body.approvals):
         return None
@@ -266,7 +266,7 @@ def awaited_first(body: RunBody) -> AwaitedApproval | None:
 
 
 def check_admitted(body: RunBody, jobs: Iterable[PlannedJob], policy: SecretPolicy) -> None:
-    """Raise with every job that the run may not have."""
+    """Raise an error with every job that the run is not permitted to have."""
     faults = [fault for planned in jobs for fault in _faults(body, planned, policy)]
     if faults:
         listed = faults[:MOST_FAULTS]

@@ -1,9 +1,8 @@
-"""A plan as it is kept: beside its run, in pieces, and never changed.
+"""The stored plan: beside its run, in pieces, and immutable.
 
-A run of ten thousand jobs must not weigh more than one of ten whenever something is noted of it, so
-the plan is not in the run's record. Its jobs are kept in pieces of some hundred, together with the
-names that were drawn for them when the plan was accepted: whoever makes the jobs, and however often,
-makes the same ones.
+The plan is not in the run's record, so that changing a run of ten thousand jobs costs as much as one of ten.
+Its jobs are stored in pieces of some hundred, together with the ids that were drawn when the plan was
+accepted: so every process that creates the jobs creates the same ones.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from interlock.store.records import Change, Key, Note, Record
 from interlock.wire.runs import Plan, PlannedJob, SkippedJob
 
 PIECE = 250
-"""How many jobs a piece has at most."""
+"""Maximum number of jobs in a piece."""
 PIECE_BYTES = 400_000
 SKIPPED_PIECE = 2_000
 KEPT_GRAPHS = 256
@@ -30,7 +29,7 @@ KEPT_JOBS = 200_000
 
 
 class PlanState(StrEnum):
-    """Where a piece of a plan stands."""
+    """The states of a piece of a plan."""
 
     IN_USE = "in_use"
     KEPT = "kept"
@@ -61,9 +60,9 @@ class PlanPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The place of its first job in the plan."""
     jobs: tuple[PlannedJob, ...] = ()
     ids: tuple[str, ...] = ()
-    """The names of the jobs, or of those of an earlier run that stand for them."""
+    """Ids of the jobs, or of the carried-over jobs of an earlier run."""
     carried: tuple[int, ...] = ()
-    """Places of jobs that are not done again: an earlier run has done them."""
+    """Places of jobs that are carried over from an earlier run."""
     skipped: tuple[SkippedJob, ...] = ()
 
 
@@ -71,7 +70,7 @@ _DECODER = msgspec.json.Decoder(PlanPiece)
 
 
 class PlanGraph(msgspec.Struct, frozen=True):
-    """What has to be known of a plan to decide about its run; by place."""
+    """The dependency graph of a plan, by place."""
 
     names: tuple[str, ...]
     ids: tuple[str, ...]
@@ -80,18 +79,18 @@ class PlanGraph(msgspec.Struct, frozen=True):
     dependents: tuple[tuple[int, ...], ...]
     carried: frozenset[int] = frozenset()
     firsts: tuple[int, ...] = ()
-    """The place with which each piece begins."""
+    """The first place of each piece."""
 
     def piece_of(self, place: int) -> int:
-        """The number of the piece that has the job at that place."""
+        """Return the number of the piece with the job at that place."""
         return bisect_right(self.firsts, place) - 1
 
     def place_of(self, name: str) -> int | None:
-        """Where the job of that name is."""
+        """Return the place of the job of that name."""
         return self.names.index(name) if name in self.names else None
 
     def downstream(self, place: int) -> set[int]:
-        """The job and everything that follows from it."""
+        """Return the job and its transitive dependents."""
         reached, waiting = {place}, [place]
         while waiting:
             following = [each for each in self.dependents[waiting.pop()] if each not in reached]
@@ -101,7 +100,7 @@ class PlanGraph(msgspec.Struct, frozen=True):
 
 
 def plan_graph(pieces: Sequence[PlanPiece]) -> PlanGraph:
-    """The graph of a plan that was checked."""
+    """Return the graph of a validated plan."""
     jobs = [job for piece in pieces for job in piece.jobs]
     places = {job.name: place for place, job in enumerate(jobs)}
     needs = tuple(tuple(dict.fromkeys(places[name] for name in job.needs)) for job in jobs)
@@ -121,7 +120,7 @@ def plan_graph(pieces: Sequence[PlanPiece]) -> PlanGraph:
 
 
 def pieces_of(plan: Plan, ids: Sequence[str], carried: frozenset[int] = frozenset()) -> list[PlanPiece]:
-    """The plan in pieces, each small enough for a record."""
+    """Return the plan in pieces, each small enough for a record."""
     pieces = []
     for first, last in _cuts(plan.jobs):
         pieces.append(
@@ -135,7 +134,7 @@ def pieces_of(plan: Plan, ids: Sequence[str], carried: frozenset[int] = frozense
     for first in range(0, len(plan.skipped), SKIPPED_PIECE):
         skipped = plan.skipped[first : first + SKIPPED_PIECE]
         pieces.append(PlanPiece(first=len(plan.jobs), skipped=skipped))
-    return pieces or [PlanPiece()]  # a plan of nothing is a plan
+    return pieces or [PlanPiece()]  # an empty plan is valid
 
 
 def _cuts(jobs: Sequence[PlannedJob]) -> Iterator[tuple[int, int]]:
@@ -151,20 +150,20 @@ def _cuts(jobs: Sequence[PlannedJob]) -> Iterator[tuple[int, int]]:
 
 
 def piece_change(run_id: str, number: int, piece: PlanPiece, *, mark: str, actor: str) -> Change:
-    """A piece, to be committed with the run that it belongs to."""
+    """Return the change that creates a piece, to be committed with its run."""
     name, body = piece_key(run_id, number).id, msgspec.json.encode(piece)
     return PLAN.change(name, body, settle=False, parent=run_id, actor=actor, mark=mark)
 
 
 def settled_piece(record: Record, *, mark: str) -> Change:
-    """A piece whose run was reported."""
+    """Return the change that settles a piece after its run was reported."""
     return PLAN.change(record.id, record.body, settle=True, before=record, actor="orchestrator", mark=mark)
 
 
 def renamed_piece(
     record: Record, graph: PlanGraph, places: Sequence[int], draw: Callable[[], str]
 ) -> Change | None:
-    """A piece with other names for these jobs; None when somebody has seen to it already."""
+    """Return a piece with new ids for these jobs; None if they were already replaced."""
     piece = _DECODER.decode(record.body)
     ids = list(piece.ids)
     for place in places:
@@ -178,12 +177,12 @@ def renamed_piece(
 
 
 def piece_key(run_id: str, number: int) -> Key:
-    """Where a piece of the plan of a run is."""
+    """Return the key of a piece of a run's plan."""
     return Key(PLAN.name, f"{run_id}.{number}")
 
 
 class Plans:
-    """Reads plans, and remembers graphs: a plan never changes, so what was read once stays true."""
+    """Loads plans, and caches their graphs, since a plan never changes."""
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
@@ -191,19 +190,19 @@ class Plans:
         self._jobs = 0
 
     async def pieces(self, run_id: str, number: int) -> list[PlanPiece] | None:
-        """All pieces of a plan; None when some of them are not there any more."""
+        """Return all pieces of a plan; None if some are missing."""
         records = await self.records(run_id, number)
         return [_DECODER.decode(each.body) for each in records] if len(records) == number else None
 
     async def records(self, run_id: str, number: int) -> list[Record]:
-        """Those pieces that are there, as the store keeps them."""
+        """Return the records of the existing pieces."""
         if not number:
             return []
         found = await self._store().load([piece_key(run_id, each) for each in range(number)])
         return [each for each in found if each is not None]
 
     async def some(self, run_id: str, numbers: Sequence[int]) -> dict[int, PlanPiece]:
-        """Some pieces, by their numbers."""
+        """Return some pieces, by number."""
         found = await self._store().load([piece_key(run_id, number) for number in numbers])
         return {
             number: _DECODER.decode(each.body)
@@ -212,9 +211,9 @@ class Plans:
         }
 
     async def graph(self, run_id: str, number: int) -> PlanGraph | None:
-        """The graph of a plan; None when there is no plan yet, or not any more."""
+        """Return the graph of a plan; None if there is no plan yet, or it was pruned."""
         if not number:
-            return None  # and nothing is remembered: a plan may come
+            return None  # not cached: the plan may come later
         known = self._graphs.get(run_id)
         if known is not None:
             self._graphs.move_to_end(run_id)
@@ -223,12 +222,12 @@ class Plans:
         return None if pieces is None else self.remember(run_id, plan_graph(pieces))
 
     def forget(self, run_id: str) -> None:
-        """Read it anew the next time."""
+        """Remove a graph from the cache."""
         if (known := self._graphs.pop(run_id, None)) is not None:
             self._jobs -= len(known.ids)
 
     def remember(self, run_id: str, graph: PlanGraph) -> PlanGraph:
-        """Keep it for the next time, and forget what was not asked for the longest."""
+        """Cache a graph, and evict the least recently used ones."""
         if run_id not in self._graphs:
             self._jobs += len(graph.ids)
         self._graphs[run_id] = graph

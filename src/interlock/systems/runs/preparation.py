@@ -1,11 +1,11 @@
-"""From CREATED to QUEUED: make room for the run in its group, ask the planner, and accept its plan.
+"""From CREATED to QUEUED: supersede older runs of the group, call the planner, and accept its plan.
 
-Any process may do this, and do it again after a crash: a run that is being planned is still in PLANNING,
-and a plan that comes second changes nothing.
+Any process may do this, and repeat it after a crash: a run that is being planned is still in PLANNING,
+and a second plan has no effect.
 
-Reruns. A rerun has the plan of the earlier run: all of it, what has failed, or from one job on. A job that
-is not repeated has succeeded, and counts as done from the beginning, under the name that it has in the old
-run. What has not succeeded is always repeated, so a rerun cannot hide a failure.
+Reruns. A rerun has the plan of the earlier run: all of it, the failed jobs, or from one job on. A job that
+is not repeated has succeeded, and counts as completed from the beginning, under its id in the old run. Jobs
+that have not succeeded are always repeated, so a rerun cannot hide a failure.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def check_settled(record: Record) -> None:
 
 
 def carried_over(run_id: str, body: RunBody, graph: PlanGraph, which: Which, job: str = "") -> frozenset[int]:
-    """The places of jobs that are not done again."""
+    """Return the places of jobs that are carried over."""
     done = {place for place, letter in enumerate(body.states) if letter in letters.SUCCEEDED}
     if which == "all":
         return frozenset()
@@ -86,7 +86,7 @@ def carried_over(run_id: str, body: RunBody, graph: PlanGraph, which: Which, job
 
 
 def preview_of(run_id: str, graph: PlanGraph, kept: frozenset[int]) -> RerunPreview:
-    """Return the names of the jobs that are done again, and of those that are not."""
+    """Return the names of the jobs that are repeated, and of those that are kept."""
     return RerunPreview(
         run_id=run_id,
         again=tuple(name for place, name in enumerate(graph.names) if place not in kept),
@@ -95,7 +95,7 @@ def preview_of(run_id: str, graph: PlanGraph, kept: frozenset[int]) -> RerunPrev
 
 
 def plan_of(pieces: Sequence[PlanPiece], body: RunBody) -> Plan:
-    """The plan of a run, put together again."""
+    """Return the plan of a run from its pieces."""
     return Plan(
         jobs=tuple(job for piece in pieces for job in piece.jobs),
         skipped=tuple(job for piece in pieces for job in piece.skipped),
@@ -106,9 +106,9 @@ def plan_of(pieces: Sequence[PlanPiece], body: RunBody) -> Plan:
 
 MAX_ERROR = 4_000
 WORKFLOW = "workflow"
-"""The planner that reads workflow files, which say themselves which runs they give way to."""
+"""The planner of workflow files, which name the concurrency group themselves."""
 ASKED_AT_ONCE = 8
-"""How many planners are at work side by side in one process."""
+"""Number of concurrent planners in one process."""
 
 
 class RunPreparation:
@@ -132,10 +132,10 @@ class RunPreparation:
         self.planners = dict(planners)
         self._ids = ids
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
-        """A run whose turn has not come is not yet in PLANNING, so that its time does not run."""
+        """A run that waits for it is not yet in PLANNING, so that its planning timer does not run."""
 
     async def prepare(self, run_id: str) -> None:
-        """Bring a run as far as its plan allows; safe to repeat."""
+        """Advance a run as far as its plan allows; idempotent."""
         (found,) = await self._engine.store.load([Key(RUN.name, run_id)])
         if found is not None and _looks_around(found):
             await self._cancellation.make_room(found)
@@ -171,7 +171,7 @@ class RunPreparation:
             await self._accept_plan(run_id, plan, awaits)
 
     async def _take_up(self, run_id: str, body: RunBody) -> None:
-        """Go on with the plan that is stored beside the run: given with it, taken over, or held."""
+        """Continue with the stored plan: submitted with the run, taken over, or held."""
         pieces = await self._plans.pieces(run_id, body.pieces)
         if pieces is None:
             return
@@ -190,9 +190,9 @@ class RunPreparation:
             await self._accept(run_id, plan_graph(pieces), awaits=awaits)
 
     async def _join(self, run_id: str, group: str | None, *, looks_around: bool) -> None:
-        """What a workflow file says about its group is known now: the run is in it, and then looks around.
+        """Put the run into the group of its workflow file, then supersede older runs of that group.
 
-        One that has to be approved takes nobody's place before it is.
+        A run that needs an approval supersedes none before it is approved.
         """
 
         def decide(found: Sequence[Record | None], _: datetime) -> Decision[None]:
@@ -219,10 +219,10 @@ class RunPreparation:
         async with asyncio.timeout(left_s):
             return await planner.plan(PlanRequest(run_id=record.id, spec=spec))
 
-    # What becomes of the run
+    # Transitions of the run
 
     async def _begin(self, run_id: str) -> Record | None:
-        """Start planning, or wait for an approval; answers how the run is then, None when there is none."""
+        """Start planning, or wait for an approval; return the run, None if there is none."""
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
             draft = decide_planning(found[0], now, self._settings.durations)
@@ -251,9 +251,10 @@ class RunPreparation:
         *,
         awaits: AwaitedApproval | None,
     ) -> None:
-        """The run is QUEUED, and its jobs are made; a plan that comes too late creates nothing.
+        """Accept the plan: queue the run and create its jobs; a late plan has no effect.
 
-        Where an operator has to approve it first the plan is kept, so that what is approved is what is done.
+        If an operator has to approve it first, the plan is stored, so that the approved plan is the one
+        executed.
         """
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
@@ -291,7 +292,7 @@ class RunPreparation:
 
 
 def _looks_around(record: Record) -> bool:
-    """Once it is in its group; a crash may have come between joining one and looking around."""
+    """Return whether to search the group; after a crash between joining and searching, too."""
     if _group_is_open(record):
         return False
     joined = record.state == run.PLANNING and decode_run(record.body).spec.planner == WORKFLOW
@@ -299,7 +300,7 @@ def _looks_around(record: Record) -> bool:
 
 
 def _group_is_open(record: Record) -> bool:
-    """Whether only its workflow file can say in which group it is; the file of a fork cannot."""
+    """Return whether only its workflow file can name the group; that of a fork cannot."""
     body = decode_run(record.body)
     spec = body.spec
     says_nothing = spec.concurrency_group is None and not spec.source.from_fork
@@ -307,7 +308,7 @@ def _group_is_open(record: Record) -> bool:
 
 
 def in_group(record: Record, group: str) -> Change:
-    """The run in another group than the one by default; nothing else of it changes. Pure."""
+    """Return the change that moves a run into another group. Pure."""
     body = decode_run(record.body)
     body.spec = msgspec.structs.replace(body.spec, concurrency_group=group)
     body.group = group
@@ -315,7 +316,7 @@ def in_group(record: Record, group: str) -> Change:
 
 
 def decide_planning(record: Record | None, now: datetime, durations: Durations) -> RunAggregate | None:
-    """The run once it is being planned, or waits for an approval; None where it has begun before. Pure."""
+    """Return the run in PLANNING or waiting for an approval; None if it has started before. Pure."""
     if record is None:
         return None
     draft = RunAggregate.of(record, now, durations)
@@ -333,7 +334,7 @@ def decide_plan(
     plan: Plan | None = None,
     awaits: AwaitedApproval | None = None,
 ) -> RunAggregate | None:
-    """The run once its plan is there; None where that comes too late to create anything. Pure."""
+    """Return the run with its plan; None if the plan is too late. Pure."""
     if record is None or RunState(record.state) is not run.PLANNING:
         return None
     draft = RunAggregate.of(record, now, durations)
@@ -348,7 +349,7 @@ def decide_plan(
 
 
 def _told(error: Exception) -> str:
-    """What went wrong, in words that whoever reads the run can use."""
+    """Return the error as a message for readers of the run."""
     if isinstance(error, InterlockError):
         return f"{error.sentence} {error.todo}".strip()
     return f"{type(error).__name__}: {error}"

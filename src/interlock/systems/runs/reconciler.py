@@ -56,28 +56,28 @@ from interlock.systems.runs.plan_validation import confined, origin_of, spec_of
 from interlock.systems.runs.plans import PIECE, PlanGraph, PlanPiece, Plans, piece_key, renamed_piece
 
 ORDERS = "run.orders"
-"""The topic under which runs give orders to their jobs."""
+"""The topic of orders from runs to their jobs."""
 PATIENCE_S = 60.0
-"""How long whoever has given an order may take to carry it out, before others do."""
+"""Time for the committing process to carry out its orders, before others do."""
 
 HOLD, RELEASE, STOP = "hold", "release", "stop"
 
 
 class JobOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What becomes of some jobs of a run."""
+    """An order to create, release or stop some jobs of a run."""
 
     run_id: str
     pieces: int
     what: str
     places: tuple[int, ...]
     why: str = ""
-    """The code with which they are stopped."""
+    """The stop reason."""
     new: bool = False
-    """Nobody can have made them yet, unless this is a repeat."""
+    """Whether the jobs cannot exist yet, unless this is a repeat."""
 
 
 def orders_of(draft: RunAggregate) -> list[JobOrder]:
-    """What the draft wants of its jobs, in portions of which each is soon done."""
+    """Return the orders of a draft, in portions of limited size."""
     orders: list[JobOrder] = []
     new = draft.has_entered((run.QUEUED,))
     for what, places in ((HOLD, draft.hold), (RELEASE, draft.release)):
@@ -88,7 +88,7 @@ def orders_of(draft: RunAggregate) -> list[JobOrder]:
 
 
 def order_change(order: JobOrder, name: str, now: datetime, mark: str, *, taken: bool) -> Change:
-    """The order as a message; who carries it out at once has taken it."""
+    """Return the change that stores an order; a process that carries it out at once has taken it."""
     until = now + timedelta(seconds=PATIENCE_S) if taken else None
     return outgoing(name, ORDERS, msgspec.json.encode(order), now, mark=mark, taken_until=until)
 
@@ -114,7 +114,7 @@ def _by_reason(stop: dict[int, str]) -> Iterator[tuple[str, list[int]]]:
 
 
 class JobSource(msgspec.Struct, frozen=True):
-    """What is needed to make jobs of a plan."""
+    """The data needed to create jobs of a plan."""
 
     body: RunBody
     graph: PlanGraph
@@ -122,12 +122,12 @@ class JobSource(msgspec.Struct, frozen=True):
 
 
 class JobMatch(Enum):
-    """As what an order finds a job."""
+    """The result of looking up the job of an order."""
 
     OURS = "ours"
     MISSING = "missing"
     FOREIGN = "foreign"
-    """Under its name there is a job of somebody else."""
+    """The id belongs to a job outside of the run."""
 
 
 def _those(answers: dict[int, JobMatch], wanted: JobMatch) -> list[int]:
@@ -144,10 +144,10 @@ class Orders:
         self._settings = settings
 
     async def carry_out(self, order: JobOrder) -> None:
-        """Make it so; safe to repeat."""
+        """Carry out an order; idempotent."""
         graph = await self._plans.graph(order.run_id, order.pieces)
         if graph is None:
-            return  # the run was removed, and its plan with it
+            return  # the run was pruned, and its plan with it
         making = await self._making(order, graph, order.places) if order.new else None
         answers = await self._apply(order, graph, order.places, making)
         if missing := _those(answers, JobMatch.MISSING):
@@ -169,7 +169,7 @@ class Orders:
     async def _apply(
         self, order: JobOrder, graph: PlanGraph, places: Sequence[int], making: JobSource | None
     ) -> dict[int, JobMatch]:
-        """By place, as what each job was found; and then it is as it was ordered."""
+        """Apply the order to each job; return the lookup result by place."""
         items = [
             Item(
                 Key(JOB.name, graph.ids[place]),
@@ -209,10 +209,10 @@ class Orders:
         return Decision(JobMatch.OURS, commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
 
     async def _rename(self, run_id: str, graph: PlanGraph, places: Sequence[int]) -> None:
-        """Somebody else has drawn the same names, and used them first: draw others for these jobs.
+        """Draw new ids for jobs whose ids were already used by other jobs.
 
-        No job can have been made under such a name, so nothing is lost; whoever still knows the old
-        one meets a job of somebody else under it, and comes here to learn the new one.
+        No job of the run can exist under such an id, so no job is lost; a process with the old id finds a
+        foreign job under it, and comes here for the new one.
         """
         for number in sorted({graph.piece_of(place) for place in places}):
             key = piece_key(run_id, number)
@@ -248,7 +248,7 @@ class Orders:
 
 
 def decide_order(order: JobOrder, draft: JobAggregate) -> None:
-    """What an order makes of a job. Pure; where it was followed before, nothing."""
+    """Apply an order to a job; no effect if it was applied before. Pure."""
     if order.what == RELEASE:
         release(draft)
     elif order.what == STOP and draft.root.state not in job.ENDED and draft.root.data.stop_reason is None:
@@ -258,26 +258,26 @@ def decide_order(order: JobOrder, draft: JobAggregate) -> None:
 
 
 PLANS = "run.plan"
-"""The topic under which runs ask to be planned."""
+"""The topic of planning requests."""
 REPORTS = "run.report"
-"""The topic under which outcomes are to be reported."""
+"""The topic of outcomes to report."""
 
 
 class RunMessage(msgspec.Struct, frozen=True):
-    """A message that is about a run, and says no more."""
+    """A message that only names a run."""
 
     run_id: str
 
 
 class RunCommit(msgspec.Struct, frozen=True):
-    """A commit, and the orders in it that whoever commits it carries out at once."""
+    """A commit, and the orders in it that the committing process carries out at once."""
 
     commit: Commit
     orders: tuple[tuple[JobOrder, Change], ...] = ()
     mentioned: str = ""
-    """The id of the run, when it is worth a mention that it is on its way."""
+    """The id of the run, if its state is reported."""
     decided: bool = False
-    """Its outcome is."""
+    """Whether its outcome is decided."""
 
 
 def run_commit_of(
@@ -290,7 +290,7 @@ def run_commit_of(
     request: Request | None = None,
     taken: bool = True,
 ) -> RunCommit:
-    """The run, its orders, and word of its outcome once that is decided."""
+    """Return the commit of the run, its orders, and the message about its outcome once decided."""
     change = draft.change(mark=mark, actor=actor, reason=reason)
     orders = [
         (order, order_change(order, f"{draft.id}.{change.expected}.{n}", draft.now, mark, taken=taken))
@@ -307,32 +307,32 @@ def run_commit_of(
 
 
 def run_message(draft: RunAggregate, topic: str, word: str, mark: str) -> Change:
-    """A message that something is to be done about the run."""
+    """Return the change that stores a message about the run."""
     return outgoing(
         f"{draft.id}.{word}", topic, msgspec.json.encode(RunMessage(draft.id)), draft.now, mark=mark
     )
 
 
 MANY = 500
-"""How many words are heard in one go."""
+"""Number of job changes processed in one round."""
 FEW = 20
-"""How many orders are."""
+"""Number of orders processed in one round."""
 GIVE_BACK_S = 5.0
-"""How long a process that ends tries to give an order back."""
+"""Deadline for a stopping process to give an order back."""
 
 
 class RunProgressed(msgspec.Struct, frozen=True):
-    """A run has come to a state that is reported."""
+    """Published when a run has reached a reported state."""
 
     run_id: str
 
 
 class RunDecided(msgspec.Struct, frozen=True):
-    """The outcome of a run is decided."""
+    """Published when the outcome of a run is decided."""
 
 
 class RunReconciler:
-    """Looks after the runs in a store."""
+    """Processes job changes, orders and deadlines of the runs in a store."""
 
     def __init__(self, engine: Engine, plans: Plans, settings: OrchestratorSettings, ids: JobIds) -> None:
         self._engine = engine
@@ -341,7 +341,7 @@ class RunReconciler:
         self._orders = Orders(engine, plans, settings, ids)
 
     async def hear(self, *, limit: int = MANY) -> int:
-        """Let runs hear what their jobs have said; answers how much was said."""
+        """Apply reported job changes to their runs; return their number."""
         taken = await take_all(self._engine.store, (RUN_JOBS,), timedelta(seconds=PATIENCE_S), limit=limit)
         by_run: dict[str, list[tuple[JobChanged, Record]]] = {}
         for record in taken:
@@ -353,7 +353,7 @@ class RunReconciler:
         return len(taken)
 
     async def bring(self, words: Sequence[tuple[JobChanged, Record]], known: Record | None) -> None:
-        """One commit for all that was said to one run."""
+        """Commit all changes reported to one run."""
         conflict: Conflict | None = None
         for _ in range(self._engine.max_tries):
             if conflict is not None:
@@ -371,7 +371,7 @@ class RunReconciler:
     async def _again(
         self, words: Sequence[tuple[JobChanged, Record]]
     ) -> tuple[Record | None, list[tuple[JobChanged, Record]]]:
-        """The run as it is now, and those of the words that nobody else has brought to it meanwhile."""
+        """Return the current run, and the changes that no other process has applied meanwhile."""
         run_key = Key(RUN.name, words[0][0].run_id)
         known, *letters = await self._engine.store.load([run_key, *(record.key for _, record in words)])
         ours = [
@@ -386,7 +386,7 @@ class RunReconciler:
         letters = [sent(record, mark) for _, record in words]
         draft = await self._draft(known)
         if draft is None:
-            return RunCommit(Commit(changes=tuple(letters)))  # the run was removed: nobody listens
+            return RunCommit(Commit(changes=tuple(letters)))  # the run was pruned
         apply_job_changes(draft, [word for word, _ in words])
         return run_commit_of(draft, mark=mark, actor="orchestrator", more=letters)
 
@@ -410,14 +410,14 @@ class RunReconciler:
     # Orders
 
     async def follow_orders(self, *, limit: int = FEW) -> int:
-        """Carry out orders that nobody has carried out yet; answers how many."""
+        """Carry out pending orders; return their number."""
         taken = await take_all(self._engine.store, (ORDERS,), timedelta(seconds=PATIENCE_S), limit=limit)
         for record in taken:
             await self._follow(msgspec.json.decode(_payload(record), type=JobOrder), record)
         return len(taken)
 
     async def carry_out(self, prepared: RunCommit, at: datetime) -> None:
-        """See to what a commit has ordered; if this is where we crash, others do after a while."""
+        """Carry out the orders of a commit; after a crash another process does."""
         if prepared.mentioned:
             self._engine.bus.publish(RunProgressed(prepared.mentioned))
         if prepared.decided:
@@ -435,7 +435,7 @@ class RunReconciler:
         await commit_with_recovery(self._engine.store, self._engine.committer, done)
 
     async def _give_back(self, record: Record) -> None:
-        """Let another process follow an order at once, not only when this one counts as lost."""
+        """Give an order back, so that another process can carry it out before the timeout."""
         with contextlib.suppress(TimeoutError, InterlockError):
             async with asyncio.timeout(GIVE_BACK_S):
                 now = await self._engine.clock.now()
@@ -445,7 +445,7 @@ class RunReconciler:
     # Deadlines
 
     async def sweep(self, *, limit: int = MANY) -> int:
-        """Deal with deadlines of runs that have passed; answers how many."""
+        """Handle expired deadlines of runs; return their number."""
         mark = self._engine.mark()
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
@@ -456,17 +456,17 @@ class RunReconciler:
 
 
 def _nobody(run_id: str) -> None:
-    """Nobody wants to know."""
+    """Do nothing."""
 
 
 def apply_job_changes(draft: RunAggregate, words: Sequence[JobChanged]) -> None:
-    """What a run makes of what its jobs have said; a deadline that has passed meanwhile goes before. Pure."""
+    """Apply job changes to a run, after an expired deadline. Pure."""
     draft.fire_due()
     draft.hear_jobs(words)
 
 
 def fire_deadlines(record: Record, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:
-    """What becomes of a run whose deadline has passed; one that nobody has seen to asks for it again."""
+    """Return the commit of a run whose deadline has passed; an unattended one is requested again."""
     draft = RunAggregate.of(record, now, settings.durations)
     draft.fire_due()
     unattended = draft.state is run.CREATED or draft.is_planned_already

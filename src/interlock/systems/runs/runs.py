@@ -1,7 +1,7 @@
-"""The operations on runs (submit, find, show, cancel, rerun), and the sweeper that moves runs on.
+"""The operations on runs (submit, find, show, cancel, rerun), and the sweeper that advances runs.
 
-No rule is here; the tables have them. The sweeper acts at once on news that arises in its own process. What
-is lost with a process, or was left by one that has no time, is found by the next sweep.
+It contains no rules; the tables have them. The sweeper acts at once on events of its own process. Work of a
+process that died, or that has no sweeper, is found by the next sweep.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ from interlock.wire.runs import (
 
 PLANNING = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
 REPORTING = DeliveryPolicy(max_tries=1_000_000)
-"""A run is reported however long that takes."""
+"""Retry the messages of reporting without a practical limit."""
 AT_ONCE = 50
-"""How many runs are planned or reported side by side."""
+"""Number of runs planned or reported concurrently."""
 
 
 class RunSweeper:
-    """Moves runs on: plans them, applies what their jobs report, and has outcomes reported."""
+    """Advances runs: plans them, applies job changes, and has outcomes reported."""
 
     def __init__(
         self,
@@ -123,9 +123,9 @@ class RunSweeper:
             self._plans.ring()
 
     async def sweep(self, *, patiently: bool = True) -> int:
-        """Deal with everything that waits to be dealt with; answers how much that was.
+        """Handle all pending work of runs; return its amount.
 
-        Planners may take their time, and whoever has other things to look after need not wait for them.
+        Planners may be slow; without `patiently` the caller does not wait for them.
         """
         done = await self._reconciler.sweep() + await self._reporting().sweep()
         while some := await self._round(patiently):
@@ -133,7 +133,7 @@ class RunSweeper:
         return done + await self._reporting().go_on(at_once=not self.prompt)
 
     async def close(self) -> None:
-        """Finish what can be finished at once, and leave the rest to others."""
+        """Finish pending rounds, and leave the rest to other processes."""
         await asyncio.gather(*(bell.close() for bell in (self._words, self._plans, self._reports)))
 
     async def _round(self, patiently: bool) -> int:
@@ -148,16 +148,16 @@ class RunSweeper:
         return done
 
     async def plan(self) -> int:
-        """Have runs planned that wait for it; answers how many there were."""
+        """Plan the runs that wait for it; return their number."""
         return await self._deliver({PLANS: self._planned}, PLANNING)
 
     async def _planned(self, payload: bytes) -> None:
         await self._preparation.prepare(msgspec.json.decode(payload, type=RunMessage).run_id)
-        self.job_changed()  # of runs that were superseded
+        self.job_changed()  # of superseded runs
         self._on_decided()
 
     async def report(self) -> int:
-        """What is to be told is put before those who tell it; how long they take is their own matter."""
+        """Create the reports of decided outcomes; delivery is asynchronous."""
         handlers = {REPORTS: self._reporting().outcome, HISTORY_TOPIC: self._analyser.learn}
         done = await self._reporting().mention() + await self._deliver(handlers, REPORTING)
         if done and self.prompt:
@@ -183,12 +183,12 @@ ALL = RunFilter()
 
 
 class RunOrigin(msgspec.Struct, frozen=True):
-    """What a new run takes over from an earlier one, or from whoever has submitted it."""
+    """Data that a new run takes over from an earlier one, or from its submitter."""
 
     origin_run_id: str | None = None
     plan: Plan | None = None
     carried: dict[int, str] = {}
-    """By place: the jobs that are not done again, and where they were done."""
+    """The carried-over jobs by place, with their ids."""
     terms: ForkTerms | None = None
     claimed: bool = False
     approvals: tuple[Approval, ...] = ()
@@ -225,7 +225,7 @@ class Runs:
             engine, self.reconciler, self.preparation, lambda: self.reporting, self.analyser
         )
 
-    # Submitting
+    # Submit
 
     async def submit(
         self,
@@ -238,11 +238,11 @@ class Runs:
         claimed: bool = False,
         happened: ChangeTime | None = None,
     ) -> RunView:
-        """A new run, or the one that an earlier request with this id has made.
+        """Submit a run; return the existing one for a repeated request id.
 
-        The id is remembered for so long: whoever may be told the same thing again days later says so. `terms`
-        are for a change from a fork. With `claimed` the repository and the ref are what a submitter says.
-        `happened` says when the change did: a run gives way to those of later changes.
+        The id is remembered for `remember_s`, for senders that repeat days later. `terms` apply to a change
+        from a fork. With `claimed`, repository and ref are unverified statements of a submitter. `happened`
+        is the time of the change: a run is superseded by those of later changes.
         """
         check_run(spec, ("plan", *self.preparation.planners), self.settings)
         asked = self.engine.asked(request_id, "submit run", spec, ttl_s=remember_s)
@@ -295,12 +295,12 @@ class Runs:
         self.sweeper.run_submitted()
         return await self.view(applied.answer)
 
-    # Stopping
+    # Cancel
 
     async def cancel(
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
-        """Ask a run to stop; the view says how far that is. Asking again changes nothing."""
+        """Request the cancellation of a run; the view shows its progress. Idempotent."""
         asked = self.engine.asked(request_id, f"cancel run {run_id}", reason)
 
         async def do() -> RunView:
@@ -310,12 +310,12 @@ class Runs:
 
         return await self.engine.answer_once(asked, RunView, do)
 
-    # Approving
+    # Approve
 
     async def approve(
         self, run_id: str, *, comment: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
-        """Let a run go on that waits for an approval: this one, for the commit that it is about."""
+        """Approve a waiting run, for its commit."""
         asked = self.engine.asked(request_id, f"approve run {run_id}", comment)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -340,7 +340,7 @@ class Runs:
     async def decline(
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
-        """Do not approve a run that waits for it; it is canceled, and nothing of it was done."""
+        """Decline a waiting run, which cancels it before any job."""
         asked = self.engine.asked(request_id, f"decline run {run_id}", reason)
 
         async def do() -> RunView:
@@ -352,7 +352,7 @@ class Runs:
 
         return await self.engine.answer_once(asked, RunView, do)
 
-    # Doing again
+    # Rerun
 
     async def rerun(
         self,
@@ -363,10 +363,10 @@ class Runs:
         request_id: str | None = None,
         actor: str = "",
     ) -> RunView:
-        """Do a run again whose outcome is decided, as a new one that names its origin.
+        """Rerun a settled run as a new run that names its origin.
 
-        All of it; or what has `failed`, which is whatever has not succeeded; or `from` a job on. A commit of
-        a fork that was approved is not approved again; an environment is.
+        Repeat all jobs; or those that have not succeeded (`failed`); or `from` a job on. The approval of a
+        fork's commit is kept; that of an environment is not.
         """
         asked = self.engine.asked(request_id, f"rerun {run_id}", (which, job))
 
@@ -379,14 +379,14 @@ class Runs:
         return await self.engine.answer_once(asked, RunView, do)
 
     async def _again(self, record: Record, which: Which, job: str) -> tuple[RunSpec, RunOrigin]:
-        """Return what a rerun makes, and what it takes over."""
+        """Return the spec of a rerun, and the data that it takes over."""
         run_id, body = record.id, decode_run(record.body)
         plan, carried = None, dict[int, str]()
         pieces = await self._plans.pieces(run_id, body.pieces)
         if pieces:
             graph, plan = plan_graph(pieces), plan_of(pieces, body)
             carried = {place: graph.ids[place] for place in carried_over(run_id, body, graph, which, job)}
-        # A fork's commit that was approved stays so; to deploy once more is approved once more.
+        # The approval of a fork's commit is kept; another deployment needs another approval.
         approvals = tuple(each for each in body.approvals if each.reason == FORK)
         happened = body.happened or ChangeTime()
         if happened.at is None:
@@ -395,7 +395,7 @@ class Runs:
         return body.spec, again
 
     async def preview(self, run_id: str, which: Which = "all", *, job: str = "") -> RerunPreview:
-        """Return which jobs a rerun would execute; raise where a rerun would be refused."""
+        """Return which jobs a rerun would execute; raise if a rerun would be refused."""
         record = await self._load(run_id)
         check_settled(record)
         body = decode_run(record.body)
@@ -405,7 +405,7 @@ class Runs:
         return preview_of(run_id, graph, carried_over(run_id, body, graph, which, job))
 
     async def compare(self, run_id: str, *, other: str = "") -> RunComparison:
-        """Return what has changed since another run: by default the last green one of its kind.
+        """Compare a run with another one: by default the last green run of its kind.
 
         Runs of the same workflow, repository and ref are of a kind.
         """
@@ -423,17 +423,17 @@ class Runs:
                 break
         return compared(view, None, looked_at)
 
-    # Looking
+    # Views
 
     async def view(self, run_id: str) -> RunView:
-        """The run as it stands, with its jobs."""
+        """Return the run with its jobs."""
         record = await self._load(run_id)
         pieces = await self._plans.pieces(run_id, decode_run(record.body).pieces) or []
         jobs = await self._job_views(record, pieces)
         return view_of(record, jobs=jobs, skipped=[each for piece in pieces for each in piece.skipped])
 
     async def outline(self, run_id: str) -> RunView:
-        """The run as it stands, without its jobs: as cheap as it is small."""
+        """Return the run without its jobs, which is cheap."""
         return view_of(await self._load(run_id))
 
     async def find(
@@ -444,13 +444,13 @@ class Runs:
         cursor: str = "",
         limit: int = 100,
     ) -> tuple[list[RunView], str]:
-        """A page of runs without their jobs, and the cursor of the next one."""
+        """Return a page of runs without their jobs, and the cursor of the next one."""
         query = query_of(wanted, newest_first=newest_first, cursor=cursor, limit=limit)
         page = await self.engine.store.find(query)
         return [view_of(record) for record in page.records], page.cursor
 
     async def jobs(self, run_id: str, *, first: int = 0, limit: int = PAGE) -> list[RunJobView]:
-        """Jobs of a run in the order of its plan, from some place on."""
+        """Return jobs of a run in the order of its plan, from some place on."""
         record = await self._load(run_id)
         pieces = await self._plans.pieces(run_id, decode_run(record.body).pieces) or []
         wanted = range(first, first + limit)
@@ -461,12 +461,14 @@ class Runs:
         return (await self._job_views(record, some))[skip : skip + limit]
 
     async def history(self, run_id: str) -> list[Entry]:
-        """Everything that has happened to the run, oldest first; its jobs have journals of their own."""
+        """Return the history of the run, oldest first; its jobs have separate histories."""
         record = await self._load(run_id)
         return [entry async for entry in every_entry(self.engine.store, record.key)]
 
     async def explain(self, run_id: str) -> RunExplanation:
-        """What it and its jobs wait for, whose turn it is and when the next deadline is; or how it ended."""
+        """Explain why the run and its jobs wait, which role acts next, and the next deadline; or how it
+        ended.
+        """
         record = await self._load(run_id)
         body = decode_run(record.body)
         graph = await self._plans.graph(run_id, body.pieces)
@@ -489,7 +491,7 @@ class Runs:
         return found
 
     async def _descends(self, repository: str, sha: str, older: str) -> bool | None:
-        """Whether a commit has another one in its history; None where nobody knows."""
+        """Return whether a commit has another one in its history; None if unknown."""
         planner: object = self.preparation.planners.get(WORKFLOW)
         return await planner.descends(repository, sha, older) if isinstance(planner, Historian) else None
 
@@ -498,26 +500,26 @@ class Runs:
         return existing_run(run_id, record)
 
     async def reports(self, run_id: str) -> list[ReportView]:
-        """Who is told about a run, and how far that is."""
+        """Return the reports of a run."""
         await self._load(run_id)
         return await self.reporting.reports_of(run_id)
 
     async def report_again(self, run_id: str) -> list[ReportView]:
-        """Tell those once more who were given up on."""
+        """Retry reports that were given up."""
         await self._load(run_id)
         return await self.reporting.again(run_id)
 
     async def flaky(
         self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100
     ) -> FlakyJobs:
-        """Jobs that have passed and failed on one commit lately."""
+        """Return jobs that have passed and failed on one commit lately."""
         return await self.analyser.flaky(repository=repository, workflow=workflow, cursor=cursor, limit=limit)
 
-    # Looking after them
+    # Sweeping
 
     @property
     def prompt(self) -> bool:
-        """Whether news is dealt with at once; otherwise whoever sweeps does."""
+        """Whether events are handled at once, instead of by the next sweep."""
         return self.sweeper.prompt
 
     @prompt.setter
@@ -525,17 +527,17 @@ class Runs:
         self.sweeper.prompt = at_once
 
     def nudge(self) -> None:
-        """Jobs have told their runs something: have it heard soon."""
+        """Wake the reconciler: jobs have changed."""
         self.sweeper.job_changed()
 
     async def keep(self, *, patiently: bool = True) -> int:
-        """Deal with everything that waits to be dealt with; answers how much that was.
+        """Handle all pending work of runs; return its amount.
 
-        Planners may take their time, and whoever has other things to look after need not wait for them.
+        Planners may be slow; without `patiently` the caller does not wait for them.
         """
         return await self.sweeper.sweep(patiently=patiently)
 
     async def close(self) -> None:
-        """Answer no more news."""
+        """Stop handling events."""
         await self.sweeper.close()
         await self.reporting.close()

@@ -1,4 +1,4 @@
-"""Finding runs by a filter that says more than a store can search by. The rest is looked at here, bounded."""
+"""Search runs by filters that a store cannot evaluate fully. The rest is filtered here, within limits."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MAX_SCANNED = 10_000
 
 
 class FindsRuns(Protocol):
-    """Whoever has runs: a store, or a server before one."""
+    """A source of runs: a store or a server."""
 
     async def outline(self, run_id: str) -> RunView:
-        """The run without its jobs."""
+        """Return the run without its jobs."""
         ...
 
     async def find(
         self, wanted: RunFilter = ..., *, newest_first: bool = ..., cursor: str = ..., limit: int = ...
     ) -> tuple[list[RunView], str]:
-        """A page of runs without their jobs, and the cursor of the next one."""
+        """Return a page of runs without their jobs, and the cursor of the next one."""
         ...
 
 
@@ -35,15 +35,15 @@ class FoundRuns:
 
     views: list[RunView] = field(default_factory=list)
     cursor: str = ""
-    """Where the next page begins; empty at the end."""
+    """Start of the next page; empty at the end."""
     stopped_early: bool = False
-    """There was too much to look through: what lies behind the cursor has not been looked at."""
+    """The search limit was reached: runs after the cursor have not been examined."""
 
 
 async def found_runs(
     runs: FindsRuns, wanted: WantedRuns, now: datetime, *, limit: int, cursor: str = "", looks: int = LOOKS
 ) -> FoundRuns:
-    """Up to `limit` runs that match, from at most `looks` pages that ended before they were full."""
+    """Return up to `limit` matching runs, from at most `looks` pages that ended before they were full."""
     if wanted.ids:
         return FoundRuns(await _named(runs, wanted, limit))
     asked, found, scanned = wanted.asked(now), FoundRuns(cursor=cursor), 0
@@ -55,7 +55,7 @@ async def found_runs(
         found.views += [views[place - 1] for place in kept[:room]]
         scanned += len(views)
         if len(kept) > room or (len(kept) == room and kept[-1] < len(views)):
-            # More than were asked for: the next page begins right after the last one that is shown.
+            # More than requested: the next page begins right after the last run shown.
             _, following = await runs.find(asked, cursor=found.cursor, limit=kept[room - 1])
         found.cursor = following
         if not following or len(found.views) >= limit:

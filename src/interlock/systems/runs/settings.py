@@ -16,7 +16,7 @@ from interlock.systems.runs.webhook_security import Secret
 
 API = "https://api.github.com"
 CONTEXT = "interlock/{workflow}/{event}"
-"""With the event, because a push and a pull request of one commit are two verdicts."""
+"""Name of the status; with the event, because push and pull request of a commit have separate ones."""
 Statuses: TypeAlias = Literal["run", "workflow", "job"]
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
@@ -26,43 +26,44 @@ class GithubReporting(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str = "github"
     token: Secret | None = None
-    """None: this process cannot tell; another one may."""
+    """None: this process cannot report; another one may."""
     api: str = API
     context: str = CONTEXT
     """The name of the status of a run. Those of its workflows and jobs are below it, after a slash."""
     statuses: Statuses = "workflow"
-    """`run`: one status; `workflow`: also one of each workflow file, where there are several; `job`: also one
-    of each job."""
+    """`run`: one status; `workflow`: also one for each workflow file, if there are several; `job`: also one
+    for each job.
+    """
     check: bool = False
-    """A check run instead of a commit status; only the token of a GitHub App may make one."""
+    """Use a check run instead of a commit status; this requires the token of a GitHub App."""
     repository: str = "*"
 
 
 class WebhookReporting(msgspec.Struct, frozen=True, kw_only=True):
-    """A signed webhook (Standard Webhooks) to somebody's address."""
+    """A signed webhook (Standard Webhooks) to a receiver."""
 
     name: str
     url: str
     keys: tuple[Secret, ...] = ()
-    """None: this process cannot tell; another one may."""
+    """Empty: this process cannot report; another one may."""
     words: tuple[str, ...] = ("success", "failed", "canceled", "timeout")
-    """What is told; `pending` and `running` only where they are named."""
+    """The reported statuses; `pending` and `running` only if they are named."""
     repository: str = "*"
     allow: tuple[str, ...] = ()
-    """Networks that are not public and may be told all the same: `10.0.0.0/8`, `127.0.0.1`."""
+    """Networks that are not public and are allowed: `10.0.0.0/8`, `127.0.0.1`."""
 
 
 class ReportingSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is told, and how patiently; the log is told in any case."""
+    """The reporters and their retry settings; outcomes are logged in any case."""
 
     github: tuple[GithubReporting, ...] = ()
     webhooks: tuple[WebhookReporting, ...] = ()
     public_url: str = ""
-    """Where people reach this server; links in reports begin with it."""
+    """URL of this server for people; links in reports begin with it."""
     request_s: float = 10.0
-    """How long one request may take, all of it together."""
+    """Deadline of one request."""
     at_once: int = 8
-    """How many requests of one reporter are under way at once."""
+    """Number of concurrent requests of one reporter."""
     telling_s: float = PATIENCE.seconds
     report_for_s: float = LONG_ENOUGH.seconds
     first_pause_s: float = 5.0
@@ -78,11 +79,11 @@ class ReportingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All reporters but the log."""
+        """The names of all reporters, without the log."""
         return (*(one.name for one in self.github), *(one.name for one in self.webhooks))
 
     def pause_after(self, tries: int, salt: str) -> timedelta:
-        """How long to wait before the next try: doubled each time, and a fifth more or less by the salt."""
+        """Return the pause before the next try: exponential, with a jitter of a fifth from the salt."""
         pause_s = min(self.first_pause_s * 2.0 ** min(tries - 1, 32), self.longest_pause_s)
         share = zlib.crc32(f"{salt}:{tries}".encode()) / 2**32
         return timedelta(seconds=pause_s * (0.8 + 0.4 * share))
@@ -102,9 +103,9 @@ def _faults(settings: ReportingSettings) -> list[str]:
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where runs meet the outside."""
+    """Triggers and reporters of runs."""
 
     triggers: TriggerSettings = TriggerSettings()
     reporting: ReportingSettings = ReportingSettings()
     lacking: tuple[str, ...] = ()
-    """What is configured but has no secret in this process, in words; it is left to others, or refused."""
+    """Messages about configured parts without a secret in this process; other processes may have it."""

@@ -1,12 +1,12 @@
-"""Events that start runs: what GitHub or another sender says, and the rule that maps it to a workflow.
+"""Events that start runs: the payload of GitHub or another sender, and the rule that maps it to a workflow.
 
-GitHub. Of the many fields of an event only those are read that a run is about, as they are documented at
-https://docs.github.com/webhooks/webhook-events-and-payloads. An event that is no reason for a run is
-`Ignored`, with the reason, which is shown with the delivery on GitHub.
+GitHub. Only the fields that a run needs are read, as documented at
+https://docs.github.com/webhooks/webhook-events-and-payloads. An event that starts no run is `Ignored`, with
+the reason, which is shown with the delivery on GitHub.
 
-Generic webhooks bring a whole `RunSpec`, or some fields of one, found by a mapping from the settings.
+Generic webhooks contain a whole `RunSpec`, or some fields of one, found by a mapping from the settings.
 
-Rules. The first rule of the settings that fits a change says which workflow evaluates it.
+Rules. The first rule of the settings that matches a change names its workflow.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from interlock.wire.runs import (
 )
 
 MAX_COMMITS = 2_048
-"""GitHub names at most so many commits of a push: of a larger one nobody knows all paths."""
+"""Maximum number of commits in a push event: paths of a larger push are unknown."""
 MAX_PATHS = 1_000
 MAX_PATHS_BYTES = 65_536
 MAX_TITLE = 200
 MAX_REF = 255
 ACTIONS = ("opened", "synchronize", "reopened")
-"""What happens to a pull request that changes what is to be evaluated."""
+"""Actions of a pull request that change its commits."""
 
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REPOSITORY = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """An event that is no reason for a run."""
+    """An event that starts no run."""
 
     reason: str
 
 
 class ChangeEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that may be a reason for a run."""
+    """An event that may start a run."""
 
     source: Source
     before: str = ""
-    """What the ref was at before: coming back to an old commit is a change, too."""
+    """The previous commit of the ref: returning to an old commit is a change, too."""
     at: datetime | None = None
-    """When it happened, by the clock of GitHub; deliveries come late, and in any order."""
+    """Time of the event by the clock of GitHub; deliveries may be late, and out of order."""
     author: str = ""
-    """Whose pull request it is; who has sent the event may be another."""
+    """Author of the pull request; the sender of the event may differ."""
 
 
 class _User(msgspec.Struct):
@@ -68,7 +68,7 @@ class _Repository(msgspec.Struct):
     full_name: str
     id: int | None = None
     pushed_at: Any = None
-    """In the event of a push: when that was, in seconds."""
+    """Time of a push, in seconds."""
 
 
 class _Commit(msgspec.Struct):
@@ -96,7 +96,7 @@ class _Push(msgspec.Struct):
 class _Side(msgspec.Struct):
     sha: str
     repo: _Repository | None = None
-    """None when the fork that it came from is gone."""
+    """None if the fork was deleted."""
 
 
 class _PullRequest(msgspec.Struct):
@@ -117,11 +117,11 @@ class _PullRequestEvent(msgspec.Struct):
 
 
 class _Any(msgspec.Struct):
-    """Whatever else it is, it is an object."""
+    """Any object."""
 
 
 def read_event(event: str, body: bytes) -> ChangeEvent | Ignored:
-    """What the event called so in X-GitHub-Event says."""
+    """Decode an event of the type in X-GitHub-Event."""
     match event:
         case "push":
             return _of_push(_github_payload(event, body, _Push))
@@ -150,7 +150,7 @@ def _of_push(push: _Push) -> ChangeEvent | Ignored:
         source=Source(
             repository=push.repository.full_name,
             ref=push.ref,
-            sha=sha,  # of the commit: an annotated tag is an object of its own, and has no status
+            sha=sha,  # of the commit: an annotated tag is a separate object, without a status
             base_sha=before,
             event="push",
             changed_paths=_paths(push),
@@ -188,7 +188,7 @@ def _of_pull_request(event: _PullRequestEvent) -> ChangeEvent | Ignored:
 
 
 def _is_from_fork(head: _Repository | None, here: _Repository) -> bool:
-    """Whatever is not surely of this very repository is from people who may not see secrets."""
+    """Return whether a change may come from a fork: all that is not surely of this repository."""
     if head is None:
         return True
     if head.id is not None and here.id is not None:
@@ -197,7 +197,7 @@ def _is_from_fork(head: _Repository | None, here: _Repository) -> bool:
 
 
 def _paths(push: _Push) -> tuple[str, ...] | None:
-    """What the push has changed; None where the event does not tell all of it."""
+    """Return the changed paths of a push; None if the event does not list all."""
     if push.created or push.forced or not push.commits or len(push.commits) >= MAX_COMMITS:
         return None
     found = {path for c in push.commits for path in (*c.added, *c.removed, *c.modified)}
@@ -221,12 +221,12 @@ def _check_sha(sha: str) -> None:
 
 
 def _is_none(sha: str) -> bool:
-    """How git spells that there is no commit."""
+    """Return whether git's notation for "no commit" was given."""
     return not sha.strip("0")
 
 
 def _time(said: object) -> datetime | None:
-    """A time in seconds or in the words of ISO 8601; None for anything else, which no run depends on."""
+    """Return a time from seconds or ISO 8601; None if it is invalid, since no run depends on it."""
     try:
         return msgspec.convert(said, datetime, strict=False).astimezone(UTC)
     except (msgspec.ValidationError, ValueError, OverflowError):
@@ -267,7 +267,7 @@ Forks: TypeAlias = Literal["approve", "trust", "never"]
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How something is evaluated: what of a `RunSpec` does not depend on the change."""
+    """The fields of a `RunSpec` that do not depend on the change."""
 
     workflow: str = ""
     planner: str = "workflow"
@@ -278,7 +278,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     priority: int = 0
 
     def of(self, change: ChangeEvent) -> RunSpec:
-        """The run that evaluates a change."""
+        """Return the run that evaluates a change."""
         return RunSpec(
             workflow=self.workflow,
             planner=self.planner,
@@ -292,26 +292,27 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes that fit all of this are evaluated so. `*` stands for anything, slashes included."""
+    """A rule that maps matching changes to a workflow. `*` matches anything, slashes included."""
 
     run: Evaluation
     repository: str = "*"
     events: tuple[str, ...] = ("push", "pull_request")
     refs: tuple[str, ...] = ("refs/heads/*", "refs/pull/*")
-    """Tags are evaluated only where they are named."""
+    """Patterns of refs; tags are evaluated only if they are named."""
     forks: Forks = "approve"
-    """What becomes of changes from forks: `approve`: an operator has to approve each commit; `trust`: none
-    has to; `never`: they are not evaluated. Whatever it is, they see no secrets and run shell steps only."""
+    """Handling of changes from forks: `approve`: an operator has to approve each commit; `trust`: no
+    approval; `never`: they are not evaluated. In every case they receive no secrets and run only shell steps.
+    """
     trusted: tuple[str, ...] = ()
     """Accounts whose changes from forks need no approval."""
     fork_queue: str = ForkTerms().queue
     fork_labels: tuple[str, ...] = ()
 
     def terms(self, change: ChangeEvent) -> ForkTerms:
-        """What becomes of a change from a fork.
+        """Return the restrictions for a change from a fork.
 
-        Who has written it and who has sent the event must both be trusted: to reopen the pull request of a
-        stranger is not to approve it.
+        The author and the sender of the event must both be trusted: reopening the pull request of an
+        untrusted author does not approve it.
         """
         trusted = {name.lower() for name in self.trusted}
         known = {change.author.lower(), change.source.actor.lower()} <= trusted
@@ -319,7 +320,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return ForkTerms(approval=approval, queue=self.fork_queue, labels=self.fork_labels)
 
     def fits(self, change: ChangeEvent) -> bool:
-        """Whether the change is one of those."""
+        """Return whether the rule matches the change."""
         source = change.source
         return (
             fnmatchcase(source.repository.lower(), self.repository.lower())
@@ -330,20 +331,20 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hook(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody else's webhooks, signed as Standard Webhooks say."""
+    """A generic webhook, signed according to Standard Webhooks."""
 
     name: str
     keys: tuple[Secret, ...] = ()
     takes: str = "event"
-    """`run`: the body is a RunSpec; `event`: the run is as said here, with some fields from the body."""
+    """`run`: the body is a RunSpec; `event`: the run is configured here, with some fields from the body."""
     run: Evaluation = Evaluation()
     fields: dict[str, str] = {}
-    """Where in the body a part of the run is: `{"source.sha": "commit.id", "inputs.env": "target?"}`."""
+    """Maps parts of the run to paths in the body: `{"source.sha": "commit.id", "inputs.env": "target?"}`."""
     tolerance_s: float = 300.0
 
 
 class TriggerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may start runs by a webhook, and which."""
+    """Webhooks that may start runs, and their rules."""
 
     github_secrets: tuple[Secret, ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -352,7 +353,7 @@ class TriggerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rule_for(change: ChangeEvent, rules: Iterable[Rule]) -> Rule | Ignored:
-    """The first rule that fits a change."""
+    """Return the first rule that matches a change."""
     for rule in rules:
         if rule.fits(change):
             return rule
@@ -368,7 +369,7 @@ _OPTIONAL = "?"
 
 
 def spec_of(hook: Hook, body: bytes) -> RunSpec:
-    """The run that a delivery asks for."""
+    """Return the run that a delivery requests."""
     if hook.takes == "run":
         return _generic_payload(body, RunSpec)
     content = _generic_payload(body, dict[str, Any])
@@ -396,13 +397,13 @@ def spec_of(hook: Hook, body: bytes) -> RunSpec:
 
 
 def unknown_targets(fields: dict[str, str]) -> list[str]:
-    """Those parts of a mapping that mean nothing."""
+    """Return the invalid targets of a mapping."""
     parts = {f"{_SOURCE}{field}" for field in Source.__struct_fields__}
     return [t for t in fields if t not in parts and not (t.startswith(_INPUT) and t != _INPUT)]
 
 
 def _at(content: Any, path: str) -> Any:
-    """The value at a dotted path; None where there is none and that is allowed."""
+    """Return the value at a dotted path; None if it is missing and optional."""
     value = content
     for part in path.removesuffix(_OPTIONAL).split("."):
         value = value.get(part) if isinstance(value, dict) else None

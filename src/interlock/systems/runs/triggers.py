@@ -1,13 +1,13 @@
-"""Deliveries of webhooks: verified, read, mapped to a run, submitted once.
+"""Deliveries of webhooks: verified, decoded, mapped to a run, submitted once.
 
-Authority. A sender that has the secret may start what the settings say, and nothing else; a delivery is
-read only after its signature was found to be good.
+Authority. A sender with the secret may start only the runs that the settings allow; a delivery is decoded
+only after its signature was verified.
 
-Once. A run is submitted under an id that follows from what it is about: of GitHub's events the
-repository, the ref, the commit before and after, the event and the pull request; of others' the name of
-the hook and the id of the message. However often, and however many at once, a delivery comes, the store
-knows the id, and all of them are answered with the one run. The run and the id are one commit: what
-crashes before it has done nothing, and what crashes after it has left a run that goes on by itself.
+Idempotency. A run is submitted under a request id derived from its subject: of GitHub's events the
+repository, the ref, the commit before and after, the event and the pull request; of generic webhooks the name
+of the hook and the id of the message. However often a delivery arrives, the store knows the id, and every
+repeat is answered with the same run. The run and the id are one commit: a crash before it has no effect, and
+a run continues after a crash behind it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from interlock.wire.runs import (
 )
 
 REMEMBERED_S = 7 * 86_400.0
-"""GitHub lets people send a delivery of the last three days again; it must still be known then."""
+"""GitHub allows redelivery for three days, so the request id must be kept that long."""
 
 
 class SubmitsRuns(Protocol):
-    """What is needed of whoever makes runs."""
+    """The interface of a submitter of runs."""
 
     async def submit_once(
         self,
@@ -54,12 +54,12 @@ class SubmitsRuns(Protocol):
         terms: ForkTerms | None,
         happened: ChangeTime | None,
     ) -> str:
-        """The id of the one run that was submitted under the request id, now or earlier."""
+        """Return the id of the run submitted under the request id, now or earlier."""
         ...
 
 
 class Triggers:
-    """Takes webhooks."""
+    """Handles webhooks."""
 
     def __init__(self, runs: SubmitsRuns, settings: TriggerSettings, clock: Clock) -> None:
         self._runs = runs
@@ -68,7 +68,7 @@ class Triggers:
         self._hooks = {hook.name: hook for hook in settings.hooks if hook.keys}
 
     async def github(self, headers: Mapping[str, str], body: bytes) -> Receipt:
-        """A delivery of GitHub, with its raw body; names of headers are in lower case."""
+        """Handle a delivery of GitHub with its raw body; header names are in lower case."""
         secrets = self._settings.github_secrets
         if not secrets:
             raise webhook_disabled("GitHub")
@@ -84,7 +84,7 @@ class Triggers:
         return await self._submitted(rule.run.of(change), key_of(change), actor, terms, happened)
 
     async def generic(self, name: str, headers: Mapping[str, str], body: bytes) -> Receipt:
-        """A delivery to the hook of that name."""
+        """Handle a delivery to the hook of that name."""
         hook = self._hooks.get(name)
         if hook is None:
             raise webhook_disabled(f"the name {name[:100]}")
@@ -110,7 +110,7 @@ class Triggers:
 
 
 def key_of(change: ChangeEvent) -> str:
-    """What tells one change from every other; two deliveries about one change have the same."""
+    """Return the identity of a change; two deliveries about one change have the same."""
     source = change.source
     return _digest(
         "github",
@@ -128,7 +128,7 @@ def _digest(*parts: str) -> str:
 
 
 def webhook_disabled(what: str) -> WebhookOff:
-    """Say that no webhooks are taken from there."""
+    """Return the error of a webhook that is not configured."""
     return WebhookOff(
         f"This server takes no webhooks from {what}.",
         todo="Configure it with a secret (docs/guides/webhooks-and-statuses.md), and start the server again.",
@@ -136,7 +136,7 @@ def webhook_disabled(what: str) -> WebhookOff:
 
 
 class IdempotentSubmitter:
-    """Submits a run, unless there is one for it."""
+    """Submits a run once per request id."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
@@ -151,10 +151,10 @@ class IdempotentSubmitter:
         terms: ForkTerms | None = None,
         happened: ChangeTime | None = None,
     ) -> str:
-        """The id of the one run that was submitted under the request id, now or earlier.
+        """Return the id of the run submitted under the request id, now or earlier.
 
-        Two deliveries about one change may differ in what does not matter (who has sent it, say), and
-        the settings may have changed between them: the run that is there is the one.
+        Two deliveries about one change may differ in irrelevant fields (the sender, say), and the settings
+        may have changed between them: the existing run is returned.
         """
         runs = self._runs
         try:

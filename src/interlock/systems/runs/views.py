@@ -1,7 +1,7 @@
-"""Views of a run: how it stands, why it is not done yet, and how it compares with the last green run.
+"""Views of a run: its state, why it waits, and how it compares with the last green run.
 
-An explanation says what the run and each of its jobs wait for, whose turn it is, and until when. Everything
-is read from the records and from the tables, the same that decide.
+An explanation names the reason why the run and each of its jobs wait, the role that acts next, and the
+deadline. All of it is derived from the records and the tables that decide.
 
 The last green run of the same workflow, repository and ref is found by the labels of run records, newest
 first. A store cannot search for an outcome, so at most `LOOKS_BACK` settled runs of the last `WITHIN` are
@@ -47,7 +47,7 @@ from interlock.wire.runs import (
 def view_of(
     record: Record, *, jobs: Sequence[RunJobView] = (), skipped: Sequence[SkippedJob] = ()
 ) -> RunView:
-    """The run as it stands."""
+    """Return the view of a run."""
     body, spec = decode_run(record.body), decode_run(record.body).spec
     return RunView(
         id=record.id,
@@ -90,15 +90,15 @@ def _held_to(body: RunBody) -> HeldTo | None:
 
 
 def _tally(jobs: Sequence[RunJobView]) -> dict[str, int]:
-    """How many of these jobs there are in each state.
+    """Return the number of these jobs in each state.
 
-    A run hears of its jobs a moment later than they change, and one answer must not say two things.
+    A run receives job changes a moment later, and one response must be consistent.
     """
     return dict(Counter(job.state for job in jobs))
 
 
 def _confirmed_dead(state: RunState, body: RunBody) -> bool | None:
-    """Known once everything that was asked to stop has ended, or once somebody was not heard of in time."""
+    """Return whether all stopped jobs are known to have ended; None while this is open."""
     if body.unconfirmed or (body.forced and body.left):
         return False
     stopped = state in run.SETTLED and body.data.outcome is not run.SUCCESS
@@ -106,7 +106,7 @@ def _confirmed_dead(state: RunState, body: RunBody) -> bool | None:
 
 
 def job_views(body: RunBody, pieces: Iterable[PlanPiece], found: Mapping[str, Record]) -> list[RunJobView]:
-    """The jobs of these pieces, in the order of the plan."""
+    """Return the jobs of these pieces, in the order of the plan."""
     return [
         _job_view(body, piece, place, found.get(piece.ids[place - piece.first]))
         for piece in pieces
@@ -159,7 +159,7 @@ _REASONS = {
 
 
 def unfinished(body: RunBody) -> list[int]:
-    """The places of jobs that have not ended."""
+    """Return the places of jobs that have not ended."""
     return [place for place, letter in enumerate(body.states) if letter not in letters.ENDED]
 
 
@@ -170,9 +170,9 @@ def explain(
     now: datetime,
     lacks: Mapping[str, Lack] = MappingProxyType({}),
 ) -> RunExplanation:
-    """What is known about a run at this moment; `found` are those of its jobs that were loaded.
+    """Return the explanation of a run; `found` are its loaded jobs.
 
-    `lacks` says of some of them why no live worker takes them.
+    `lacks` has the reasons why no live worker takes some of them.
     """
     body, state = decode_run(record.body), RunState(record.state)
     places = unfinished(body) if graph is not None else []
@@ -251,7 +251,7 @@ def _run_sentence(body: RunBody, state: RunState, graph: PlanGraph | None, place
 
 
 def _awaited(body: RunBody) -> str:
-    """What has to be approved, who asks, and for which commit."""
+    """Return the subject of the approval, the requester and the commit."""
     source, awaits = body.spec.source, body.awaits
     what = "the change comes from a fork"
     if awaits is not None and awaits.environments:
@@ -307,17 +307,17 @@ def _listed(names: list[str]) -> str:
 
 
 LOOKS_BACK = 100
-"""How many earlier runs are read at most."""
+"""Maximum number of earlier runs to read."""
 WITHIN = timedelta(days=14)
 MOST_CHANGES = 200
 SLOWER_BY = 1.25
 SLOWER_BY_S = 2.0
-"""Less than this is noise: a busy machine, a cold cache."""
+"""Smaller differences are noise: a busy machine, a cold cache."""
 _WORST_FIRST = ("failed", "slower", "new", "gone")
 
 
 def earlier_runs(view: RunView) -> RunFilter | None:
-    """Return what settled runs of the same kind are found by; None when nothing says what that is."""
+    """Return the filter for settled runs of the same kind; None if the kind is undefined."""
     if not (view.workflow or view.source.repository):
         return None
     return RunFilter(
@@ -331,7 +331,7 @@ def earlier_runs(view: RunView) -> RunFilter | None:
 
 
 def is_green(view: RunView, other: RunView) -> bool:
-    """Return whether a run is green and of the same kind; a filter ignores what is empty."""
+    """Return whether a run is green and of the same kind; a filter ignores empty fields."""
     return view.outcome == run.SUCCESS and _kind(view) == _kind(other)
 
 

@@ -8,11 +8,11 @@ Signatures are made over the raw bytes and compared in constant time. GitHub sen
 `X-Hub-Signature-256: sha256=<hex>`, an HMAC of the body. Standard Webhooks
 (https://www.standardwebhooks.com) sign `<id>.<timestamp>.<body>` and send `webhook-id`,
 `webhook-timestamp` and `webhook-signature: v1,<base64> v1,<base64>`. Both may be checked against
-several secrets, and every one of them is tried, so that the time says nothing about which one fits.
+several secrets, and all of them are tried, so that the time does not reveal which one matches.
 
-Addresses. The table of addresses that are not public is our own, from IANA's registries of special-purpose
-addresses: what `ipaddress` says about an address depends on the patch level of the interpreter (`fec0::/10`
-and `64:ff9b:1::/48` are global to some).
+Addresses. The table of non-public addresses is our own, from IANA's registries of special-purpose
+addresses: the answer of `ipaddress` depends on the patch level of the interpreter (`fec0::/10` and
+`64:ff9b:1::/48` are global to some).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from interlock.errors import InvalidSettings, NotSigned
 from interlock.processes.credentials import ENVIRONMENT
 
 LEAST_TEXT = 16
-"""How many characters a secret has at least that somebody has made up."""
+"""Minimum length of a secret chosen by a person."""
 LEAST_KEY, MOST_KEY = 24, 64
-"""How many bytes a key of Standard Webhooks has."""
+"""Minimum and maximum bytes of a key of Standard Webhooks."""
 _PREFIX = "whsec_"
 
 
 class Secret:
-    """Some bytes that no log, answer or traceback shows."""
+    """Bytes that no log, response or traceback shows."""
 
     __slots__ = ("_value",)
 
@@ -46,7 +46,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> bytes:
-        """The bytes themselves, for whoever signs or sends them."""
+        """Return the bytes, for signing or sending."""
         return self._value
 
     def __repr__(self) -> str:
@@ -68,9 +68,9 @@ def secret_texts(
     todo: str = "",
     environment: Mapping[str, str] = ENVIRONMENT,
 ) -> tuple[Secret, ...]:
-    """Every secret that the variable and the file hold; none when neither is there.
+    """Return all secrets in the variable and the file; empty if neither exists.
 
-    `todo` says where a new one comes from, when it is not ours to make.
+    `todo` is the advice for a new secret, if Interlock does not create it.
     """
     found = tuple(_words(what, variable, file, environment))
     for where, text in found:
@@ -82,12 +82,12 @@ def secret_texts(
 def signing_keys(
     what: str, *, variable: str = "", file: str = "", environment: Mapping[str, str] = ENVIRONMENT
 ) -> tuple[Secret, ...]:
-    """The same for keys of Standard Webhooks: base64, with `whsec_` before it or without."""
+    """Return the keys of Standard Webhooks: base64, with or without the prefix `whsec_`."""
     return tuple(_key(what, where, text) for where, text in _words(what, variable, file, environment))
 
 
 def new_signing_key(random: bytes) -> str:
-    """A key as it is handed to the other side."""
+    """Return a new key, in the format for the other side."""
     return _PREFIX + base64.b64encode(random).decode()
 
 
@@ -98,7 +98,7 @@ def _words(what: str, variable: str, file: str, environment: Mapping[str, str]) 
         try:
             text = Path(file).read_text(encoding="utf-8")
         except OSError:
-            return  # as with a variable that is not set: another process may have it
+            return  # as with an unset variable: another process may have it
         except UnicodeDecodeError:
             raise _unfit(what, file, "is no text") from None
         yield from ((file, line.strip()) for line in text.splitlines() if line.strip())
@@ -128,7 +128,7 @@ _TODO = "Send it with the secret that this server is configured with; nothing wa
 
 
 def github_signature(secret: Secret, body: bytes) -> str:
-    """What GitHub sends with a body."""
+    """Return the signature header of GitHub for a body."""
     return "sha256=" + hmac.new(secret.reveal(), body, hashlib.sha256).hexdigest()
 
 
@@ -142,13 +142,13 @@ def check_github(secrets: Iterable[Secret], headers: Mapping[str, str], body: by
 
 
 def standard_signature(key: Secret, message_id: str, timestamp: int, body: bytes) -> str:
-    """What a sender of Standard Webhooks sends with a body."""
+    """Return the signature header of Standard Webhooks for a body."""
     signed = f"{message_id}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.new(key.reveal(), signed, hashlib.sha256).digest()).decode()
 
 
 def standard_headers(keys: Sequence[Secret], message_id: str, now: datetime, body: bytes) -> dict[str, str]:
-    """The headers of a message of ours; signed with every key, so that either side may go first."""
+    """Return the headers of a message; signed with every key, so that either side may rotate first."""
     timestamp = int(now.timestamp())
     signatures = [standard_signature(key, message_id, timestamp, body) for key in keys]
     return {
@@ -166,7 +166,7 @@ def check_standard(
     *,
     tolerance_s: float = TOLERANCE_S,
 ) -> str:
-    """The id of the message; raises unless it was signed with one of the keys, and not long ago."""
+    """Return the id of the message; raise unless it was signed with one of the keys, recently."""
     message_id, sent_at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     signatures = headers.get("webhook-signature", "").split()
     missing = [
@@ -196,7 +196,7 @@ def _timestamp(text: str) -> int:
 
 
 def _any_equal(expected: Sequence[str], sent: Sequence[str]) -> bool:
-    """Every pair is compared, also after one was found."""
+    """Return whether any pair is equal; compare all pairs, in constant time."""
     pairs = [(one.encode(), other.encode("utf-8", "replace")) for one in expected for other in sent[:16]]
     return sum([hmac.compare_digest(one, other) for one, other in pairs]) > 0
 
@@ -206,7 +206,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _UNICAST = ipaddress.ip_network("2000::/3")
-"""The only part of IPv6 that is given out to the public; NAT64 and mapped addresses hold an IPv4 address."""
+"""The only global unicast part of IPv6; NAT64 and mapped addresses contain an IPv4 address."""
 _SPECIAL = tuple(
     ipaddress.ip_network(text)
     for text in (
@@ -214,7 +214,7 @@ _SPECIAL = tuple(
         "10.0.0.0/8",
         "100.64.0.0/10",  # behind a carrier's NAT
         "127.0.0.0/8",
-        "169.254.0.0/16",  # link-local; services that tell machines about themselves
+        "169.254.0.0/16",  # link-local, including metadata services of clouds
         "172.16.0.0/12",
         "192.0.0.0/24",  # protocols of the IETF
         "192.0.2.0/24",  # documentation
@@ -233,12 +233,12 @@ _SPECIAL = tuple(
 
 
 def networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Return the networks that are meant; raise ValueError for what is none."""
+    """Return the networks; raise ValueError for an invalid one."""
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
 
 def is_public(address: Address) -> bool:
-    """Whether everybody can reach it; one that wraps another is as public as that."""
+    """Return whether an address is public; one that embeds another is as public as that."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
         if inner is None and address in _NAT64:

@@ -1,10 +1,10 @@
-"""The record of a schedule, and what becomes of it when it is due. Pure.
+"""The record of a schedule, and the decision when it is due. Pure.
 
-One commit moves the schedule to its next fire and creates the jobs of the fires that have come. The version
-of the schedule makes that happen once, and the id of each job is made of the schedule and the fire time.
+One commit moves the schedule to its next fire and creates the jobs of past fires. The version of the schedule
+ensures that this happens once, and the id of each job is derived from the schedule and the fire time.
 
-Which fires get a job depends on other jobs of the schedule. A decider is given what is known of them
-(`KnownJobs`), and names those that it misses; then they are loaded and it is asked again.
+The decision depends on other jobs of the schedule. A decider gets the known ones (`KnownJobs`), and names the
+missing ones; then they are loaded and it is called again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GRACE = timedelta(seconds=60)
 """A fire that is later than this was missed, and the catch-up policy decides about it."""
 
 TRY_AGAIN = timedelta(minutes=10)
-"""When a schedule is tried again that could not be decided about."""
+"""Delay after a schedule could not be decided."""
 MAX_WAITING = 1_000
 MAX_LIVE = 20
 MAX_RECENT = 20
@@ -55,11 +55,11 @@ MAX_SPEC_BYTES = 65_536
 _WHY = 500
 _SALTS = 8
 _HASHED_BITS = 26
-"""Of the id of a job: the rest is its fire time, so that ids of all jobs sort by time (about 9 minutes)."""
+"""Hashed bits of a job's id: the rest is its fire time, so that ids sort by time (about 9 minutes)."""
 
 
 class ScheduleBody(Schedule, frozen=True, kw_only=True, omit_defaults=True):
-    """What the record of a schedule keeps."""
+    """The body of a schedule's record."""
 
     spec: ScheduleSpec
     recent: tuple[Fire, ...] = ()
@@ -73,7 +73,7 @@ SCHEDULES = RecordKind(
     SCHEDULE,
     ScheduleBody,
     columns=lambda body: Columns(queue=body.spec.job.queue),
-    # What a fire has submitted is noted; looking after one that waits is no news.
+    # The jobs of a fire are journalled; polling for one that waits is not.
     events=EventRules(
         made={schedule.Due: lambda entity, _: schedule.Due(at=entity.now)}, quiet=(schedule.Due,)
     ),
@@ -81,20 +81,20 @@ SCHEDULES = RecordKind(
 
 
 class KnownJobs:
-    """Jobs as they were loaded, by id; `missing` are those that a decision needs as well."""
+    """Loaded jobs by id; `missing` are others that a decision needs."""
 
     def __init__(self, records: Mapping[str, Record | None]) -> None:
         self._records = records
         self.missing: set[str] = set()
 
     def get(self, job_id: str) -> Record | None:
-        """Return a job; None where there is none, or where it is not known."""
+        """Return a job; None if there is none, or it is not loaded."""
         if job_id not in self._records:
             self.missing.add(job_id)
         return self._records.get(job_id)
 
     def is_live(self, job_id: str) -> bool:
-        """Whether a job has not ended."""
+        """Return whether a job has not ended."""
         record = self.get(job_id)
         return record is not None and record.state not in job.ENDED
 
@@ -103,31 +103,31 @@ class Passed(NamedTuple):
     """Fire times that have come."""
 
     fires: tuple[datetime, ...]
-    """Those that shall have a job."""
+    """Fires that get a job."""
     missed: int
     last_at: datetime
     next_at: datetime | None
 
 
 class Chosen(NamedTuple):
-    """What becomes of fires, as the overlap policy says."""
+    """The result of the overlap policy."""
 
     begin: tuple[datetime, ...] = ()
-    """Fires that have waited, and get a job now."""
+    """Waiting fires that get a job now."""
     submit: tuple[datetime, ...] = ()
-    """Fires that have come, and get a job now."""
+    """New fires that get a job now."""
     waiting: tuple[datetime, ...] = ()
     cancel: tuple[str, ...] = ()
     skipped: int = 0
 
 
 def calendar_of(name: str, spec: ScheduleSpec) -> Calendar:
-    """Return when a schedule fires."""
+    """Return the calendar of a schedule."""
     return Calendar(spec, name)
 
 
 def check_schedule(name: str, spec: ScheduleSpec, settings: OrchestratorSettings) -> Calendar:
-    """Raise for a schedule that cannot be; return its calendar."""
+    """Validate a schedule; return its calendar."""
     check_spec(spec.job, settings)
     if spec.job.parent_job_id is not None:
         raise InvalidSchedule(
@@ -148,7 +148,7 @@ def check_schedule(name: str, spec: ScheduleSpec, settings: OrchestratorSettings
 def new_schedule(
     name: str, spec: ScheduleSpec, now: datetime, *, source: str, actor: str, calendar: Calendar
 ) -> Entity[ScheduleBody]:
-    """Return a schedule that is to be created."""
+    """Return a new schedule."""
     next_at, due_at = next_fire(calendar, now)
     if due_at is None:
         raise never_fires(name, spec)
@@ -166,24 +166,24 @@ def never_fires(name: str, spec: ScheduleSpec) -> InvalidSchedule:
 
 
 def next_fire(calendar: Calendar, after: datetime) -> tuple[datetime | None, datetime | None]:
-    """Return the next fire time, and when its job is to be submitted."""
+    """Return the next fire time, and when to submit its job."""
     next_at = calendar.after(after)
     return next_at, None if next_at is None else calendar.due_at(next_at)
 
 
 def written(entity: Entity[ScheduleBody], *, actor: str, reason: str = "", note: bool = True) -> Change:
-    """Return the change of a schedule. The body says when it is due, not the durations of the table."""
+    """Return the change of a schedule. The body has its due time, instead of the durations of the table."""
     entity.root.timer_at = entity.body.due_at
     return entity.change(actor=actor, reason=reason, note=note)
 
 
-# When it is due
+# Due schedules
 
 
 def decide_due(
     record: Record, jobs: KnownJobs, now: datetime, settings: OrchestratorSettings
 ) -> Commit | None:
-    """Return what becomes of a schedule that may be due; None when it is not, or jobs are missing."""
+    """Return the commit of a due schedule; None if it is not due, or jobs are missing."""
     body = SCHEDULES.body_of(record)
     if record.state != ACTIVE or body.due_at is None or now < body.due_at:
         return None
@@ -218,7 +218,7 @@ def decide_due(
 
 
 def passed_fires(calendar: Calendar, body: ScheduleBody, now: datetime) -> Passed | None:
-    """Return the fires that have come since the last ones, as far as the catch-up policy wants them."""
+    """Return the fires since the last ones, according to the catch-up policy."""
     if body.next_at is None:
         return None
     come = calendar.between(body.next_at - timedelta(seconds=1), now, MAX_CATCH_UP + 1)
@@ -235,9 +235,9 @@ def passed_fires(calendar: Calendar, body: ScheduleBody, now: datetime) -> Passe
 def choose(
     overlap: Overlap, waiting: Sequence[datetime], fires: Sequence[datetime], live: Sequence[str]
 ) -> Chosen:
-    """Return which fires get a job now, which wait, and which are left out.
+    """Return which fires get a job now, which wait, and which are skipped.
 
-    Fires wait under the policy `queue`, and where a backfill has queued them; one begins when no job is live.
+    Fires wait under the policy `queue`, and after a queued backfill; one begins when no job is live.
     """
     fires, skipped = tuple(fires), 0
     if overlap == "queue":
@@ -255,7 +255,7 @@ def choose(
 
 
 def look_at(now: datetime, settings: OrchestratorSettings) -> datetime:
-    """Return when a schedule with a fire that waits looks whether the job before has ended."""
+    """Return when a schedule with a waiting fire checks again whether the previous job has ended."""
     return now + timedelta(seconds=settings.durations.schedule_look_s)
 
 
@@ -267,8 +267,8 @@ def _due_at(
 
 
 def _live(body: ScheduleBody, live: Sequence[str], chosen: Chosen, made: Sequence[Fire]) -> tuple[str, ...]:
-    """Return the jobs that later fires have to look at."""
-    if body.spec.overlap == "allow":  # only fires that wait look at jobs, and only at those before them
+    """Return the jobs that later fires depend on."""
+    if body.spec.overlap == "allow":  # only waiting fires depend on jobs, and only on those before them
         made = made[: len(chosen.begin)]
     kept = [job_id for job_id in live if job_id not in chosen.cancel]
     return tuple(dict.fromkeys((*kept, *(fire.job_id for fire in made))))[-MAX_LIVE:]
@@ -290,11 +290,11 @@ def _told(made: Sequence[Fire], skipped: int, waiting: Sequence[datetime]) -> st
 
 
 def iso(at: datetime) -> str:
-    """Return a time as it is written in traces and in the journal."""
+    """Return a time in the format of traces and of the journal."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-# Its jobs
+# Jobs
 
 
 def submitted(
@@ -306,7 +306,7 @@ def submitted(
     now: datetime,
     settings: OrchestratorSettings,
 ) -> tuple[list[Fire], list[Change]]:
-    """Return the jobs of some fires, and the changes that create those that are not there yet."""
+    """Return the jobs of some fires, and the changes that create missing ones."""
     made, new = [], []
     for at in fires:
         job_id, is_there = _place(name, at, jobs)
@@ -326,20 +326,20 @@ def new_scheduled_job(
 
 
 def job_id_of(name: str, at: datetime, salt: int = 0) -> str:
-    """Return the id that the job of a fire has: the same, whoever makes it."""
+    """Return the id of the job of a fire: the same in every process."""
     digest = hashlib.sha256(f"{name} {iso(at)} {salt}".encode()).digest()
     hashed = int.from_bytes(digest[:8], "big") % 2**_HASHED_BITS
     return f"j_{(ticks_of(at) >> _HASHED_BITS << _HASHED_BITS) + hashed:012x}"
 
 
 def is_job_of(record: Record, name: str, at: datetime) -> bool:
-    """Whether a job is the one of this fire, and not another that has drawn the same id."""
+    """Return whether a job belongs to this fire, and not to another one with the same id."""
     trace = given_of(record).trace
     return schedule_in(trace) == name and scheduled_for_in(trace) == at
 
 
 def _place(name: str, at: datetime, jobs: KnownJobs) -> tuple[str, bool]:
-    """Return the id of the job of a fire, and whether it is there already."""
+    """Return the id of the job of a fire, and whether it exists."""
     for salt in range(_SALTS):
         job_id = job_id_of(name, at, salt)
         record = jobs.get(job_id)
@@ -347,7 +347,7 @@ def _place(name: str, at: datetime, jobs: KnownJobs) -> tuple[str, bool]:
             return job_id, False
         if is_job_of(record, name, at):
             return job_id, True
-    raise InvalidSchedule(  # eight ids of 67 million are taken: this does not happen
+    raise InvalidSchedule(  # eight ids of 67 million are taken: practically impossible
         f"No id is free for the job of {name} at {iso(at)}.", todo="Try again.", facts={"schedule": name}
     )
 
@@ -359,7 +359,7 @@ def _cancelled(
     words = f"the next job of the schedule {name} is due"
     for job_id in job_ids:
         record = jobs.get(job_id)
-        with suppress(TransitionRefused):  # it is being stopped already
+        with suppress(TransitionRefused):  # it is already being stopped
             if record is not None:
                 draft = cancelled(record, now, settings, "cancel", words)
                 changes += commit_of(draft, mark="", actor=f"schedule {name}", reason=words).changes
@@ -367,12 +367,12 @@ def _cancelled(
 
 
 def job_keys(ids: Sequence[str]) -> list[Key]:
-    """Return what jobs are loaded by."""
+    """Return the keys of jobs."""
     return [Key(JOB.name, job_id) for job_id in ids]
 
 
 def postponed(record: Record, now: datetime, error: Exception) -> Commit:
-    """Return a schedule that could not be decided about, to be tried again later; the journal says why."""
+    """Return the commit of an undecidable schedule, to be retried later; the journal has the reason."""
     why = f"It could not fire: {type(error).__name__}: {error}"
     change = rewritten(record, deadline_at=now + TRY_AGAIN, note=Note(actor="clock", reason=why[:_WHY]))
     return Commit(changes=(change,))

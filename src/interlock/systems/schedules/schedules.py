@@ -55,9 +55,9 @@ from interlock.wire.schedules import (
 )
 
 AT_ONCE = 50
-"""How many schedules are decided about side by side."""
+"""Number of schedules decided concurrently."""
 _ROUNDS = 10
-"""How often a decision may miss jobs that it needs; each round loads them."""
+"""Maximum rounds of loading missing jobs for a decision."""
 T = TypeVar("T")
 
 
@@ -71,7 +71,7 @@ class Schedules:
         self._settings = settings
         self._draw = draw
 
-    # Creating and changing
+    # Create and change
 
     async def create(
         self,
@@ -94,10 +94,10 @@ class Schedules:
         actor: str = "",
         request_id: str | None = None,
     ) -> ScheduleView:
-        """Create a schedule, or change the one of that name; the same specification changes nothing.
+        """Create or update a schedule; an equal specification has no effect.
 
-        A schedule that has ended begins again only with another specification, so that a program which
-        declares it each time it starts does not bring it back.
+        An ended schedule restarts only with another specification, so that a program that declares it at
+        every start does not bring it back.
         """
         return await self._put(name, spec, source, actor, request_id, replace=True)
 
@@ -126,7 +126,7 @@ class Schedules:
     async def pause(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
-        """Submit nothing until the schedule is resumed; fires that pass meanwhile are not caught up with."""
+        """Pause a schedule; fires in the meantime are not caught up."""
         return await self._told(
             name, lambda _, now: schedule.Pause(at=now), reason, actor, request_id, "pause"
         )
@@ -134,7 +134,7 @@ class Schedules:
     async def resume(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
-        """Submit jobs again, from the next fire on."""
+        """Resume a schedule, from the next fire on."""
 
         def event(body: ScheduleBody, now: datetime) -> Event:
             next_at, due_at = next_fire(calendar_of(name, body.spec), now)
@@ -147,7 +147,7 @@ class Schedules:
     async def delete(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
-        """End a schedule; jobs that it has submitted go on."""
+        """End a schedule; its submitted jobs continue."""
         return await self._told(
             name, lambda _, now: schedule.Delete(at=now), reason, actor, request_id, "delete"
         )
@@ -199,12 +199,12 @@ class Schedules:
 
         return await self._engine.answer_once(asked, ScheduleView, do)
 
-    # Submitting by hand
+    # Manual submission
 
     async def run(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> FireView:
-        """Submit a job of the schedule now, whatever its overlap policy; also of one that is paused."""
+        """Submit a job of the schedule now, whatever its overlap policy, even if it is paused."""
         asked = self._engine.asked(request_id, f"run schedule {name}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[FireView]:
@@ -235,9 +235,9 @@ class Schedules:
         actor: str = "",
         request_id: str | None = None,
     ) -> Backfilled:
-        """Submit the jobs of past fire times, from one moment on and before another, where they have none.
+        """Submit jobs for past fire times in a period that have none.
 
-        With `queued` one after the other: each waits for the one before it to end.
+        With `queued` one after the other: each waits for the previous one to end.
         """
         first, last = (each if isinstance(each, str) else iso(each) for each in (since, until))
         asked = self._engine.asked(request_id, f"backfill schedule {name}", (first, last, queued, reason))
@@ -274,10 +274,10 @@ class Schedules:
             return msgspec.json.decode(before.recorded.answer.body, type=Backfilled)
         return await self._with_jobs(name, decide, (), Backfilled, asked)
 
-    # Looking
+    # Views
 
     async def get(self, name: str) -> ScheduleView:
-        """Return a schedule as it stands."""
+        """Return a schedule."""
         return (await self._views([await self._load(name)], recent=MAX_RECENT))[0]
 
     async def find(
@@ -294,7 +294,7 @@ class Schedules:
         return await self._views(page.records, recent=1), page.cursor
 
     async def next(self, name: str, count: int = 10) -> tuple[datetime, ...]:
-        """Return the next fire times; of a paused schedule those that it would have if it were resumed."""
+        """Return the next fire times; for a paused schedule, those after a resume."""
         record = await self._load(name)
         if record.state == ENDED:
             return ()
@@ -306,7 +306,7 @@ class Schedules:
         return tuple(at for at, _ in zip(times, range(min(count, MAX_NEXT)), strict=False))
 
     async def history(self, name: str) -> list[Entry]:
-        """Return everything that has happened to a schedule, oldest first."""
+        """Return the history of a schedule, oldest first."""
         record = await self._load(name)
         return [entry async for entry in every_entry(self._engine.store, record.key)]
 
@@ -324,7 +324,7 @@ class Schedules:
     # Firing
 
     async def sweep(self, *, limit: int = 500) -> int:
-        """Fire the schedules that are due; return how many there were."""
+        """Fire due schedules; return their number."""
         found: list[Record] = []
         seen: list[datetime] = []
 
@@ -338,7 +338,7 @@ class Schedules:
         return len(found)
 
     async def _fire(self, record: Record, due: datetime) -> None:
-        """Fire one; what is wrong with it must not hold up the others."""
+        """Fire one schedule; its errors must not affect the others."""
 
         def decide(found: Record | None, jobs: KnownJobs, now: datetime) -> Decision[None] | None:
             if found is None:
@@ -355,7 +355,7 @@ class Schedules:
             await commit_with_recovery(self._engine.store, self._engine.committer, sealed)
 
     def _likely_jobs(self, record: Record, due: datetime) -> Sequence[str]:
-        """Return the jobs that the decision will ask for, so that they are loaded with the schedule."""
+        """Return the jobs that the decision will need, to load them with the schedule."""
         jobs = KnownJobs({})
         decide_due(record, jobs, due, self._settings)
         return sorted(jobs.missing)
@@ -368,7 +368,7 @@ class Schedules:
         kind: type[T],
         asked: IdempotencyKey | None,
     ) -> T:
-        """Decide about a schedule with its jobs; as often as another one is needed."""
+        """Decide about a schedule with its jobs; load more until none is missing."""
         ids = list(dict.fromkeys(wanted))
         for _ in range(_ROUNDS):
             known: list[KnownJobs] = []
@@ -395,7 +395,7 @@ class Schedules:
 def view_of(
     record: Record, body: ScheduleBody, states: Mapping[str, str], recent: int = MAX_RECENT
 ) -> ScheduleView:
-    """Return a schedule as it is shown."""
+    """Return a schedule for display."""
     return ScheduleView(
         name=record.id,
         state=str(record.state),
@@ -420,7 +420,7 @@ def view_of(
 def _words(name: str, spec: ScheduleSpec) -> str:
     try:
         return calendar_of(name, spec).text
-    except InvalidSchedule as error:  # its time zone may be gone on this machine
+    except InvalidSchedule as error:  # its time zone may be missing on this machine
         return error.sentence
 
 
@@ -439,7 +439,7 @@ def _edited(
     source: str,
     actor: str,
 ) -> Any:
-    """Return a schedule with another specification. A fire that has come and was not seen to is left out."""
+    """Return a schedule with another specification. A past unhandled fire is skipped."""
     next_at, due_at = next_fire(calendar, now)
     if due_at is None:
         raise never_fires(record.id, spec)
@@ -475,7 +475,7 @@ def _same(one: ScheduleSpec, other: ScheduleSpec) -> bool:
 
 
 def _plain(spec: ScheduleSpec) -> dict[str, Any]:
-    """Return a specification to compare: what is said and what is left out may mean the same."""
+    """Return a normalised specification for comparison."""
     job = msgspec.structs.asdict(spec.job)
     return {**msgspec.structs.asdict(spec), "job": {**job, "input": msgspec.json.decode(job["input"])}}
 
@@ -492,7 +492,7 @@ def _answer(applied: Any, kind: type[T]) -> T:
 
 
 async def _all(doing: Iterable[Any]) -> None:
-    """Do all of it; raise the first failure when everything has ended."""
+    """Run all; raise the first failure when all have ended."""
     for result in await asyncio.gather(*doing, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

@@ -2,11 +2,11 @@
 
 Reading order:
 
-    body         the two records of a simulation: what it is, and its heartbeat
-    aggregate    what an event makes of both
-    validation   what can be submitted
-    reconciler   decide messages of workers, and what follows from the end of a job
-    manager      what people do with simulations
-    views        how a simulation is shown
+    body         the two records of a simulation: its own, and its heartbeat
+    aggregate    the effect of an event on both
+    validation   the validation of specs
+    reconciler   decide about messages of workers, and about the end of a job
+    manager      the operations on simulations
+    views        simulations for display
     state_files  import runs from state files
 """

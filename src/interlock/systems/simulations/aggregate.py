@@ -1,7 +1,7 @@
 """The records of a simulation: its own, and that of its pulse. Pure; the tables have the rules.
 
-Whatever takes the simulation into or out of running is sent to its pulse, and both are one commit. A
-sign of life changes the pulse alone, and is judged by the simulation's table all the same.
+Events that take the simulation into or out of running are sent to its pulse, and both are one commit. A
+heartbeat changes only the pulse, but is decided by the simulation's table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from interlock.systems.simulations.body import (
 from interlock.wire.simulations import PRIORITIES, Danger, SimulationSpec, SimulationWord
 
 MOST_TOLD = 100
-"""How many dangers of one word are told one by one; all of them are counted."""
+"""Maximum warnings of one message in the journal; all of them are counted."""
 
 
 class _Receiver(StrEnum):
@@ -97,7 +97,7 @@ class SimulationAggregate(Aggregate):
     def new(
         cls, run_id: str, spec: SimulationSpec, now: datetime, settings: OrchestratorSettings
     ) -> SimulationAggregate:
-        """Return a simulation that is to be created."""
+        """Return a new simulation."""
         return cls(run_id, SimulationBody(spec=spec, data=Simulation(created_at=now)), now, settings)
 
     @classmethod
@@ -109,14 +109,14 @@ class SimulationAggregate(Aggregate):
         made.body.data = joined(made.body.data, made.pulse)
         return made
 
-    # What the tables ask about it
+    # Facts for the tables
 
     def parts(self) -> Iterable[tuple[AnyMachine, Any, None]]:
         """Return the simulation, and its pulse with the timer of both."""
         return ((SIMULATION, self.root, None), (PULSE, self.beating, None))
 
     def facts(self, _: None) -> Circumstances:
-        """Return what couplings ask about it."""
+        """Return the facts for couplings."""
         return Circumstances(stopping=self.body.data.cancel_requested)
 
     def seconds(self, setting: str) -> float:
@@ -124,20 +124,20 @@ class SimulationAggregate(Aggregate):
         return float(getattr(self.settings.durations, setting))
 
     def entered(self, step: Step[Any], _: None) -> None:
-        """Note who is heard from now on, or how many dangers there were."""
+        """Record the worker, or the number of warnings."""
         if step.target is body.BEATING:
             self.pulse.worker_id, self.pulse.at = self.body.data.worker_id or "", self.now
         else:
             self.body.danger_count = self.pulse.dangers
 
-    # What is done to it
+    # Commands
 
     def interrupt(
         self, event: simulation.Interrupt | simulation.HeartbeatLost, *, hold: bool = False
     ) -> Refusal:
         """Take the simulation from its worker; return the refusal, if there is one.
 
-        An accepted pause survives that, as `hold` does: then no further attempt goes on by itself.
+        An accepted pause survives that, as `hold` does: then no further attempt continues automatically.
         """
         paused = self.body.data.pause_requested
         if refused := self.send(event):
@@ -151,42 +151,42 @@ class SimulationAggregate(Aggregate):
         return None
 
     def beat(self, word: SimulationWord) -> None:
-        """What a sign of life brings along; the simulation has accepted it."""
+        """Record the payload of an accepted heartbeat."""
         self._tell_pulse(body.beat)
         self._note(word)
 
     def note(self, word: SimulationWord) -> None:
-        """What any other word brings along, before the simulation is told of it."""
+        """Record the payload of another message, before its event."""
         self._note(word)
         self.body.danger_count = self.pulse.dangers
 
     def execute(self, job_id: str, queue: str = "") -> None:
-        """Another execution is awaited; what is said by an earlier one counts no more."""
+        """Await another execution; messages of earlier ones are ignored."""
         number = self.body.execution.number + 1
         self.body.execution = Execution(number=number, job_id=job_id, awaited=bool(job_id), queue=queue)
         self.body.trouble = ""
 
     def begun(self, attempt: int) -> None:
-        """An attempt at the job executes it from now on."""
+        """Record the attempt that executes it from now on."""
         self.body.execution = msgspec.structs.replace(self.body.execution, attempt=attempt, awaited=False)
         self.pulse.execution, self.pulse.attempt = self.body.execution.number, attempt
         self.body.said = self.body.trouble = ""
-        self.pulse.samples = self.pulse.samples.until(self.pulse.saved_step)  # later steps are taken again
+        self.pulse.samples = self.pulse.samples.until(self.pulse.saved_step)  # later steps are repeated
 
-    # What it has become
+    # Commits
 
     def columns(self) -> Columns:
-        """Return what the simulation is found by."""
+        """Return the columns by which the simulation is found."""
         spec = self.body.spec
         return Columns(queue=spec.queue, labels=labels_of(spec), priority=PRIORITIES[spec.priority])
 
     def encoded(self) -> bytes:
-        """Return the body as the record keeps it."""
+        """Return the body, encoded for the record."""
         return encode(self.body)
 
     @property
     def lines(self) -> tuple[StepLine, ...]:
-        """The steps of the simulation; its pulse has a journal of its own."""
+        """The steps of the simulation; its pulse has a separate journal."""
         return tuple(line for line in super().lines if line.machine == SIMULATION.name)
 
     @property
@@ -195,16 +195,16 @@ class SimulationAggregate(Aggregate):
         return None
 
     def commit(self, *, mark: str, actor: str, reason: str = "", more: tuple[Change, ...] = ()) -> Commit:
-        """Return both records as they have become, and what must become true with them."""
+        """Return the commit of both records, with additional changes."""
         change = self.change(mark=mark, actor=actor, reason=reason, note=True)
-        # A request for a pause leaves the pulse alone: who beats meanwhile is not disturbed by it.
+        # A pause request does not touch the pulse, so that it does not conflict with heartbeats.
         touched = not self.pulse_record or any(effects.machine is PULSE for _, effects in self.taken)
         beside = (self._pulse_change(mark, actor),) if touched else ()
-        # The pulse goes first: of what is told together, a danger has come before the end.
+        # The pulse comes first: a warning precedes the end in the journal.
         return Commit(changes=(*beside, change, *more))
 
     def beat_commit(self, *, mark: str, actor: str) -> Commit:
-        """Return the pulse alone: a sign of life is no change of the simulation."""
+        """Return the commit of the pulse only, for a heartbeat."""
         return Commit(changes=(self._pulse_change(mark, actor),))
 
     def _tell_pulse(self, event: Event) -> None:
@@ -230,7 +230,7 @@ class SimulationAggregate(Aggregate):
         self._told += [f"step {each.step}: {each.text}" for each in fresh[:MOST_TOLD]]
 
     def _pulse_change(self, mark: str, actor: str) -> Change:
-        """Return the record of the pulse. A sign of life alone is no news; a danger is."""
+        """Return the change of the pulse. A heartbeat is not journalled; a warning is."""
         self.pulse.step = max(self.pulse.step, self.body.data.current_step)
         record = self.pulse_record
         quiet = self.wiring.quiet
@@ -278,5 +278,5 @@ SimulationAggregate.wiring = Wiring(
 
 
 def is_of_attempt(body: PulseBody, execution: int, attempt: int, worker_id: str) -> bool:
-    """Whether the pulse belongs to this attempt of this worker."""
+    """Return whether the pulse belongs to this attempt of this worker."""
     return (body.execution, body.attempt, body.worker_id) == (execution, attempt, worker_id)

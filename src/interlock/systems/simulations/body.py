@@ -1,6 +1,6 @@
-"""The records of a simulation: its own, and its pulse, which says who executes it and how far it has come.
+"""The records of a simulation: its own, and its pulse, which has its worker and progress.
 
-And by which columns and words simulations are found.
+And the columns and texts by which simulations are found.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from interlock.wire.simulations import (
 
 
 class PulseState(StrEnum):
-    """Whether anybody has to be heard."""
+    """Whether a heartbeat is expected."""
 
     STILL = "still"
     BEATING = "beating"
@@ -92,14 +92,14 @@ PULSE = Machine[PulseState, None](
 
 
 class PulseBody(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What the record of a pulse keeps."""
+    """The body of a pulse's record."""
 
     worker_id: str = ""
-    """Who is heard."""
+    """The worker that sends heartbeats."""
     execution: int = 0
     attempt: int = 0
     at: datetime | None = None
-    """When it was heard last."""
+    """Time of the last heartbeat."""
     step: int = 0
     total_steps: int | None = None
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -112,31 +112,32 @@ class PulseBody(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who executes it, or is about to: told apart by number, and within a job by attempt."""
+    """The current or next execution: identified by number, and within a job by attempt."""
 
     number: int = 0
     job_id: str = ""
     attempt: int = 0
-    """The newest attempt at the job that has begun, or was lost before it could."""
+    """The newest attempt that has begun, or was lost before."""
     awaited: bool = False
-    """Its job waits for a worker; resuming now would make a second execution."""
+    """Whether its job waits for a worker; a resume now would make a second execution."""
     queue: str = ""
-    """Where its job is, if that is not the queue of the spec."""
+    """The queue of its job, if it is not that of the spec."""
     held: bool = False
-    """Interrupted with a pause pending, or by a silence that `losses` does not cover: no attempt goes on
-    with it, and only a resume makes another execution."""
+    """Whether it was interrupted with a pause pending, or by a silence that `losses` does not cover: no
+    attempt continues it, and only a resume makes another execution.
+    """
 
 
 class SimulationBody(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Everything about a simulation that is not a column of its record."""
+    """The body of a simulation's record."""
 
     spec: SimulationSpec
     data: Simulation
     execution: Execution = Execution()
     danger_count: int = 0
-    """As its pulse had it at the last transition."""
+    """The number of warnings at the last transition."""
     said: str = ""
-    """The last word of the attempt that ended an execution: the same again is a repeat."""
+    """The last message of the attempt that ended an execution: the same again is a repeat."""
     trouble: str = ""
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -147,22 +148,22 @@ _PULSES = msgspec.json.Decoder(PulseBody)
 
 
 def encode(body: SimulationBody | PulseBody) -> bytes:
-    """The body as its record keeps it."""
+    """Return the body, encoded for the record."""
     return _ENCODER.encode(body)
 
 
 def decode_body(record: Record) -> SimulationBody:
-    """A working copy, as far as the simulation's own record knows."""
+    """Return a decoded copy of the simulation's record."""
     return _BODIES.decode(record.body)
 
 
 def decode_pulse(record: Record | None) -> PulseBody:
-    """A working copy; one that says nothing where there is no pulse."""
+    """Return a decoded copy; an empty one without a pulse."""
     return PulseBody() if record is None else _PULSES.decode(record.body)
 
 
 def joined(data: Simulation, pulse: PulseBody) -> Simulation:
-    """What is known of a simulation: its pulse has been heard later than its record was written."""
+    """Return the data of a simulation, with the newer values of its pulse."""
     return msgspec.structs.replace(
         data,
         current_step=max(data.current_step, pulse.step),
@@ -184,7 +185,7 @@ def metrics_of(record: Record, pulse_record: Record | None) -> SimulationMetrics
 
 
 def view_of(record: Record, pulse_record: Record | None, now: datetime, stale_s: float) -> SimulationView:
-    """The simulation as it stands."""
+    """Return the view of a simulation."""
     body, pulse = decode_body(record), decode_pulse(pulse_record)
     spec, data, execution = body.spec, joined(body.data, pulse), body.execution
     heard = data.last_heartbeat or data.started_at
@@ -233,18 +234,18 @@ class FoundSimulations(msgspec.Struct, frozen=True):
 
     pairs: list[tuple[Record, Record | None]]
     cursor: str = ""
-    """Where the next page begins; empty at the end."""
+    """Start of the next page; empty at the end."""
     stopped_early: bool = False
-    """There was too much to look through: what lies behind the cursor has not been looked at."""
+    """The search limit was reached: simulations after the cursor have not been examined."""
 
 
 def labels_of(spec: SimulationSpec) -> tuple[str, ...]:
-    """What the record of a simulation can be found by."""
+    """Return the labels by which a simulation is found."""
     return (label("priority", spec.priority),)
 
 
 def query_of(wanted: SimulationFilter, cursor: str, limit: int) -> Query:
-    """The filter, as far as a store can search by it."""
+    """Return the filter as a query, as far as a store can evaluate it."""
     return Query(
         kind=SIMULATION.name,
         states=tuple(str(SIMULATION.state(name)) for name in wanted.statuses),
@@ -256,7 +257,7 @@ def query_of(wanted: SimulationFilter, cursor: str, limit: int) -> Query:
 
 
 async def found(store: Store, wanted: SimulationFilter, *, cursor: str, limit: int) -> FoundSimulations:
-    """Up to `limit` simulations that match."""
+    """Return up to `limit` matching simulations."""
     records: list[Record] = []
     scanned, text = 0, wanted.text.casefold()
     while True:
@@ -267,7 +268,7 @@ async def found(store: Store, wanted: SimulationFilter, *, cursor: str, limit: i
         records += [page.records[place - 1] for place in kept[:room]]
         scanned, following = scanned + len(page.records), page.cursor
         if len(kept) > room or (len(kept) == room and kept[-1] < len(page.records)):
-            # The next page begins right after the last one that is shown.
+            # The next page begins right after the last one shown.
             following = (await store.find(query_of(wanted, cursor, kept[room - 1]))).cursor
         cursor = following
         early = scanned >= MAX_SCANNED or len(page.records) < size
@@ -276,7 +277,7 @@ async def found(store: Store, wanted: SimulationFilter, *, cursor: str, limit: i
 
 
 async def with_pulses(store: Store, records: Sequence[Record]) -> list[tuple[Record, Record | None]]:
-    """Each with what was heard of it last."""
+    """Return each record with its pulse."""
     pulses = await store.load([Key(PULSE.name, each.id) for each in records]) if records else []
     return list(zip(records, pulses, strict=True))
 

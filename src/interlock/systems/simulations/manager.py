@@ -1,7 +1,7 @@
-"""`SimulationManager`: the one place that knows how every simulation stands.
+"""`SimulationManager`: the operations on simulations.
 
-People create, pause, resume, cancel and look; workers say where they are under the lease of the job
-that executes it. A simulation and its job are made in one commit, and so are a resumption and its job.
+Clients create, pause, resume, cancel and read; workers report under the lease of the job that executes it. A
+simulation and its job are created in one commit, and so are a resume and its job.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PAGE = 500
 EVERYTHING = SimulationFilter()
 
 Act = Callable[[SimulationAggregate, str], "tuple[Any, ...] | None"]
-"""Does something to a simulation, or raises; answers what is to be committed with it, None for nothing."""
+"""Changes a simulation, or raises; returns the additional changes to commit, None for no commit."""
 
 
 class SimulationManager(SimulationReconciler):
@@ -66,14 +66,14 @@ class SimulationManager(SimulationReconciler):
         self._ids = JobIds(below, prefix="s_")
         self._job_ids = JobIds(below)
 
-    # What people do
+    # Operations of clients
 
     async def create_run(
         self, spec: SimulationSpec, *, actor: str = "", request_id: str | None = None, queue: str = ""
     ) -> SimulationView:
         """Create a simulation, and the job that executes it if it has a task.
 
-        `queue` is for this execution alone: a resume uses that of the spec.
+        `queue` is only for this execution: a resume uses that of the spec.
         """
         check(spec, self.settings)
         asked = self.engine.asked(request_id, "create a simulation", spec)
@@ -104,7 +104,7 @@ class SimulationManager(SimulationReconciler):
     async def pause(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> SimulationView:
-        """Ask it to stop after the present step; its worker makes the transition."""
+        """Request a pause after the current step; its worker makes the transition."""
 
         def act(draft: SimulationAggregate, _: str) -> tuple[Any, ...] | None:
             if draft.body.data.pause_requested:
@@ -123,9 +123,9 @@ class SimulationManager(SimulationReconciler):
         request_id: str | None = None,
         queue: str = "",
     ) -> SimulationView:
-        """Give it to a worker of its queue, or of another one, after the last step that was saved.
+        """Resume it after the last saved step, in its queue or another one.
 
-        Two of them make one execution; what waits in another queue is moved.
+        Two resumes make one execution; a job that waits in another queue is moved.
         """
         left = ""
 
@@ -140,7 +140,7 @@ class SimulationManager(SimulationReconciler):
 
         verb = f"resume into {queue}" if queue else "resume"
         view = await self._act(verb, run_id, act, reason or "resume", actor, request_id)
-        # Only where this call has decided: the answer to a repeat may be of an earlier execution.
+        # Only if this call has decided: the answer to a repeat may be of an earlier execution.
         if left and view.job_id != left:
             await self._stop_job(left, f"the simulation {run_id} was resumed elsewhere")
         return view
@@ -148,7 +148,7 @@ class SimulationManager(SimulationReconciler):
     async def cancel(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> SimulationView:
-        """Stop it for good: at once where it stands, and after the present step where it runs."""
+        """Cancel it permanently: at once if it is not running, otherwise after the current step."""
 
         def act(draft: SimulationAggregate, _: str) -> tuple[Any, ...] | None:
             if draft.body.data.cancel_requested and draft.state is simulation.RUNNING:
@@ -174,7 +174,7 @@ class SimulationManager(SimulationReconciler):
         reason: str = "",
         request_id: str | None = None,
     ) -> SimulationView:
-        """Move it by hand, by the table: for programs that drive simulations without jobs."""
+        """Apply a transition of the table: for programs that execute simulations without jobs."""
         target = SIMULATION.state(new_status)
 
         def act(draft: SimulationAggregate, _: str) -> tuple[Any, ...]:
@@ -186,30 +186,30 @@ class SimulationManager(SimulationReconciler):
                 raise steps.error()
             draft.must(_event_toward(draft, str(target), worker_id, step, error))
             if target is simulation.RUNNING:
-                draft.execute("")  # a job that was to execute it comes too late
+                draft.execute("")  # a pending job for it is obsolete
                 draft.begun(0)
             return ()
 
         asked = (new_status, expected_version, worker_id, step, error, reason)
         return await self._act("transition", run_id, act, reason, actor, request_id, asked)
 
-    # Looking
+    # Views
 
     async def get_state(self, run_id: str) -> SimulationView | None:
-        """The simulation as it stands; None when there is none."""
+        """Return the simulation; None if there is none."""
         keys = [Key(SIMULATION.name, run_id), Key(PULSE.name, run_id)]
         record, beside = await self.engine.store.load(keys)
         return None if record is None else await self._view(record, beside)
 
     async def get(self, run_id: str) -> SimulationView:
-        """The same, for who knows that there is one."""
+        """Return the simulation; raise if there is none."""
         view = await self.get_state(run_id)
         if view is None:
             raise unknown(run_id)
         return view
 
     async def metrics(self, run_id: str) -> SimulationMetrics:
-        """Return its metrics over the steps; a bounded number, however many steps there were."""
+        """Return its metrics over the steps; their number is bounded."""
         keys = [Key(SIMULATION.name, run_id), Key(PULSE.name, run_id)]
         record, beside = await self.engine.store.load(keys)
         if record is None:
@@ -219,16 +219,16 @@ class SimulationManager(SimulationReconciler):
     async def list_runs(
         self, wanted: SimulationFilter = EVERYTHING, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[SimulationView], str]:
-        """A page of simulations, newest first, and the cursor of the next one."""
+        """Return a page of simulations, newest first, and the cursor of the next one."""
         page: FoundSimulations = await found(self.engine.store, wanted, cursor=cursor, limit=limit)
         return [await self._view(*pair) for pair in page.pairs], page.cursor
 
     async def count(self, wanted: SimulationFilter = EVERYTHING, *, cap: int = 10_000) -> Count:
-        """How many there are of a status and a priority, up to a cap."""
+        """Return the number with a status and a priority, up to a cap."""
         return await self.engine.store.count(query_of(wanted, "", 1), cap=cap, within=LOOKED_AT)
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
-        """Which run and were not heard of for so long; by default as long as the sweep waits."""
+        """Return running simulations without a heartbeat for this long; by default as the sweep."""
         allowed = timedelta(seconds=timeout_s or self.settings.durations.simulation_silence_s)
         query, silent = Query(kind=PULSE.name, states=(BEATING,), limit=PAGE), list[str]()
         now = await self.engine.clock.now()
@@ -243,7 +243,7 @@ class SimulationManager(SimulationReconciler):
             query = msgspec.structs.replace(query, cursor=page.cursor)
 
     async def history(self, run_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first: transitions and requests, and dangers."""
+        """Return its history, oldest first: transitions, requests and warnings."""
         await self.get(run_id)
         entries = [
             entry
@@ -253,7 +253,7 @@ class SimulationManager(SimulationReconciler):
         return sorted(entries, key=lambda entry: (entry.at, entry.kind != PULSE.name))
 
     async def prune(self, older_than: timedelta, *, limit: int = 1_000) -> Pruned:
-        """Remove up to `limit` of those that ended longer ago, with all that was kept about them."""
+        """Remove up to `limit` simulations that ended longer ago, with all their data."""
         pruned = [
             await self.engine.store.prune(
                 kind=machine.name, states=sorted(machine.terminal), older_than=older_than, limit=limit
@@ -265,10 +265,10 @@ class SimulationManager(SimulationReconciler):
         return Pruned(records=pruned[-1].records, entries=entries, requests=requests, more=more)
 
     async def import_directory(self, folder: Path, *, actor: str = "", task: str = "") -> Imported:
-        """Bring in runs from before: every `state.json` below a folder. Safe to repeat."""
+        """Import runs: every `state.json` below a folder. Idempotent."""
         return await import_directory(self.engine, self.settings, folder, actor=actor, task=task)
 
-    # How it is done
+    # Implementation
 
     async def _act(
         self,
@@ -309,7 +309,7 @@ class SimulationManager(SimulationReconciler):
 
 
 def _check_resumable(draft: SimulationAggregate, queue: str) -> None:
-    """Raise unless a worker of a queue may go on with it; the table says from where."""
+    """Raise unless a worker of a queue may continue it; the table says from which states."""
     execution = draft.body.execution
     waits_in = execution.queue or draft.body.spec.queue
     facts: dict[str, object] = {"run_id": draft.id, "state": str(draft.state), "job_id": execution.job_id}
@@ -337,7 +337,7 @@ def _check_resumable(draft: SimulationAggregate, queue: str) -> None:
 def _event_toward(
     draft: SimulationAggregate, target: str, worker_id: str | None, step: int | None, error: str
 ) -> Event:
-    """The event by which somebody who names a state gets there."""
+    """Return the event that leads to a named state."""
     data, at = draft.body.data, draft.now
     who = worker_id if worker_id is not None else data.worker_id or "by hand"
     reached = step if step is not None else data.current_step

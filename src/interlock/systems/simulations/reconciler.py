@@ -1,4 +1,4 @@
-"""Reconcile simulations: decide messages of workers, handle lost executions and silence."""
+"""Reconcile simulations: decide about messages of workers, handle lost executions and silence."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from interlock.wire.simulations import (
 
 
 class Speaker(msgspec.Struct, frozen=True):
-    """Who says it, as its lease has it."""
+    """The sender of a message, from its lease."""
 
     run_id: str
     execution: int
@@ -52,7 +52,7 @@ class Speaker(msgspec.Struct, frozen=True):
 def decide_message(
     draft: SimulationAggregate, speaker: Speaker, word: AnySimulationWord, mark: str, beat_every_s: float
 ) -> Decision[SimulationOrders]:
-    """What a word does to a simulation, and what its worker is answered."""
+    """Decide about a message, and return the answer to its worker."""
     commit: Commit | None = None
     why = _superseded(draft, speaker)
     if not why:
@@ -74,7 +74,7 @@ def decide_message(
 
 
 def orders_of(draft: SimulationAggregate, why: str, beat_every_s: float) -> SimulationOrders:
-    """What the worker shall do, from where the simulation stands."""
+    """Return the orders to the worker, from the state of the simulation."""
     data = draft.body.data
     known = draft.pulse.total_steps
     return SimulationOrders(
@@ -93,7 +93,7 @@ def orders_of(draft: SimulationAggregate, why: str, beat_every_s: float) -> Simu
 
 
 def _superseded(draft: SimulationAggregate, speaker: Speaker) -> str:
-    """Why nothing that this execution says counts any more."""
+    """Return why messages of this execution are ignored; empty if they are not."""
     current = draft.body.execution.number
     if speaker.execution != current:
         return f"it was given out again: execution {current} counts, and this is {speaker.execution}"
@@ -101,12 +101,12 @@ def _superseded(draft: SimulationAggregate, speaker: Speaker) -> str:
 
 
 def _begin(draft: SimulationAggregate, speaker: Speaker, mark: str) -> tuple[str, Commit | None]:
-    """Move it to running, or say why it must not be executed."""
+    """Start the execution, or return why it must not start."""
     execution, running = draft.body.execution, draft.state is simulation.RUNNING
     if running and is_of_attempt(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
         return "", None  # the answer was lost
     if running and speaker.attempt > execution.attempt:
-        # A later attempt has the lease, so the earlier one has lost it; word of that is under way.
+        # A later attempt has the lease, so the earlier one has lost it; its message is under way.
         draft.interrupt(simulation.Interrupt(at=draft.now, reason="given back"))
     if draft.state is simulation.INTERRUPTED and draft.body.data.cancel_requested:
         draft.must(simulation.Cancel(at=draft.now))
@@ -134,7 +134,7 @@ def _beat(draft: SimulationAggregate, speaker: Speaker, word: Beat, mark: str) -
 def _end(
     draft: SimulationAggregate, speaker: Speaker, word: Paused | Completed | Failed, mark: str
 ) -> tuple[str, Commit | None]:
-    """The execution ends, well or badly."""
+    """End the execution."""
     saying = f"{speaker.execution}.{speaker.attempt}.{_name(word)}"
     if draft.body.said == saying:
         return "", None
@@ -166,17 +166,17 @@ def _name(word: AnySimulationWord) -> str:
 CancelJob = Callable[..., Awaitable[Any]]
 
 BEATS_BEFORE_STALE = 6
-"""How many heartbeats may be lost before a simulation is shown as stale."""
+"""Number of lost heartbeats before a simulation is shown as stale."""
 
 
 class Written(NamedTuple):
-    """What was found and what was made of it: so nobody has to read what they have just written."""
+    """The loaded records and the commit, so that written records need not be read again."""
 
     present: Sequence[Record | None]
     commit: Commit | None = None
 
     def records(self, at: datetime) -> tuple[Record, Record | None]:
-        """The simulation and its pulse, as they are since then."""
+        """Return the simulation and its pulse after the commit."""
         record, beside = self.present
         for change in self.commit.changes if self.commit is not None else ():
             if change.kind == SIMULATION.name:
@@ -188,7 +188,7 @@ class Written(NamedTuple):
 
 
 class SimulationReconciler:
-    """What is done about simulations by others than people."""
+    """Handles messages and events about simulations."""
 
     def __init__(
         self, engine: Engine, settings: OrchestratorSettings, cancel_job: CancelJob | None = None
@@ -197,10 +197,10 @@ class SimulationReconciler:
         self.settings = settings
         self._cancel_job = cancel_job
 
-    # What workers say
+    # Messages of workers
 
     async def hear(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
-        """What a worker says under the lease of the job by which it executes a simulation."""
+        """Process a message of a worker under the lease of the job that executes a simulation."""
         self._check_values(word)
         speaker = await self._speaker(token, runner_id)
         if isinstance(speaker, str):
@@ -212,13 +212,13 @@ class SimulationReconciler:
             return decide_message(draft, speaker, word, self.engine.mark(), beat_every_s)
 
         applied = await self.engine.apply(self._keys(speaker.run_id), decide)
-        assert isinstance(applied, Applied)  # nothing has a request id here
+        assert isinstance(applied, Applied)  # there is no request id
         return applied.answer
 
     async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
-        """Note a sign of life of a simulation that is driven by hand.
+        """Record a heartbeat of a simulation that is executed by another program.
 
-        A refusal is in the table's words; the first of its kind is journalled.
+        A refusal has the table's message; the first of its kind is journalled.
         """
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written | InterlockError]:
@@ -238,20 +238,20 @@ class SimulationReconciler:
             raise applied.answer
         return await self._view(*applied.answer.records(applied.at))
 
-    # What is lost, and what falls silent
+    # Losses and silence
 
     async def let_go(self, run_id: str, execution: int, reason: str) -> None:
-        """End an execution whose worker is gone for certain; the simulation can be resumed at once."""
+        """End an execution whose worker is certainly gone; the simulation can be resumed at once."""
         (record,) = await self.engine.load([Key(SIMULATION.name, run_id)])
         known = decode_body(_present(run_id, record)).execution
         if known.number == execution:
-            # Before its job is cancelled: word of that says only what has become of the job.
+            # Before its job is cancelled: that message is only about the job.
             word = ExecutionLost(run_id, execution, known.attempt, False, reason)
             await self.lost(msgspec.json.encode(word))
             await self._stop_job(known.job_id, reason)
 
     async def lost(self, payload: bytes) -> None:
-        """What was to execute a simulation does so no more; safe to repeat."""
+        """Handle the loss of an execution; idempotent."""
         word = msgspec.json.decode(payload, type=ExecutionLost)
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[str]:
@@ -260,14 +260,15 @@ class SimulationReconciler:
             draft = self._draft(word.run_id, present, now)
             execution = draft.body.execution
             if execution.number != word.execution or execution.attempt > word.attempt:
-                return Decision("")  # it goes on elsewhere
+                return Decision("")  # it is executed elsewhere
             if draft.state in simulation.ENDED:
                 return Decision("")
             refused = draft.interrupt(simulation.Interrupt(at=now, reason=word.reason))
             held = draft.body.execution.held
             if refused and not held:
                 draft.body.trouble = word.reason
-            # The attempt is noted although it may never have begun: word of an earlier one comes too late.
+            # The attempt is recorded although it may never have begun, so that later messages of earlier ones
+            # are ignored.
             draft.body.execution = msgspec.structs.replace(
                 draft.body.execution, attempt=word.attempt, awaited=word.again and not held
             )
@@ -282,9 +283,9 @@ class SimulationReconciler:
             await self._stop_job(applied.answer, f"the simulation {word.run_id} stands until it is resumed")
 
     async def sweep(self, *, limit: int = 500) -> int:
-        """Interrupt what was not heard of for too long; answers how many.
+        """Interrupt simulations that were silent for too long; return their number.
 
-        Which those are is asked first, without changing anything: the decision needs both records.
+        The due ones are read first, without a change: the decision needs both records.
         """
         due: list[str] = []
 
@@ -305,7 +306,7 @@ class SimulationReconciler:
                 return Decision(None)
             draft = self._draft(run_id, present, now)
             fired = simulation.HeartbeatLost(at=now, silence_s=silence_s)
-            # Its job may be given back and claimed again, which costs no loss.
+            # Its job may be released and claimed again, which costs no loss.
             if draft.interrupt(fired, hold=not draft.body.spec.losses) is not None:
                 return Decision(None)
             return Decision(
@@ -314,10 +315,10 @@ class SimulationReconciler:
 
         return decide
 
-    # How it is done
+    # Implementation
 
     async def _stop_job(self, job_id: str, reason: str) -> None:
-        """Cancel a job whose attempts the simulation would refuse, to spare a worker the trouble."""
+        """Cancel a job whose attempts the simulation would refuse."""
         if self._cancel_job is not None:
             with suppress(InterlockError):
                 await self._cancel_job(job_id, reason=reason, actor="simulator")
@@ -333,7 +334,7 @@ class SimulationReconciler:
         return view_of(record, beside, await self.engine.clock.now(), stale_s)
 
     async def _speaker(self, token: str, runner_id: str) -> Speaker | str:
-        """Who speaks, by the live lease that was granted to them; or why nobody is believed."""
+        """Return the sender of a message, from its live lease; or why it is not accepted."""
         read = read_token(token)
         if read is None:
             return "this is not the token of a lease"

@@ -1,10 +1,10 @@
-"""Runs from before: directories with a `state.json` each become simulations.
+"""Runs from state files: directories with a `state.json` each become simulations.
 
-A snapshot says what a run looked like, in the fields of a simulation. It is brought in by the table, as
-if it had happened: so what is imported is a legal life with its times. Whatever ran when it was
-written has lost its worker long ago, and is interrupted. Its `state` (or `checkpoint`), if it has one, is
-what a resume restores: then it goes on at its step, and otherwise it begins again and says so. A run that is
-there already is left alone, so an import can be repeated.
+A snapshot describes a run with the fields of a simulation. It is imported through the table, as a sequence of
+events: so the result is a legal history with its times. A run that was running has lost its worker, and is
+interrupted. Its `state` (or `checkpoint`), if it has one, is restored by a resume at its step; otherwise a
+resume starts from the beginning, and this is reported. An existing run is not changed, so an import can be
+repeated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TIMES = ("created_at", "started_at", "paused_at", "completed_at", "last_heartbea
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A `state.json`; what it says beside this is not read."""
+    """A `state.json`; other fields are ignored."""
 
     status: str
     run_id: str = ""
@@ -60,32 +60,32 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def saved(self) -> msgspec.Raw | msgspec.UnsetType:
-        """What the step after the current one needs."""
+        """The state for the next step."""
         return self.checkpoint if isinstance(self.checkpoint, msgspec.Raw) else self.state
 
     @property
     def begins_again(self) -> bool:
-        """Whether it can be resumed, and only from the beginning."""
+        """Whether a resume would start from the beginning."""
         stands = SIMULATION.state(self.status) not in (simulation.PENDING, *simulation.ENDED)
         return stands and self.current_step > 0 and not isinstance(self.saved, msgspec.Raw)
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a directory of runs."""
+    """The result of an import."""
 
     made: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
-    """They were there before."""
+    """Existing runs."""
     without_state: tuple[str, ...] = ()
-    """Of those that were made: what begins again when it is resumed, because there is no state to restore."""
+    """Imported runs that a resume starts from the beginning, because there is no state to restore."""
     refused: dict[str, str] = {}
-    """By path: why it could not be read."""
+    """Reasons why files could not be read, by path."""
 
 
 async def import_directory(
     engine: Engine, settings: OrchestratorSettings, folder: Path, *, actor: str = "", task: str = ""
 ) -> Imported:
-    """Bring in every run below a folder, the oldest first. With a task they can be resumed."""
+    """Import every run below a folder, the oldest first. With a task they can be resumed."""
     snapshots, refused = await asyncio.to_thread(read_all, folder)
     made: list[Snapshot] = []
     known: list[str] = []
@@ -108,7 +108,7 @@ async def import_directory(
 
 
 def read_all(folder: Path) -> tuple[list[tuple[Path, Snapshot]], dict[str, str]]:
-    """Every snapshot below a folder, the oldest first, and why others cannot be read."""
+    """Return every snapshot below a folder, the oldest first, and why others cannot be read."""
     if not folder.is_dir():
         raise CannotLoad(
             f"There is no folder {folder}.",
@@ -127,7 +127,7 @@ def read_all(folder: Path) -> tuple[list[tuple[Path, Snapshot]], dict[str, str]]
 
 
 def life_of(snapshot: Snapshot, now: datetime) -> Iterator[Timed]:
-    """What must have happened for a run to look like this."""
+    """Yield the events that lead to a snapshot."""
     status, step = SIMULATION.state(snapshot.status), snapshot.current_step
     created, who = _created(snapshot), snapshot.worker_id or "before the import"
     started = _aware(snapshot.started_at) or created
@@ -174,7 +174,7 @@ async def _bring_in(
             return Decision(False)
         draft = SimulationAggregate.new(snapshot.run_id, spec, _created(snapshot), settings)
         for event in life_of(snapshot, now):
-            draft.now = event.at  # what follows from an event, such as a cancel from a pause, has its time
+            draft.now = event.at  # consequences of an event, such as a cancel after a pause, have its time
             draft.must(event)
         if snapshot.begins_again:
             draft.body.trouble = draft.body.data.error or WITHOUT_STATE

@@ -1,4 +1,4 @@
-"""What a simulation has to be like to be accepted, and the job that executes it. Pure."""
+"""Validation of simulations, and the job that executes one. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def check(spec: SimulationSpec, settings: OrchestratorSettings) -> None:
-    """Raise with everything that is wrong with a simulation; nothing has been stored then."""
+    """Raise an error with all faults of a simulation, before it is stored."""
     faults = list(_faults(spec, settings))
     if faults:
         raise InvalidSimulation(
@@ -37,7 +37,7 @@ def check(spec: SimulationSpec, settings: OrchestratorSettings) -> None:
 
 
 def job_spec(spec: SimulationSpec, run_id: str) -> JobSpec:
-    """An ordinary job. It is not retried by itself, and its heartbeats say whether it takes too long."""
+    """Return an ordinary job. It is not retried, and its heartbeats replace the timeout."""
     return JobSpec(
         task=spec.task or "-",
         input=spec.input,
@@ -63,7 +63,7 @@ def job_change(
     mark: str,
     actor: str,
 ) -> Change:
-    """The job of one execution, to be committed with the simulation that wants it."""
+    """Return the job of one execution, to be committed with its simulation."""
     part = SimulationPart(run_id=run_id, execution=execution)
     return new_job(job_spec(spec, run_id), job_id, now, settings, simulation=part).change(
         mark=mark, actor=actor
@@ -71,7 +71,7 @@ def job_change(
 
 
 def check_value(noun: str, value: msgspec.Raw | msgspec.UnsetType, most: int) -> None:
-    """Raise for a checkpoint or a result that is too large, or that others could not read."""
+    """Raise for a checkpoint or a result that is too large, or not valid JSON."""
     if not isinstance(value, msgspec.Raw):
         return
     if len(value) > most:
@@ -85,7 +85,7 @@ def check_value(noun: str, value: msgspec.Raw | msgspec.UnsetType, most: int) ->
 
 
 def unknown(run_id: str) -> UnknownSimulation:
-    """No simulation has that id."""
+    """Return the error of an unknown simulation."""
     return UnknownSimulation(
         f"There is no simulation {run_id}.",
         todo="Look for it with `interlock simulation list`; those that have ended are pruned after a while.",

@@ -1,4 +1,4 @@
-"""Simulations as others see them: objects for tools that read Redis, and news from the journal for people."""
+"""Simulations for others: objects for tools that read Redis, and news from the journal for people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PULSES = msgspec.json.Decoder(PulseBody)
 
 
 def state_object(change: Change) -> bytes:
-    """The fields of a run, as its document names them."""
+    """Return the fields of a run, as documented."""
     body = _BODIES.decode(change.body)
     spec, data = body.spec, body.data
     return _ENCODER.encode(
@@ -47,7 +47,7 @@ def state_object(change: Change) -> bytes:
 
 
 def heartbeat(change: Change) -> bytes | None:
-    """When its worker was heard last, while it has one."""
+    """Return the time of the last heartbeat, while there is a worker."""
     if change.state != BEATING:
         return None
     at = _PULSES.decode(change.body).at
@@ -55,7 +55,7 @@ def heartbeat(change: Change) -> bytes | None:
 
 
 def heartbeat_fields(change: Change) -> dict[str, bytes]:
-    """Return the fields of the state object that a pulse knows better than the record of its run."""
+    """Return the fields of the state object that a pulse updates."""
     pulse = _PULSES.decode(change.body)
     told: dict[str, object] = {"current_step": pulse.step, "danger_count": pulse.dangers}
     if pulse.at is not None:
@@ -93,7 +93,7 @@ _BEGUN = {simulation.Start.name: "started", simulation.Resume.name: "resumed"}
 
 
 def news_of(entry: Entry) -> Iterator[SimulationNews]:
-    """What has happened, in the order in which it did; nothing for what is not about people."""
+    """Yield the news of an entry for people, in order."""
     note = entry.note
     if note.refusal:
         return

@@ -1,4 +1,4 @@
-"""The record of a worker: its body, what an event makes of it, and what that means for its leases. Pure."""
+"""The record of a worker: its body, the decisions about events, and the effects on its leases. Pure."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from interlock.store.records import Change, Commit, Record
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 
 MISSED_BEATS = 3
-"""A worker is silent when so many heartbeats are missing."""
+"""Number of missing heartbeats after which a worker is silent."""
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the supervisor wants of the worker beyond its state."""
+    """The orders of the supervisor beyond the state."""
 
     number: int = 0
-    """Grows with every order, so that the worker can say which it has carried out."""
+    """Grows with every order, so that the worker can confirm it."""
     drain: bool = False
     give_back: bool = False
     reason: str = ""
     look: int = 0
-    """How often something was stopped that the worker held."""
+    """Number of stops of the worker's leases."""
 
 
 class WorkerBody(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Everything about a worker that is not a column of its record."""
+    """The body of a worker's record."""
 
     spec: WorkerSpec
     data: Worker
     runner_id: str
-    """What its leases call it."""
+    """Its name in leases."""
     wishes: Wishes = Wishes()
     heeded: int = 0
     """The newest orders that the worker has carried out."""
     processed: int = 0
     failed: int = 0
     reason: str = ""
-    """Why it ended, or is where it is."""
+    """Reason of its end or of its state."""
     silent: bool = False
-    """It was written off because nothing was heard of it."""
+    """Whether it was declared lost because of silence."""
     registered_by: str = ""
-    """Who has introduced it; only they speak for it."""
+    """The principal that registered it; only it may act for the worker."""
 
 
 def runner_id_of(spec: WorkerSpec) -> str:
-    """What the leases of a worker call it."""
+    """Return the name of a worker in leases."""
     return f"{spec.name}#{spec.incarnation}"
 
 
@@ -63,17 +63,17 @@ _DECODER = msgspec.json.Decoder(WorkerBody)
 
 
 def encode_body(body: WorkerBody) -> bytes:
-    """The body as the record keeps it."""
+    """Return the body, encoded for the record."""
     return _ENCODER.encode(body)
 
 
 def decode_body(record: Record) -> WorkerBody:
-    """A working copy."""
+    """Return a decoded copy."""
     return _DECODER.decode(record.body)
 
 
 def view_of(record: Record) -> WorkerView:
-    """The worker as it stands."""
+    """Return the view of a worker."""
     body = decode_body(record)
     spec, data, wishes = body.spec, body.data, body.wishes
     return WorkerView(
@@ -110,7 +110,7 @@ def view_of(record: Record) -> WorkerView:
 
 
 def marked(view: WorkerView, now: datetime, beat_every_s: float) -> WorkerView:
-    """Return the view with whether the worker is silent."""
+    """Return the view, with whether the worker is silent."""
     heard = view.last_heartbeat_at or view.created_at
     late = now - heard > timedelta(seconds=MISSED_BEATS * beat_every_s)
     living = WorkerState(view.state) not in WORKER.terminal
@@ -118,7 +118,9 @@ def marked(view: WorkerView, now: datetime, beat_every_s: float) -> WorkerView:
 
 
 def orders_of(state: WorkerState, body: WorkerBody, beat_every_s: float) -> WorkerOrders:
-    """What a worker shall do, from where its record stands. The table says who takes, and what is over."""
+    """Return the orders to a worker, from its record. The table says which states may claim, and which are
+    final.
+    """
     wishes = body.wishes
     stop = "terminate" if state in WORKER.terminal else "drain" if wishes.drain else ""
     return WorkerOrders(
@@ -135,7 +137,7 @@ def orders_of(state: WorkerState, body: WorkerBody, beat_every_s: float) -> Work
 
 
 LET_GO = "worker.let_go"
-"""The topic under which the leases of a worker are ended."""
+"""The topic of messages to end the leases of a worker."""
 
 TROUBLES: dict[str, type[worker.ErrorTransient | worker.ResourcesExhausted | worker.ErrorUnrecoverable]] = {
     "transient": worker.ErrorTransient,
@@ -145,13 +147,13 @@ TROUBLES: dict[str, type[worker.ErrorTransient | worker.ResourcesExhausted | wor
 
 
 class ReleaseLeases(msgspec.Struct, frozen=True):
-    """Every lease that this worker holds hears this event."""
+    """A message to send an event to every lease of a worker."""
 
     runner_id: str
     event: str
     worker_id: str
     until: datetime | None = None
-    """Leases that were granted later belong to another life of it; None when there is no other."""
+    """Later leases belong to another life of it; None if there is no other."""
     reason: str = ""
 
 
@@ -201,7 +203,7 @@ class WorkerAggregate(Aggregate):
         registered_by: str = "",
         runner_id: str = "",
     ) -> WorkerAggregate:
-        """Return a worker that has just registered; its leases call it by its runner id."""
+        """Return a newly registered worker."""
         named = msgspec.structs.replace(
             spec, name=spec.name or worker_id, incarnation=spec.incarnation or worker_id
         )
@@ -217,38 +219,38 @@ class WorkerAggregate(Aggregate):
         return float(getattr(self.durations, setting))
 
     def timer_event(self, within: Deadline, _: None) -> Event:
-        """Return the event of a silence that has lasted too long."""
+        """Return the event of a silence that was too long."""
         return worker.SupervisorTimeout(at=self.now, silence_s=self.seconds(within.setting))
 
     def columns(self) -> Columns:
-        """Return what the worker is found by."""
+        """Return the columns by which the worker is found."""
         spec = self.body.spec
         return Columns(parent=spec.name, queue=spec.workspace_id, labels=tuple(sorted(set(spec.labels))))
 
     def encoded(self) -> bytes:
-        """Return the body as the record keeps it."""
+        """Return the body, encoded for the record."""
         self.body.data = self.root.data
         return encode_body(self.body)
 
     def wish(self, reason: str, *, drain: bool = False, give_back: bool = False) -> None:
-        """Order the worker something; it says back the number of the order when it has done so."""
+        """Order the worker something; it confirms the number of the order."""
         number = self.body.wishes.number + 1
         look = self.body.wishes.look
         self.body.wishes = Wishes(number=number, drain=drain, give_back=give_back, reason=reason, look=look)
         self.body.reason = reason
 
     def look(self) -> None:
-        """Have the worker look at its leases, whatever else was ordered."""
+        """Order the worker to renew its leases, besides other orders."""
         wishes = self.body.wishes
         self.body.wishes = msgspec.structs.replace(wishes, number=wishes.number + 1, look=wishes.look + 1)
 
     def commit(self, *, mark: str, actor: str, reason: str = "", ordered: bool = False) -> Commit:
-        """Return the worker as it has become, with a message to its leases when it has ended."""
+        """Return the commit of the worker, with a message to its leases if it has ended."""
         change = self.change(mark=mark, actor=actor, reason=reason, note=ordered)
         return Commit(changes=(change, *self._messages(reason)))
 
     def let_go(self, reason: str) -> list[ReleaseLeases]:
-        """Return what every lease of the worker shall be sent."""
+        """Return the messages to the leases of the worker."""
         until = self.now if self.body.silent or self.state not in WORKER.terminal else None
         events = [c.event.name for c, _ in self.outward if c.event is not None]
         return [
@@ -264,7 +266,7 @@ class WorkerAggregate(Aggregate):
 
 
 def decide_heartbeat(draft: WorkerAggregate, beat: WorkerBeat) -> Refusal:
-    """What a sign of life makes of a worker. Refused when its life is over: then it must go."""
+    """Apply a heartbeat; refuse it if the worker has ended: then it must exit."""
     if refused := draft.send(worker.Heartbeat(at=draft.now)):
         return refused
     body = draft.body
@@ -281,10 +283,10 @@ def decide_heartbeat(draft: WorkerAggregate, beat: WorkerBeat) -> Refusal:
 
 
 def decide_leave(draft: WorkerAggregate, reason: str) -> None:
-    """The worker says that it goes, with nothing left to do.
+    """Apply that the worker leaves, without remaining tasks.
 
-    One that never had a task began without one. One that is held did not complete what it was for:
-    nobody resumed it, and it is terminated.
+    One that never had a task started without one. A paused one did not complete: it was not resumed, and is
+    terminated.
     """
     draft.root.data = msgspec.structs.replace(draft.root.data, active=0, pending=0)
     draft.body.reason = reason
@@ -297,19 +299,19 @@ def decide_leave(draft: WorkerAggregate, reason: str) -> None:
 
 
 def decide_death(draft: WorkerAggregate, reason: str) -> None:
-    """The process of the worker was seen to have ended; what it held counts as lost, as after a silence."""
+    """Apply the death of the worker's process; its jobs are lost, as after a silence."""
     draft.body.reason = reason
     draft.must(worker.ProcessDied(at=draft.now))
 
 
 def decide_silence(record: Record, now: datetime, durations: Durations) -> WorkerAggregate:
-    """A worker that was not heard for too long; a timer that is stale moves nothing."""
+    """Return a worker that was silent for too long; a stale timer has no effect."""
     draft = WorkerAggregate.of(record, now, durations)
     draft.fire_due()
     if draft.state is worker.TERMINATED:
         draft.body.silent = True
         draft.body.reason = f"not heard of for {durations.worker_silence_s:g} s"
     elif draft.state not in WORKER.terminal and draft.root.data.last_heartbeat_at is not None:
-        # The timer was stale: what counts is when the worker was heard last.
+        # The timer was stale: the last heartbeat counts.
         draft.root.timer_at = later(draft.root.data.last_heartbeat_at, durations.worker_silence_s)
     return draft

@@ -38,14 +38,14 @@ from interlock.systems.supervisor.aggregate import ReleaseLeases
 from interlock.wire.workers import WorkerTask, WorkerTasks
 
 RUNNING, ENDED = 500, 200
-"""How many jobs that run, and of those that have ended the newest, are looked at."""
+"""Number of running jobs, and of the newest ended ones, to examine."""
 FIRST, LIGHT = 5, 65_536
-"""The others are looked at when the first ones have no more bytes than this together: inputs may be large."""
+"""Byte limit of the first jobs below which the others are read too: inputs may be large."""
 LATELY = 50
 
 
 async def tasks_of(store: Store, runner_id: str) -> WorkerTasks:
-    """Return what the worker with this runner id executes now, and what it has executed lately."""
+    """Return the current and the latest tasks of a runner."""
     running, more = await _some(store, (job.RUNNING,), RUNNING)
     ended, _ = await _some(store, job.ENDED, ENDED)
     held = [task for record in running for task in _tasks(record, runner_id)]
@@ -101,7 +101,7 @@ _EVENTS: dict[str, Event] = {event.name: event for event in (lease.revoke, lease
 
 
 async def release_leases(engine: Engine, settings: OrchestratorSettings, order: ReleaseLeases) -> None:
-    """End every lease that the worker holds; safe to repeat, since what has ended is passed over."""
+    """End every lease of the worker; idempotent, since ended ones are skipped."""
     query = Query(kind=JOB.name, states=(job.RUNNING,), limit=PAGE)
     while True:
         page = await engine.store.find(query)
@@ -146,11 +146,11 @@ def _held_by(attempts: list[AttemptBody], order: ReleaseLeases) -> Iterator[Atte
 STOPS = frozenset((lease.request_cancel.name, lease.revoke.name))
 
 Tell = Callable[[Sequence[str]], Awaitable[None]]
-"""Tells the workers of these runner ids."""
+"""Notifies the workers of these runner ids."""
 
 
 class StopNotices:
-    """A committer after which workers are told of what was stopped among what they hold."""
+    """A committer that notifies workers when their leases were stopped."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
@@ -159,19 +159,19 @@ class StopNotices:
         self.tell: Tell = _nobody
 
     async def commit(self, commit: Commit) -> Outcome:
-        """Commit, and notice what was stopped."""
+        """Commit, and notify of stops."""
         outcome = await self._committer.commit(commit)
         self.notice((commit,), (outcome,))
         return outcome
 
     async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-        """Commit all of them, and notice what was stopped."""
+        """Commit all, and notify of stops."""
         outcomes = await self._committer.commit_all(work)
         self.notice(work, outcomes)
         return outcomes
 
     def notice(self, work: Sequence[Work], outcomes: Sequence[Outcome | InterlockError]) -> None:
-        """Have workers told whose leases were stopped by what was committed."""
+        """Notify workers whose leases were stopped by these commits."""
         told = iter(outcomes)
         for item in work:
             changes = (item.change,) if isinstance(item, Batch) else item.changes
@@ -183,7 +183,7 @@ class StopNotices:
             self._bell.ring()
 
     async def close(self) -> None:
-        """Tell what is to be told, if that does not take long."""
+        """Send pending notifications, within a short time."""
         await self._bell.close()
 
     async def _answer(self) -> int:
@@ -193,7 +193,7 @@ class StopNotices:
 
 
 async def _nobody(_: Sequence[str]) -> None:
-    """For a store without workers."""
+    """Do nothing: there are no workers."""
 
 
 def _stops(change: Change) -> bool:
@@ -201,7 +201,7 @@ def _stops(change: Change) -> bool:
 
 
 def _holders(change: Change) -> Iterator[str]:
-    """The runners whose leases were stopped by this change."""
+    """Yield the runners whose leases were stopped by this change."""
     assert change.note is not None
     stopped = {
         step.entity for step in change.note.steps if step.machine == LEASE.name and step.event in STOPS

@@ -93,11 +93,11 @@ def _misnamed(spec: WorkerSpec) -> Iterator[str]:
 
 
 DEATHS = 5
-"""How many of the latest ends are shown."""
+"""Number of latest ends shown."""
 
 
 def pools_of(workers: Iterable[WorkerView]) -> list[PoolView]:
-    """Return the pools that these workers are of, by host and name."""
+    """Return the pools of these workers, by host and name."""
     members: dict[tuple[str, str, str], list[WorkerView]] = {}
     for view in sorted(workers, key=lambda each: each.created_at):
         known = view.metadata
@@ -133,17 +133,17 @@ PAGE = 500
 MAX_SCANNED = 10_000
 
 LIVING = tuple(str(state) for state in worker.LIVING)
-"""The states of workers that are still there."""
+"""The states of live workers."""
 
 ORDERS = {"pause": worker.Pause, "resume": worker.Resume, "terminate": worker.Terminate, "drain": None}
-"""What can be ordered, and the event that it is; draining is a wish, which the worker grants by leaving."""
+"""The orders and their events; draining is a wish, after which the worker leaves."""
 
 
 class FindsWorkers(Protocol):
-    """Whoever has workers: a store, or a server before one."""
+    """A source of workers: a store or a server."""
 
     async def find(self, query: Query) -> tuple[list[WorkerView], str]:
-        """A page of workers, newest first, and the cursor of the next one."""
+        """Return a page of workers, newest first, and the cursor of the next one."""
         ...
 
 
@@ -153,13 +153,13 @@ class FoundWorkers:
 
     views: list[WorkerView] = field(default_factory=list)
     more: bool = False
-    """There are others, or there was too much to look through."""
+    """Whether there are more, or the search limit was reached."""
 
 
 async def found_workers(
     workers: FindsWorkers, wanted: WorkerFilter, now: datetime, *, limit: int = MAX_SCANNED
 ) -> FoundWorkers:
-    """Up to `limit` workers that match."""
+    """Return up to `limit` matching workers."""
     found, scanned = FoundWorkers(), 0
     selection = wanted.selection(now, limit=PAGE)
     query = selection.query
@@ -176,7 +176,9 @@ async def found_workers(
 
 
 def matching_workers(wanted: WorkerFilter, order: str) -> WorkerFilter:
-    """Those of them with which it can be done; of those that are gone only whoever names their state."""
+    """Return the filter limited to states that accept the order; ended workers only if their state is
+    named.
+    """
     event = ORDERS[order]
     accepting = LIVING if event is None else [s for s in map(str, WORKER.states) if _accepts(s, event.name)]
     return wanted.among(state for state in accepting if wanted.states or state in LIVING)
@@ -187,20 +189,20 @@ def _accepts(state: str, event: str) -> bool:
 
 
 LOOK_EVERY_S = 0.1
-"""How often a waiting worker's record is looked at, at most, while others keep the store busy."""
+"""Minimum interval of reads of a waiting worker's record on a busy store."""
 
 MANY = 100
-"""How many lives under one name are looked at."""
+"""Maximum lives of one name to examine."""
 
 Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
-"""Takes what to call when there may be news, and gives how to stop that."""
+"""Subscribes a callback to news, and returns a function that unsubscribes."""
 
 Act = Callable[[WorkerAggregate], None]
-"""Does something to a worker, or raises in the table's words."""
+"""Changes a worker, or raises the table's refusal."""
 
 
 class OrdersChanged(msgspec.Struct, frozen=True):
-    """A worker has new orders."""
+    """Published when a worker has new orders."""
 
     worker_id: str
 
@@ -219,12 +221,12 @@ class Workers:
         self.settings = settings
         self._ids = ids or JobIds(secrets.randbelow, prefix="w_")
 
-    # What workers do
+    # Operations of workers
 
     async def register(
         self, spec: WorkerSpec, *, actor: str = "", request_id: str | None = None, runner_id: str = ""
     ) -> WorkerView:
-        """A new life. A worker that starts again registers anew, and is another one from then on."""
+        """Register a worker. A restarted worker registers again, as another one."""
         check(spec)
         asked = self.engine.asked(request_id, "register a worker", spec)
 
@@ -247,7 +249,9 @@ class Workers:
         return await self.engine.answer_once(asked, WorkerView, do)
 
     async def beat(self, worker_id: str, beat: WorkerBeat, *, actor: str = "") -> WorkerOrders:
-        """A sign of life, answered with what the worker shall do. Only who registered it speaks for it."""
+        """Record a heartbeat; return the orders. Only the principal that registered the worker may call
+        this.
+        """
         if beat.trouble and beat.trouble not in TROUBLES:
             raise InvalidWorker(
                 f"There is no trouble {beat.trouble!r}.",
@@ -278,12 +282,12 @@ class Workers:
         subscribe: Subscribe | None = None,
         actor: str = "",
     ) -> WorkerOrders:
-        """What the worker shall do; with `wait_s`, as soon as that is something newer than `after`.
+        """Return the orders; with `wait_s`, as soon as they are newer than `after`.
 
-        Only who registered it is told.
+        Only the principal that registered the worker may call this.
 
-        Whoever knows better when there is news of this very worker says how to `subscribe` to it;
-        otherwise it is looked at, though not too often, when anything happens in the store.
+        `subscribe` gives more precise notifications about this worker; by default its record is read, at a
+        limited rate, after any change in the store.
         """
         news = asyncio.Event()
         stop = (subscribe or self.engine.store.subscribe)(waker(news))
@@ -302,10 +306,10 @@ class Workers:
         return orders
 
     async def takes(self, worker_id: str, *, actor: str = "") -> bool:
-        """Whether a worker may be given work; raises when it is somebody else's.
+        """Return whether a worker may claim; raise if another principal registered it.
 
-        Asked with every claim, and never remembered: what a terminated worker had is ready again at
-        once, and whoever remembers that it may take would be the first to ask for it.
+        Checked with every claim, and never cached: jobs of a terminated worker are ready again at once, and
+        its own claim could be the first.
         """
         (record,) = await self.engine.load([_key(worker_id)])
         return record is not None and WorkerState(_own(worker_id, record, actor).state) in worker.TAKING
@@ -313,7 +317,7 @@ class Workers:
     async def leave(
         self, worker_id: str, *, reason: str = "it has done all it had", actor: str = ""
     ) -> WorkerView:
-        """The worker says that it goes; one whose life is over already is left as it is."""
+        """Record that the worker leaves; an ended one is not changed."""
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             record = _own(worker_id, found[0], actor)
@@ -327,16 +331,16 @@ class Workers:
         return await self.get(worker_id)
 
     async def namesakes(self, worker_id: str, *, actor: str = "") -> list[WorkerView]:
-        """The other living workers under the same name that the caller has registered, newest first."""
+        """Return the other live workers of the same name that the caller has registered, newest first."""
         name = decode_body(_own(worker_id, await self._load(worker_id), actor)).spec.name
         query = Query(kind=WORKER.name, parent=name, states=worker.LIVING, limit=MANY)
         found = (await self.engine.store.find(query)).records
         return [view_of(each) for each in found if each.id != worker_id and _is_own(each, actor)]
 
     async def died(self, name: str, incarnation: str, *, reason: str, actor: str = "") -> WorkerView:
-        """A process was seen to have ended: nobody waits for its leases.
+        """Record the death of a process, so that its leases end at once.
 
-        One that said goodbye before it was killed may hold leases as well.
+        One that left before it was killed may hold leases as well.
         """
         query = Query(kind=WORKER.name, parent=name, limit=MANY)
         found = (await self.engine.store.find(query)).records
@@ -360,12 +364,12 @@ class Workers:
         await self._let_go_now(applied.answer)
         return await self.get(worker_id)
 
-    # What people do
+    # Operations of people
 
     async def start(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Begin, with or without a task."""
+        """Start the worker, with or without a task."""
         return await self._act(
             "start", worker_id, lambda draft: draft.must(worker.StartTask(at=draft.now)), reason, actor,
             request_id,
@@ -380,7 +384,7 @@ class Workers:
         request_id: str | None = None,
         give_back: bool = False,
     ) -> WorkerView:
-        """Take nothing new; finish what it has, or give that back."""
+        """Pause a worker: it finishes its jobs, or releases them."""
 
         def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Pause(at=draft.now))
@@ -391,7 +395,7 @@ class Workers:
     async def resume(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Take work again."""
+        """Let a worker claim again."""
 
         def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Resume(at=draft.now))
@@ -402,7 +406,7 @@ class Workers:
     async def terminate(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Stop it for certain: its leases are revoked, and its process is told to go now."""
+        """Terminate a worker: its leases are revoked, and its process is told to exit now."""
 
         def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Terminate(at=draft.now))
@@ -413,7 +417,7 @@ class Workers:
     async def drain(
         self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> WorkerView:
-        """Ask it to finish what it has, and to go."""
+        """Drain a worker: it finishes its jobs, and exits."""
 
         def act(draft: WorkerAggregate) -> None:
             if draft.state in worker.ENDED:
@@ -449,30 +453,30 @@ class Workers:
         return await self.engine.answer_once(asked, WorkerView, do)
 
     async def _let_go_now(self, orders: Sequence[ReleaseLeases]) -> None:
-        """The message that was committed says the same; whoever asked should not have to wait for it."""
+        """Release leases now, instead of waiting for the committed message."""
         for order in orders:
             with suppress(StoreUnavailable):
                 await release_leases(self.engine, self.settings, order)
 
-    # Looking
+    # Views
 
     async def get(self, worker_id: str) -> WorkerView:
-        """The worker as it stands."""
+        """Return the worker."""
         return (await self._marked([await self._load(worker_id)]))[0]
 
     async def tasks(self, worker_id: str) -> WorkerTasks:
-        """Return what it executes now, and what it has executed lately."""
+        """Return its current and latest tasks."""
         return await tasks_of(self.engine.store, decode_body(await self._load(worker_id)).runner_id)
 
     async def pools(self, *, limit: int = 500) -> list[PoolView]:
-        """Return the supervisors of hosts, as the newest workers tell of them."""
+        """Return the supervisors of hosts, from the newest workers."""
         page = await self.engine.store.find(Query(kind=WORKER.name, limit=limit))
         return pools_of(await self._marked(page.records))
 
     async def find(self, query: Query) -> tuple[list[WorkerView], str]:
-        """A page of workers, and the cursor of the next one."""
+        """Return a page of workers, and the cursor of the next one."""
         page = await self.engine.store.find(query)
-        # Hundreds of names for each of hundreds of workers would be most of the page.
+        # Hundreds of task names for each of hundreds of workers would dominate the page.
         views = await self._marked(page.records)
         return [msgspec.structs.replace(view, tasks=None) for view in views], page.cursor
 
@@ -482,20 +486,20 @@ class Workers:
         return [marked(view_of(record), now, every_s) for record in records]
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
-        """How many match, up to a cap."""
+        """Return the number of matches, up to a cap."""
         return await self.engine.store.count(query, cap=cap)
 
     async def history(self, worker_id: str) -> list[Entry]:
-        """Everything that has happened to it, oldest first."""
+        """Return its history, oldest first."""
         record = await self._load(worker_id)
         return [entry async for entry in every_entry(self.engine.store, record.key)]
 
-    # Deadlines and what follows
+    # Deadlines and consequences
 
     async def tell(self, runner_ids: Iterable[str]) -> None:
-        """Have workers look at their leases now: something that they hold was stopped.
+        """Notify workers to renew their leases now, because one was stopped.
 
-        Nothing depends on it. A worker that is not told learns the same with its next heartbeat.
+        This is an optimisation. Otherwise a worker learns it with its next heartbeat.
         """
         for runner_id in runner_ids:
             record = await self._life_of(runner_id)
@@ -517,7 +521,7 @@ class Workers:
         self.engine.bus.publish(OrdersChanged(worker_id))
 
     async def _life_of(self, runner_id: str) -> Record | None:
-        """The living worker whose leases are called that. Servers put the name of a token before its own."""
+        """Return the live worker of a runner id. Servers prepend the name of a token."""
         called = runner_id.rpartition("#")[0]
         for name in dict.fromkeys((called, called.partition("/")[2])):
             query = Query(kind=WORKER.name, parent=name, states=worker.LIVING, limit=MANY)
@@ -527,7 +531,7 @@ class Workers:
         return None
 
     async def sweep(self, *, limit: int = 500) -> int:
-        """Deal with workers that were not heard of for too long; answers how many."""
+        """Handle workers that were silent for too long; return their number."""
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             mark = self.engine.mark()
@@ -538,7 +542,7 @@ class Workers:
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     async def let_go(self, payload: bytes) -> None:
-        """End the leases of a worker, as a message says."""
+        """End the leases of a worker, as the handler of a message."""
         await release_leases(self.engine, self.settings, msgspec.json.decode(payload, type=ReleaseLeases))
 
     async def _current(self, worker_id: str, actor: str) -> WorkerOrders:
@@ -554,7 +558,7 @@ class Workers:
 
 
 def _nobody_waits(_: str) -> None:
-    """For those who do not want to know."""
+    """Do nothing."""
 
 
 def _key(worker_id: str) -> Key:
@@ -568,7 +572,7 @@ def _present(worker_id: str, record: Record | None) -> Record:
 
 
 def unknown_worker(worker_id: str) -> UnknownWorker:
-    """No worker has that id."""
+    """Return the error of an unknown worker."""
     return UnknownWorker(
         f"There is no worker {worker_id}.",
         todo="Look for it with `interlock worker list`; those that have ended are pruned after a while.",
@@ -577,7 +581,7 @@ def unknown_worker(worker_id: str) -> UnknownWorker:
 
 
 def _own(worker_id: str, record: Record | None, actor: str) -> Record:
-    """The record, for whoever has registered it; for another it is not there."""
+    """Return the record for the principal that registered it; raise as if missing for others."""
     known = _present(worker_id, record)
     return _present(worker_id, known if _is_own(known, actor) else None)
 

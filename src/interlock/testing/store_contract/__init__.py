@@ -1,6 +1,6 @@
-"""What every store must do, as tests that anybody who writes a store can run on it.
+"""The contract of a store, as tests that the author of a store can run on it.
 
-A test module gives two things and gets the whole suite:
+A test module defines two things and gets the whole suite:
 
     from interlock.testing.store_contract import Traits, suite_for
 
@@ -12,15 +12,15 @@ A test module gives two things and gets the whole suite:
 and imports the fixture `store` from `interlock.testing.store_contract.fixtures`. For failures that
 show their values, `pytest.register_assert_rewrite("interlock.testing.store_contract")` comes first.
 
-No test names a database. What does not apply to a store, by its traits, is not collected.
+No test names a database. Tests that do not apply to a store, by its traits, are not collected.
 
 Reading order:
 
-    catalogue      the two small lifecycles that the suite plays with
-    opener         what the suite needs to know about a store, and how it gets one
-    builders       short words for commits, claims and their outcomes
-    processes      real processes that work on the same database
-    suite          which tests apply; then the tests, grouped by subject
+    builders       the lifecycles of the suite, and short builders for commits, claims and queries
+    suite          the traits of a store, how to open it, and the tests that apply
+    fixtures       the fixture `store`
+    processes      real processes that use the same database
+    commit         the tests, one module for each subject
 """
 
 from interlock.testing.store_contract.builders import CATALOGUE

@@ -52,14 +52,14 @@ MANY = tuple(f"p{number:03}" for number in range(40))
 
 
 def new(names: Sequence[str], **columns: Any) -> Batch:
-    """Parcels that are not there yet, all alike but for what was given with each."""
+    """Return a batch of new parcels, equal except for their `given`."""
     columns.setdefault("note", PACKING)
     given = tuple(f'{{"to":"{name}"}}'.encode() for name in names)
     return Batch(change=creation("", **columns), ids=tuple(names), given=given)
 
 
 def sending(records: Sequence[Record], state: str = SENT, **columns: Any) -> Batch:
-    """The same step for all of these, which are alike."""
+    """Return a batch that applies the same step to equal records."""
     columns = {"note": SENDING, "ready_at": None, "deadline_at": None, **columns}
     change = msgspec.structs.replace(move(records[0], state, **columns), id="", expected_at=None)
     seen = tuple(record.updated_at for record in records)
@@ -67,7 +67,7 @@ def sending(records: Sequence[Record], state: str = SENT, **columns: Any) -> Bat
 
 
 class BatchSender:
-    """Decides that all that it is given is sent, as one batch, and remembers what it was given."""
+    """Decides to send all records of a claim as one batch, and remembers them."""
 
     def __init__(self) -> None:
         self.given: list[Record] = []
@@ -84,7 +84,7 @@ async def created(store: Store, names: Sequence[str] = MANY, **columns: Any) -> 
     return [await see(store, name) for name in names]
 
 
-# What was given
+# Given data
 
 
 async def test_what_a_record_was_given_is_kept_through_all_its_changes(store: Store) -> None:
@@ -130,7 +130,7 @@ async def test_what_was_given_is_found_by_every_way_of_reading(store: Store) -> 
     assert [(record.id, record.given) for record in sender.given] == [("b", b'{"to":"b"}')]
 
 
-# What is left
+# Result data
 
 
 async def test_a_result_stays_until_another_is_said(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""The lifecycles that the suite plays with, and short builders for commits, claims and queries."""
+"""The lifecycles of the suite, and short builders for commits, claims and queries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from interlock.store.records import (
 
 
 class Parcel(StrEnum):
-    """Where a parcel is."""
+    """States of a parcel."""
 
     PACKED = "packed"
     SENT = "sent"
@@ -42,14 +42,14 @@ class Parcel(StrEnum):
 
 
 class Letter(StrEnum):
-    """Where a letter is."""
+    """States of a letter."""
 
     WRITTEN = "written"
     POSTED = "posted"
 
 
 class Van(StrEnum):
-    """Where a van is."""
+    """States of a van."""
 
     PARKED = "parked"
     AWAY = "away"
@@ -117,19 +117,19 @@ QUEUE = "post"
 LONG_AGO = timedelta(hours=1)
 """Far enough from now that no test runs into it."""
 MANY_HANDLERS = tuple(f"other{number:02}" for number in range(50))
-"""More than a store would look up one by one."""
+"""More tasks than a store would look up one by one."""
 PATIENCE_S = 300.0
 """The limit of a wait in a test that fails. It is far longer than a slow machine needs."""
 
 
 def creation(name: str, state: str = PACKED, *, kind: str = "parcel", **columns: Any) -> Change:
-    """A parcel that is not there yet."""
+    """Return the creation of a parcel."""
     columns.setdefault("body", b'{"weight":3}')
     return Change(kind=kind, id=name, expected=0, state=state, **columns)
 
 
 def move(record: Record, state: str = SENT, **columns: Any) -> Change:
-    """The record in another state; other columns stay, except where something else is said."""
+    """Return a change of the record to another state; other columns are kept unless given."""
     kept = {name: getattr(record, name) for name in Change.__struct_fields__ if name in _KEPT}
     seen = {"expected": record.version, "expected_at": record.updated_at}
     return Change(state=state, **{**kept, **seen, **columns})
@@ -140,13 +140,13 @@ _KEPT = frozenset(Record.__struct_fields__) - {
     "version",
     "created_at",
     "updated_at",
-    "given",  # which can only be said once
-    "result",  # which stays unless something else is said
+    "given",  # can only be set once
+    "result",  # is kept unless given
 }
 
 
 def step_note(event: str, source: str, target: str, **words: Any) -> Note:
-    """A note about one step of a parcel."""
+    """Return a note about one step of a parcel."""
     return Note(steps=(StepLine("parcel", "self", event, source, target, "sender"),), **words)
 
 
@@ -157,7 +157,7 @@ SENDING = step_note("send", "packed", "sent", actor="bob", reason="The van is he
 def request(
     name: str, *, fingerprint: str = "a", answer: bytes = b'"done"', ttl_s: float = 3_600.0
 ) -> Request:
-    """A request that is answered with `answer`."""
+    """Return a request that is answered with `answer`."""
     return Request(
         id=name,
         endpoint="POST /parcels",
@@ -168,37 +168,37 @@ def request(
 
 
 def refusal(name: str, why: str = "stale", *, kind: str = "parcel") -> Refused:
-    """A refusal to be journalled."""
+    """Return a refusal for the journal."""
     return Refused(kind=kind, id=name, note=Note(refusal=why, actor="eve"))
 
 
 def each(*changes: Change) -> list[Commit]:
-    """Each change as a commit of its own."""
+    """Return each change as a commit of its own."""
     return [Commit(changes=(change,)) for change in changes]
 
 
 async def made(store: Store, *changes: Change) -> list[Record]:
-    """Commit each change on its own, which has to succeed, and load what has become of the records."""
+    """Commit each change on its own, assert success, and load the records."""
     outcomes = await store.commit(each(*changes))
     assert [type(outcome) for outcome in outcomes] == [Committed] * len(changes), outcomes
     return await there(store, *changes)
 
 
 async def there(store: Store, *changes: Change) -> list[Record]:
-    """The records that these changes are about, which have to exist."""
+    """Return the records of these changes, which have to exist."""
     found = await store.load([change.key for change in changes])
     assert None not in found, found
     return [record for record in found if record is not None]
 
 
 async def look(store: Store, name: str, kind: str = "parcel") -> Record | None:
-    """One record, or None."""
+    """Return a record, or None."""
     [record] = await store.load([Key(kind, name)])
     return record
 
 
 async def see(store: Store, name: str, kind: str = "parcel") -> Record:
-    """One record, which has to exist."""
+    """Return a record, which has to exist."""
     record = await look(store, name, kind)
     assert record is not None, f"There is no {kind} {name}."
     return record
@@ -207,7 +207,7 @@ async def see(store: Store, name: str, kind: str = "parcel") -> Record:
 async def waiting(
     store: Store, *names: str, since: timedelta = timedelta(minutes=1), **columns: Any
 ) -> list[Record]:
-    """Parcels that have been ready to be claimed for a while, all since the same moment."""
+    """Create parcels that have been ready for a while, all since the same moment."""
     columns = {"queue": QUEUE, "ready_at": await store.now() - since, **columns}
     return await made(store, *(creation(name, **columns) for name in names))
 
@@ -219,12 +219,12 @@ def take(
     labels: tuple[str, ...] = (),
     handlers: tuple[str, ...] | None = (),
 ) -> Claim:
-    """A claim of parcels."""
+    """Return a claim of parcels."""
     return Claim(kind="parcel", queues=queues, labels=labels, handlers=handlers, limit=limit)
 
 
 class Sender:
-    """Decides that everything that it is given is sent, and remembers what it was given."""
+    """Decides to send all records of a claim, and remembers them."""
 
     def __init__(self, **columns: Any) -> None:
         self.columns = {"ready_at": None, "deadline_at": None, "note": SENDING, **columns}
@@ -238,17 +238,17 @@ class Sender:
 
     @property
     def names(self) -> list[str]:
-        """The ids of all that it was given, in order."""
+        """The ids of all records received, in order."""
         return [record.id for call in self.calls for record in call]
 
 
 def leave(_records: Sequence[Record], _now: datetime) -> list[Commit]:
-    """Decide nothing about anything."""
+    """Decide nothing."""
     return []
 
 
 async def claimed(store: Store, claim: Claim) -> list[str]:
-    """Claim and send; the ids in the order in which they were given out."""
+    """Claim and send; return the ids in the order of the claim."""
     sender = Sender()
     outcomes = await store.claim(claim, sender)
     assert all(isinstance(outcome, Committed) for outcome in outcomes), outcomes
@@ -258,7 +258,7 @@ async def claimed(store: Store, claim: Claim) -> list[str]:
 
 
 async def swept(store: Store, limit: int = 100, kinds: Sequence[str] = ("parcel",)) -> list[str]:
-    """Send what is due; the ids in the order in which they were given out."""
+    """Send the due records; return the ids in the order of the sweep."""
     sender = Sender()
     outcomes = await store.due(kinds, limit, sender)
     assert all(isinstance(outcome, Committed) for outcome in outcomes), outcomes
@@ -266,7 +266,7 @@ async def swept(store: Store, limit: int = 100, kinds: Sequence[str] = ("parcel"
 
 
 async def whole_feed(store: Store, after: str = "", *, limit: int = 1_000) -> list[Entry]:
-    """Everything after a cursor, read page by page to the end."""
+    """Return all entries after a cursor, read page by page."""
     entries: list[Entry] = []
     while True:
         page = await store.feed(after, limit=limit)
@@ -278,7 +278,7 @@ async def whole_feed(store: Store, after: str = "", *, limit: int = 1_000) -> li
 
 
 async def all_found(store: Store, query: Query, *, page: int = 1_000) -> list[str]:
-    """The ids of all that match, read page by page to the end."""
+    """Return the ids of all matches, read page by page."""
     names: list[str] = []
     query = msgspec.structs.replace(query, limit=page)
     while True:
@@ -291,10 +291,10 @@ async def all_found(store: Store, query: Query, *, page: int = 1_000) -> list[st
 
 
 def kinds_of(outcomes: Sequence[Outcome]) -> list[type[Outcome]]:
-    """The classes of the outcomes."""
+    """Return the classes of the outcomes."""
     return [type(outcome) for outcome in outcomes]
 
 
 def ids_of(feed: Feed | Sequence[Entry]) -> list[str]:
-    """The ids of the records that the entries are about."""
+    """Return the ids of the records of the entries."""
     return [entry.id for entry in (feed.entries if isinstance(feed, Feed) else feed)]

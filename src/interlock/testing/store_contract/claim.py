@@ -53,7 +53,7 @@ from interlock.testing.store_contract.suite import StoreOpener
 
 
 class Trouble(Exception):
-    """Something that a decision may run into."""
+    """An error in a decision."""
 
 
 async def test_what_is_ready_is_given_out_and_committed(store: Store) -> None:
@@ -439,7 +439,7 @@ async def test_a_claimer_that_is_cancelled_leaves_each_record_free_or_done(
         done: set[str] = set()
         while len(done) < len(names):
             if not await claimed(store, take(20)):
-                await opener.elapse(store, 1.0)  # a claim that was given up may hold its records for a while
+                await opener.elapse(store, 1.0)  # an abandoned claim may lock its records for a while
             records = [await look(store, name) for name in names]
             done = {record.id for record in records if record and record.state == "sent"}
     assert sorted(ids_of(await whole_feed(store))) == names, "Each was sent once."

@@ -316,7 +316,7 @@ async def test_of_many_that_are_changed_alike_each_keeps_its_own_body_and_entry(
 
 
 async def test_a_record_that_is_changed_twice_in_a_batch_has_an_entry_for_each_version(store: Store) -> None:
-    """All of them say the same, and it is not about the version that the record has in the end."""
+    """All entries have the same content, and none depends on the final version of the record."""
     records = await made(store, *(creation(f"p{number:02}") for number in range(10)))
     once = [move(record, note=SENDING) for record in records]
     again = msgspec.structs.replace(once[3], expected=2, expected_at=None)

@@ -62,7 +62,7 @@ async def test_no_update_is_lost_among_many_who_retry(store: Store, opener: Stor
     async def increment(mine: Store) -> None:
         while True:
             seen = await see(mine, "counter")
-            await asyncio.sleep(0)  # a store in memory answers without ever letting go of the loop
+            await asyncio.sleep(0)  # a store in memory answers without yielding to the loop
             change = move(seen, SENT, body=b"%d" % (int(seen.body) + 1))
             [outcome] = await mine.commit(each(change))
             if isinstance(outcome, Committed):
@@ -299,7 +299,7 @@ async def test_two_stores_on_one_database_have_one_clock(store: Store, opener: S
 
 async def test_the_epoch_is_the_same_for_everybody(store: Store, opener: StoreOpener) -> None:
     assert await store.epoch() >= 0
-    epoch = await store.raise_epoch(2**45)  # far from what the time makes it grow to
+    epoch = await store.raise_epoch(2**45)  # far above the value that time alone would reach
     await made(store, creation("a"))
     assert await store.epoch() == epoch
     assert await (await opener.open()).epoch() == epoch

@@ -64,7 +64,7 @@ async def test_what_is_not_there_cannot_be_changed(store: Store) -> None:
 async def test_a_version_that_was_written_at_another_time_is_not_the_one_that_was_decided_on(
     store: Store,
 ) -> None:
-    """After a fail-over that lost it the same number may stand for something else."""
+    """After a failover that lost it, the same version number may stand for another change."""
     [a, b, c] = await made(store, creation("a"), creation("b"), creation("c"))
     lost_at = a.updated_at - timedelta(microseconds=1)
     late = move(a, expected_at=lost_at, note=SENDING)
@@ -344,7 +344,7 @@ def _moving(name: str, state: str, opener: StoreOpener) -> str:
 
 
 def _copying(source: str, kind: str, name: str, state: str, opener: StoreOpener) -> str:
-    """An INSERT of a copy under another name and in another state."""
+    """Return an INSERT of a copy under another name and in another state."""
     table = opener.record_table()
     copied = ", ".join(table.required)
     return (

@@ -71,7 +71,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "prune": lambda store: store.prune(kind="parcel", states=["lost"], older_than=LONG_AGO),
     "status": lambda store: store.status(),
 }
-"""Every method that asks the database something."""
+"""Every method that queries the database."""
 
 
 @pytest.mark.parametrize("method", CALLS)
@@ -210,8 +210,8 @@ async def test_age_counts_from_the_last_change(store: Store, opener: StoreOpener
         older_than = await store.now() - old.updated_at - (changed.updated_at - old.updated_at) / 2
         await store.prune(kind="parcel", states=["lost"], older_than=older_than)
         assert await look(store, "old") is None
-        # Time goes on between asking for it and pruning by it. Where that took so long that the new one may
-        # have become old enough, nothing can be said about it, and the wait has to be longer.
+        # Time passes between reading it and pruning by it. If that took so long that the new record may have
+        # become old enough, the outcome is open, and the wait has to be longer.
         judged = await store.now() - older_than < changed.updated_at
         assert not judged or await look(store, "new") is not None
         await store.prune(kind="parcel", states=["lost"], older_than=NO_AGE)

@@ -15,12 +15,12 @@ from interlock.testing.store_contract.suite import StoreOpener
 
 @pytest.fixture
 async def store(opener: StoreOpener) -> Store:
-    """An open store on an empty database."""
+    """Open a store on an empty database."""
     return await opener.open()
 
 
 class MemoryOpener(StoreOpener):
-    """One object is the database; its clock moves only when a test says so."""
+    """An opener of one object in memory; its clock moves only when a test moves it."""
 
     def __init__(self, make: Callable[..., MemoryStore] = MemoryStore) -> None:
         self._make = make
@@ -28,14 +28,14 @@ class MemoryOpener(StoreOpener):
         self._store = make(CATALOGUE, clock=self._clock)
 
     async def open(self) -> Store:
-        """The one and only."""
+        """Return the store, always the same object."""
         await self._store.open()
         return self._store
 
     async def elsewhere(self) -> StoreOpener:
-        """Another memory."""
+        """Return an opener of another memory."""
         return MemoryOpener(self._make)
 
     async def elapse(self, store: Store, seconds: float) -> None:  # noqa: ARG002
-        """Nobody has to wait."""
+        """Advance the clock."""
         self._clock.jump(seconds)

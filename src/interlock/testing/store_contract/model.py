@@ -53,11 +53,11 @@ LEGAL = {
     "lost": {"lost", "returned"},
     "returned": {"returned"},
 }
-"""What may become of a parcel, written down by hand."""
+"""The allowed transitions of a parcel, written down by hand."""
 
 
 class Reference:
-    """What a store should contain by now."""
+    """The expected content of a store."""
 
     def __init__(self) -> None:
         self.records: dict[Key, Record] = {}
@@ -66,14 +66,14 @@ class Reference:
         self.requests: dict[str, tuple[str, bytes]] = {}
 
     def check(self, work: Sequence[Work], outcomes: Sequence[Outcome]) -> None:
-        """Hold the outcomes against what should have come out, and take over what has become true."""
+        """Compare the outcomes with the expected ones, and apply the accepted changes."""
         commits = [commit for item in work for commit in _commits_of(item)]
         assert len(outcomes) == len(commits)
         for commit, outcome in zip(commits, outcomes, strict=True):
             self._check_one(commit, outcome)
 
     def ready(self, claim: Claim, now: datetime) -> list[Record]:
-        """What a claim should be given, in order."""
+        """Return the expected records of a claim, in order."""
         found = [
             record
             for record in self.records.values()
@@ -87,14 +87,14 @@ class Reference:
         return sorted(found, key=_claim_order)[: claim.limit]
 
     def due(self, limit: int, now: datetime) -> list[Record]:
-        """What a sweep should be given, in order."""
+        """Return the expected records of a sweep, in order."""
         late = [
             record for record in self.records.values() if record.deadline_at and record.deadline_at <= now
         ]
         return sorted(late, key=lambda record: (record.deadline_at, record.id))[:limit]
 
     def matching(self, query: Query) -> list[Record]:
-        """What should be found, in order."""
+        """Return the expected matches, in order."""
         found = [
             record
             for record in self.records.values()
@@ -106,7 +106,7 @@ class Reference:
         return sorted(found, key=lambda record: (record.created_at, record.id), reverse=query.newest_first)
 
     def forget(self, states: Sequence[str]) -> tuple[int, int]:
-        """Remove what has ended; how many records and entries that are."""
+        """Remove the ended records; return the numbers of records and entries removed."""
         gone = {key for key, record in self.records.items() if record.state in states}
         kept = [entry for entry in self.entries if entry[0] not in gone]
         removed = len(self.entries) - len(kept)
@@ -168,7 +168,7 @@ class Reference:
 
 
 def _commits_of(item: Work) -> list[Commit]:
-    """A batch means a commit for each of its records."""
+    """Return a commit for each record of a batch."""
     if isinstance(item, Commit):
         return [item]
     found: list[Commit] = []
@@ -227,27 +227,27 @@ HOUR = timedelta(hours=1)
 
 
 class Writing(msgspec.Struct, frozen=True):
-    """One change, in words that do not depend on what is there."""
+    """A change, described independently of the present content."""
 
     name: str
     off: int
-    """How far the expected version is off the mark."""
+    """Offset of the expected version from the true one."""
     off_us: int | None
-    """How far the time is at which that was written; None when nothing is said about it."""
+    """Offset of the expected time from the true one; None for no expectation."""
     state: str
     queue: str
     labels: tuple[str, ...]
     handler: str
     priority: int
     ready_h: int | None
-    """When it is ready, in hours from the beginning."""
+    """Time at which it is ready, in hours from the start."""
     deadline_h: int | None
     noted: bool
     result: bytes | None = None
 
 
 class Committing(msgspec.Struct, frozen=True):
-    """One commit of a batch."""
+    """A commit of a batch."""
 
     writings: tuple[Writing, ...]
     request_id: str
@@ -256,16 +256,16 @@ class Committing(msgspec.Struct, frozen=True):
 
 
 class Committings(msgspec.Struct, frozen=True):
-    """Commit these at once."""
+    """Commit several at once."""
 
     commits: tuple[Committing, ...]
 
 
 class Together(msgspec.Struct, frozen=True):
-    """The same change of several records, as batches, one after the other in one call."""
+    """Change several records alike, as batches, one after the other in one call."""
 
     batches: tuple[tuple[Writing, tuple[str, ...], int | None], ...]
-    """What all of them become, their names, and when it would be too late."""
+    """The change, the names of the records, and the deadline."""
 
 
 class Claiming(msgspec.Struct, frozen=True):
@@ -278,7 +278,7 @@ class Claiming(msgspec.Struct, frozen=True):
 
 
 class Sweeping(msgspec.Struct, frozen=True):
-    """The same with what is due."""
+    """Sweep, and send every second one from `first` on; or fail."""
 
     limit: int
     first: int
@@ -292,7 +292,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Pruning(msgspec.Struct, frozen=True):
-    """Remove what has ended so."""
+    """Prune the records in these states."""
 
     states: tuple[str, ...]
 
@@ -375,7 +375,7 @@ async def test_any_sequence_of_calls_has_the_outcome_of_the_contract(store: Stor
 
 
 async def _empty(store: Store) -> None:
-    """Begin anew, without the cost of a new database for each of the sequences."""
+    """Empty the store, which is cheaper than a new database for each sequence."""
     found = await store.find(Query(kind="parcel"))
     ends = {"packed": "lost", "sent": "lost"}
     await made(store, *(move(record, ends[record.state]) for record in found.records if record.state in ends))
@@ -390,7 +390,7 @@ class Trouble(Exception):
 
 
 class Play:
-    """A store and the reference beside it."""
+    """A store and its reference."""
 
     def __init__(self, store: Store, beginning: datetime, cursor: str) -> None:
         self.store = store
@@ -400,7 +400,7 @@ class Play:
         self.reference = Reference()
 
     async def make(self, call: Call) -> None:
-        """Do the same with both, and compare the outcomes."""
+        """Apply a call to both, and compare the outcomes."""
         match call:
             case Committings(commits):
                 work = [self._commit(commit) for commit in commits]
@@ -422,7 +422,7 @@ class Play:
                 assert (pruned.records, pruned.entries) == self.reference.forget(states)
 
     async def compare(self) -> None:
-        """Both contain the same."""
+        """Assert that both have the same content."""
         found = await self.store.load([Key("parcel", name) for name in NAMES])
         assert {record.key: record for record in found if record} == self.reference.records
         entries = await whole_feed(self.store, self.cursor, limit=5)
@@ -458,7 +458,7 @@ class Play:
         )
 
     def _batch(self, writing: Writing, names: tuple[str, ...], not_after_h: int | None) -> Batch:
-        """Of records in several versions those fail that are not in that of the first."""
+        """Return a batch; records in another version than the first are refused."""
         first = self._change(msgspec.structs.replace(writing, name=names[0]))
         found = [self.reference.records.get(Key("parcel", name)) for name in names]
         seen = tuple([record.updated_at if record else None for record in found])
@@ -472,7 +472,7 @@ class Play:
         )
 
     def _request(self, commit: Committing) -> Request:
-        """Requests outlive the sequence, and the next one must not know them."""
+        """Return a request with an id of its own, because requests outlive a sequence."""
         return request(f"{commit.request_id}{self.turn}", fingerprint=commit.fingerprint)
 
     def _change(self, writing: Writing) -> Change:
@@ -503,7 +503,7 @@ class Play:
 
 
 class Decider:
-    """Checks what it is given, and sends every second one; or fails."""
+    """Checks the records of a claim, and sends every second one; or fails."""
 
     def __init__(self, expected: Sequence[Record], first: int, fails: bool, together: bool = False) -> None:
         self.expected = list(expected)
@@ -526,7 +526,7 @@ class Decider:
 
 
 def _batched(changes: Sequence[Change]) -> list[Work]:
-    """The same changes, those that are alike in one batch each."""
+    """Return the changes as batches of equal ones."""
     alike: dict[Change, list[Change]] = {}
     for change in changes:
         alike.setdefault(msgspec.structs.replace(change, id="", expected_at=None), []).append(change)

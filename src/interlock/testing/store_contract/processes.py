@@ -1,8 +1,8 @@
-"""Real processes that work on the same database, for tests in which threads would prove too little.
+"""Real processes that use the same database, for tests in which threads would prove too little.
 
 A test asks another process to run one of the functions below on a store of its own. The process is
-a fresh interpreter; the order goes in and the answer comes out as a pickle, and a line of output
-in between says that it has come to a certain point. It ends with the test, or is killed by it.
+a fresh interpreter; its order and its answer are pickles, and a line of output in between marks a point of
+its progress. It ends with the test, or the test kills it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from interlock.testing.store_contract.builders import (
 from interlock.testing.store_contract.suite import StoreOpener
 
 Work: TypeAlias = Callable[..., Awaitable[Any]]
-"""Done in the other process, on a store of its own; a function of this or another importable module."""
+"""Work for another process, on a store of its own; a function of an importable module."""
 
 _LIMIT_S = 2 * PATIENCE_S
 
 
 async def ask(opener: StoreOpener, work: Work, *arguments: Any) -> Any:
-    """Have one process do it; its answer."""
+    """Run the work in another process and return its answer."""
     async with _process(opener, work, *arguments) as process:
         return await _answer_of(process)
 
@@ -51,9 +51,9 @@ async def ask(opener: StoreOpener, work: Work, *arguments: Any) -> Any:
 async def ask_many(
     opener: StoreOpener, work: Work, arguments: Sequence[tuple[Any, ...]], *, meetings: int = 0
 ) -> list[Any]:
-    """Have one process for each of the arguments; they begin together. Their answers.
+    """Run the work in one process for each of the arguments, all starting together; return their answers.
 
-    `meetings` is how often the work calls `meet`.
+    `meetings` is the number of calls of `meet` in the work.
     """
     async with contextlib.AsyncExitStack() as stack:
         processes = [
@@ -71,7 +71,7 @@ async def ask_many(
 
 
 async def kill_amid(opener: StoreOpener, work: Work, *arguments: Any) -> None:
-    """Have a process do it up to the point at which it says a line, and kill it there with -9."""
+    """Run the work in another process until it writes a line, and kill it there with -9."""
     async with _process(opener, work, *arguments) as process:
         await _line_of(process)
         _kill(process)
@@ -104,7 +104,7 @@ async def _process(
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """Not by `process.kill()`: that may fetch the exit status behind the back of whoever waits for it."""
+    """Kill without `process.kill()`, which may reap the exit status before the waiter."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
@@ -125,7 +125,7 @@ async def _answer_of(process: asyncio.subprocess.Process) -> Any:
 
 
 def main() -> None:
-    """In the other process: read the order, do it, write the answer."""
+    """Read the order, execute it and write the answer, in the other process."""
     order = sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))
     make, work, arguments, wait = pickle.loads(order)
 
@@ -143,22 +143,22 @@ def main() -> None:
 
 
 def say(line: str) -> None:
-    """Tell the test something."""
+    """Send a line to the test."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def meet() -> None:
-    """Wait until all processes of `ask_many` have come to this point."""
+    """Wait until all processes of `ask_many` have reached this point."""
     say("here")
     sys.stdin.buffer.readline()
 
 
-# What the tests ask for.
+# Work for the tests.
 
 
 async def drain_by_claims(store: Store, batch: int) -> list[str]:
-    """Claim until there is nothing more; the others have had their first share before this one goes on."""
+    """Claim until nothing is left; all processes make a first claim before this one continues."""
     got = await claimed(store, take(batch))
     meet()
     while some := await claimed(store, take(batch)):
@@ -167,7 +167,7 @@ async def drain_by_claims(store: Store, batch: int) -> list[str]:
 
 
 async def drain_by_sweeps(store: Store, batch: int) -> list[str]:
-    """Sweep until nothing is due; the others have had their first share before this one goes on."""
+    """Sweep until nothing is due; all processes make a first sweep before this one continues."""
     got = await swept(store, batch)
     meet()
     while some := await swept(store, batch):
@@ -176,7 +176,7 @@ async def drain_by_sweeps(store: Store, batch: int) -> list[str]:
 
 
 async def claim_and_hang(store: Store, limit: int) -> None:
-    """Stop for ever between taking records and committing what was decided."""
+    """Stop for ever between claiming records and committing the decision."""
 
     def hang(_records: Sequence[Record], _now: datetime) -> list[Commit]:
         say("holding")
@@ -187,7 +187,7 @@ async def claim_and_hang(store: Store, limit: int) -> None:
 
 
 async def race_with_a_request(store: Store, first: int, count: int) -> list[Any]:
-    """Several commits at once with the same request."""
+    """Make several commits at once with the same request."""
 
     async def race(number: int) -> Any:
         answer = b"%d" % number
@@ -198,19 +198,19 @@ async def race_with_a_request(store: Store, first: int, count: int) -> list[Any]
 
 
 async def write_entries(store: Store, writer: int, count: int) -> None:
-    """Many small commits, each with one entry."""
+    """Make many small commits, each with one entry."""
     for number in range(count):
         [outcome] = await store.commit([Commit(changes=(creation(f"w{writer}-{number:04}", note=PACKING),))])
         assert isinstance(outcome, Committed), outcome
 
 
 async def just_open(store: Store) -> int:
-    """Nothing more than opening it."""
+    """Open the store only."""
     return await store.epoch()
 
 
 async def look_at_the_clock(store: Store, skew_s: float) -> dict[str, Any]:
-    """Do what depends on time on a host whose own clock is wrong."""
+    """Use the time-dependent methods on a host whose own clock is wrong."""
     with _skewed_clocks(timedelta(seconds=skew_s)):
         return await _use_the_clock(store)
 

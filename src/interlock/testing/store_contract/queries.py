@@ -298,7 +298,7 @@ async def test_a_state_that_does_not_exist_is_not_silently_empty(store: Store) -
 
 
 def _together(*names: str) -> Commit:
-    """All in one commit, so that they have the same age."""
+    """Return one commit of all, so that the records have the same age."""
     return Commit(changes=tuple(creation(name) for name in names))
 
 
@@ -428,7 +428,7 @@ async def test_a_reader_among_concurrent_writers_sees_every_entry_once(
             assert not page.gap
             entries += page.entries
             cursor = page.cursor
-            await asyncio.sleep(0)  # a store in memory answers without ever letting go of the loop
+            await asyncio.sleep(0)  # a store in memory answers without yielding to the loop
         return entries
 
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
@@ -476,7 +476,7 @@ async def test_a_subscriber_may_stop_while_others_go_on(store: Store) -> None:
 
 @contextmanager
 def _woken(store: Store) -> Iterator[asyncio.Event]:
-    """An event that is set when the store calls, from whatever thread."""
+    """Yield an event that is set when the store wakes its subscriber, from any thread."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:

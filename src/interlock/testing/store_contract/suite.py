@@ -1,4 +1,4 @@
-"""What the suite needs to know about a store, how it opens one, and which tests apply to it."""
+"""The traits of a store, how to open it, and the selection of the tests that apply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from interlock.store.contract import Store
 
 MakeStore: TypeAlias = Callable[[], Store]
-"""Makes a store object that is not open yet. It is pickled and sent to other processes."""
+"""Creates a store object that is not open yet. It is pickled and sent to other processes."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
@@ -21,66 +21,67 @@ _NEEDS = "__store_contract_needs__"
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tests apply; known before there is a store, because tests are collected before they run."""
+    """Traits that select the tests; known before there is a store, because tests are collected first."""
 
     shared: bool = False
-    """Several hosts may use it, so that its clock is not theirs. The same as the capability."""
+    """Several hosts may use the store, so that its clock is not theirs. Equals the capability."""
     processes: bool = False
-    """Several processes of one host may open it."""
+    """Several processes of one host may open the store."""
     persistent: bool = False
-    """What was committed is still there after it was closed and opened again."""
+    """Committed data survive closing and reopening."""
     sql: bool = False
-    """Somebody may talk to the database in SQL; `StoreOpener.sql` does."""
+    """The database can be queried in SQL, by `StoreOpener.sql`."""
 
 
 class RecordTable(msgspec.Struct, frozen=True):
-    """The table of the records for a bare SQL shell; its columns include kind, id, state and version."""
+    """The table of the records for raw SQL; its columns include kind, id, state and version."""
 
     name: str
     required: tuple[str, ...]
-    """What an INSERT has to give beyond kind, id and state."""
+    """Columns that an INSERT has to set besides kind, id and state."""
 
 
 class StoreOpener(ABC):
-    """Gives the suite store objects. One opener is one database, which is empty at first."""
+    """Opens store objects for the suite. One opener is one database, which is empty at first."""
 
     @abstractmethod
     async def open(self) -> Store:
-        """An open store object on this database, as if from another host; the opener closes it at the end.
+        """Return an open store object on this database, as if from another host; the opener closes it at the
+        end.
 
         Where a database cannot have two (memory), this is the same object every time.
         """
 
     @abstractmethod
     async def elsewhere(self) -> StoreOpener:
-        """Another database, empty and in its first moment: nobody has opened it yet."""
+        """Return an opener of another, empty database that was never opened."""
 
     def make_store(self) -> MakeStore:
-        """For another process. Only asked for where the traits say `processes`."""
+        """Return a factory for another process. Called only with the trait `processes`."""
         raise LookupError("This opener says `processes`, and has to override make_store.")
 
     async def sql(self, statement: str) -> Sequence[Sequence[object]]:
-        """Run one statement as somebody with a bare shell would; raises when the database refuses it.
+        """Run one statement with a plain SQL client; raise when the database refuses it.
 
-        Only asked for where the traits say `sql`.
+        Called only with the trait `sql`.
         """
         raise LookupError(f"This opener says `sql`, and has to override sql: {statement}")
 
     def record_table(self) -> RecordTable:
-        """Where the records are. Only asked for where the traits say `sql`."""
+        """Return the table of the records. Called only with the trait `sql`."""
         raise LookupError("This opener says `sql`, and has to override record_table.")
 
     async def elapse(self, store: Store, seconds: float) -> None:
-        """Come back when the store's clock has moved on by so much. Override it for a clock that jumps."""
+        """Return when the store's clock has advanced. Override it for a clock that jumps."""
         until = await store.now() + timedelta(seconds=seconds)
         while await store.now() <= until:
             pass
 
 
 class DatabaseOpener(StoreOpener):
-    """For stores on a server or in a file, where every object is one more client.
+    """Opens stores on a server or in a file, where every object is another client.
 
-    `make` makes store objects on the database; `make_elsewhere` finds a new database and answers the
+    `make` creates store objects on the database; `make_elsewhere` creates a new database and returns the
     same for it.
     """
 
@@ -91,24 +92,24 @@ class DatabaseOpener(StoreOpener):
         self._others: list[DatabaseOpener] = []
 
     async def open(self) -> Store:
-        """One more client."""
+        """Open another client."""
         store = self._make()
         self._stores.append(store)
         await store.open()
         return store
 
     async def elsewhere(self) -> StoreOpener:
-        """The same on a new database."""
+        """Return an opener of a new database."""
         other = type(self)(self._make_elsewhere(), self._make_elsewhere)
         self._others.append(other)
         return other
 
     def make_store(self) -> MakeStore:
-        """What this opener makes its own from."""
+        """Return the factory of this opener."""
         return self._make
 
     async def close(self) -> None:
-        """Close all that was opened."""
+        """Close all stores that were opened."""
         for other in self._others:
             await other.close()
         for store in self._stores:
@@ -116,7 +117,7 @@ class DatabaseOpener(StoreOpener):
 
 
 def needs(*traits: str) -> Callable[[Test], Test]:
-    """This test applies to stores with these traits only."""
+    """Limit a test to stores with these traits."""
     if unknown := set(traits) - set(Traits.__struct_fields__):
         raise ValueError(f"There are no such traits: {', '.join(sorted(unknown))}.")
 
@@ -128,7 +129,7 @@ def needs(*traits: str) -> Callable[[Test], Test]:
 
 
 def applies(test: object, traits: Traits) -> bool:
-    """Whether a store with these traits has to pass this test."""
+    """Return whether a store with these traits has to pass this test."""
     return all(getattr(traits, trait) for trait in getattr(test, _NEEDS, ()))
 
 
@@ -143,13 +144,13 @@ SUBJECTS = (
     "concurrency",
     "model",
 )
-"""The modules with the tests, in the order in which somebody who writes a store wants to pass them."""
+"""The modules of tests, in the order in which the author of a store wants to pass them."""
 
 ContractTest: TypeAlias = Callable[..., object]
 
 
 def suite_for(traits: Traits, *, subjects: tuple[str, ...] = SUBJECTS) -> dict[str, ContractTest]:
-    """The tests that apply, by name; a test module takes them over with `globals().update(...)`."""
+    """Return the tests that apply, by name, for `globals().update(...)` in a test module."""
     found: dict[str, ContractTest] = {}
     for subject in subjects:
         for name, test in tests_of(subject).items():
@@ -161,7 +162,7 @@ def suite_for(traits: Traits, *, subjects: tuple[str, ...] = SUBJECTS) -> dict[s
 
 
 def tests_of(subject: str) -> dict[str, ContractTest]:
-    """All tests of one subject."""
+    """Return all tests of a subject."""
     module = import_module(f"{__package__}.{subject}")
     return {
         name: test

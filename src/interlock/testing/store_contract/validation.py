@@ -49,7 +49,7 @@ TEXTS = [
     "e\u0301",
     "x" * 64,
 ]
-"""What has been mistaken for syntax somewhere."""
+"""Texts that can be mistaken for syntax."""
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -1,4 +1,4 @@
-"""Run the harnesses of chaos, print what they counted, and fail when a promise was broken."""
+"""Run the harnesses of chaos, print their counts, and fail if a guarantee was broken."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HARNESSES: dict[str, Harness] = {
 
 
 def main(arguments: Sequence[str] | None = None, harnesses: Mapping[str, Harness] = HARNESSES) -> int:
-    """Return the exit code: 1 when a promise was broken, or in broken mode when nobody noticed."""
+    """Return the exit code: 1 if a guarantee was broken, or in broken mode if this was not detected."""
     asked = _arguments(arguments)
     failed = 0
     verdicts: list[Verdict] = []

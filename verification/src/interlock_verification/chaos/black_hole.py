@@ -1,14 +1,14 @@
-"""Nobody answers at all: the wire takes everything and gives nothing.
+"""No response at all: the connection accepts everything and returns nothing.
 
-Shows: whoever opens, reads or commits is told `StoreUnavailable` when the store's `timeout_s` is over,
-also on connections that worked a moment ago; when the wire works again, so does the store, and what
-was in doubt is done once. On SQLite the hole is another program that holds the write lock for ever.
+Shows: opening, reading and committing raise `StoreUnavailable` after the store's `timeout_s`, also on
+connections that worked a moment ago; when the connection works again, so does the store, and an uncertain
+commit is done once. On SQLite the fault is another program that holds the write lock forever.
 
-Broken mode: a store whose deadline is far away, as it is for a driver without one.
+Broken mode: a store whose deadline is far away, as for a driver without one.
 
-How long a call took is reported as a multiple of `timeout_s`. On a busy machine that says little, so a
-promise counts as broken only when the caller was not back within a minute; in broken mode, where the caller
-comes back after minutes at the earliest, within ten times as long.
+The duration of a call is reported as a multiple of `timeout_s`. On a busy machine that means little, so a
+guarantee counts as broken only if the call did not return within a minute; in broken mode, where it returns
+after minutes at the earliest, within ten times as long.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ LIMIT_S, LIMIT_BROKEN_S = 60.0, 10 * TIMEOUT_S
 _KEY = Key("counter", "hole")
 
 Hole = Callable[[], AbstractAsyncContextManager[None]]
-"""While this lasts nobody answers."""
+"""A context in which the store does not respond."""
 
 
 def run(setup: Setup) -> Verdict:
-    """As many times as there are rounds: everything works, nothing does, everything does again."""
+    """Run the rounds: each works, fails and works again."""
     with judging(NAME, setup) as verdict:
         if setup.store == SQLITE:
             asyncio.run(_on_sqlite(verdict))
@@ -72,7 +72,7 @@ async def _on_server(url: str, address: Path | tuple[str, int], verdict: Verdict
             wires.swallowing = True
             yield
             wires.swallowing = False
-            await wires.cut_all()  # what is waited for on these will never come
+            await wires.cut_all()  # calls that wait on these connections will never end
 
         await _run(wires.url(url), hole, verdict, reading=True)
 
@@ -87,7 +87,7 @@ async def _on_sqlite(verdict: Verdict) -> None:
                 other.execute("BEGIN IMMEDIATE")
                 yield
 
-        # Readers are not held up by a writer, so there is nothing to see.
+        # Readers are not blocked by a writer, so there is no fault to see.
         await _run(f"sqlite:///{path}", hole, verdict, reading=False)
 
 
@@ -95,7 +95,7 @@ async def _run(url: str, hole: Hole, verdict: Verdict, *, reading: bool) -> None
     timeout_s = TIMEOUT_S * (1_000 if verdict.setup.broken else 1)
     acknowledged: set[str] = set()
     async with opened(url):
-        pass  # the schema is made in peace
+        pass  # the schema is created without faults
     verdict.add(worst_percent=0)
     async with opened(url, timeout_s=timeout_s) as store:
         for number in range(verdict.setup.rounds):
@@ -121,7 +121,7 @@ async def _run(url: str, hole: Hole, verdict: Verdict, *, reading: bool) -> None
 
 
 def _doubtful(number: int) -> Commit:
-    """A step that is sent into the hole, and again under the same request id when that is over."""
+    """Return a commit that is sent during the fault, and again with the same request id afterwards."""
     return one_more(Key("counter", f"doubt{number}"), None, "h", f"doubt{number}", named=True)
 
 
@@ -134,7 +134,7 @@ async def _open(url: str, timeout_s: float) -> None:
 
 
 async def _expect_silence(what: str, call: Callable[[], Awaitable[object]], verdict: Verdict) -> None:
-    """The call has to end by itself, with the one error that says so."""
+    """Check that the call ends with `StoreUnavailable`."""
     verdict.add(calls=1)
     began = time.monotonic()
     limit_s = LIMIT_BROKEN_S if verdict.setup.broken else LIMIT_S

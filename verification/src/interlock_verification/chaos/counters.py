@@ -1,13 +1,13 @@
-"""What the clients do while something terrible happens, and how it is judged afterwards.
+"""The clients of the harnesses, and how their work is checked afterwards.
 
-Clients count. Each step adds one to the number in a record's body, under an intent of its own that is
-written into the journal. So afterwards everything can be told from the store alone: an acknowledged
-intent that is not in the journal was lost, one that is there twice was done twice, and the number in
-the body has to be that of the entries and of the version.
+Clients count. Each step adds one to the number in a record's body, with a unique intent that is written into
+the journal. So afterwards the store alone shows everything: an acknowledged intent that is not in the journal
+was lost, one that is there twice was done twice, and the number in the body has to be equal to the number of
+entries and to the version.
 
-Half of the clients have a record to themselves and rely on its version alone (`commit_surely`); the
-others share one, decide anew when somebody was faster, and carry a request id (`Engine.apply`). None
-of them knows what is done to the store. When it is away they ask again, which both kinds may.
+Half of the clients have exclusive records and rely on their versions (`commit_surely`); the others share one,
+decide again after a conflict, and send a request id (`Engine.apply`). None of them knows the injected fault.
+When the store is unavailable they retry, which is safe for both.
 """
 
 from __future__ import annotations
@@ -49,13 +49,15 @@ from interlock.store.records import (
 T = TypeVar("T")
 
 PATIENCE = 200
-"""How often a client asks a store that is away; with pauses of up to a second that is minutes."""
+"""Number of retries of a client while the store is unavailable; with pauses of up to a second that is
+minutes.
+"""
 PAUSE_S = 0.05
 PAGE = 500
 
 
 class Counting(StrEnum):
-    """What a counter is doing."""
+    """The states of a counter."""
 
     COUNTING = "counting"
     CLOSED = "closed"
@@ -82,23 +84,23 @@ COUNTER: Machine[Counting, None] = Machine(
 CATALOGUE: Catalogue = catalogue_of([COUNTER])
 
 Acknowledge: TypeAlias = Callable[[str], None]
-"""Told the intent of each step that the store has confirmed."""
+"""Called with the intent of each confirmed step."""
 
 
 class Surprise(Exception):
-    """A client was told something that can only mean that a step was lost or done twice."""
+    """A client received a response that means that a step was lost or done twice."""
 
 
 class Client(Protocol):
-    """Whoever counts."""
+    """A client that counts."""
 
     async def step(self, intent: str) -> None:
-        """Add one, surely; returns when the store has confirmed it."""
+        """Add one; return when the store has confirmed it."""
         ...
 
 
 class Loner:
-    """Has a record to itself, and relies on its version alone."""
+    """A client with an exclusive record, which relies on its version."""
 
     def __init__(self, store: Store, committer: Committer, era: str, name: str) -> None:
         self._store = store
@@ -116,7 +118,7 @@ class Loner:
 
 
 class Sharer:
-    """Shares a record with others, and carries a request id."""
+    """A client that shares a record with others, and sends a request id."""
 
     def __init__(self, engine: Engine, era: str, name: str) -> None:
         self._engine = engine
@@ -124,7 +126,7 @@ class Sharer:
         self._key = Key("counter", f"{era}.{name}")
 
     async def step(self, intent: str) -> None:
-        """Have it applied; what is asked again under the same id is not done again."""
+        """Add one; a repeat with the same request id has no effect."""
 
         def decide(records: Sequence[Record | None], _now: datetime) -> Decision[None]:
             return Decision(None, one_more(self._key, records[0], self._era, intent, named=True))
@@ -135,7 +137,7 @@ class Sharer:
 
 
 def clients_of(store: Store, era: str, *, number: int = 8) -> list[Client]:
-    """Half of them alone, half of them sharing one record, all through one group commit."""
+    """Return clients, half with exclusive records, half sharing one, all on one group commit."""
     committer = GroupCommit(store)
     engine = Engine(store, committer, StoreClock(store))
     loners: list[Client] = [Loner(store, committer, era, f"own{place}") for place in range(number // 2)]
@@ -143,7 +145,7 @@ def clients_of(store: Store, era: str, *, number: int = 8) -> list[Client]:
 
 
 def one_more(key: Key, record: Record | None, era: str, intent: str, *, named: bool = False) -> Commit:
-    """The commit that adds one to a record, or makes it with one."""
+    """Return the commit that adds one to a record, or creates it with one."""
     number = number_in(record) if record is not None else 0
     step = StepLine("counter", key.id, "add", "counting", "counting", "client", moves=False)
     change = Change(
@@ -160,13 +162,13 @@ def one_more(key: Key, record: Record | None, era: str, intent: str, *, named: b
 
 
 def number_in(record: Record) -> int:
-    """What a counter has come to."""
+    """Return the number in a counter."""
     number: int = msgspec.json.decode(record.body)["number"]
     return number
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Ask until the store is there. What is asked has to bear being done twice."""
+    """Retry idempotent work until the store is available."""
     for _ in range(PATIENCE):
         try:
             return await work()
@@ -185,16 +187,16 @@ async def keep_counting(
     steps: int | None = None,
     early: bool = False,
 ) -> None:
-    """All of them, step after step, until told to stop or for so many steps each.
+    """Run all clients, step after step, until stopped or for a number of steps each.
 
-    `early` is the mode that must fail: what is not yet committed is acknowledged.
+    `early` is the mode that must fail: steps are acknowledged before they are committed.
     """
 
     async def go_on(place: int, client: Client) -> None:
         for serial in range(steps) if steps is not None else count():
             if until is not None and until.is_set():
                 return
-            intent = f"{name}.{place}.{serial:05}"  # of one length: none is part of another
+            intent = f"{name}.{place}.{serial:05}"  # of equal length, so that none is part of another
             if early:
                 acknowledge(intent)
             await client.step(intent)
@@ -207,7 +209,7 @@ async def keep_counting(
 
 
 class Findings(msgspec.Struct, kw_only=True):
-    """What the store says about what the clients did."""
+    """The result of comparing the store with the acknowledged steps."""
 
     acknowledged: int
     applied: int
@@ -216,15 +218,15 @@ class Findings(msgspec.Struct, kw_only=True):
     doubled: list[str]
     """More than once in the journal."""
     disagreements: list[str]
-    """Where body, version and journal do not say the same, in sentences."""
+    """Sentences about records whose body, version and journal disagree."""
 
     @property
     def sound(self) -> bool:
-        """Whether every promise was kept."""
+        """Whether every guarantee was kept."""
         return not (self.lost or self.doubled or self.disagreements)
 
     def sentences(self) -> list[str]:
-        """What was broken; long lists are cut."""
+        """Return the broken guarantees; long lists are cut."""
         said = [f"{intent} was acknowledged and is not there" for intent in self.lost]
         said += [f"{intent} was done twice" for intent in self.doubled]
         said += self.disagreements
@@ -232,7 +234,7 @@ class Findings(msgspec.Struct, kw_only=True):
 
 
 async def examine(store: Store, acknowledged: Collection[str], *, era: str | None = None) -> Findings:
-    """Read every counter (of one era) with its journal, and compare with what was acknowledged."""
+    """Read every counter (of one era) with its journal, and compare it with the acknowledged steps."""
     done: Counter[str] = Counter()
     disagreements: list[str] = []
     async for record in _counters(store, era):
@@ -253,7 +255,7 @@ async def examine(store: Store, acknowledged: Collection[str], *, era: str | Non
 
 
 async def audited(store: Store) -> list[str]:
-    """What `interlock db audit` would say, in sentences."""
+    """Return the findings of `interlock db audit`, as sentences."""
     machines: dict[str, Machine[Any, Any]] = {COUNTER.name: COUNTER}
     found = await audit(store, machines, [COUNTER.name])
     return [f"audit: {fault.kind} {fault.id} v{fault.version}: {fault.sentence}" for fault in found.faults]

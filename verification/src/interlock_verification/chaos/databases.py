@@ -21,7 +21,7 @@ ALL_STORES = (SQLITE, POSTGRES, REDIS)
 
 @contextmanager
 def database(store: str) -> Iterator[str]:
-    """The URL of an empty database that keeps what it acknowledges."""
+    """Yield the URL of an empty, durable database."""
     if store == SQLITE:
         with tempfile.TemporaryDirectory(prefix="interlock-chaos-") as folder:
             yield f"sqlite:///{Path(folder) / 'chaos.db'}"
@@ -32,7 +32,7 @@ def database(store: str) -> Iterator[str]:
 
 @contextmanager
 def server_for(store: str, *, forgetful: bool = False) -> Iterator[PostgresServer | RedisServer]:
-    """A server that keeps what it acknowledges; a forgetful one is set up to lose the latest in a crash."""
+    """Yield a durable server; a forgetful one is configured to lose the latest writes in a crash."""
     if store == POSTGRES:
         with postgres_server(
             settings={"synchronous_commit": "off" if forgetful else "on"} | _quick()
@@ -46,7 +46,7 @@ def server_for(store: str, *, forgetful: bool = False) -> Iterator[PostgresServe
 
 
 def _quick() -> dict[str, str]:
-    """After a crash PostgreSQL flushes each of its thousand files, which takes seconds; 14 knows better."""
+    """Return settings that speed up recovery: PostgreSQL 14 and newer need not flush every file."""
     programs = postgres_programs()
     words = subprocess.run(
         [programs.path("postgres"), "--version"],
@@ -61,7 +61,7 @@ def _quick() -> dict[str, str]:
 
 @asynccontextmanager
 async def opened(url: str, *, timeout_s: float = 60.0) -> AsyncIterator[Store]:
-    """A store on a database, closed at the end. `timeout_s` may be too short for a busy machine."""
+    """Yield a store on a database, closed at the end. `timeout_s` may be too short for a busy machine."""
     store = await patiently(lambda: _open(url, timeout_s))
     try:
         yield store
@@ -70,7 +70,7 @@ async def opened(url: str, *, timeout_s: float = 60.0) -> AsyncIterator[Store]:
 
 
 async def _open(url: str, timeout_s: float) -> Store:
-    """One that could not be opened is not used again."""
+    """Open a store; close it after a failure."""
     store = store_for(url, CATALOGUE, timeout_s=timeout_s)
     try:
         await store.open()

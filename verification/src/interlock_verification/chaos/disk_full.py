@@ -1,14 +1,14 @@
-"""There is no room on the disk for the next commit, and then there is again.
+"""No space on the disk for the next commit, and then space again.
 
-Shows: a commit that finds no room is refused with `StoreUnavailable`, which says that the disk is full
-and that nothing was written; nothing of it is there, everything before it is, and when there is room
-again the same store goes on without being opened anew.
+Shows: a commit without space is refused with `StoreUnavailable`, which says that the disk is full and that
+nothing was written; no part of it is stored, everything before it is, and with space again the same store
+continues without being reopened.
 
-Broken mode: a client that takes every commit for done, whatever it is told.
+Broken mode: a client that treats every commit as done, whatever the response.
 
-The disk is a tmpfs of a few megabytes. Where that may not be mounted, the size of files is limited
-for this process instead (`RLIMIT_FSIZE`): the kernel then refuses to let the log grow in the same way,
-although with another number, so that only the general words of the error are asked for.
+The disk is a tmpfs of a few megabytes. If that may not be mounted, the size of files is limited for this
+process instead (`RLIMIT_FSIZE`): the kernel then refuses to let the log grow in the same way, although with
+another error number, so that only the general text of the error is checked.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ STORES = (SQLITE,)
 SHORT, LONG = 10, 200
 
 ERA = 10
-"""Rounds on one disk. By then the log is long enough for SQLite to copy it into the database."""
+"""Rounds on one disk. After them the log is long enough for SQLite to checkpoint it into the database."""
 DISK_BYTES = 64 * 1_048_576
 MOST_ROOM = 4 * 1_048_576
-"""What is left at most when the disk is said to be full."""
+"""Maximum free space of a full disk."""
 ROUND_BYTES = 24 * 1_048_576
 SMALLEST_FILE = 65_536
 SIZES = (10, 5_000, 60_000)
@@ -51,32 +51,32 @@ MOST_COMMITS = 8_000
 
 
 class Disk(Protocol):
-    """Somewhere to keep a database, of which the room can be taken away."""
+    """A place for a database whose free space can be taken away."""
 
     words: str
     says_full: bool
-    """Whether the system says that the disk is full, and not only that it cannot write."""
+    """Whether the system reports a full disk, and not only a write error."""
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """The folder of the disk."""
         ...
 
     def roomy(self) -> bool:
-        """Whether what is there leaves enough for another round."""
+        """Return whether there is enough space for another round."""
         ...
 
     def fill(self, room: int) -> None:
-        """Leave no more than so many bytes."""
+        """Leave at most this many bytes."""
         ...
 
     def free(self) -> None:
-        """Give it back."""
+        """Free the space again."""
         ...
 
 
 def run(setup: Setup, *, mount: bool = True) -> Verdict:
-    """As many times as there are rounds: fill the disk, commit until refused, make room, go on."""
+    """Run the rounds: fill the disk, commit until refused, free space, continue."""
     dice = random.Random(setup.seed)
     with judging(NAME, setup) as verdict:
         done = 0
@@ -88,7 +88,7 @@ def run(setup: Setup, *, mount: bool = True) -> Verdict:
 
 
 class Trial:
-    """What happens on one disk."""
+    """The rounds on one disk."""
 
     def __init__(self, disk: Disk, dice: random.Random, verdict: Verdict) -> None:
         self._disk = disk
@@ -99,7 +99,7 @@ class Trial:
         self._refused: set[str] = set()
 
     async def run(self, most: int) -> int:
-        """The same store all the time, and another one at the end; how many rounds the disk was good for."""
+        """Run rounds on one store, then reopen it; return the number of rounds done."""
         done = 0
         async with opened(self._url) as store:
             while done < most and self._disk.roomy():
@@ -125,7 +125,7 @@ class Trial:
             self._verdict.blame(f"with room again the answer was {outcome}")
 
     async def _commit_until_refused(self, store: Store, name: str) -> None:
-        """Some at a time, of any size, so that the disk is full at any place in a transaction."""
+        """Commit batches of varying size, so that the disk is full at any point of a transaction."""
         for serial in range(MOST_COMMITS // AT_ONCE):
             names = [f"{name}.{serial}.{place}" for place in range(AT_ONCE)]
             commits = [_step(each, self._dice.choice(SIZES)) for each in names]
@@ -165,7 +165,7 @@ def _check_words(error: BaseException, disk: Disk, verdict: Verdict) -> None:
 
 
 def _step(name: str, size: int) -> Commit:
-    """The first step of a counter, with some weight in its body."""
+    """Return the first step of a counter, with padding in its body."""
     commit = one_more(Key("counter", name), None, "d", name)
     [change] = commit.changes
     body = change.body[:-1] + b',"weight":"' + b"x" * size + b'"}'
@@ -173,7 +173,7 @@ def _step(name: str, size: int) -> Commit:
 
 
 class SmallDisk:
-    """A tmpfs, filled by a file that takes all that is left."""
+    """A tmpfs, filled by a file that takes all free space."""
 
     words = "a small tmpfs"
     says_full = True
@@ -183,16 +183,16 @@ class SmallDisk:
         self._filler = folder / "filler"
 
     def roomy(self) -> bool:
-        """For what is left at most in a round, and for a copy of the log."""
+        """Return whether there is space for one round and a copy of the log."""
         return self._left() > ROUND_BYTES
 
     def fill(self, room: int) -> None:
-        """Take all that is left but that."""
+        """Take all free space except that much."""
         with self._filler.open("wb") as filler:
             os.posix_fallocate(filler.fileno(), 0, self._left() - room)
 
     def free(self) -> None:
-        """Take the filler away."""
+        """Remove the filler."""
         self._filler.unlink()
 
     def _left(self) -> int:
@@ -201,7 +201,7 @@ class SmallDisk:
 
 
 class SmallFiles:
-    """An ordinary disk on which no file may grow any more."""
+    """An ordinary disk on which no file may grow."""
 
     words = "a disk on which files may not grow"
     says_full = False
@@ -211,20 +211,20 @@ class SmallFiles:
         self._usual = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def roomy(self) -> bool:
-        """The disk itself is an ordinary one."""
+        """Return True: the disk itself is an ordinary one."""
         return True
 
     def fill(self, room: int) -> None:
-        """Empty the log, and let it grow no further than that.
+        """Empty the log, and limit its growth to that.
 
-        Python ignores the signal that comes with it, so that writing just fails.
+        Python ignores the signal for this limit, so that writing just fails.
         """
         with closing(sqlite3.connect(next(self.folder.glob("*.db")))) as shell:
             shell.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         resource.setrlimit(resource.RLIMIT_FSIZE, (max(room, SMALLEST_FILE), self._usual[1]))
 
     def free(self) -> None:
-        """Back to what it was."""
+        """Restore the limit."""
         resource.setrlimit(resource.RLIMIT_FSIZE, self._usual)
 
 

@@ -1,10 +1,10 @@
-"""The commit is done and the answer is lost; or the commit is lost, which looks the same.
+"""The commit is done and the response is lost; or the commit is lost, which looks the same.
 
-Shows: each step is done exactly once, although the client cannot know which of the two happened. It
-asks again under the same version or the same request id, and in doubt reads the journal.
+Shows: each step is done exactly once, although the client cannot know which of the two happened. It retries
+with the same version or request id, and if uncertain reads the journal.
 
-Broken mode: a client that simply does it again when it has heard nothing. Each eaten answer is then a
-step that is done twice.
+Broken mode: a client that simply repeats the step if there is no response. Each lost response is then a step
+that is done twice.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ SHORT, LONG = 100, 2_000
 
 CLIENTS = 10
 FATES: tuple[Loss | None, ...] = ("reply", "reply", "request", None)
-"""What may become of a commit, each as likely as the other."""
+"""Possible faults of a commit, equally likely."""
 
 
 def run(setup: Setup) -> Verdict:
-    """As many steps as there are rounds; for most of them something is lost."""
+    """Run the steps; most of them lose a request or a response."""
     with judging(NAME, setup) as verdict, server_for(setup.store) as server:
         asyncio.run(_run(server, verdict))
     return verdict
@@ -83,14 +83,14 @@ async def _count(clients: list[Client], steps: int, acknowledged: set[str], verd
 
 
 class Naive:
-    """Does it again until it hears something."""
+    """A client that repeats a step until there is a response."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
         self._key = Key("counter", name)
 
     async def step(self, intent: str) -> None:
-        """Load, add, commit; and once more when nobody has answered."""
+        """Load, add, commit; repeat if there is no response."""
         while True:
             try:
                 [record] = await self._store.load([self._key])

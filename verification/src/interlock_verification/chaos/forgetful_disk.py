@@ -1,12 +1,11 @@
-"""A disk of which only what was flushed survives, as SQLite sees it (a VFS of `apsw`).
+"""A disk that keeps only flushed writes, as SQLite sees it (a VFS of `apsw`).
 
-Everything is passed on to the real files, and written down. When the power goes, a file is what it was
-at its last flush, and of what was written since then any part may have made it: each write as a whole,
-not at all, or some of its sectors. A file that was never flushed is not there.
+All operations are passed on to the real files, and recorded. After a power loss, a file has its content of
+the last flush, plus any part of the later writes: each as a whole, not at all, or some of its sectors. A file
+that was never flushed does not exist.
 
-This also lets the real store run on it. `apsw` brings an SQLite of its own, so for a while the store's
-module gets a driver with the face of `sqlite3` that leads there; all statements, pragmas and threads
-are the store's own.
+The real store can run on it. `apsw` contains its own SQLite, so the store's module temporarily gets a driver
+with the interface of `sqlite3` that uses it; all statements, pragmas and threads are the store's.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ SECTOR = 512
 _SETTING = re.compile(r"PRAGMA (\w+) = ")
 
 Image: TypeAlias = dict[str, bytes]
-"""What is on the disk, by the name of the file."""
+"""The content of the disk, by file name."""
 
 
 class _Content:
-    """One file: what is on the disk for sure, and what was done since, in order."""
+    """One file: the flushed content, and later operations in order."""
 
     def __init__(self) -> None:
         self.flushed: bytearray | None = None
         self.pending: list[tuple[int, bytes | None]] = []
-        """A place and what was written there; None where the file was cut at that place."""
+        """Offset and data of a write; None for a truncation at that offset."""
 
     def flush(self) -> None:
         self.flushed = _after(self.flushed or bytearray(), self.pending)
@@ -62,7 +61,7 @@ def _after(content: bytearray, writes: Sequence[tuple[int, bytes | None]]) -> by
 def _survivors(
     pending: Sequence[tuple[int, bytes | None]], dice: random.Random
 ) -> Iterator[tuple[int, bytes | None]]:
-    """All of them, none of them, or some and parts of some."""
+    """Yield the surviving operations: all, none, or some and parts of some."""
     fate = dice.choice(("none", "all", "some"))
     for place, data in pending:
         if fate == "none" or (fate == "some" and dice.random() < 0.5):
@@ -76,7 +75,7 @@ def _survivors(
 
 
 class ForgetfulDisk(apsw.VFS):
-    """The usual disk, watched. `before_each` is called before each write, cut and flush."""
+    """The usual disk, recorded. `before_each` is called before each write, truncation and flush."""
 
     def __init__(self, name: str, before_each: Callable[[], None]) -> None:
         self.name = name
@@ -87,32 +86,32 @@ class ForgetfulDisk(apsw.VFS):
         super().__init__(name, "")
 
     def xOpen(self, name: Any, flags: list[int]) -> ForgetfulFile:  # noqa: N802 - SQLite's name
-        """Every file is watched, except those that SQLite deletes by itself."""
+        """Open a recorded file."""
         path = name if isinstance(name, str) or name is None else name.filename()
         return ForgetfulFile(self, path, name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
-        """Gone at once: SQLite deletes only what it needs no more."""
+        """Delete a file at once: SQLite deletes only files that it no longer needs."""
         self._contents.pop(Path(filename).name, None)
         super().xDelete(filename, syncdir)
 
     def content_of(self, path: str | None) -> _Content:
-        """Shared by all who have the file open."""
+        """Return the content shared by all handles of a file."""
         return self._contents.setdefault(Path(path).name, _Content()) if path else _Content()
 
     def next_operation(self) -> None:
-        """The power may go now."""
+        """Count an operation; the power may fail now."""
         self.operations += 1
         self.before_each()
 
     def after_power_loss(self, dice: random.Random) -> Image:
-        """What would be on the disk if the power went now."""
+        """Return the content of the disk if the power failed now."""
         images = {name: content.after_power_loss(dice) for name, content in list(self._contents.items())}
         return {name: image for name, image in images.items() if image is not None}
 
 
 class ForgetfulFile(apsw.VFSFile):
-    """One open file. Shared memory, which no power loss leaves anything of, is SQLite's own affair."""
+    """One open file. Shared memory is left to SQLite, since it does not survive a power loss."""
 
     def __init__(self, disk: ForgetfulDisk, path: str | None, name: Any, flags: list[int]) -> None:
         self._disk = disk
@@ -120,19 +119,19 @@ class ForgetfulFile(apsw.VFSFile):
         super().__init__("", name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
-        """To the real file, and into the list of what may be lost."""
+        """Write to the real file, and record the write."""
         self._disk.next_operation()
         super().xWrite(data, offset)
         self._content.pending.append((offset, bytes(data)))
 
     def xTruncate(self, newsize: int) -> None:  # noqa: N802
-        """Likewise."""
+        """Truncate the real file, and record the truncation."""
         self._disk.next_operation()
         super().xTruncate(newsize)
         self._content.pending.append((newsize, None))
 
     def xSync(self, flags: int) -> None:  # noqa: N802
-        """From here on it is safe; the real file need not be flushed for that."""
+        """Mark recorded operations as flushed; the real file need not be."""
         del flags
         self._disk.next_operation()
         self._disk.flushes += 1
@@ -140,7 +139,7 @@ class ForgetfulFile(apsw.VFSFile):
 
 
 class Driver:
-    """`sqlite3`, but connections go through a disk of ours. `pragmas` are set instead of the store's own."""
+    """`sqlite3`, with connections on a recorded disk. `pragmas` replace those of the store."""
 
     def __init__(self, disk: ForgetfulDisk, pragmas: Mapping[str, str]) -> None:
         self._disk = disk
@@ -150,13 +149,13 @@ class Driver:
         return getattr(sqlite3, name)
 
     def connect(self, path: Path, **_: object) -> DriverConnection:
-        """What the store calls."""
+        """Return a connection, as the store requests it."""
         connection = apsw.Connection(str(path), vfs=self._disk.name)
         return DriverConnection(connection, self._pragmas)
 
 
 class DriverConnection:
-    """The few methods of a connection that the store uses."""
+    """The methods of a connection that the store uses."""
 
     def __init__(self, connection: apsw.Connection, pragmas: Mapping[str, str]) -> None:
         self._connection = connection
@@ -196,7 +195,7 @@ def _in_words_of_sqlite3() -> Iterator[None]:
 
 @contextmanager
 def stores_on(disk: ForgetfulDisk, pragmas: Mapping[str, str]) -> Iterator[None]:
-    """For as long as this lasts, every SQLite store of this process that is opened is on this disk."""
+    """Put every SQLite store that this process opens on this disk, for the duration of the context."""
     usual = vars(database)["sqlite3"]
     vars(database)["sqlite3"] = Driver(disk, pragmas)
     try:

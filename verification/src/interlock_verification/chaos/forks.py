@@ -1,7 +1,7 @@
-"""Processes that are forked from one that has everything imported already.
+"""Processes that are forked from one with everything imported.
 
-To start one costs a few milliseconds, so that what is killed a thousand times spends its life at work
-and not in imports. Whoever is forked dies with whoever forked it, also when that was killed.
+Starting one takes a few milliseconds, so that a process that is killed a thousand times spends its life at
+work and not in imports. A forked process dies with its parent, also if that was killed.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """The kernel kills this process when its parent is gone; nothing is left behind by a killed harness."""
+    """Have the kernel kill this process when its parent ends, so that a killed harness leaves no process."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it went just now, and the kernel has not seen us ask
+    if os.getppid() != parent:  # it ended just now, before the kernel knew the request
         os._exit(1)

@@ -1,14 +1,13 @@
 """kill -9 of the process that commits, at a random moment, again and again.
 
-Shows: what a process was told is committed is there after it was killed, whatever it was doing, and
-none of it is there twice; the next process finds the database in order and goes on.
+Shows: commits that were acknowledged to a process are stored after it was killed, whatever it was doing, and
+none of them twice; the next process finds a consistent database and continues.
 
 Broken mode: the process acknowledges each step before it has committed it.
 
-The processes are forked from one that has everything imported already, or starting them would take
-longer than their life. Each is killed after a random number of acknowledgements and a random moment
-more, one in eight while it is still opening the store. Acknowledgements come through a pipe: what is
-in the pipe when the process dies was acknowledged.
+The processes are forked from one with everything imported, since starting them would take longer than their
+life. Each is killed after a random number of acknowledgements and a random delay, one in eight while it is
+still opening the store. Acknowledgements come through a pipe: those in the pipe at the death count.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ STORES = ALL_STORES
 SHORT, LONG = 15, 1_000
 
 ERA = 50
-"""Kills between two looks. Each era has records of its own, or looking would take ever longer."""
+"""Kills between two checks. Each era has its own records, to bound the time of a check."""
 MOST_ACKNOWLEDGED = 60
 _GIVE_UP_S = 60.0
 _FAILED = b"!"
 
 
 def run(setup: Setup) -> Verdict:
-    """As many kills as there are rounds."""
+    """Kill a process in every round."""
     dice = random.Random(setup.seed)
     with judging(NAME, setup) as verdict, database(setup.store) as url:
         acknowledged: set[str] = set()
@@ -65,7 +64,7 @@ async def _judge(url: str, era: str, acknowledged: set[str], verdict: Verdict) -
 
 
 def _one_life(url: str, era: str, name: str, dice: random.Random, verdict: Verdict) -> set[str]:
-    """Let a process count, kill it, and answer what it had acknowledged by then."""
+    """Let a process count, kill it, and return the acknowledged steps."""
     ours, theirs = FORKS.Pipe(duplex=False)
     process = FORKS.Process(target=_count, args=(theirs, url, era, name, verdict.setup.broken), daemon=True)
     process.start()
@@ -75,7 +74,7 @@ def _one_life(url: str, era: str, name: str, dice: random.Random, verdict: Verdi
     try:
         while len(acknowledged) < wanted and (word := _word(ours)):
             acknowledged.add(word)
-        time.sleep(dice.random() * (0.003 if wanted else 0.1))  # the random moment
+        time.sleep(dice.random() * (0.003 if wanted else 0.1))  # the random delay
         process.kill()
         while word := _word(ours):
             acknowledged.add(word)
@@ -89,11 +88,11 @@ def _one_life(url: str, era: str, name: str, dice: random.Random, verdict: Verdi
 
 
 class _CommitterFailed(Exception):
-    """It ended before anybody killed it."""
+    """The process ended before it was killed."""
 
 
 def _word(pipe: Connection) -> str:
-    """The next acknowledgement; empty at the end."""
+    """Return the next acknowledgement; empty at the end."""
     if not pipe.poll(_GIVE_UP_S):
         raise _CommitterFailed(f"it said nothing for {_GIVE_UP_S:g} s")
     try:
@@ -106,7 +105,7 @@ def _word(pipe: Connection) -> str:
 
 
 def _count(pipe: Connection, url: str, era: str, name: str, early: bool) -> None:
-    """In the process that will be killed."""
+    """Count, in the process that will be killed."""
 
     async def count() -> None:
         async with opened(url) as store:
@@ -116,6 +115,6 @@ def _count(pipe: Connection, url: str, era: str, name: str, early: bool) -> None
     try:
         asyncio.run(count())
     except BrokenPipeError:
-        pass  # nobody is left to kill us
-    except BaseException:  # noqa: BLE001 - whatever it is, whoever judges has to hear of it
+        pass  # the harness has ended
+    except BaseException:  # noqa: BLE001 - any exception is reported
         pipe.send_bytes(_FAILED + traceback.format_exc()[-2_000:].encode())

@@ -1,14 +1,14 @@
 """kill -9 of the database server and all its processes under load, and a restart, again and again.
 
-Shows: the clients need no help. Those whose commit was on its way find out what became of it, the
-others wait, and when the server is back everything that was acknowledged is there, once.
+Shows: the clients need no help. Those with a commit on its way find out its outcome, the others wait, and
+when the server is back every acknowledged step is stored, once.
 
-Broken mode: the server is set up to acknowledge what it has not written yet. PostgreSQL runs with
-`synchronous_commit=off` and loses what its log writer has not come to, which is stopped so that this
-is more than the last few commits. Redis runs without a log of its commands and loses everything.
+Broken mode: the server is configured to acknowledge before writing. PostgreSQL runs with
+`synchronous_commit=off` and loses commits that its log writer has not flushed; the log writer is stopped so
+that this is more than the last few. Redis runs without an append-only file and loses everything.
 
-Killing processes does not lose what the kernel was given, so that `fsync` plays no part here; that is
-what `power_loss` is for.
+Killing processes does not lose data that the kernel has, so `fsync` is irrelevant here; `power_loss` tests
+that.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ SHORT, LONG = 4, 100
 
 CLIENTS = 8
 MOST_BETWEEN = 150
-"""Acknowledgements that a server lives for at most, once it is back."""
+"""Maximum acknowledgements between a restart and the next kill."""
 GIVE_UP_S = 300.0
 
 
 def run(setup: Setup) -> Verdict:
-    """As many kills as there are rounds."""
+    """Kill the server in every round."""
     with judging(NAME, setup) as verdict, server_for(setup.store, forgetful=setup.broken) as server:
         asyncio.run(_run(server, verdict))
     verdict.remarks.append(f"{verdict.rate('kills'):,.0f} kills a minute")
@@ -88,7 +88,7 @@ class Seen:
             self._enough.set()
 
     async def more(self, number: int) -> None:
-        """Come back when so many more have been acknowledged."""
+        """Wait for this many more acknowledgements."""
         self._wanted = len(self.intents) + number
         self._enough.clear()
         await self._enough.wait()
@@ -102,7 +102,7 @@ async def _one_round(
     dice: random.Random,
     forgetful: bool,
 ) -> None:
-    """Count, kill, restart, and see that everybody goes on counting."""
+    """Count, kill, restart, and check that all clients continue."""
     if forgetful:
         _stop_log_writer(server)
     clients: list[Client] = clients_of(store, name, number=CLIENTS)
@@ -110,21 +110,21 @@ async def _one_round(
     async with asyncio.TaskGroup() as group:
         group.create_task(keep_counting(clients, name, seen, until=stop))
         await seen.more(dice.randint(1, MOST_BETWEEN))
-        await asyncio.sleep(dice.random() * 0.003)  # the random moment
+        await asyncio.sleep(dice.random() * 0.003)  # the random delay
         await asyncio.to_thread(_kill_and_start, server)
         await seen.more(CLIENTS)
         stop.set()
 
 
 def _kill_and_start(server: PostgresServer | RedisServer) -> None:
-    """In one go: a client that gives up in between must not leave the server dead."""
+    """Kill and start in one thread: a cancellation in between must not leave the server dead."""
     server.kill()
     server.start()
 
 
 def _stop_log_writer(server: PostgresServer | RedisServer) -> None:
-    """It would otherwise be done with most of it; it goes with the rest when the server is killed."""
+    """Stop the log writer, which would flush most commits; it is killed with the server."""
     if isinstance(server, PostgresServer):
-        server.sql("CHECKPOINT")  # what was there before this round is not what this is about
+        server.sql("CHECKPOINT")  # data from before this round must survive
         [[pid]] = server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
         os.kill(int(pid or 0), signal.SIGSTOP)

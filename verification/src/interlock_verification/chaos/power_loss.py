@@ -1,17 +1,17 @@
-"""The power goes at any write of SQLite, and whatever was not flushed is gone, or half of it.
+"""A power loss at any write of SQLite, in which unflushed data is lost, or half of it.
 
-Shows: with `synchronous=FULL`, which the store asks for, every acknowledged step survives, and what
-comes up again is a sound database in which records and journal agree.
+Shows: with `synchronous=FULL`, which the store sets, every acknowledged step survives, and the recovered
+database is consistent: records and journal agree.
 
-Broken mode: the same with `synchronous=NORMAL`. It survives every kill -9 and loses acknowledged
-steps here: that this is noticed shows that the disk really forgets.
+Broken mode: the same with `synchronous=NORMAL`. It survives every kill -9 and loses acknowledged steps here:
+detecting this shows that the disk really loses data.
 
-Clients count on the real store while its disk is watched (see `forgetful_disk`). At each operation of
-the disk the power may go: what would be on the disk then is kept, with what had been acknowledged by
-then, and afterwards each of these disks is opened by an ordinary store and examined. So one run of
-the clients dies many deaths. The log is copied into the database far more often than usual, so that the
-power also goes in the middle of that. What is simulated is SQLite's view: that a file's name is on the disk
-with its first flush, and that a disk does not lie about flushing.
+Clients count on the real store while its disk is recorded (see `forgetful_disk`). At each operation of the
+disk the power may fail: the content of the disk is kept, with the steps acknowledged by then, and afterwards
+each of these disks is opened by an ordinary store and examined. So one run of the clients gives many power
+losses. The log is checkpointed far more often than usual, so that the power also fails in the middle of that.
+The simulation is SQLite's view: a file's name is on the disk with its first flush, and a disk does not lie
+about flushing.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ SHORT, LONG = 60, 2_000
 
 STEPS = 12
 CHANCE = 0.05
-"""Of the power going at an operation; some sixty times in a life."""
+"""Probability of a power loss at an operation; some sixty in a life."""
 PAGES_IN_LOG = 50
 
 
 class Death(msgspec.Struct, frozen=True):
-    """What was on the disk when the power went, and what had been acknowledged by then."""
+    """The content of the disk at a power loss, and the steps acknowledged by then."""
 
     image: Image
     acknowledged: frozenset[str]
 
 
 def run(setup: Setup) -> Verdict:
-    """As many power losses as there are rounds."""
+    """Examine a power loss in every round."""
     dice = random.Random(setup.seed)
     with judging(NAME, setup) as verdict:
         verdict.add(lives=0, power_losses=0)
@@ -60,13 +60,13 @@ def run(setup: Setup) -> Verdict:
 
 
 def _one_life(name: str, dice: random.Random, verdict: Verdict) -> list[Death]:
-    """Count on a store, and remember how it might have ended."""
+    """Count on a store, and collect possible power losses."""
     acknowledged: list[str] = []
     deaths: list[Death] = []
 
     def maybe_die() -> None:
         if dice.random() < CHANCE:
-            # First what was acknowledged: what is acknowledged from here on need not be on the image.
+            # Acknowledgements are read first: later ones need not be on the image.
             known = frozenset(acknowledged)
             deaths.append(Death(disk.after_power_loss(dice), known))
 

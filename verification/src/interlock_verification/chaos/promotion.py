@@ -1,11 +1,11 @@
 """The primary PostgreSQL is killed under load, and its stand-by is promoted.
 
-Shows: clients that were told both addresses need no help. They find the server that takes writes,
-everything that was acknowledged is there once (the stand-by confirms commits before the clients hear of
-them), and the epoch has grown, so that no fencing token can come twice.
+Shows: clients with both addresses need no help. They find the server that accepts writes, every acknowledged
+step is stored once (the stand-by confirms commits before the clients are answered), and the epoch has grown,
+so that no fencing token is issued twice.
 
-Broken mode: the primary waits for nobody, and the stand-by has stopped listening a while ago. What was
-acknowledged since then is lost, which has to be noticed. That is what asynchronous replication means; the
+Broken mode: the primary does not wait for the stand-by, which stopped replicating a while ago. Steps
+acknowledged since then are lost, which has to be detected. That is what asynchronous replication means; the
 epoch grows all the same.
 """
 
@@ -34,7 +34,7 @@ GIVE_UP_S = 300.0
 
 
 def run(setup: Setup) -> Verdict:
-    """As many promotions as there are rounds, each of a pair of its own."""
+    """Promote a stand-by in every round, each with a new pair."""
     with judging(NAME, setup) as verdict:
         dice = random.Random(setup.seed)
         for number in range(setup.rounds):
@@ -86,9 +86,9 @@ async def _round(
 
 @contextmanager
 def _pair(*, waits: bool) -> Iterator[tuple[PostgresServer, PostgresServer]]:
-    """A primary and its stand-by; when it `waits`, a commit is acknowledged once the stand-by has it."""
+    """Yield a primary and its stand-by; with `waits`, a commit is acknowledged once the stand-by has it."""
     primary, stand_by = (PostgresServer(durable=True, tcp=False, settings={}) for _ in range(2))
-    # Both begin as copies of the same empty cluster, so that the one can follow the other from there.
+    # Both begin as copies of the same empty cluster, so that replication can start there.
     (stand_by.data / "standby.signal").touch()
     with (stand_by.data / "postgresql.auto.conf").open("a") as settings:
         settings.write(f"primary_conninfo = 'host={primary.folder} user=postgres'\n")

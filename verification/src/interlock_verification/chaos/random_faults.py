@@ -1,10 +1,10 @@
-"""Thousands of lost requests and answers, late ones and repeated ones, by seeded plans.
+"""Thousands of lost, late and repeated requests and responses, by seeded plans.
 
-Shows: whatever combination of faults a plan makes, each step that clients take through the engine is
-done exactly once. It runs on the store in memory and on virtual time, so that it is quick and a seed
-repeats it exactly; round n uses the seed plus n.
+Shows: for every combination of faults, each step that clients take through the engine is done exactly once.
+It runs on the store in memory and on virtual time, so that it is quick and a seed repeats it exactly; round n
+uses the seed plus n.
 
-Broken mode: clients that simply do it again when they have heard nothing.
+Broken mode: clients that simply repeat a step if there is no response.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def run(setup: Setup) -> Verdict:
-    """As many plans as there are rounds."""
+    """Run one plan in every round."""
     with judging(NAME, setup) as verdict:
         for number in range(setup.rounds):
             plan = plan_of(setup.seed + number)
@@ -55,7 +55,7 @@ def run(setup: Setup) -> Verdict:
 
 
 def plan_of(seed: int) -> Plan:
-    """Some faults or many, of any kind."""
+    """Return a random plan of faults."""
     dice = random.Random(seed)
     return Plan(
         seed=seed,
@@ -70,7 +70,7 @@ def plan_of(seed: int) -> Plan:
 
 
 def try_plan(plan: Plan, *, naive: bool = False) -> tuple[Findings, Counter[str]]:
-    """Count under a plan; what is there afterwards, and how often each fault occurred."""
+    """Count under a plan; return the findings, and the number of each fault."""
     return run_virtually(_try(plan, naive))
 
 

@@ -1,4 +1,4 @@
-"""What a harness is asked, and what it answers."""
+"""The setup and the result of a harness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 SHOWN = 8
-"""Broken promises that are printed."""
+"""Number of broken guarantees to print."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,13 +20,13 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     seed: int = 1
     broken: bool = False
-    """Give up a promise on purpose: the harness has to notice."""
+    """Disable a guarantee on purpose: the harness has to detect it."""
     timed: bool = False
-    """Promises about time are judged as well, which needs a machine that has the time."""
+    """Judge guarantees about time as well, which needs an idle machine."""
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What was done, what was counted, and which promises were broken."""
+    """The counts of a harness, and the broken guarantees."""
 
     harness: str
     setup: Setup
@@ -36,24 +36,24 @@ class Verdict(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
 
     def add(self, **counts: int) -> None:
-        """Count more of something."""
+        """Add to the counts."""
         for name, number in counts.items():
             self.counts[name] = self.counts.get(name, 0) + number
 
     def blame(self, sentence: str) -> None:
-        """A promise was broken."""
+        """Record a broken guarantee."""
         self.broken_promises.append(sentence)
 
     def rate(self, what: str) -> float:
-        """How many of something there were in a minute."""
+        """Return a count per minute."""
         return 60 * self.counts.get(what, 0) / self.seconds if self.seconds else 0.0
 
     def told(self) -> str:
-        """The counts in words."""
+        """Return the counts in words."""
         return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in self.counts.items())
 
     def lines(self) -> Iterator[str]:
-        """For people; the first line replays it."""
+        """Yield the report; its first line is the command that replays it."""
         setup = self.setup
         mode = (" --timed" if setup.timed else "") + (" --broken" if setup.broken else "")
         yield (
@@ -68,7 +68,7 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 
 def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """All of them together, as a page of documentation would show it."""
+    """Yield all results as a table for the documentation."""
     yield "| harness | store | what was done and counted | broken promises | seconds |"
     yield "|---|---|---|---|---|"
     for verdict in verdicts:
@@ -77,7 +77,7 @@ def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 class Harness(Protocol):
-    """What every harness is: a module with these names, and a docstring that says what it shows."""
+    """The interface of a harness: a module with these names, and a docstring that says what it shows."""
 
     @property
     def NAME(self) -> str: ...  # noqa: N802 - constants of a module
@@ -92,13 +92,13 @@ class Harness(Protocol):
     def LONG(self) -> int: ...  # noqa: N802
 
     def run(self, setup: Setup) -> Verdict:
-        """Do the worst, as often as there are rounds."""
+        """Inject the faults in every round, and return the verdict."""
         ...
 
 
 @contextmanager
 def judging(harness: str, setup: Setup) -> Iterator[Verdict]:
-    """A verdict to be filled in; it notes how long that took."""
+    """Yield a verdict to fill in; record the duration."""
     verdict = Verdict(harness=harness, setup=setup, counts={}, remarks=[], broken_promises=[])
     began = time.monotonic()
     try:

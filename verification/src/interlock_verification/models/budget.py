@@ -1,17 +1,17 @@
-"""The budget of a plan: how many faults and user requests are left, in the bits of one number."""
+"""The budget of a plan: the remaining faults and user requests, in the bits of one number."""
 
 from __future__ import annotations
 
 from interlock_verification.models.plan import Plan
 
 CRASHES, DUPLICATES, LOSSES, RELEASES, CANCELS = 1, 1 << 3, 1 << 6, 1 << 9, 1 << 12
-"""One of each; three bits hold how many are left."""
+"""One unit of each; the remaining number has three bits."""
 
 _ASKED, _WANTED = 15, 18
 
 
 def first(plan: Plan) -> int:
-    """What the plan allows."""
+    """Return the initial budget of the plan."""
     return (
         plan.crashes * CRASHES
         + plan.duplicates * DUPLICATES
@@ -22,22 +22,22 @@ def first(plan: Plan) -> int:
 
 
 def has(spare: int, unit: int) -> bool:
-    """Whether one is left."""
+    """Return whether a unit is left."""
     return bool(spare & 7 * unit)
 
 
 def asked(job: int) -> int:
-    """The bit that says: a user's cancel of this job was carried out."""
+    """Return the bit for a user's cancel of this job that was committed."""
     return 1 << (_ASKED + job)
 
 
 def wanted(job: int) -> int:
-    """The bit that says: a user has sent a cancel of this job."""
+    """Return the bit for a user's cancel of this job that was sent."""
     return 1 << (_WANTED + job)
 
 
 def swapped(spare: int, order: tuple[int, ...]) -> int:
-    """The same with the jobs renamed: job n is now called order[n]."""
+    """Return the budget with the jobs renamed: job n becomes order[n]."""
     moved = spare & ((1 << _ASKED) - 1)
     for job, new in enumerate(order):
         moved |= asked(new) if spare & asked(job) else 0

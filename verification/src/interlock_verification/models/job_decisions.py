@@ -1,6 +1,6 @@
-"""Each decider of the orchestrator, asked once for each pair of value and message.
+"""Each decider of the orchestrator, called once for each pair of value and message.
 
-A real store commits what is decided.
+A real store commits the decisions.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ _MESSAGES: dict[Say, Callable[[str, str, int], Message]] = {
 
 
 def message_of(note: Note, token: Token) -> Message:
-    """The message that a note stands for."""
+    """Return the message of a note."""
     return _MESSAGES[note.say](str(token), runner_of(note.worker), note.number)
 
 
 def reply_of(note: Note, answer: Answer) -> Say | None:
-    """What the worker has to know of the answer."""
+    """Return the answer that matters to the worker."""
     if not isinstance(answer, Heard):
         return Say.OVER
     if note.say is Say.ACK:
@@ -107,17 +107,17 @@ def reply_of(note: Note, answer: Answer) -> Say | None:
 
 T = TypeVar("T")
 ABSENT = 0
-"""The value of a job that was not submitted yet."""
+"""The value of a job that is not submitted yet."""
 MARK = "m"
 MAX_BODY = 1_048_576
 OTHERS = tuple(f"{JOB_ID}{number}" for number in range(2))
-"""Jobs that are like the one that is looked at, and are decided about before it in the same batch."""
+"""Jobs of the same shape, decided before it in the same batch."""
 ORDERED = ((RELEASE, ""), (STOP, "cancel"), (STOP, "fail_fast"), (STOP, "timeout"))
-"""What a run may want of a job, and why."""
+"""The possible orders of a run to a job, with their reasons."""
 
 
 class Entry:
-    """What becomes of one value when one thing happens to it."""
+    """The result of one event for one value."""
 
     __slots__ = (
         "after",
@@ -138,43 +138,43 @@ class Entry:
     ) -> None:
         self.after = after
         self.changed = changed
-        """Whether there is a new version, although it may look the same."""
+        """Whether there is a new version, even if the value is the same."""
         self.lines = lines
         self.said = said
         self.word: JobChanged | None = None
-        """What the job says to its run."""
+        """The message of the job to its run."""
         self.reply: Say | None = None
         self.shard = self.index = 0
         self.until: int | None = None
-        """The last tick at which it may be committed, from now."""
+        """The last tick, from now, at which it may be committed."""
         self.marks = 0
         self.wrong = 0
 
 
 class Shelf(MemoryStore):
-    """A memory store that can be handed a record as it stands."""
+    """A memory store that accepts records as they are."""
 
     def put(self, record: Record) -> None:
-        """Have this record, in its version."""
+        """Put this record, with its version."""
         self._records[record.key] = record
 
 
 class Deciding:
-    """The values of the jobs of one plan, and what becomes of them."""
+    """The values of the jobs of one plan, and the decisions about them."""
 
     def __init__(self, plan: Plan, places: dict[str, int]) -> None:
         self.plan = plan
         self.places = places
         self.values: list[Value | None] = [None]
         self.bits = [0]
-        """What is to be seen of each value, in the bits of the claims."""
+        """The observable claims of each value, as bits."""
         self.ready = [False]
         self.due = [False]
         self.unsettled = [True]
         self.stopping = [False]
         self.by_cancel = [False]
         self.named_ends = [0]
-        """Attempts whose lease has ended and still has a name, as bits."""
+        """Attempts whose ended lease still has a name, as bits."""
         self.ended_leases = [0]
         self._ids: dict[tuple[int, Value], int] = {}
         self._job_of = [0]
@@ -185,33 +185,33 @@ class Deciding:
         self.renamed: dict[tuple[int, tuple[int, ...]], int] = {}
         self._forgotten: dict[tuple[int, int], int] = {}
 
-    # Asking, once
+    # Decisions, memoised
 
     def hear(self, value: int, code: int) -> Entry:
-        """What a message of a worker does."""
+        """Return the effect of a worker's message."""
         entry = self.entries.get((value, code)) or self._keep((value, code), self._hear(value, code))
         assert entry is not None
         return entry
 
     def claim(self, value: int, worker: int) -> Entry | None:
-        """What a claim of this worker is given of this job; None for nothing."""
+        """Return the grant of this job for a worker's claim; None if there is none."""
         key = (value, -1 - worker)
         if key not in self.entries:
             self._keep(key, self._claim(value, worker))
         return self.entries[key]
 
     def sweep(self, value: int) -> Entry:
-        """What its overdue timers do."""
+        """Return the effect of its overdue timers."""
         return self.entries.get((value, -8)) or self._keep((value, -8), self._sweep(value))
 
     def cancel(self, value: int) -> Entry:
-        """What a user's cancel does."""
+        """Return the effect of a user's cancel."""
         return self.entries.get((value, -9)) or self._keep((value, -9), self._cancel(value))
 
     def submit(self, number: int) -> Entry:
-        """The job as it is submitted."""
+        """Return the submitted job."""
         commit = commit_of(self._new(number), mark=MARK, actor="user")
-        if self.plan.part(number) is not None:  # jobs of a run are made one by one
+        if self.plan.part(number) is not None:  # jobs of a run are created one by one
             return self._committed(ABSENT, commit, number, cause="orchestrator")
         names = (*OTHERS, JOB_ID)
         (group,) = alike([self.plan.spec(number)] * len(names), self._settings)
@@ -219,33 +219,33 @@ class Deciding:
         return self._alike(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
 
     def follow(self, value: int, number: int, order: JobOrder) -> Entry:
-        """What an order of its run makes of a job; where there is none yet, it is made first."""
+        """Return the effect of a run's order on a job, creating the job first if necessary."""
         key = (value, -100 - 10 * ORDERED.index((order.what, order.why)) - number)
         return self.entries.get(key) or self._keep(key, self._follow(value, number, order))
 
     def age(self, value: int) -> int:
-        """The value one tick later."""
+        """Return the value one tick later."""
         later = self.aged.get(value)
         if later is None:
             later = self.aged[value] = self._moved(value, passed=1)
         return later
 
     def rename(self, value: int, names: tuple[int, ...]) -> int:
-        """The value with the workers renamed: worker n is now called names[n]."""
+        """Return the value with the workers renamed: worker n becomes names[n]."""
         key = (value, names)
         if key not in self.renamed:
             self.renamed[key] = self._moved(value, names=names) if value else ABSENT
         return self.renamed[key]
 
     def forget(self, value: int, known: int) -> int:
-        """The value without the names of leases that have ended, except those `known`."""
+        """Return the value without the names of ended leases, except those `known`."""
         key = (value, known & self.named_ends[value])
         if key not in self._forgotten:
             self._forgotten[key] = self._moved(value, known=known)
         return self._forgotten[key]
 
     def judge(self, *, stale: bool, until: int | None) -> type[Outcome]:
-        """What a store says to a commit that was decided on an old version, or has to be done by then."""
+        """Return the outcome of a commit on an old version, or with a time limit."""
         value = self.values[1]
         assert value is not None
         change = commit_of(cancelled(value.record(), NOW, self._settings, "cancel"), mark=MARK, actor="user")
@@ -255,7 +255,7 @@ class Deciding:
         return type(outcome)
 
     def judge_again(self) -> type[Outcome]:
-        """What a store says to a request that it has carried out before."""
+        """Return the outcome of a repeated request."""
         request = Request(id="r", endpoint="submit", fingerprint="f", answer=Reply())
         commit = commit_of(new_job(self.plan.spec(0), JOB_ID, NOW, self._settings), mark=MARK, actor="user")
         again = commit_of(new_job(self.plan.spec(0), "another", NOW, self._settings), mark=MARK, actor="user")
@@ -264,7 +264,7 @@ class Deciding:
             (outcome,) = finished(shelf.commit([msgspec.structs.replace(asked, request=request)]))
         return type(outcome)
 
-    # Asking
+    # Decisions
 
     def _hear(self, value: int, code: int) -> Entry:
         note = read_note(code)
@@ -295,7 +295,7 @@ class Deciding:
         return entry
 
     def _heard_together(self, record: Record, token: Token, message: Message) -> Commit | None:
-        """What the message does to a job that was given out with others, about which all say the same."""
+        """Return the effect of a batch of identical messages about jobs of one grant."""
         report = report_of(1, str(token), message, self._settings)
         if report is None:
             return None
@@ -317,7 +317,7 @@ class Deciding:
         return entry
 
     def _offered(self, worker: int, records: Sequence[Record]) -> tuple[Commit, Grant] | None:
-        """What the last of these jobs is given, in one claim of as many as there are."""
+        """Return the grant of the last of these jobs, in one claim for all of them."""
         request = ClaimRequest(
             runner_id=runner_of(worker), acknowledge=self.plan.acknowledge, limit=len(records)
         )
@@ -354,19 +354,19 @@ class Deciding:
         plan = self.plan
         return new_job(plan.spec(number), JOB_ID, NOW, self._settings, run=plan.part(number), held=held)
 
-    # Committing
+    # Commits
 
     def _alike(
         self, alone: Commit | None, batched: Commit | None, value: int, number: int, **told: Any
     ) -> Entry:
-        """The entry of what a batch has made of a job, wrong where that is not what it becomes alone."""
+        """Return the entry of a batched decision, marked wrong if it differs from the single one."""
         entry = self._committed(value, batched, number, **told)
         if alone != batched:
             entry.wrong |= bit(self.places[claims.BATCH_CLAIM])
         return entry
 
     def _committed(self, value: int, commit: Commit | None, number: int, **told: Any) -> Entry:
-        """The entry of a commit, done to a store that has just this record."""
+        """Return the entry of a commit, applied to a store with this record."""
         if commit is None or not commit.changes:
             return Entry(value, changed=False)
         before = self.values[value]
@@ -430,7 +430,7 @@ class Deciding:
         return known
 
     def _kind_of(self, number: int) -> int:
-        """Jobs that are planned alike share their values, so that they can change places."""
+        """Return the number shared by jobs with equal plans, so that they are symmetric."""
         return self.plan.jobs.index(self.plan.jobs[number])
 
     def _learn(self, number: int, value: Value) -> None:
@@ -465,18 +465,18 @@ class Deciding:
 
 
 def _word_in(commit: Commit) -> JobChanged | None:
-    """What the job has to say to its run, as the commit carries it."""
+    """Return the message of the job to its run in a commit."""
     told = [each for each in commit.changes if each.kind == MESSAGE.name and each.queue == RUN_JOBS]
     return message_in(told[0], JobChanged) if told else None
 
 
 def message_in(change: Change, kind: type[T]) -> T:
-    """The message that a commit carries."""
+    """Return the message in a commit."""
     return msgspec.json.decode(msgspec.json.decode(change.body, type=OutboxMessage).payload, type=kind)
 
 
 def finished(asked: Coroutine[Any, Any, T]) -> T:
-    """The result of something that never waits: a memory store answers at once."""
+    """Return the result of a coroutine that never waits, as with a memory store."""
     try:
         asked.send(None)
     except StopIteration as done:
@@ -486,5 +486,5 @@ def finished(asked: Coroutine[Any, Any, T]) -> T:
 
 
 def _like(record: Record) -> tuple[Record, ...]:
-    """Jobs of the same shape."""
+    """Return jobs of the same shape."""
     return tuple(msgspec.structs.replace(record, id=name) for name in OTHERS)

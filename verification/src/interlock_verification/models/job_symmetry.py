@@ -1,4 +1,4 @@
-"""States that differ in names only: workers are alike, and so are jobs that are planned alike."""
+"""States that differ only in names: workers are symmetric, and so are jobs with equal plans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State: TypeAlias = tuple[Any, ...]
 
 
 class Naming:
-    """How the states of one world are put in order."""
+    """Maps states of one world to their canonical names."""
 
     def __init__(self, world: JobWorld) -> None:
         plan = world.plan
@@ -31,7 +31,7 @@ class Naming:
         self._shapes: dict[int, int] = {}
 
     def canonical(self, state: State) -> State:
-        """The state under the names that come first."""
+        """Return the state with canonical names."""
         state = self._forget(state)
         if self._jobs_alike:
             jobs = state[0]
@@ -46,7 +46,7 @@ class Naming:
         return state
 
     def _forget(self, state: State) -> State:
-        """Of leases that have ended and that nobody can speak about any more only the end is kept."""
+        """Return the state without the names of ended leases that no message can mention."""
         jobs, hands, net, orch, spare = state
         named, forget = self._deciding.named_ends, self._deciding.forget
         for job, value in enumerate(jobs):
@@ -61,7 +61,7 @@ class Naming:
         return jobs, hands, net, orch, spare
 
     def _shape(self, value: int) -> int:
-        """A value, whoever the workers are."""
+        """Return a value up to renaming of workers."""
         shape = self._shapes.get(value)
         if shape is None:
             other = self._deciding.rename(value, (1, 0)) if self._workers_alike else value
@@ -112,7 +112,7 @@ class Naming:
 
 
 def _known(job: int, hands: tuple[int, ...], net: tuple[int, ...], orch: tuple[Any, ...]) -> int:
-    """The attempts of a job that somebody can still speak about, as bits."""
+    """Return the attempts of a job that a message can still mention, as bits."""
     known = 0
     for hand in hands:
         if hand:
@@ -128,7 +128,7 @@ def _known(job: int, hands: tuple[int, ...], net: tuple[int, ...], orch: tuple[A
 
 
 def _said_of(worker: int, net: tuple[int, ...]) -> list[int]:
-    """What is on its way from or to a worker, without its name."""
+    """Return the messages from or to a worker, without its name."""
     return [code & ~(3 << 10) for code in net if code >> 10 & 3 == worker and not _is_command(code)]
 
 

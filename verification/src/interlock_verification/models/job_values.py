@@ -1,6 +1,6 @@
 """Messages, workers and job records as small numbers: states are hashed and compared by the million.
 
-A record is kept without what no decision depends on; equal records share one number.
+A record is stored without the parts that no decision depends on; equal records share one number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from interlock.systems.orchestrator.tokens import digest_of, token_for
 
 
 class Say(IntEnum):
-    """What is on its way."""
+    """A kind of message."""
 
     ACK = 0
     BEAT = 1
@@ -43,7 +43,7 @@ FIRST_COMMAND, FIRST_ANSWER = int(Say.SUBMIT), int(Say.GRANT)
 
 
 class Note(NamedTuple):
-    """One message: what, from or to which worker, and about which attempt of which job."""
+    """One message: its kind, its worker, and its attempt."""
 
     say: Say
     worker: int
@@ -54,7 +54,7 @@ class Note(NamedTuple):
 
 
 class Phase(IntEnum):
-    """What a worker is at."""
+    """The phase of a worker."""
 
     IDLE = 0
     ACKING = 1
@@ -63,7 +63,7 @@ class Phase(IntEnum):
 
 
 class Hand(NamedTuple):
-    """What a worker knows: the attempt it has, how many heartbeats it sent, whether it was told to stop."""
+    """The state of a worker: its attempt, the number of heartbeats, whether it was told to stop."""
 
     phase: Phase
     job: int
@@ -77,37 +77,37 @@ IDLE = 0
 
 
 def write_note(say: int, worker: int, job: int, shard: int = 0, attempt: int = 0, number: int = 0) -> int:
-    """A message as a number."""
+    """Encode a message as a number."""
     return ((((say << 2 | worker) << 2 | job) << 2 | shard) << 3 | attempt) << 3 | number
 
 
 @cache
 def read_note(code: int) -> Note:
-    """A number as the message it stands for."""
+    """Decode a message."""
     return Note(Say(code >> 12), code >> 10 & 3, code >> 8 & 3, code >> 6 & 3, code >> 3 & 7, code & 7)
 
 
 def write_hand(phase: int, job: int, shard: int, attempt: int, beats: int = 0, told: int = 0) -> int:
-    """What a worker knows as a number; 0 when it knows nothing."""
+    """Encode the state of a worker as a number; 0 if it is idle."""
     return ((((phase << 2 | job) << 2 | shard) << 3 | attempt) << 3 | beats) << 1 | told
 
 
 @cache
 def read_hand(code: int) -> Hand:
-    """A number as what a worker knows."""
+    """Decode the state of a worker."""
     return Hand(Phase(code >> 11), code >> 9 & 3, code >> 7 & 3, code >> 4 & 7, code >> 1 & 7, code & 1)
 
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 TICK = timedelta(seconds=1)
 FAR_S = 86_400.0
-"""What lasts this long does not end in a model."""
+"""A duration that never ends in a model."""
 _FAR, _NEAR = NOW + timedelta(seconds=FAR_S), timedelta(seconds=FAR_S / 2)
 JOB_ID = "j"
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """One value of a job's record: its own machine's state, and the rest as its body."""
+    """One value of a job's record: its state, and the rest as its body."""
 
     state: str
     body: bytes
@@ -116,7 +116,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at: datetime | None
 
     def record(self, version: int = 1) -> Record:
-        """The record, as a store would hand it out."""
+        """Return the record, as a store would return it."""
         return Record(
             kind=JOB.name,
             id=JOB_ID,
@@ -133,20 +133,21 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def runner_of(worker: int) -> str:
-    """The name of a worker; it keeps it when it is started again."""
+    """Return the name of a worker, which survives restarts."""
     return f"w{worker}"
 
 
 def digest_for(worker: int, shard: int, index: int) -> str:
-    """What a record keeps of the secret that this worker was given."""
+    """Return the stored digest of the secret of this worker."""
     return digest_of(token_for(runner_of(worker).encode(), JOB_ID, shard, index).secret)
 
 
 def normal(record: Record, *, passed: int = 0, names: tuple[int, ...] = (), known: int = -1) -> Value:
-    """The value of a record, `passed` ticks later, with workers renamed, and only `known` leases named.
+    """Return the value of a record, `passed` ticks later, with workers renamed, and only `known` leases
+    named.
 
-    `known` has a bit for each attempt whose token somebody still has: of a lease that has ended and
-    that nobody will speak about any more, only its end is kept.
+    `known` has a bit for each attempt whose token is still in use: of other ended leases only the end is
+    kept.
     """
     body = decode_body(record.body)
     timers = _Timers(body, timedelta(seconds=passed))
@@ -157,7 +158,7 @@ def normal(record: Record, *, passed: int = 0, names: tuple[int, ...] = (), know
         _normal_attempt(one, timers)
         if names or known != -1:
             _name_lease(one, names, known)
-    # What was returned only tells a repeat of a report from another one, to whoever may still report.
+    # The result only distinguishes a repeated report from another one, while a report is still possible.
     heard = any(one.lease is not None and one.lease.data.runner_id for one in body.attempts)
     ready_at = record.ready_at
     return Value(
@@ -170,12 +171,12 @@ def normal(record: Record, *, passed: int = 0, names: tuple[int, ...] = (), know
 
 
 def attempt_bit(shard: int, index: int) -> int:
-    """The bit of an attempt among those of its job."""
+    """Return the bit of an attempt of a job."""
     return 1 << (8 * shard + index)
 
 
 class _Timers:
-    """Moments moved closer. What is over keeps its order: the earliest of several timers goes first."""
+    """Shifts times. Expired timers keep their order: the earliest fires first."""
 
     def __init__(self, body: JobBody, passed: timedelta) -> None:
         self._passed = passed
@@ -184,7 +185,7 @@ class _Timers:
         self._over = {moment: NOW - place * TICK for place, moment in enumerate(over)}
 
     def moved(self, moment: datetime | None) -> datetime | None:
-        """The moment as it is seen from now."""
+        """Return the time relative to now."""
         if moment is None:
             return None
         seen = moment - self._passed
@@ -209,7 +210,7 @@ def _undated(data: Job) -> Job:
 
 
 def _wordless(failure: Failure | None) -> Failure | None:
-    """A failure without its words, which may name a worker."""
+    """Return a failure without its texts, which may name a worker."""
     return failure and msgspec.structs.replace(failure, error="", exception="", details="")
 
 

@@ -1,6 +1,6 @@
-"""Jobs, workers, users, a network, orchestrators and a clock as a model: what can happen next.
+"""Jobs, workers, users, a network, orchestrators and a clock as a model: the possible steps.
 
-A step can be told in words: what happens, then the rows of the tables that are taken.
+A step can be described: the event, then the rows of the tables that were taken.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ANSWERS = {
 
 
 def tell(done: Done, before: Any, after: Any) -> list[str]:
-    """The step as a sentence, and under it what the tables say."""
+    """Return the step as a sentence, followed by the rows of the tables."""
     told = [_sentence(done)]
     if done.entry is not None:
         told += [f"  answer: {done.entry.said}"] if done.entry.said else []
@@ -64,7 +64,7 @@ def tell(done: Done, before: Any, after: Any) -> list[str]:
 
 
 def rows(lines: Sequence[StepLine]) -> list[str]:
-    """The rows of the tables that were taken, as the journal has them."""
+    """Return the taken rows of the tables, as in the journal."""
     return [
         f"  {line.machine + ' ' + line.entity if line.entity else line.machine}: "
         + (f"{line.source} → {line.target}" if line.moves else f"stays {line.target}")
@@ -136,7 +136,7 @@ CLAIMS, SWEEP = -1, -8
 
 
 class Done(NamedTuple):
-    """A step, as the story needs it."""
+    """A step, for the story."""
 
     what: str
     job: int
@@ -163,7 +163,7 @@ class Doing:
         self._overtime = (bit(deciding.places[claims.IN_TIME]),)
 
     def _broken_by(self, made: claims.Submission) -> tuple[int, ...]:
-        """What a request that comes again leads to, when that breaks a claim: a state that is only that."""
+        """Return the broken claims of a repeated request, as an error state."""
         places = self.deciding.places
         wrong = sum(bit(places[claim]) for claim in claims.broken(claims.SUBMISSION_CLAIMS, made))
         return (wrong,) if wrong else ()
@@ -173,7 +173,7 @@ class Doing:
         return bit(places[name]) if name in places else 0
 
     def _tick(self, state: State, out: list[Step]) -> None:
-        """Time passes; where nothing is timed that changes nothing."""
+        """Let one tick pass, unless no timer changes."""
         jobs, hands, net, orch, spare = state
         age = self.deciding.age
         later = tuple([age(value) for value in jobs])
@@ -197,7 +197,7 @@ class Doing:
                 self._decided(state, Done("sweep", job, 0, self.deciding.sweep(value)), SWEEP, 0, out)
 
     def _delivered(self, state: State, code: int, out: list[Step], aided: int) -> None:
-        """A message reaches an orchestrator."""
+        """Deliver a message to an orchestrator."""
         note = read_note(code)
         value = state[0][note.job]
         if note.say is Say.SUBMIT:
@@ -214,7 +214,7 @@ class Doing:
         self._decided(state, Done("hear", note.job, note.worker, entry, code), code, reply, out, aided)
 
     def _asked_again(self, state: State, job: int, code: int, aided: int) -> Step:
-        """A request that the store has carried out comes again."""
+        """Deliver a repeat of a committed request."""
         done = Done("again", job, 0, None, code)
         return done, self._again or state, aided | self._repeated
 
@@ -234,12 +234,12 @@ class Doing:
         note = read_note(code)
         return write_note(entry.reply, note.worker, note.job, note.shard, note.attempt)
 
-    # Deciding and committing
+    # Decide and commit
 
     def _decided(
         self, state: State, done: Done, op: int, reply: int, out: list[Step], aided: int = 0
     ) -> None:
-        """With one orchestrator it is committed at once; with two somebody else may be faster."""
+        """Commit a decision: at once with one orchestrator; with two, another commit may come first."""
         entry = done.entry
         assert entry is not None
         bits = aided | entry.marks
@@ -262,7 +262,7 @@ class Doing:
                 return
 
     def become(self, state: State, job: int, after: int, reply: int) -> State:
-        """A job has a new version: whoever has decided on the old one will be told so."""
+        """Return the state with a new version of a job: decisions on the old version will conflict."""
         jobs, hands, net, orch, spare = state
         if self._racing:
             orch = tuple([self._outrun(one, job) for one in orch])
@@ -274,7 +274,7 @@ class Doing:
         return one[0], job, 0, 0, 0, OUTRUN
 
     def _settle(self, state: State, job: int, reply: int) -> State:
-        """Answer what is said under a lease that has ended, and drop answers that nobody waits for."""
+        """Answer messages under ended leases, and drop answers that have no receiver."""
         jobs, hands, net, orch, spare = state
         ended = self.deciding.ended_leases[jobs[job]]
         flying = [reply] if reply else []
@@ -310,7 +310,7 @@ class Doing:
                 out.append((Done("orchestrator dies", job, place, None, op), fallen, AIDED))
 
     def _looked_again(self, state: State, one: tuple[int, ...], out: list[Step]) -> None:
-        """The store has refused: a message is decided anew, a claim or a sweep is let go."""
+        """Handle a refused commit: decide again about a message, drop a claim or a sweep."""
         op, job, _, _, _, fate = one
         mark = self._marks[claims.LOOKED_AGAIN if fate == OUTRUN else claims.TOO_LATE]
         if op < 0:
@@ -326,14 +326,14 @@ class Doing:
 
 
 def _noted(state: State, op: int) -> State:
-    """With the request noted in the commit that carries it out."""
+    """Return the state with the request recorded in its commit."""
     if op < 0 or op >> 12 != Say.CANCEL:
         return state
     return *state[:4], state[4] | budget.asked(read_note(op).job)
 
 
 def awaited(code: int, hands: tuple[int, ...]) -> bool:
-    """Whether an answer still means something to its worker; anything else always does."""
+    """Return whether a message still matters to its worker."""
     if code >> 12 < FIRST_ANSWER:
         return True
     note, hand = read_note(code), read_hand(hands[read_note(code).worker])
@@ -348,10 +348,10 @@ def awaited(code: int, hands: tuple[int, ...]) -> bool:
 
 
 class Working(Doing):
-    """The part of a world in which everybody else acts."""
+    """The part of a world in which workers, users and faults act."""
 
     def steps(self, state: State) -> list[Step]:
-        """Everything that can happen next."""
+        """Return all possible steps."""
         if len(state) == 1:
             return []
         out: list[Step] = []
@@ -387,7 +387,7 @@ class Working(Doing):
     # Workers
 
     def _claims(self, state: State, worker: int, out: list[Step]) -> None:
-        """An idle worker asks for work, unless a grant is on its way to it."""
+        """Let an idle worker claim, unless a grant is on its way to it."""
         jobs, _, net, orch, _ = state
         if any(code >> 10 == (Say.GRANT << 2 | worker) for code in net):
             return
@@ -402,7 +402,7 @@ class Working(Doing):
                 self._decided(state, Done("claim", job, worker, entry), CLAIMS - worker, reply, out)
 
     def _answered(self, state: State, rest: tuple[int, ...], code: int) -> Step:
-        """A worker receives an answer."""
+        """Deliver an answer to a worker."""
         jobs, hands, _, orch, spare = state
         note = read_note(code)
         hand, sent = read_hand(hands[note.worker]), 0
@@ -420,7 +420,7 @@ class Working(Doing):
         return Done("answer", note.job, note.worker, None, code), after, 0
 
     def _works(self, state: State, worker: int, code: int, out: list[Step]) -> None:
-        """A worker that was let begin says something about its attempt."""
+        """Let a worker send a message about its attempt."""
         hand, plan, spare = read_hand(code), self.plan, state[4]
         last = plan.heartbeats + 1
         if hand.phase is not Phase.REPORTING and budget.has(spare, budget.RELEASES):
@@ -468,7 +468,7 @@ class Working(Doing):
                     out.append((Done("lose", read_note(code).job, 0, None, code), lost, AIDED))
 
     def _crashes(self, state: State) -> Iterator[Step]:
-        """A worker is killed and started again under its name; what was meant for it is gone."""
+        """Yield crashes: a worker is restarted under its name, and messages to it are lost."""
         jobs, hands, net, orch, spare = state
         for worker, hand in enumerate(hands):
             if hand:
@@ -483,7 +483,7 @@ RECLAIMED = "every expired lease is reclaimed"
 
 
 def claims_of(plan: Plan) -> list[Claim]:
-    """Everything that is claimed of the jobs of a plan."""
+    """Return all claims about the jobs of a plan."""
     held = [*claims.VALUE_CLAIMS, *claims.STEP_CLAIMS, claims.STORE_CLAIM, claims.BATCH_CLAIM]
     held += [claims.GIVEN_ONCE, claims.ASKED_FOR, claims.DONE_ONCE, claims.IN_TIME]
     return [
@@ -514,25 +514,25 @@ class JobWorld(Working):
         )
         self.names = job_symmetry.Naming(self)
 
-    # Where it begins, and what is seen
+    # Initial state and observations
 
     def initial(self) -> State:
-        """Nobody has begun; the jobs are there, or about to be submitted."""
+        """Return the initial state: idle workers, and jobs that exist or are about to be submitted."""
         plan, numbers = self.plan, range(len(self.plan.jobs))
         jobs = tuple(ABSENT if plan.submits else self._first[number].after for number in numbers)
         net = tuple(write_note(Say.SUBMIT, 0, number) for number in numbers) if plan.submits else ()
         return jobs, (IDLE,) * plan.workers, net, (None,) * plan.orchestrators, budget.first(plan)
 
     def first(self, number: int) -> int:
-        """The value of a job that was just submitted."""
+        """Return the value of a submitted job."""
         return self._first[number].after
 
     def canonical(self, state: State) -> State:
-        """The same with the names of workers and jobs put in order."""
+        """Return the state with canonical names of workers and jobs."""
         return state if len(state) == 1 else self.names.canonical(state)
 
     def look(self, state: State) -> int:
-        """What is to be seen, mostly what is known of each job's value."""
+        """Return the observable claims, mostly those of each job's value."""
         if len(state) == 1:
             broken: int = state[0]
             return broken
@@ -564,5 +564,5 @@ class JobWorld(Working):
         return any(given.setdefault(token, worker) != worker for token, worker in holders)
 
     def tell(self, done: Done, before: State, after: State) -> list[str]:
-        """A step in words."""
+        """Return a step in words."""
         return tell(done, before, after)

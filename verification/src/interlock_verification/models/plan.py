@@ -23,43 +23,43 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     losses: int = 1
     attempt_timeout: int | None = None
     job_timeout: int | None = None
-    """Without one it has all the time in the world."""
+    """None: no timeout."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A small world. What is left at its default does not happen in it."""
+    """A small world. Faults left at their default do not occur."""
 
     name: str
     doc: str
     jobs: tuple[JobPlan, ...] = (JobPlan(),)
     workers: int = 1
     orchestrators: int = 1
-    """With two, loading and committing are two steps, between which anything may happen."""
+    """With two, loading and committing are separate steps, with any step between them."""
     acknowledge: bool = False
     """Whether a claim acknowledges at once, as workers do by default."""
     submits: bool = False
-    """Whether the jobs have yet to be submitted."""
+    """Whether the jobs are not submitted yet."""
     fails: bool = True
     """Whether a worker may report a failure."""
     heartbeats: int = 1
-    """How many of them an attempt sends at most."""
+    """Maximum number of heartbeats of an attempt."""
     releases: int = 0
     cancels: int = 0
     crashes: int = 0
     duplicates: int = 0
     losses: int = 0
-    """How many answers with a grant may be lost; any other message is lost by never being delivered."""
+    """Number of lost answers with a grant; other messages are lost by never being delivered."""
     ack_window: int = 1
     lease_ttl: int = 2
     cancel_deadline: int = 1
     shows: tuple[str, ...] = ()
-    """What has to be seen in it: the names of `sometimes` claims."""
+    """Events that must occur: the names of `sometimes` claims."""
     states: int | None = None
-    """How many there are, once counted: another number means that something has changed."""
+    """The known number of states: another number means a change."""
 
     @cached_property
     def settings(self) -> Settings:
-        """What the deciders are told: one tick is one second, and pauses last one tick."""
+        """Settings for the deciders: one tick is one second, and pauses last one tick."""
         rule = RetryRule(retries=0, first_pause_s=1.0, factor=1.0, jitter=0.0)
         return Settings(
             durations=Durations(
@@ -77,12 +77,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             retries=dict.fromkeys(FailureClass, rule),
         )
 
-    def part(self, number: int) -> RunPart | None:  # noqa: ARG002 - plans with a run ask for it
-        """What the job of this number knows of its run; None where there is none."""
+    def part(self, number: int) -> RunPart | None:  # noqa: ARG002 - used by plans with a run
+        """Return the run data of this job; None outside of a run."""
         return None
 
     def spec(self, number: int) -> JobSpec:
-        """The job of this number, as somebody submits it."""
+        """Return the spec of this job."""
         job = self.jobs[number]
         rule = RetryRule(retries=job.retries, first_pause_s=1.0, factor=1.0, jitter=0.0)
         return JobSpec(
@@ -102,24 +102,24 @@ class RunPlan(Plan, frozen=True, kw_only=True, dict=True):
     """A run over the jobs of the plan."""
 
     required: tuple[bool, ...] = (True,)
-    """For each job: whether the run cannot succeed without it."""
+    """For each job: whether the run needs it."""
     fail_fast: bool = True
     run_cancels: int = 0
     planner_fails: bool = False
     run_timeout: int = 0
-    """In ticks, like all durations; 0 for never."""
+    """In ticks, like all durations; 0 for none."""
     planner_timeout: int = 0
     fork: bool = False
-    """The change comes from a fork, so that an operator has to approve it before it is planned."""
+    """Whether the change comes from a fork, which needs an approval before planning."""
     environment: bool = False
-    """The plan uses an environment that an operator has to approve."""
+    """Whether the plan uses an environment that needs an approval."""
     approval_timeout: int = 0
     repeats: int = 0
-    """How many words between run, jobs, planner and reporter may come twice."""
+    """Number of messages between run, jobs, planner and reporter that may be repeated."""
 
     @cached_property
     def settings(self) -> Settings:
-        """What the deciders of jobs and runs are told."""
+        """Settings for the deciders of jobs and runs."""
         settings = super().settings
         durations = msgspec.structs.replace(
             settings.durations,
@@ -131,7 +131,7 @@ class RunPlan(Plan, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def graph(self) -> PlanGraph:
-        """What the run knows of its plan: no job needs another."""
+        """The graph of the plan: no job needs another."""
         names = tuple(f"job {number + 1}" for number in range(len(self.jobs)))
         none: tuple[tuple[int, ...], ...] = ((),) * len(names)
         return PlanGraph(
@@ -139,6 +139,6 @@ class RunPlan(Plan, frozen=True, kw_only=True, dict=True):
         )
 
     def part(self, number: int) -> RunPart:
-        """What the job of this number knows of its run."""
+        """Return the run data of this job."""
         name, required = self.graph.names[number], self.required[number]
         return RunPart(run_id=RUN_ID, place=number, name=name, required=required, root=True)

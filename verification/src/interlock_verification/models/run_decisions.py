@@ -1,4 +1,4 @@
-"""The deciders of a run, each asked once for each pair of value and event."""
+"""The deciders of a run, each called once for each pair of value and event."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ RUN_CLAIMS = (
 
 
 class RunValue(NamedTuple):
-    """What decides about a run: its state, its body without any moment, and its timer."""
+    """The value of a run: its state, its body without times, and its timer."""
 
     state: RunState
     body: bytes
@@ -76,26 +76,26 @@ class RunValue(NamedTuple):
     """Ticks until its deadline."""
     data: Run
     jobs: str
-    """What the run has noted of each job, in letters; none before there is a plan."""
+    """The states of the jobs, as letters; empty before there is a plan."""
 
     @property
     def active(self) -> bool:
-        """Whether some job has not ended, as far as the run knows."""
+        """Whether a job has not ended, as far as the run knows."""
         return any(letter not in letters.ENDED for letter in self.jobs)
 
 
 class RunEntry(NamedTuple):
-    """What becomes of a run when one thing happens to it."""
+    """The result of one event for a run."""
 
     after: int
     lines: tuple[StepLine, ...] = ()
     orders: tuple[tuple[int, str, str], ...] = ()
-    """What each job is to be told: its place, what, and why."""
+    """Orders to jobs: place, kind and reason."""
     wrong: int = 0
 
 
 class RunDeciding:
-    """The values of one run, and what becomes of them."""
+    """The values of one run, and the decisions about them."""
 
     def __init__(self, plan: RunPlan, places: dict[str, int]) -> None:
         self.plan = plan
@@ -112,49 +112,49 @@ class RunDeciding:
         self.first = self._intern(RUN.initial, body)
 
     def age(self, number: int) -> int:
-        """One tick later."""
+        """Return the value one tick later."""
         value = self.values[number]
         if value.timer in (NO_TIMER, 0):
             return number
         return self._number(value._replace(timer=value.timer - 1))
 
-    # Asking, once
+    # Decisions, memoised
 
     def tell(self, number: int, event: Event) -> RunEntry:
-        """What an event does of which nothing more is to be known."""
+        """Return the effect of an event without data."""
         return self._once(number, event, lambda record: self._told(record, event))
 
     def begin(self, number: int) -> RunEntry:
-        """What comes of it when somebody begins to plan the run, or finds that it has to be approved."""
+        """Return the effect of starting to plan, or of waiting for an approval."""
         return self._once(number, run.start_planning, self._begun)
 
     def approve(self, number: int) -> RunEntry:
-        """What an operator's approval does."""
+        """Return the effect of an approval."""
         return self._once(number, run.approve, self._approved)
 
     def decline(self, number: int) -> RunEntry:
-        """What it does when an operator declines."""
+        """Return the effect of a declined approval."""
         return self._once(number, run.decline, lambda record: self._stopped(record, run.decline))
 
     def fail(self, number: int) -> RunEntry:
-        """What the planner's word does that there is no plan."""
+        """Return the effect of a planning failure."""
         event = run.planning_failed
         return self._once(number, event, lambda record: self._failed(record, event))
 
     def accept(self, number: int) -> RunEntry:
-        """What a plan does."""
+        """Return the effect of a plan."""
         return self._once(number, run.planned, self._accepted)
 
     def cancel(self, number: int) -> RunEntry:
-        """What a user's cancel does."""
+        """Return the effect of a user's cancel."""
         return self._once(number, run.cancel, self._stopped)
 
     def hear(self, number: int, word: JobChanged) -> RunEntry:
-        """What it means for the run that one of its jobs took a step."""
+        """Return the effect of a job's step on the run."""
         return self._once(number, word, lambda record: self._heard(record, word))
 
     def fire(self, number: int) -> RunEntry | None:
-        """What its deadline does, once it has passed."""
+        """Return the effect of a passed deadline; None if it has not passed."""
         if self.values[number].timer:
             return None
         return self._once(number, "fire", lambda record: fire_deadlines(record, NOW, MARK, self._settings))
@@ -165,7 +165,7 @@ class RunDeciding:
             self._entries[key] = self._committed(number, cause, decide(self._record(number)))
         return self._entries[key]
 
-    # Asking
+    # Decisions
 
     def _told(self, record: Record, event: Event) -> Commit | None:
         draft = RunAggregate.of(record, NOW, self._durations)
@@ -203,7 +203,7 @@ class RunDeciding:
         apply_job_changes(draft, [word])
         return _commit(draft)
 
-    # Committing
+    # Commits
 
     def _committed(self, number: int, cause: object, commit: Commit | None) -> RunEntry:
         before = self.values[number]
@@ -242,7 +242,7 @@ class RunDeciding:
         )
 
     def _intern(self, state: RunState, body: RunBody) -> int:
-        """The number of a value, without the moments that are only told."""
+        """Return the number of a value, without informational times."""
         left_s = (body.timer_at - NOW).total_seconds() if body.timer_at is not None else FAR_S
         timer = NO_TIMER if left_s >= FAR_S / 2 else max(0, int(left_s))
         body.timer_at = body.planned_at = body.started_at = body.completed_at = body.reported_at = None
@@ -255,10 +255,10 @@ class RunDeciding:
             self.values.append(value)
         return known
 
-    # Judging
+    # Claims
 
     def _wrong(self, before: RunValue, after: RunValue, entry: RunEntry) -> int:
-        """What must be true of where the run comes to stand, and of the way there."""
+        """Return the broken claims about the new value of the run and the step to it."""
         data, found = after.data, set[str]()
         if RUN.broken(after.state, data):
             found.add(TABLES_HOLD)
@@ -280,7 +280,7 @@ class RunDeciding:
         return sum(bit(self.places[claim]) for claim in found)
 
     def _wrong_answer(self, before: RunValue, after: RunValue, cause: object, entry: RunEntry) -> int:
-        """What must come of some events, wherever they find the run."""
+        """Return the broken claims about the effects of certain events."""
         found = set[str]()
         undecided = before.state not in (*run.SETTLED, run.PLAN_FAILED) and before.timer
         if cause is run.cancel and undecided and not after.data.cancel_requested:
@@ -303,7 +303,7 @@ def _commit(draft: RunAggregate) -> Commit:
 
 
 def _orders(commit: Commit) -> list[tuple[int, str, str]]:
-    """What the run wants of its jobs, one by one."""
+    """Return the orders of the run to its jobs."""
     letters = [change for change in commit.changes if change.kind == MESSAGE.name and change.queue == ORDERS]
     orders = [message_in(letter, JobOrder) for letter in letters]
     return [(place, order.what, order.why) for order in orders for place in order.places]

@@ -1,4 +1,4 @@
-"""A run, its planner and reporter, and its jobs as a model: what can happen next."""
+"""A run, its planner and reporter, and its jobs as a model: the possible steps."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ RUN_SIGHTS = (
 
 
 class RunDone(NamedTuple):
-    """A step of the run, as the story needs it."""
+    """A step of the run, for the story."""
 
     what: str
     who: int
@@ -80,22 +80,22 @@ class RunWorld:
         self.inner = JobWorld(plan, self.places)
         self.runs = RunDeciding(plan, self.places)
         self._words: list[JobChanged] = []
-        """What jobs have said, by number."""
+        """Messages of jobs, by number."""
         self._goal = bit(self.places[REPORTED])
         self._settled = bit(self.places[next(c.claim for c in inner if c.mode is Mode.EVENTUALLY)])
 
     def initial(self) -> State:
-        """The run is recorded, and nothing else is there."""
+        """Return the initial state: a stored run, without jobs."""
         jobs, *rest = self.inner.initial()
         left = self.plan.repeats * REPEATS + self.plan.run_cancels * RUN_CANCELS
         return (ABSENT,) * len(jobs), *rest, self.runs.first, (), left
 
     def canonical(self, state: State) -> State:
-        """Workers are alike; the jobs of a run are not."""
+        """Return the state with canonical names of workers; jobs of a run are distinct."""
         return state if len(state) == 1 else (*self.inner.canonical(state[:5]), *state[5:])
 
     def look(self, state: State) -> int:
-        """What is to be seen of the jobs, and of the run over them."""
+        """Return the observable claims about the jobs and the run."""
         if len(state) == 1:
             broken: int = state[0]
             return broken
@@ -106,7 +106,7 @@ class RunWorld:
         jobless = not any(state[0]) and not self._ordered(state[6], RELEASE)
         if value.state is run.REPORTED and (seen & self._settled or jobless):
             seen |= self._goal
-        if jobless:  # a run that never had a plan has no jobs that would have to settle
+        if jobless:  # a run without a plan has no jobs to settle
             seen |= self._settled if value.state in run.SETTLED else 0
         return seen | self._sights(value.state, states)
 
@@ -128,13 +128,13 @@ class RunWorld:
         return seen
 
     def _has_begun_unheard(self, states: list[JobState | None], wires: tuple[int, ...]) -> bool:
-        """Whether a job is at work, and no word of it is on its way to the run."""
+        """Return whether a job runs without a message about it on its way to the run."""
         told = {self._words[wire & _REST].place for wire in wires if wire & _KIND == FACT}
         return any(one is job.RUNNING and number not in told for number, one in enumerate(states))
 
     def _is_forgotten(self, number: int, state: State) -> bool:
-        """Whether a job goes on, or is about to, and no word to stop is on its way; what is overdue is
-        judged as swept.
+        """Return whether a job continues without a stop order on its way; an overdue job is
+        judged after a sweep.
         """
         value, deciding = state[0][number], self.inner.deciding
         if number in self._ordered(state[6], STOP):
@@ -146,7 +146,7 @@ class RunWorld:
         return seen.state not in job.ENDED and not seen.body.data.stop_reason
 
     def _ordered(self, wires: tuple[int, ...], what: str) -> set[int]:
-        """The jobs to which such an order is on its way."""
+        """Return the jobs with such an order on its way."""
         orders = (wire for wire in wires if wire & _KIND == ORDER)
         return {wire & _PLACE for wire in orders if ORDERED[(wire & _REST) >> 3][0] == what}
 
@@ -166,10 +166,10 @@ class RunWorld:
         found = self.inner.deciding.values[value]
         return None if found is None else JobState(found.state)
 
-    # What can happen
+    # Steps
 
     def steps(self, state: State) -> list[Step]:
-        """What happens to the jobs, and to the run over them."""
+        """Return the steps of the jobs and of the run."""
         if len(state) == 1:
             return []
         out = list(self._inner_steps(state))
@@ -179,7 +179,7 @@ class RunWorld:
         return out
 
     def _inner_steps(self, state: State) -> Iterator[Step]:
-        """Whatever the jobs do; the run hears of it, and time passes for it as well."""
+        """Yield the steps of the jobs; the run receives their messages, and its time passes too."""
         *_, number, wires, left = state
         ticked = False
         for done, after, bits in self.inner.steps(state[:5]):
@@ -195,7 +195,7 @@ class RunWorld:
             yield Done("tick", 0, 0, None), (*state[:5], later, wires, left), 0
 
     def _news(self, entry: Entry | None) -> list[int]:
-        """What the run has to hear of: the word that the commit carries."""
+        """Return the message to the run in a job's commit."""
         if entry is None or not entry.changed or entry.word is None:
             return []
         if entry.word not in self._words:
@@ -232,7 +232,7 @@ class RunWorld:
             )
 
     def _carry(self, state: State, wire: int, out: list[Step]) -> None:
-        """Deliver what is on its way; or deliver it, and let it come again."""
+        """Deliver a message; or deliver it, and keep it for a repeat."""
         wires, left = state[6], state[7]
         place = wires.index(wire)
         rest = wires[:place] + wires[place + 1 :]
@@ -258,7 +258,7 @@ class RunWorld:
             out.append(self._followed(state, wire & _PLACE, ORDERED[(wire & _REST) >> 3], aided))
 
     def _followed(self, state: State, which: int, ordered: tuple[str, str], aided: int) -> Step:
-        """An order of the run reaches a job."""
+        """Deliver an order of the run to a job."""
         jobs, hands, net, orch, spare, number, wires, left = state
         what, why = ordered
         order = JobOrder(run_id=RUN_ID, pieces=1, what=what, places=(which,), why=why)
@@ -281,7 +281,7 @@ class RunWorld:
         return done, (jobs, hands, net, orch, spare, entry.after, flying, left), bits
 
     def tell(self, done: Any, before: State, after: State) -> list[str]:
-        """A step in words."""
+        """Return a step in words."""
         if isinstance(done, RunDone):
             return [f"The run {done.what}.", *rows(done.lines)]
         return self.inner.tell(done, before[:5], after[:5])

@@ -3,12 +3,12 @@
 Reading order:
 
     scheduler    the time of a world, and event loops on it
-    worlds       the table of worlds: who is there, and what there is to do
-    faults       the table of faults, and what goes wrong when, drawn from a seed
+    worlds       the table of worlds: their actors and their work
+    faults       the table of faults, and their times, drawn from a seed
     network      processes, and the network between them
     storage      the store, seen through connections that break
-    actors       who lives there: orchestrators, workers, agents, clients, operators
-    judge        what is claimed, asked of every write; `judge_*` for runs, simulations, workers and the fleet
+    actors       orchestrators, workers, agents, clients, operators
+    judge        the claims, checked at every write; `judge_*` for runs, simulations, workers and the fleet
     episode      one episode, from the first start to the last check
-    campaign     many of them, side by side; a failing one with as few faults as it takes
+    campaign     many of them in parallel; a failing one is shrunk to few faults
 """

@@ -1,6 +1,6 @@
 """Many episodes: every world with every mix of faults, seed after seed, on several processors.
 
-A failing episode is shrunk to as few faults as it takes, by delta debugging.
+A failing episode is shrunk to a minimal set of faults, by delta debugging.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from interlock_verification.worlds.worlds import HOUR_S, WORLDS, Faults, World, 
 
 
 def again(chapter: Chapter, *, tells: bool = False) -> Played:
-    """Play a chapter again."""
+    """Run an episode again."""
     return play(
         world_named(chapter.world),
         faults_named(chapter.faults),
@@ -36,11 +36,11 @@ def again(chapter: Chapter, *, tells: bool = False) -> Played:
 
 
 def shrunk(played: Played, *, within_s: float = 60.0) -> Played:
-    """The same failure with as few faults as are found in so many seconds of a processor, and its story."""
+    """Return the same failure with as few faults as are found within the time, and its story."""
     assert played.broken is not None
     claim, until = played.broken.claim, time.process_time() + within_s
     chapter = played.chapter
-    settles = played.broken.at_s >= chapter.hours * HOUR_S  # what breaks at the end has to be played to it
+    settles = played.broken.at_s >= chapter.hours * HOUR_S  # a failure at the end needs the whole episode
     hours = chapter.hours if settles else _hours_up_to(played)
 
     def with_only(names: Collection[str]) -> Chapter:
@@ -57,7 +57,7 @@ def shrunk(played: Played, *, within_s: float = 60.0) -> Played:
 def fewest(
     names: Sequence[str], fails: Callable[[Sequence[str]], bool], enough: Callable[[], bool]
 ) -> list[str]:
-    """As few of the names as still fail; what is found when it has been enough."""
+    """Return a minimal subset of the names that still fails, or the best one found in time."""
     kept, parts = list(names), 2
     if fails([]):
         return []
@@ -77,7 +77,7 @@ def fewest(
 
 
 def _hours_up_to(played: Played) -> float:
-    """Until shortly behind the failure; the quiet end of a chapter must not begin before it."""
+    """Return the hours until shortly after the failure, before the quiet end of the episode."""
     assert played.broken is not None
     quiet_s = faults_named(played.chapter.faults).quiet_at_end_s
     return min(played.chapter.hours, round((played.broken.at_s + quiet_s) / HOUR_S + 0.02, 2))
@@ -115,21 +115,21 @@ SIGHTS_OF_FLEETS = (
     "a workload that was there before is asked for again",
 )
 SIGHTS_OF_WORLDS = (*SIGHTS, LATE_REPORT, *SIGHTS_OF_SYSTEMS, *SIGHTS_OF_FLEETS)
-"""What has to be seen in a long season, so that no claim holds only because nothing happens."""
+"""Events that must occur in a long season, so that no claim holds vacuously."""
 LONG_H = 2_000.0
-"""From how many hours on a season is long, if it has every world and mix."""
+"""Minimum hours of a long season with every world and mix."""
 
 Progress: TypeAlias = Callable[[float], None]
-"""Told how many hours have been played."""
+"""Called with the hours simulated so far."""
 
 
 class Season(msgspec.Struct, kw_only=True):
-    """What came of many chapters."""
+    """The results of many episodes."""
 
     chapters: int = 0
     hours: float = 0.0
     seconds: float = 0.0
-    """Of all processors together."""
+    """Processor seconds in all."""
     faults: Counter[str] = msgspec.field(default_factory=Counter)
     seen: Counter[str] = msgspec.field(default_factory=Counter)
     submitted: int = 0
@@ -140,11 +140,11 @@ class Season(msgspec.Struct, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether every claim held, and whatever has to be seen was seen."""
+        """Whether every claim held, and every required event occurred."""
         return not self.failures and not self.unseen
 
     def add(self, played: Played) -> None:
-        """One more chapter."""
+        """Add an episode."""
         self.chapters += 1
         self.hours += played.chapter.hours
         self.seconds += played.seconds
@@ -160,7 +160,7 @@ class Season(msgspec.Struct, kw_only=True):
 def chapters_of(
     hours: float, *, worlds: Sequence[World] = (), faults: Sequence[Faults] = (), seed: int = 1
 ) -> Iterator[Chapter]:
-    """Chapters of so many hours in sum, of each world with each mix in turn, each with a seed of its own."""
+    """Yield episodes with these hours in sum, of each world with each mix in turn, each with a new seed."""
     pairs = _pairs(worlds, faults)
     short = hours < sum(world.chapter_h for world, _ in pairs)
     left, seeds = hours, count(seed)
@@ -181,7 +181,7 @@ def chapters_with(
     hours: float | None = None,
     only: tuple[str, ...] | None = None,
 ) -> list[Chapter]:
-    """One chapter with this seed of each world and mix."""
+    """Return one episode with this seed of each world and mix."""
     return [
         Chapter(world=world.name, faults=mix.name, seed=seed, hours=hours or world.chapter_h, only=only)
         for world, mix in _pairs(worlds, faults)
@@ -189,7 +189,7 @@ def chapters_with(
 
 
 def play_all(chapters: Sequence[Chapter], *, processes: int = 1, progress: Progress | None = None) -> Season:
-    """Play them all; goes on after a failure, since others may say more."""
+    """Run all episodes; continue after a failure, since others may say more."""
     season = Season()
     for one in _played(chapters, processes):
         season.add(one)
@@ -202,7 +202,7 @@ def play_all(chapters: Sequence[Chapter], *, processes: int = 1, progress: Progr
 
 
 def _pairs(worlds: Sequence[World], faults: Sequence[Faults]) -> list[tuple[World, Faults]]:
-    """Each world with each mix; that nothing goes wrong has to be asked for."""
+    """Return each world with each mix; the mix without faults only on request."""
     mixes = faults or [mix for mix in MIXES if mix.name != "none"]
     return [(world, mix) for world in worlds or WORLDS for mix in mixes]
 
@@ -218,5 +218,5 @@ def _played(chapters: Sequence[Chapter], processes: int) -> Iterator[Played]:
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever has begun us ends us
-    gc.set_threshold(50_000, 20, 20)  # a world makes much that goes again by itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
+    gc.set_threshold(50_000, 20, 20)  # a world creates many short-lived objects

@@ -54,14 +54,14 @@ LEAVES = "a worker that is asked to go is gone in time"
 
 
 class Striker:
-    """Does what the fates have drawn."""
+    """Injects the drawn faults."""
 
     def __init__(self, stage: Stage, store: SharedStore) -> None:
         self.stage = stage
         self.store = store
 
     def strike(self, blow: Blow) -> None:
-        """Let it happen, unless there is nobody left for it to happen to."""
+        """Inject a fault, unless its target is gone."""
         process = self.stage.places[blow.who].process
         if process is None or not process.alive or process.frozen or not self._lands(blow, process):
             return
@@ -126,7 +126,7 @@ class Striker:
 
 
 def _is_leaving(process: Process) -> bool:
-    """Whether it was asked to go already, or is nobody who could be asked."""
+    """Return whether it is shutting down already, or cannot."""
     shutdown = getattr(process.role, "shutdown", None)
     return not isinstance(shutdown, Shutdown) or shutdown.requested
 
@@ -151,33 +151,33 @@ SUBMITTERS, PLAYERS, OPERATORS = "ci", "players", "operators"
 
 
 class Chapter(msgspec.Struct, frozen=True, kw_only=True):
-    """What a chapter is, and nothing more: it can be played again from this."""
+    """The parameters of an episode, from which it can be replayed."""
 
     world: str
     faults: str
     seed: int
     hours: float
     only: tuple[str, ...] | None = None
-    """The faults that happen; None for all that the seed draws."""
+    """The faults that occur; None for all that the seed draws."""
     settles: bool = True
-    """Whether it is played to its end; not where only what happens before that is of interest."""
+    """Whether it is run to its end; not if only the events before are of interest."""
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """A chapter, and what came of it."""
+    """The result of an episode."""
 
     chapter: Chapter
     trace: str
-    """A hash of everything that happened."""
+    """A hash of all events."""
     faults: dict[str, int]
     happened: tuple[str, ...] = ()
-    """The names of the faults; only of a chapter that has failed."""
+    """The names of the faults; only of a failed episode."""
     seen: dict[str, int]
     submitted: int
     settled: int
     turns: int
     seconds: float
-    """Of a processor."""
+    """Processor seconds."""
     broken: Broken | None = None
     story: tuple[str, ...] = ()
 
@@ -197,7 +197,7 @@ def play(
     settles: bool = True,
     tells: bool = False,
 ) -> Played:
-    """Play one chapter."""
+    """Run one episode."""
     chapter = Chapter(
         world=world.name,
         faults=faults.name,
@@ -210,7 +210,7 @@ def play(
 
 
 class Play:
-    """A world on its stage."""
+    """A world with its actors."""
 
     def __init__(self, world: World, faults: Faults, chapter: Chapter, *, tells: bool = False) -> None:
         self.chapter = chapter
@@ -250,12 +250,12 @@ class Play:
             self._place_fleet(bench.registry)
 
     def run(self) -> Played:
-        """From the first start to the last check."""
+        """Run from the first start to the last check."""
         begun = time.process_time()
         before = logging.root.manager.disable
-        logging.disable(logging.CRITICAL)  # a world is for things to fail now and then
+        logging.disable(logging.CRITICAL)  # failures are expected in a world
         with warnings.catch_warnings():
-            # What a process that is killed has begun is awaited by nobody any more.
+            # Coroutines of a killed process are never awaited.
             warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
             try:
                 self._act()
@@ -281,7 +281,7 @@ class Play:
             story=tuple(self.watcher.story(broken.about)) if broken is not None else (),
         )
 
-    # The acts
+    # Phases
 
     def _end(self) -> None:
         for place in self.stage.places.values():
@@ -289,7 +289,7 @@ class Play:
                 place.process.end()
 
     def _act(self) -> None:
-        """People want things, and things go wrong."""
+        """Run the work with faults."""
         for place in self.stage.places.values():
             place.start()
         quiet = self.until_s - self.faults.quiet_at_end_s
@@ -300,7 +300,7 @@ class Play:
         self.stage.schedule.run(self.until_s)
 
     def _settle(self) -> None:
-        """Nothing goes wrong any more, and everything comes to its end."""
+        """Stop the faults, and let all work end."""
         if self.watcher.broken is not None or not self.chapter.settles:
             return
         self.fates.over = True
@@ -309,8 +309,8 @@ class Play:
         while not self.stage.schedule.halted and self.stage.schedule.now < until:
             self.stage.schedule.run(min(until, self.stage.schedule.now + _LOOK_EVERY_S))
             if self._is_settled():
-                # Whoever still works on what has ended learns it with a heartbeat, or when its trust ends;
-                # and somebody may want to have done again what has ended.
+                # A worker learns that a job has ended with a heartbeat, or when its lease expires;
+                # and a client may retry it.
                 self.stage.schedule.run(self.stage.schedule.now + self.world.durations.lease_ttl_s)
                 if self._is_settled():
                     return
@@ -319,7 +319,7 @@ class Play:
         return not self._unsettled() and not self._undelivered() and not self.people.waiting
 
     def _look_back(self) -> None:
-        """Everything that can only be said at the end."""
+        """Check the claims about the end."""
         if self.watcher.broken is not None or not self.chapter.settles:
             return
         for name in self._unsettled_but_for_jobs():
@@ -352,7 +352,7 @@ class Play:
                 self.watcher.broke(SMALL, f"{name} still has {left}")
 
     def _look_at_the_books(self) -> None:
-        """Who has died was written off, and of trees in which nothing is left none is open."""
+        """Check that dead workers were declared lost, and no finished tree is open."""
         places = self.stage.places.values()
         alive = {place.process.loop.name for place in places if place.process is not None}
         for worker_id, runner_id in self.judge.workers.living().items():
@@ -363,22 +363,22 @@ class Play:
                 self.watcher.broke(CLOSED, f"the tree of {record.id} is open", record.id)
 
     def _look_at_the_fleet(self) -> None:
-        """Every agent is free again."""
+        """Check that every agent is free."""
         for name in self.world.fleet:
             process = self.stage.places[name].process
             if process is None or process.role is None or not process.role.is_idle:
                 self.watcher.broke(FREED, f"{name} is busy in the end")
 
-    # Who is there
+    # Actors
 
     def _struck(self) -> tuple[list[str], list[str]]:
-        """Whom others speak to, and who can be asked to go; who drives a fleet is both."""
+        """Return the targets of network faults, and those of deployments; drivers of a fleet are both."""
         if not self.world.agents:
             return self.servers, self.workers
         return [*self.servers, *self.workers], [*self.world.fleet, *self.workers]
 
     def _place_fleet(self, registry: Registry) -> None:
-        """Agents, who drives them, and whoever wants that."""
+        """Place the agents, their drivers and their clients."""
         from interlock_verification.worlds.actors.controllers import fleet_of  # noqa: PLC0415 - libraries for fleets alone
 
         fleet = fleet_of(self.stage, self.store, self.judge, registry, self.faults, self.until_s)
@@ -388,7 +388,7 @@ class Play:
     def _place(self, name: str, cast: Cast) -> None:
         self.stage.places[name] = Place(self.stage, name, cast, self.faults.skew)
 
-    # Looking
+    # Observations
 
     def _halt(self) -> None:
         self.stage.schedule.halted = True
@@ -405,7 +405,7 @@ class Play:
         return {state: number for state, number in records.items() if state in ("waiting", "sending")}
 
     def _notice_pruned(self) -> None:
-        """The judge lets go of what the store has let go of, so that a long chapter stays small."""
+        """Remove pruned jobs from the judge, so that a long episode stays small."""
         known = self.judge.known()
         found = driven(self.store.load([Key(JOB.name, job_id) for job_id in known]))
         for job_id, record in zip(known, found, strict=True):

@@ -1,6 +1,6 @@
-"""Mixes of faults, and which fault happens when: drawn from the seed, each with a name.
+"""Mixes of faults, and the times of faults: drawn from the seed, each with a name.
 
-A fault can be left out by its name, which is how a failing episode is shrunk.
+A fault can be left out by its name; this is how a failing episode is shrunk.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ BY_NAME = {mix.name: mix for mix in MIXES}
 
 
 def faults_named(name: str) -> Faults:
-    """The mix of that name."""
+    """Return the mix of that name."""
     if name in BY_NAME:
         return BY_NAME[name]
     guess = nearest(name, tuple(BY_NAME))
@@ -108,20 +108,21 @@ def faults_named(name: str) -> Faults:
 
 REQUEST_LOST, REPLY_LOST, LATE, TWICE = "request lost", "reply lost", "late", "twice"
 LOST_BELOW_S, FELT_ABOVE_S, RESENT = 0.25, 14.0, 0.05
-"""On a connection what is lost is sent again, within a part of the time after which others would give up; but
-whose loss is known so soon has lost its connection, and what is so late is as late as that."""
+"""Resending on a connection: a lost message is resent after a fraction of the timeout; a loss noticed very
+early breaks the connection, and a very late message stays late.
+"""
 _TIMED = ("kill", "deploy", "freeze", "partition", "outage", "failover", "lag")
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """What happens to one call."""
+    """The fault of one call."""
 
     what: str
     seconds: float
 
 
 def resent(fate: Fate | None) -> Fate | None:
-    """What becomes of it on a connection that sends again what is lost: most of it is a little late."""
+    """Return the fault on a connection that resends lost messages: most are only late."""
     if fate is None or fate.what is TWICE:
         return fate
     felt = fate.seconds > FELT_ABOVE_S if fate.what is LATE else fate.seconds < LOST_BELOW_S
@@ -129,7 +130,7 @@ def resent(fate: Fate | None) -> Fate | None:
 
 
 class Blow(msgspec.Struct, frozen=True):
-    """What happens at one time."""
+    """A fault at one time."""
 
     name: str
     at_s: float
@@ -138,11 +139,11 @@ class Blow(msgspec.Struct, frozen=True):
     whom: str
     for_s: float
     amount: float
-    """How late timers are, or how many seconds of writes are lost."""
+    """Delay of timers, or seconds of lost writes."""
 
 
 class Fates:
-    """Everything that goes wrong in one chapter; `only` are the faults that may happen, None for all."""
+    """All faults of one episode; `only` are those that may occur, None for all."""
 
     def __init__(self, seed: int, faults: Faults, only: Collection[str] | None = None) -> None:
         self._seed = seed
@@ -152,12 +153,12 @@ class Fates:
         self._calls: Counter[str] = Counter()
         self._chance = faults.request_lost + faults.reply_lost + faults.late + faults.twice
         self.over = False
-        """From when on nothing goes wrong any more."""
+        """Whether the faults have ended."""
         self.counts: Counter[str] = Counter()
         self.happened: list[str] = []
 
     def of_call(self, caller: str, to: str, now: float, *, repeats: bool = False) -> Fate | None:
-        """What happens to the next call from one to another; None for nothing."""
+        """Return the fault of the next call between two places; None if there is none."""
         faults = self._faults
         if self.over or not self._chance:
             return None
@@ -188,7 +189,7 @@ class Fates:
         return None
 
     def happens(self, name: str, what: str) -> bool:
-        """Whether this fault may happen; if so it is counted."""
+        """Return whether this fault may occur, and count it."""
         if self._only is not None and name not in self._only:
             return False
         self.counts[what] += 1
@@ -196,7 +197,7 @@ class Fates:
         return True
 
     def blows(self, until_s: float, servers: Sequence[str], workers: Sequence[str]) -> list[Blow]:
-        """What happens to processes, the network and the store, in the order of time."""
+        """Return the faults of processes, the network and the store, in order of time."""
         faults, drawn = self._faults, random.Random(f"{self._seed}/blows")
         rates = [
             faults.kills,

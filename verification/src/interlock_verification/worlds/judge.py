@@ -68,23 +68,23 @@ from interlock_verification.worlds.network import Watcher, rows
 
 
 def why(note: Note) -> str:
-    """The reason of a step, after a comma."""
+    """Return the reason of a step, after a comma."""
     return f", {note.reason}" if note.reason else ""
 
 
 def named(entity: str) -> tuple[int, int]:
-    """The shard and the index of an attempt, by its name."""
+    """Return shard and index of an attempt, from its name."""
     shard, _, index = entity.partition(".")
     return int(shard), int(index)
 
 
 def was_pending(look: Look | None) -> bool:
-    """Whether nothing of it was given out before."""
+    """Return whether no attempt of it was granted before."""
     return look is None or look.state is job.PENDING
 
 
 def attempts_of(look: Look) -> str:
-    """Its attempts, in a line."""
+    """Return its attempts, in a line."""
     return ", ".join(map(_told, look.body.attempts)) or "no attempts"
 
 
@@ -105,7 +105,7 @@ _AT_WORK = (attempt.LEASED, *attempt.EXECUTING, attempt.CANCEL_REQUESTED)
 
 
 class TreeJudge:
-    """Reads along with the store, and asks every claim about trees."""
+    """Observes the store, and checks every claim about trees."""
 
     def __init__(self, watcher: Watcher, look_of: Callable[[str], Look | None], forgotten: set[str]) -> None:
         self._watcher = watcher
@@ -113,13 +113,13 @@ class TreeJudge:
         self._forgotten = forgotten
         self.quotas: tuple[int, ...] = ()
         self._children: dict[str, dict[str, datetime]] = {}
-        """Of each parent, and since when they are there."""
+        """The children of each parent, with their creation times."""
         self._at_work: dict[tuple[str, int], dict[str, int]] = {}
         self.shaken: set[str] = set()
-        """Roots of which a fail-over has lost something: the tree and its jobs may disagree for ever."""
+        """Roots with data lost in a fail-over: the tree and its jobs may disagree forever."""
 
     def job_written(self, record: Record, before: Look | None, look: Look) -> None:
-        """A job has changed."""
+        """Handle a changed job."""
         parent = record.parent if look.body.run is None else None
         if before is None and parent is not None:
             self._born(record, parent)
@@ -129,7 +129,7 @@ class TreeJudge:
             self._completed(record.id, look)
 
     def message_written(self, record: Record) -> None:
-        """A message has changed; one that is sent has done what it says."""
+        """Handle a changed message; a sent one has had its effect."""
         if record.queue != CANCEL_CHILDREN or record.state != SENT:
             return
         self._watcher.saw("a subtree is stopped")
@@ -150,15 +150,15 @@ class TreeJudge:
                 )
 
     def lost(self, look: Look, job_id: str) -> None:
-        """A fail-over has lost something of a job."""
+        """Handle a job with data lost in a fail-over."""
         self.shaken.add(look.body.tree.root_id if look.body.tree is not None else job_id)
 
     def gone(self, job_id: str) -> None:
-        """A job was pruned."""
+        """Handle a pruned job."""
         self._children.pop(job_id, None)
 
     def found(self, job_id: str, submitted: list[str], children: dict[str, bool]) -> None:
-        """A handler has waited: what it had submitted, and whether what it found has ended."""
+        """Check that a handler that waited found all submitted children ended."""
         self._watcher.saw("a handler has waited for its children")
         if self._forgotten & {job_id, *submitted}:
             return
@@ -205,55 +205,55 @@ _EVENTS = {
     CancelAck: "cancel_ack",
     Release: "release",
 }
-"""What a runner says under a lease, and what the table of the lease calls it."""
+"""The lease event of each runner message."""
 _SAYS = frozenset(_EVENTS.values())
 _SUCCESS = "success"
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """Of the job's input, what tells one submission from another."""
+    """The submission number in a job's input."""
 
     number: int = -1
 
 
 class Judge:
-    """Reads along with the store, and asks every claim."""
+    """Observes the store, and checks every claim."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self.runs = RunJudge(watcher, self.state_of)
         self._looks: dict[str, Look] = {}
-        """Of each job as it stands; it is the one before of the next write."""
+        """The latest value of each job, for comparison with its next write."""
         self._releases: dict[str, int] = {}
         self.made: dict[int, list[str]] = {}
         """The jobs of each submission."""
         self.ended: dict[str, str] = {}
-        """How each job that was seen to end has ended."""
+        """The final state of each ended job."""
         self.asked: set[str] = set()
-        """The jobs that somebody wants stopped."""
+        """Jobs whose cancellation was requested."""
         self.forgotten: set[str] = set()
-        """Of which a fail-over has lost something: nobody can promise more than the store keeps."""
+        """Jobs with data lost in a fail-over, which no claim covers."""
         self._succeeded: set[tuple[str, int]] = set()
         self._written_off: set[tuple[str, str]] = set()
-        """Attempts whose runners were written off by the supervisor."""
+        """Attempts whose runners were declared lost by the supervisor."""
         self._said: set[tuple[str, int, int, str]] = set()
-        """What was said, under the lease of which attempt."""
+        """Sent messages, by the attempt of their lease."""
         self._handed: set[tuple[str, int, int]] = set()
-        """Which attempts somebody was told to have been given."""
+        """Attempts whose grant was answered."""
         self._refusals: set[tuple[str, str]] = set()
         self._reported: set[tuple[str, str]] = set()
-        """The reports that were heard, by their lease and what they are."""
+        """Accepted reports, by lease and kind."""
         self._fences: dict[tuple[str, int], tuple[int, int]] = {}
-        """Of each shard: the latest fence, and the attempt that has it."""
+        """The latest fence of each shard, and its attempt."""
         self.trees = TreeJudge(watcher, self._looks.get, self.forgotten)
         self.workers = WorkerJudge(watcher, self._looks.items)
         self.simulations = SimulationJudge(watcher, self._looks.get)
         self.fleet = FleetJudge(watcher, self.forgotten)
 
-    # What is written
+    # Writes
 
     def written(self, before: Record | None, after: Record, note: Note | None, now: datetime) -> None:
-        """A record has changed."""
+        """Handle a changed record."""
         watcher = self._watcher
         watcher.heard(f"{watcher.time():.6f} {after.kind} {after.id} {after.version} {after.state} ".encode())
         watcher.heard(after.body)
@@ -292,13 +292,13 @@ class Judge:
             self.runs.written(after)
 
     def refused(self, key: Key, note: Note) -> None:
-        """A refusal was journalled."""
+        """Handle a journalled refusal."""
         self._watcher.heard(f"refused {key.id} {note.refusal}".encode())
         self._watcher.tell(self._watcher.time(), f"{key.id}: refused {note.refusal} ({note.actor})", key.id)
         self._refusals.add((key.id, note.actor))
 
     def lost(self, key: Key, back_to: Record | None) -> None:
-        """A fail-over has lost what was written of this record."""
+        """Handle a record with writes lost in a fail-over."""
         if key.kind in (WORKER.name, STANDING.name):
             self.workers.lost(key.kind, key.id, back_to)
             return
@@ -318,7 +318,7 @@ class Judge:
         self._succeeded -= {(key.id, shard) for shard in range(1, 11)}
         if back_to is not None:
             look = self._looks[key.id] = self._look(back_to, None)
-            if look.state in job.ENDED:  # what succeeded before an end is counted when that comes
+            if look.state in job.ENDED:  # successes before an end are counted with the end
                 self.ended[key.id] = str(look.state)
                 succeeded = (one for one in look.body.attempts if one.state is attempt.SUCCEEDED)
                 self._succeeded.update((key.id, one.shard) for one in succeeded)
@@ -331,25 +331,25 @@ class Judge:
             self.simulations.shaken.add(look.body.simulation.run_id)
 
     def gone(self, job_id: str) -> None:
-        """A job was pruned: what is known of it is its end."""
+        """Handle a pruned job: only its end is kept."""
         self.trees.gone(job_id)
         self.workers.gone(job_id)
         self._looks.pop(job_id, None)
         self._releases.pop(job_id, None)
 
     def state_of(self, job_id: str) -> str:
-        """How a job stands, or has ended; empty when nobody knows."""
+        """Return the state of a job; empty if unknown."""
         look = self._looks.get(job_id)
         return str(look.state) if look is not None else self.ended.get(job_id, "")
 
     def known(self) -> list[str]:
-        """The jobs that are there, as far as was read along."""
+        """Return the existing jobs."""
         return list(self._looks)
 
     def was_lost(self, job_id: str, name: str) -> bool:
-        """Whether an attempt ended because its runner had not renewed its lease in time.
+        """Return whether an attempt ended because its runner had not renewed its lease in time.
 
-        Whom the supervisor has written off loses its leases before they end, and may not know it (0117).
+        A runner that the supervisor declared lost loses its leases early, without knowing it (0117).
         """
         if (job_id, name) in self._written_off:
             return False
@@ -361,13 +361,13 @@ class Judge:
         )
 
     def unsettled(self) -> list[str]:
-        """The jobs that have not ended, or have a live lease."""
+        """Return the jobs that have not ended, or have a live lease."""
         return [name for name, look in self._looks.items() if unsettled(look)]
 
-    # What is said
+    # Messages
 
     def says(self, message: Message) -> None:
-        """A worker says something; noted when it is sent, since it may arrive whenever it likes."""
+        """Record a message of a worker when it is sent, since it may arrive at any time."""
         token = read_token(message.token)
         if token is None:
             return
@@ -377,7 +377,7 @@ class Judge:
             self._said.add((*said, _SUCCESS))
 
     def answered(self, message: Message, answer: Answer) -> None:
-        """An orchestrator has answered."""
+        """Check an answer of an orchestrator."""
         token = read_token(message.token)
         assert token is not None
         self._watcher.heard(f"answer {token.job_id} {type(message).__name__} {answer}".encode())
@@ -400,17 +400,17 @@ class Judge:
                 self._watcher.saw("a report that comes too late is refused")
 
     def _knows(self, job_id: str, name: str) -> bool:
-        """Whether the job is there, nothing of it was lost, and the attempt is not folded by now."""
+        """Return whether the job exists, has lost no data, and its attempt is not folded."""
         look = self._looks.get(job_id) if job_id not in self.forgotten else None
         return look is not None and any(one.name == name for one in look.body.attempts)
 
     def granted(self, grant: Grant) -> None:
-        """An orchestrator has given out an attempt."""
+        """Check a grant of an orchestrator."""
         self._watcher.heard(f"grant {grant.job_id} {grant.shard} {grant.attempt} {grant.fence}".encode())
         self._handed.add((grant.job_id, grant.shard, grant.attempt))
         before, latest = self._fences.get((grant.job_id, grant.shard), (0, 0))
         if grant.attempt <= latest:
-            return  # a claim that was repeated is answered as before, or its answer was overtaken
+            return  # a repeated claim gets the same answer, or its answer was overtaken
         self._fences[grant.job_id, grant.shard] = grant.fence, grant.attempt
         self._watcher.ask(
             GRANT_CLAIMS,
@@ -419,7 +419,7 @@ class Judge:
             grant.job_id,
         )
 
-    # The claims
+    # Claims
 
     def _look(self, record: Record, note: Note | None) -> Look:
         if note is not None and gives_back(note.steps):
@@ -451,7 +451,7 @@ class Judge:
             cause = "runner" if "#" in note.actor else "clock" if note.actor == "clock" else "user"
         told = spoken.event if spoken is not None and token is not None else "heartbeat"
         if told != "heartbeat" and token is not None:
-            # A heartbeat may also be the renewal that comes with a claim which is answered again.
+            # A heartbeat may also be the renewal by a repeated claim.
             holder = f"the holder of {job_id} {token}"
             accepted = Accepted(holder, holder if self._was_said(job_id, token, told) else "nobody")
             self._watcher.ask(HEARD_CLAIMS, accepted, lambda: f"nobody has said so: {rows(steps)}", job_id)
@@ -464,13 +464,13 @@ class Judge:
                 self._watcher.broke(claim, words, job_id)
 
     def _was_said(self, job_id: str, token: tuple[int, int], told: str) -> bool:
-        """By whom it was given to; what was never handed out is given back by whoever had granted it."""
+        """Return whether the holder sent the message; an undelivered grant is released by its server."""
         never_handed_out = told == "release" and (job_id, *token) not in self._handed
         return never_handed_out or (job_id, *token, told) in self._said
 
     def _created(self, job_id: str, look: Look) -> None:
         if look.body.origin_job_id is not None or look.body.simulation is not None:
-            return  # somebody has asked for it to be done again, or it executes what somebody has asked for
+            return  # it was requested as a retry, or executes a requested run or simulation
         if look.body.run is not None:
             self.runs.made(job_id, look.body)
             return
@@ -529,7 +529,7 @@ class Judge:
 
 
 _OF_NOTED_STEPS = ("the journal replays to the record", "only the runner does what belongs to the runner")
-"""A renewal leaves no entry, and so no steps."""
+"""Claims about journalled steps; a renewal leaves no entry."""
 
 
 def _input_of(look: Look) -> msgspec.Raw:

@@ -16,7 +16,7 @@ from interlock_verification.worlds.network import Process, Watcher
 
 
 class Tour:
-    """One drive of one controller, from the first question to the result."""
+    """One drive of one controller, from the first request to the result."""
 
     def __init__(
         self,
@@ -30,20 +30,20 @@ class Tour:
         self.controller = controller
         self.job_id = job_id
         self.workloads = workloads
-        """What the workload is called on each agent, by the agent's place."""
+        """The name of the workload on each agent, by place."""
         self.begun_s = begun_s
         self.within_s = within_s
-        """How long it may take, by the controller's clock."""
+        """Its time limit, by the controller's clock."""
         self.ended_s: float | None = None
 
     @property
     def over(self) -> bool:
-        """Whether it has come to a result or a refusal, or has died with its controller."""
+        """Whether it has a result or a refusal, or has died with its controller."""
         return self.ended_s is not None
 
 
 class Life:
-    """One workload on one agent while something of it lives, and what is known of it afterwards."""
+    """One workload on one agent, and its data after the end."""
 
     def __init__(
         self, process: Process, workload_id: str, end: str, *, up_s: float, prepare_s: float
@@ -51,41 +51,41 @@ class Life:
         self.process = process
         self.workload_id = workload_id
         self.end = end
-        """How it ends, by the dice."""
+        """Its end, as drawn."""
         self.up_ns = round(up_s * 1e9)
-        """How long its process takes until it can begin."""
+        """Startup time of its process."""
         self.prepare_ns = round(prepare_s * 1e9)
-        """So long before the start its agent starts the process."""
+        """Time before the start at which its agent starts the process."""
         self.survives_s = 0.0
-        """So long it can live although it is killed."""
+        """Time that it survives a kill."""
         self.began_s: float | None = None
         self.prompt = False
-        """It has begun at the very instant, and nothing has kept it from that."""
+        """Whether it began exactly on time, without a disturbance."""
         self.operations = 0
-        """What it has told its agent of."""
+        """Operations reported to its agent."""
         self.over = False
         self.well = False
         self.orphaned = False
-        """Its controller has died while it ran."""
+        """Whether its controller died while it ran."""
 
 
 class Troubles:
-    """When something went wrong last between two places, as far as it was noticed by their messages."""
+    """The latest fault between two places, as noticed by their messages."""
 
     def __init__(self) -> None:
         self._last: dict[frozenset[str], float] = {}
 
     def note(self, one: str, other: str, at_s: float) -> None:
-        """Something did not arrive, or not in time."""
+        """Record a lost or late message."""
         self._last[frozenset((one, other))] = at_s
 
     def since(self, one: str, other: str, at_s: float) -> bool:
-        """Whether there was any since then."""
+        """Return whether there was a fault since then."""
         return self._last.get(frozenset((one, other)), float("-inf")) >= at_s
 
 
 def job_of(workload_id: str) -> str:
-    """The job that drives it, of whose story it is a part; any other name is that of its own story."""
+    """Return the job that drives it; otherwise the name itself."""
     return workload_id.rsplit("_", 2)[0] if workload_id.count("_") > 2 else workload_id
 
 
@@ -106,67 +106,67 @@ HAPPENED = "what the store says of a workload has happened"
 STAYS_OVER = "a workload that is over stays as it ended"
 
 FOUND_OUT_S = 10.0
-"""Within so long a side that hears nothing knows that the other is gone."""
+"""Time within which a silent connection is detected as lost."""
 UNREAD_S = 5.0
-"""So long an error that nobody reads keeps an agent."""
+"""Time for which an unread error keeps an agent busy."""
 SLACK_S = 2.0
-"""For the way of messages, and clocks that run at another pace."""
+"""Allowance for the latency of messages and clock drift."""
 UNDISTURBED_S = 30.0
-"""Who has had no trouble for so long before the end of a drive could be reached."""
+"""An agent without faults for this long before the end of a drive was reachable."""
 INSTANT_S = 1e-5
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What an agent has made of being told its start."""
+    """The start time that an agent accepted."""
 
     at_s: float
-    """When, by the true time."""
+    """Time of acceptance, by the true time."""
     at_ns: int
-    """When, by the clock of the agent that nobody can set."""
+    """Time of acceptance, by the agent's monotonic clock."""
     instant_ns: int
-    """The start, by the same."""
+    """The start, by the same clock."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Of the input of a job that drives a fleet, what it is to drive."""
+    """The workload in the input of a job that drives a fleet."""
 
     workload: WorkloadSpec
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """What a result says of one agent."""
+    """The share of one agent in a result."""
 
     workload_id: str
     completed: bool
     operations: int
     measured: int
-    """How many of them are in its histogram."""
+    """Number of operations in its histogram."""
     left_out: bool = False
-    """Whether the result does not speak for it."""
+    """Whether the result excludes it."""
 
 
 class FleetJudge:
-    """Reads along at agents and controllers, and asks every claim about fleets."""
+    """Observes agents and controllers, and checks every claim about fleets."""
 
     def __init__(self, watcher: Watcher, forgotten: Collection[str]) -> None:
         self._watcher = watcher
         self._forgotten = forgotten
-        """The jobs of which a fail-over has lost something."""
+        """Jobs with data lost in a fail-over."""
         self.call_in: Callable[..., object] = lambda *_: None
-        """Has something looked at later."""
+        """Schedules a later check."""
         self.kill_s = 15.0
-        """How long whoever is being stopped may take before it is killed, and a little more."""
+        """Maximum time of a workload to stop before it is killed, with some allowance."""
         self.skew = 0.0
         self.troubles = Troubles()
         self._tours: dict[str, Tour] = {}
-        """By the name of the workload on each of its agents."""
+        """Drives, by the name of the workload on each agent."""
         self._lives: dict[str, Life] = {}
         self._at: dict[str, Life] = {}
-        """What lives at an agent, by the name of its process."""
+        """The live workload of each agent process."""
         self._taken: dict[tuple[str, str], Told | None] = {}
-        """What each process of an agent has said READY for, and its start as soon as it was told that."""
+        """Workloads that each agent process reported READY, with the accepted start."""
         self._fresh: set[tuple[str, str]] = set()
-        """What was asked of an agent that was free, and has to be answered with READY."""
+        """Workloads requested from a free agent, which has to answer READY."""
         self._asked_at: dict[str, float] = {}
         self._set_at: defaultdict[str, list[float]] = defaultdict(list)
         self._records: dict[str, tuple[str, Workload]] = {}
@@ -175,11 +175,11 @@ class FleetJudge:
 
     @property
     def wanted(self) -> int:
-        """How many workloads people have asked for."""
+        """Number of requested workloads."""
         return len(self._made)
 
     def unsettled(self) -> list[str]:
-        """What has not come to its end: drives, workloads that live, and records that do not say so."""
+        """Return unfinished drives, live workloads, and records that are not final."""
         driven = {tour.job_id for tour in self._tours.values() if tour.controller.alive and not tour.over}
         open_ = [name for name, (state, data) in self._records.items() if not _is_over(state, data)]
         return [*sorted(driven), *(life.workload_id for life in self._at.values()), *open_]
@@ -187,7 +187,7 @@ class FleetJudge:
     # Jobs and their drives
 
     def made(self, job_id: str, input_: bytes) -> None:
-        """A job that drives a fleet was made; of each wish there is one, unless a fail-over lost it."""
+        """Check that each request created one job, unless a fail-over lost it."""
         name = msgspec.json.decode(input_, type=Wanted).workload.name
         before = self._made.setdefault(name, job_id)
         made = Submission([job_id] if before in self._forgotten else [before, job_id])
@@ -195,7 +195,7 @@ class FleetJudge:
         self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, job_of(job_id))
 
     def drive_begins(self, tour: Tour) -> None:
-        """A controller begins to drive, and has so long for all of it."""
+        """Record the start of a drive, and schedule its time limit."""
         if tour.job_id in self._driven and tour.job_id not in self._forgotten:
             self._broke(AGAIN, f"{tour.controller.loop.name} drives {tour.job_id} again", tour.job_id)
         self._driven.add(tour.job_id)
@@ -205,13 +205,13 @@ class FleetJudge:
         self.call_in(tour.within_s / tour.controller.loop.rate + SLACK_S, self._still_driving, tour)
 
     def drive_ends(self, tour: Tour) -> None:
-        """It has come to a result, or to a refusal; whoever could be reached has stopped by now."""
+        """Record the end of a drive; reachable agents have stopped by now."""
         tour.ended_s = self._watcher.time()
         self._note(f"the drive of {tour.job_id} ends", tour.job_id)
         self.call_in(1.0, self._look_who_goes_on, tour)
 
     def refused(self, tour: Tour, sentence: str) -> None:
-        """A drive has come to a refusal, which says that nothing was started."""
+        """Check that a refused drive started no workload."""
         for workload_id in tour.workloads.values():
             life = self._lives.get(workload_id)
             if life is not None and life.began_s is not None:
@@ -220,7 +220,7 @@ class FleetJudge:
                 )
 
     def result(self, tour: Tour, counts: Sequence[Counted], operations: int, measured: int) -> None:
-        """What a drive has come to, in numbers."""
+        """Check the numbers of a result."""
         for one in counts:
             life = self._lives.get(one.workload_id)
             done = life.operations if life is not None else 0
@@ -232,7 +232,7 @@ class FleetJudge:
             self._broke(COUNTED, f"{operations} operations of which {measured} are measured", tour.job_id)
 
     def began_together(self, tour: Tour, bound_s: float) -> None:
-        """How far apart those began whom nothing kept from it."""
+        """Check how far apart undisturbed agents began."""
         lives = [self._lives[name] for name in tour.workloads.values() if name in self._lives]
         began = [life.began_s for life in lives if life.began_s is not None and life.prompt]
         if len(began) < 2:
@@ -275,10 +275,10 @@ class FleetJudge:
             if life is not None and not life.over and life.began_s is not None:
                 life.orphaned = True
 
-    # What an agent hears and says
+    # Messages of agents
 
     def asked(self, agent: Process, workload_id: str, *, free: bool) -> None:
-        """An agent is asked for a workload; one that is free has to take it, unless it was there before."""
+        """Record a request for a workload; a free agent has to accept it, unless it is a repeat."""
         self._asked_at[workload_id] = self._watcher.time()
         key = (agent.loop.name, workload_id)
         if free and key not in self._taken:
@@ -287,7 +287,7 @@ class FleetJudge:
             self._watcher.saw("a workload that was there before is asked for again")
 
     def said(self, agent: Process, workload_id: str, status: int) -> None:
-        """An agent says how it stands with a workload."""
+        """Check a status of an agent."""
         self._note(f"{agent.loop.name} says {Status(status).name} of {workload_id}", workload_id)
         key = (agent.loop.name, workload_id)
         if status == Status.READY:
@@ -300,13 +300,13 @@ class FleetJudge:
         self._fresh.discard(key)
 
     def told(self, agent: Process, workload_id: str, at_ns: int, ahead_ns: int) -> None:
-        """An agent has accepted a start which is so far ahead, by the clock that nobody can set."""
+        """Record an accepted start, by the monotonic clock."""
         key = (agent.loop.name, workload_id)
         if key in self._taken:
             self._taken[key] = Told(self._watcher.time(), at_ns, at_ns + ahead_ns)
 
     def busy(self, agent: Process, workload_id: str) -> None:
-        """An agent says that it is busy with a workload."""
+        """Check a refusal of a busy agent."""
         tour, now = self._tours.get(workload_id), self._watcher.time()
         if tour is None or tour.ended_s is None:
             self._watcher.saw("an agent is wanted by two, and one is refused")
@@ -319,20 +319,20 @@ class FleetJudge:
             self._broke(FREED, words, workload_id)
 
     def old_word(self, agent: Process, workload_id: str, *, changed: bool) -> None:
-        """An agent was told something about a workload that it does not have now."""
+        """Check that a message about an old workload has no effect."""
         self._watcher.saw("a late word for an old workload")
         if changed:
             self._broke(OLD_WORDS, f"{agent.loop.name} and {workload_id}", workload_id)
 
     def alone(self, agent: Process, workload_id: str) -> None:
-        """Nobody listens any more to what an agent says of a workload."""
+        """Schedule the check that a workload without a receiver ends."""
         life = self._lives.get(workload_id)
         survives_s = life.survives_s if life is not None else 0.0
         within_s = FOUND_OUT_S + self.kill_s + SLACK_S + survives_s
         self.call_in(within_s, self._still_lives, agent, workload_id, self._watcher.time())
 
     def clock_was_set(self, agent: str) -> None:
-        """Somebody has set the clock of an agent's machine."""
+        """Record that the clock of an agent's machine was set."""
         self._set_at[agent].append(self._watcher.time())
 
     def _still_lives(self, agent: Process, workload_id: str, since_s: float) -> None:
@@ -342,10 +342,10 @@ class FleetJudge:
         words = f"{agent.loop.name} has {workload_id}, {life.end}, and nobody listens since {since_s:.0f} s"
         self._broke(STOPS, words, workload_id)
 
-    # The processes of workloads
+    # Workload processes
 
     def spawned(self, life: Life) -> None:
-        """An agent has started the process of a workload."""
+        """Record the start of a workload's process."""
         name = life.process.loop.name
         if name in self._at:
             self._broke(ALONE, f"{name}: {self._at[name].workload_id}, {life.workload_id}", life.workload_id)
@@ -355,7 +355,7 @@ class FleetJudge:
         life.process.at_end.append(lambda: self.ended(life, well=False))
 
     def began(self, life: Life, at_ns: int) -> None:
-        """A workload begins its operations, at this time by the clock that nobody can set."""
+        """Check the begin of the operations, by the monotonic clock."""
         name = life.process.loop.name
         self._note(f"{name} begins {life.workload_id}", life.workload_id)
         life.began_s = self._watcher.time()
@@ -373,7 +373,7 @@ class FleetJudge:
         life.prompt = late_s < INSTANT_S and not held_up and not self._meddled(life, told)
 
     def _meddled(self, life: Life, told: Told) -> bool:
-        """Whether its clock was set while it was measured and told; later it may be."""
+        """Return whether its clock was set between measurement and start message."""
         was_set = self._set_at[life.process.name]
         if any(at_s > told.at_s for at_s in was_set):
             self._watcher.saw("a clock is set between being told the start and the start")
@@ -381,12 +381,12 @@ class FleetJudge:
         return any(begun_s <= at_s <= told.at_s for at_s in was_set)
 
     def killed(self, life: Life) -> None:
-        """An agent kills what does not stop."""
+        """Record that an agent killed a workload."""
         if life.began_s is not None:
             self._watcher.saw("a workload that does not stop is killed")
 
     def ended(self, life: Life, *, well: bool) -> None:
-        """Nothing of a workload is left."""
+        """Record the end of a workload."""
         if life.over:
             return
         life.over, life.well = True, well
@@ -395,10 +395,10 @@ class FleetJudge:
         if life.orphaned and life.process.alive:
             self._watcher.saw("a controller dies while its agents run, and they stop")
 
-    # What is written
+    # Writes
 
     def written(self, record: Record) -> None:
-        """The record of a workload has changed."""
+        """Check a changed workload record."""
         body = msgspec.json.decode(record.body, type=WorkloadBody)
         before = self._records.get(record.id)
         self._records[record.id] = record.state, body.data
@@ -411,7 +411,7 @@ class FleetJudge:
             self._broke(HAPPENED, f"{record.id} has completed, and that is not so", record.id)
 
     def lost(self, name: str, back_to: Record | None) -> None:
-        """A fail-over has lost what was written of a workload."""
+        """Handle a workload with writes lost in a fail-over."""
         self._records.pop(name, None)
         if back_to is not None:
             body = msgspec.json.decode(back_to.body, type=WorkloadBody)

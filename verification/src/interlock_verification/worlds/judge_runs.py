@@ -1,7 +1,7 @@
-"""What is claimed of the runs of a world, of every write of theirs and of their jobs.
+"""Claims about the runs of a world, checked at every write of runs and their jobs.
 
-What must be true of a run by itself is what its table claims, and what the model checker claims of runs.
-What needs its plan is judged by the plan as it was stored, not by what the run has noted of its jobs.
+Claims about a run alone are those of its table and of the model checker. Claims about its plan use the stored
+plan, not the states that the run has recorded for its jobs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MADE_ONCE = "a job of a plan is made once"
 
 
 class Planned(msgspec.Struct):
-    """A run as it was planned, and the jobs that were made of that."""
+    """A planned run, and its created jobs."""
 
     body: RunBody
     state: RunState
@@ -40,49 +40,49 @@ class Planned(msgspec.Struct):
     """By the ids of its jobs."""
     needs: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     made: dict[int, str] = msgspec.field(default_factory=dict)
-    """By place: the job that was made."""
+    """The created job of each place."""
 
 
 class RunJudge:
-    """Reads along with the store, and asks every claim about runs."""
+    """Observes the store, and checks every claim about runs."""
 
     def __init__(self, watcher: Watcher, state_of: Callable[[str], str]) -> None:
         self._watcher = watcher
         self._state_of = state_of
-        """How a job stands or has ended; empty when nobody knows."""
+        """Returns the state of a job; empty if unknown."""
         self._runs: dict[str, Planned] = {}
         self._pieces: dict[str, dict[int, PlanPiece]] = {}
         self._of: dict[int, str] = {}
-        """The run of each wish."""
+        """The run of each submission."""
         self.asked: set[str] = set()
-        """The runs that somebody wants stopped."""
+        """Runs whose cancellation was requested."""
         self.shaken: set[str] = set()
-        """Of which a fail-over has lost something."""
+        """Runs with data lost in a fail-over."""
 
     def acknowledged(self, number: int, run_id: str) -> None:
-        """Somebody was told that this wish has become that run."""
+        """Check that a submission has one run."""
         before = self._of.setdefault(number, run_id)
         made = Submission([one for one in (before, run_id) if one not in self.shaken])
         words = f"wish {number} has become {before} and {run_id}"
         self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, run_id)
 
     def unsettled(self) -> list[str]:
-        """The runs that were not reported."""
+        """Return the runs that were not reported."""
         return [name for name, one in self._runs.items() if one.state not in RUN.terminal]
 
     def known(self) -> list[str]:
-        """The runs that are there, as far as was read along."""
+        """Return the existing runs."""
         return list(self._runs)
 
     def gone(self, run_id: str) -> None:
-        """A run was pruned."""
+        """Handle a pruned run."""
         self._runs.pop(run_id, None)
         self._pieces.pop(run_id, None)
 
-    # What is written
+    # Writes
 
     def written(self, record: Record) -> None:
-        """A run, or a piece of a plan, has changed."""
+        """Handle a changed run or piece of a plan."""
         if record.kind == RUN.name:
             self._run_written(record)
         elif record.kind == PLAN.name:
@@ -104,7 +104,7 @@ class RunJudge:
             self._broke(TABLES_HOLD, f"{record.id} is {now.state}", record.id)
 
     def _plan(self, run_id: str, now: Planned) -> None:
-        """What the stored plan says of each of its jobs."""
+        """Read requirements and needs of each job from the stored plan."""
         pieces = self._pieces.get(run_id, {}).values()
         jobs = [planned for piece in pieces for planned in piece.jobs]
         names = [name for piece in pieces for name in piece.ids]
@@ -134,10 +134,10 @@ class RunJudge:
         if outcome is run.CANCELED and run_id not in self.asked and not superseded:
             self._broke(ASKED_FOR, f"{run_id} was canceled: {now.body.reason}", run_id)
 
-    # What its jobs do
+    # Jobs
 
     def made(self, job_id: str, body: JobBody) -> None:
-        """A job of a run was made."""
+        """Check the creation of a job of a run."""
         part = body.run
         assert part is not None
         planned = self._runs.get(part.run_id)
@@ -154,7 +154,7 @@ class RunJudge:
             self._broke(MADE_ONCE, f"place {part.place} of {part.run_id} is {other} and {job_id}", job_id)
 
     def begun(self, job_id: str, body: JobBody) -> None:
-        """A job of a run is given out for the first time."""
+        """Check the first grant of a job of a run."""
         part = body.run
         assert part is not None
         planned = self._runs.get(part.run_id)
@@ -167,7 +167,7 @@ class RunJudge:
                 self._broke(NEEDS, f"{job_id} begins while {needed} is {state}", job_id)
 
     def may_be_stopped(self, job_id: str, body: JobBody, reason: str | None) -> bool:
-        """Whether there is a reason for a job of a run to be stopped."""
+        """Return whether there is a reason to stop a job of a run."""
         part = body.run
         assert part is not None
         planned = self._runs.get(part.run_id)
@@ -187,13 +187,13 @@ class RunJudge:
                 return False
 
     def _is_unwell(self, job_id: str) -> bool:
-        """Whether a job has failed, or is being stopped."""
+        """Return whether a job has not completed."""
         return self._state_of(job_id) != job.COMPLETED
 
     # Faults
 
     def lost(self, kind: str, name: str, back_to: Record | None) -> None:
-        """A fail-over has lost what was written of a run or of a plan."""
+        """Handle a run or plan with writes lost in a fail-over."""
         if kind == RUN.name:
             self.shaken.add(name)
             before = self._runs.pop(name, None)

@@ -1,8 +1,7 @@
-"""What is claimed of the simulations of a world: of every write of theirs, and of the steps that are taken.
+"""Claims about the simulations of a world: checked at every write, and at every step.
 
-A simulation of a world is a chain: each state follows from the one before, and from nothing else. So it can
-be told from any state whether a step was left out, taken twice or taken out of order, however often its
-worker has died on the way.
+A simulation of a world is a chain: each state follows only from the previous one. So every state shows
+whether a step was left out, taken twice or taken out of order, however often its worker has died on the way.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ ASKED_FOR = "a simulation is cancelled only if somebody asked"
 
 
 class State(msgspec.Struct, frozen=True):
-    """A state of the chain, after so many steps."""
+    """A state of the chain, after a number of steps."""
 
     number: int
     step: int
@@ -40,17 +39,17 @@ class State(msgspec.Struct, frozen=True):
 
     @classmethod
     def first(cls, number: int) -> State:
-        """Before the first step."""
+        """Return the state before the first step."""
         return cls(number, 0, "")
 
     def after(self) -> State:
-        """One step later."""
+        """Return the state one step later."""
         mark = hashlib.blake2b(f"{self.number}.{self.step}.{self.mark}".encode(), digest_size=6).hexdigest()
         return State(self.number, self.step + 1, mark)
 
 
 def state_after(number: int, steps: int) -> State:
-    """Where a chain is after so many steps."""
+    """Return the state of a chain after a number of steps."""
     state = State.first(number)
     for _ in range(steps):
         state = state.after()
@@ -58,14 +57,14 @@ def state_after(number: int, steps: int) -> State:
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """Of the input of a simulation, what its end follows from."""
+    """The input of a simulation that determines its end."""
 
     number: int
     steps: int
 
 
 class SimulationJudge:
-    """Reads along with the store, and asks every claim about simulations."""
+    """Observes the store, and checks every claim about simulations."""
 
     def __init__(self, watcher: Watcher, look_of: Callable[[str], Look | None]) -> None:
         self._watcher = watcher
@@ -73,37 +72,37 @@ class SimulationJudge:
         self._known: dict[str, tuple[SimulationState, SimulationBody]] = {}
         self._pulses: dict[str, PulseBody] = {}
         self._said: dict[str, dict[tuple[int, int, str], set[int]]] = {}
-        """Of each simulation: which steps were spoken of under which execution, attempt and runner."""
+        """The reported steps of each simulation, by execution, attempt and runner."""
         self._of: dict[int, str] = {}
         self.asked: set[str] = set()
-        """The simulations that somebody wants cancelled."""
+        """Simulations whose cancellation was requested."""
         self.shaken: set[str] = set()
-        """Of which a fail-over has lost something."""
+        """Simulations with data lost in a fail-over."""
 
     def acknowledged(self, number: int, run_id: str) -> None:
-        """Somebody was told that this wish has become that simulation."""
+        """Check that a submission has one simulation."""
         before = self._of.setdefault(number, run_id)
         made = Submission([one for one in (before, run_id) if one not in self.shaken])
         words = f"wish {number} has become {before} and {run_id}"
         self._watcher.ask(SUBMISSION_CLAIMS, made, lambda: words, run_id)
 
     def unsettled(self) -> list[str]:
-        """The simulations that have not ended."""
+        """Return the simulations that have not ended."""
         return [name for name, (state, _) in self._known.items() if state not in simulation.ENDED]
 
     def known(self) -> list[str]:
-        """The simulations that are there, as far as was read along."""
+        """Return the existing simulations."""
         return list(self._known)
 
     def gone(self, run_id: str) -> None:
-        """A simulation was pruned."""
+        """Handle a pruned simulation."""
         for kept in (self._known, self._pulses, self._said):
             kept.pop(run_id, None)
 
-    # What is said and done
+    # Messages and steps
 
     def says(self, token: str, runner_id: str, word: AnySimulationWord) -> None:
-        """A worker says something; noted when it is sent, since it may arrive whenever it likes."""
+        """Record a message of a worker when it is sent, since it may arrive at any time."""
         read = read_token(token)
         look = self._look_of(read.job_id) if read is not None else None
         if read is None or look is None or look.body.simulation is None:
@@ -113,17 +112,17 @@ class SimulationJudge:
         said.setdefault((part.execution, read.index, runner_id), set()).add(word.step)
 
     def goes_on(self, run_id: str, step: int, restored: State | None, number: int) -> None:
-        """A handler begins, after this step and with this state."""
+        """Check the state from which a handler continues."""
         if step:
             self._watcher.saw("a simulation goes on elsewhere")
         expected = state_after(number, step)
         if (restored or State.first(number)) != expected:
             self._broke(GOES_ON, f"{run_id} goes on after step {step} with {restored}", run_id)
 
-    # What is written
+    # Writes
 
     def written(self, record: Record) -> None:
-        """A simulation or its pulse has changed."""
+        """Handle a changed simulation or pulse."""
         if record.kind == SIMULATION.name:
             self._simulation_written(record)
         elif record.kind == PULSE.name:
@@ -180,7 +179,7 @@ class SimulationJudge:
     # Faults
 
     def lost(self, kind: str, name: str, back_to: Record | None) -> None:
-        """A fail-over has lost what was written of a simulation or of its pulse."""
+        """Handle a simulation or pulse with writes lost in a fail-over."""
         self.shaken.add(name)
         if kind == SIMULATION.name:
             self._known.pop(name, None)

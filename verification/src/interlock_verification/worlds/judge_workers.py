@@ -1,7 +1,7 @@
-"""What is claimed of the workers in the books of a world's supervisor.
+"""Claims about the supervisor's records of workers.
 
-A worker is held from the write that pauses or ends it, until one that lets it take again. What is given to it
-is judged by when that was granted: an answer may still be under way while somebody presses the button.
+A worker is held from the write that pauses or ends it, until one that lets it claim again. Grants are judged
+by their grant time: an answer may still be under way while the worker is paused.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ BOOKS = "who is in the books as living is alive"
 
 
 class Life(msgspec.Struct, frozen=True):
-    """A worker as its record stands."""
+    """A worker's current record."""
 
     state: WorkerState
     body: WorkerBody
     held_since: datetime | None
-    """Since when it is given nothing; None while it is."""
+    """Time since which it receives no grants; None while it does."""
 
 
 class WorkerJudge:
-    """Reads along with the store, and asks every claim about workers."""
+    """Observes the store, and checks every claim about workers."""
 
     def __init__(self, watcher: Watcher, looks: Callable[[], Iterable[tuple[str, Look]]]) -> None:
         self._watcher = watcher
@@ -47,15 +47,15 @@ class WorkerJudge:
         self._lives: dict[str, Life] = {}
         self._granted: dict[tuple[str, int, int], datetime] = {}
         self._quarantined: dict[str, datetime] = {}
-        """By name, since when."""
+        """Quarantined runners by name, with the start."""
 
     def living(self) -> dict[str, str]:
-        """Who counts as living, and what its leases call it."""
+        """Return the live workers with their runner ids."""
         lives = self._lives.items()
         return {name: life.body.runner_id for name, life in lives if life.state in worker.LIVING}
 
     def written(self, record: Record, now: datetime) -> None:
-        """A worker has changed."""
+        """Handle a changed worker."""
         before, state, body = self._lives.get(record.id), WorkerState(record.state), decode_body(record)
         held_since = None if state in worker.TAKING else now
         if before is not None and before.held_since is not None and held_since is not None:
@@ -73,7 +73,7 @@ class WorkerJudge:
             self._watcher.broke(STAYS_ENDED, f"{record.id}: {before.state} → {state}")
 
     def standing_written(self, record: Record, now: datetime) -> None:
-        """How far a runner is trusted has changed."""
+        """Handle a changed standing of a runner."""
         name = body_of(record).runner
         if record.state != QUARANTINED:
             self._quarantined.pop(name, None)
@@ -82,9 +82,9 @@ class WorkerJudge:
             self._watcher.saw("a runner is quarantined")
 
     def lost(self, kind: str, name: str, back_to: Record | None) -> None:
-        """A fail-over has lost what was written of a worker, or of how far one is trusted."""
+        """Handle a worker or standing with writes lost in a fail-over."""
         if kind == STANDING.name:
-            self._quarantined.clear()  # who is, shows with the next write
+            self._quarantined.clear()  # the next write shows which are
             return
         self._lives.pop(name, None)
         if back_to is not None:
@@ -93,12 +93,12 @@ class WorkerJudge:
             self._lives[name] = Life(state, decode_body(back_to), held_since)
 
     def granted(self, job_id: str, entity: str, now: datetime) -> None:
-        """An attempt is given to somebody, as it is written."""
+        """Record the time of a grant."""
         shard, _, index = entity.partition(".")
         self._granted[job_id, int(shard), int(index)] = now
 
     def given(self, asked: ClaimRequest, grants: Sequence[Grant], looked_at: datetime | None) -> None:
-        """What a worker is answered, by a server that has looked who is quarantined at that time."""
+        """Check grants to a worker, by a server that read the quarantines at that time."""
         since = self._quarantined.get(name_of(asked.runner_id))
         if grants and since is not None and looked_at is not None and since < looked_at:
             words = f"{asked.runner_id} is quarantined since {since}, and was given {len(grants)} jobs"
@@ -115,12 +115,12 @@ class WorkerJudge:
                 self._watcher.broke(HELD, words, grant.job_id)
 
     def gone(self, job_id: str) -> None:
-        """A job was pruned."""
+        """Handle a pruned job."""
         for key in [key for key in self._granted if key[0] == job_id]:
             del self._granted[key]
 
     def message_written(self, record: Record) -> None:
-        """A message has changed; one that is sent has done what it says."""
+        """Handle a changed message; a sent one has had its effect."""
         if record.queue != LET_GO or record.state != SENT:
             return
         payload = bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)
@@ -132,7 +132,7 @@ class WorkerJudge:
         until = order.until or life.held_since
         for job_id, look in self._looks():
             if look.state in job.ENDED:
-                continue  # what is still being stopped of it has a time of its own to stop in
+                continue  # attempts that are being stopped have their own deadline
             for one in look.body.attempts:
                 held = one.lease
                 if held is None or held.state not in lease.LIVE or held.data.runner_id != order.runner_id:

@@ -1,6 +1,6 @@
-"""The processes of a world, the network between them, and the trace of what is written.
+"""The processes of a world, the network between them, and the trace of all writes.
 
-A call from a process can be lost, late or repeated on the way there and back.
+A call of a process can be lost, late or repeated on the way there and back.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ F = TypeVar("F")
 
 
 class Broken(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim that does not hold."""
+    """A broken claim."""
 
     claim: str
     words: str
     at_s: float
     about: str = ""
-    """The job that it is about, where it is about one."""
+    """The job that it is about, if any."""
 
 
 class Watcher:
-    """Sees everything; the first broken claim halts the world."""
+    """Observes all events; the first broken claim halts the world."""
 
     def __init__(self, *, tells: bool = False) -> None:
         self.tells = tells
         self.broken: Broken | None = None
         self.seen: Counter[str] = Counter()
-        """What has happened how often, by its name: nothing shall hold because nothing happens."""
+        """Number of each named event: no claim may hold vacuously."""
         self._hash = hashlib.blake2b(digest_size=8)
         self._lines: deque[tuple[float, str, str]] = deque(maxlen=MOST_LINES)
         self.halt: Callable[[], None] = lambda: None
@@ -53,24 +53,24 @@ class Watcher:
 
     @property
     def trace(self) -> str:
-        """A hash of everything that has happened."""
+        """A hash of all events."""
         return self._hash.hexdigest()
 
     def heard(self, what: bytes) -> None:
-        """Something has happened; the same seed has to lead to the same again."""
+        """Add an event to the hash; the same seed has to give the same hash."""
         self._hash.update(what)
 
     def saw(self, name: str) -> None:
-        """Something that has to be seen now and then."""
+        """Count an event that must occur."""
         self.seen[name] += 1
 
     def tell(self, at_s: float, words: str, about: str = "") -> None:
-        """A line of the story."""
+        """Add a line to the story."""
         if self.tells:
             self._lines.append((at_s, about, words))
 
     def broke(self, claim: str, words: str, about: str = "") -> None:
-        """A claim does not hold. Only the first counts: what follows from it says little."""
+        """Record a broken claim. Only the first counts: later ones may be its consequences."""
         if self.broken is None:
             self.broken = Broken(claim=claim, words=words, at_s=self.time(), about=about)
             self.halt()
@@ -78,18 +78,18 @@ class Watcher:
     def ask(
         self, claims: Mapping[str, Callable[[F], bool]], fact: F, words: Callable[[], str], about: str = ""
     ) -> None:
-        """Ask claims of a fact; the words are for the first that does not hold."""
+        """Check claims of a fact; `words` describes the first broken one."""
         for claim in broken(claims, fact):
             self.broke(claim, words(), about)
 
     def story(self, about: str = "") -> list[str]:
-        """What was told: about everybody, and of jobs only about this one."""
+        """Return the story: general lines, and those about one job."""
         told = [line for line in self._lines if not line[1] or not about or line[1] == about]
         return [f"{clock(at)}  {words}" for at, _, words in told]
 
 
 def clock(at_s: float) -> str:
-    """A time of the world as people read it: days, then the time of day."""
+    """Return a time of the world for people: days, then the time of day."""
     day, rest = divmod(at_s, 86_400.0)
     hour, rest = divmod(rest, 3_600.0)
     minute, second = divmod(rest, 60.0)
@@ -97,7 +97,7 @@ def clock(at_s: float) -> str:
 
 
 def rows(lines: tuple[StepLine, ...]) -> str:
-    """Steps in a line: machine, entity, from and to."""
+    """Return steps in a line: machine, entity, from and to."""
     return "; ".join(
         f"{' '.join(filter(None, (line.machine, line.entity)))} {line.source} → {line.target} by {line.event}"
         for line in lines
@@ -110,15 +110,15 @@ STORE = "store"
 
 
 class Cast(Protocol):
-    """Who lives in a place: an orchestrator, a worker, people; later a supervisor, a fleet."""
+    """An actor of a place: an orchestrator, a worker, clients."""
 
     def live(self, process: Process) -> Coroutine[Any, Any, None]:
-        """The life of one incarnation, from its start to its end."""
+        """Run one incarnation, from its start to its end."""
         ...
 
 
 class Process:
-    """One incarnation of whoever lives in a place."""
+    """One incarnation of the actor of a place."""
 
     def __init__(self, stage: Stage, name: str, incarnation: int, rate: float, off: timedelta) -> None:
         self.stage = stage
@@ -130,7 +130,7 @@ class Process:
         self.frozen_until = 0.0
         self.held_up_until = float("-inf")
         self.role: Any = None
-        """What others may ask for, once it is there."""
+        """Its interface for others, once it is ready."""
         self.at_end: list[Callable[[], None]] = []
         self._off = off
         self.host = Host(
@@ -147,11 +147,11 @@ class Process:
         return not self.loop.dead
 
     def was_held_up_since(self, at_s: float) -> bool:
-        """Whether it has lost time since then, or does so now."""
+        """Return whether it was delayed since then, or is now."""
         return self.frozen or self.loop.lag_s > 0.0 or self.held_up_until >= at_s
 
     def lag(self, seconds: float) -> None:
-        """From now on its timers are so late."""
+        """Delay its timers by this much from now on."""
         self.loop.lag_s = seconds
         self.held_up_until = self.stage.schedule.now
 
@@ -161,11 +161,11 @@ class Process:
         return self.frozen_until > self.stage.schedule.now
 
     def local(self) -> datetime:
-        """Its wall clock, which nobody has set right."""
+        """Return its wall clock, which is skewed."""
         return self.stage.clock() + self._off
 
     def end(self) -> None:
-        """It is gone, in the middle of whatever it did."""
+        """End the process, in the middle of its work."""
         if self.alive:
             self.loop.kill()
             for act in self.at_end:
@@ -179,7 +179,7 @@ class Process:
 
 
 class Place:
-    """Where somebody lives, again and again."""
+    """A place in which an actor lives, again and again."""
 
     def __init__(self, stage: Stage, name: str, cast: Cast, skew: float) -> None:
         self.stage = stage
@@ -192,7 +192,7 @@ class Place:
         self._incarnations = 0
 
     def start(self) -> None:
-        """Begin a life; does nothing while there is one."""
+        """Start a process; do nothing while there is one."""
         if self.process is not None and self.process.alive:
             return
         self._incarnations += 1
@@ -202,7 +202,7 @@ class Place:
         life.add_done_callback(lambda done: self._ended(process, done))
 
     def kill(self, down_s: float) -> bool:
-        """End it like a power cut; it starts again later. False when nobody was there."""
+        """Kill the process like a power cut; restart it later. Return False if there was none."""
         if self.process is None or not self.process.alive:
             return False
         self.process.end()
@@ -210,7 +210,7 @@ class Place:
         return True
 
     def _ended(self, process: Process, life: asyncio.Task[Any]) -> None:
-        """It went by itself: as it was asked to, or because it has crashed."""
+        """Handle the end of a process: a shutdown, or a crash."""
         error = None if life.cancelled() else life.exception()
         if error is not None:
             self.stage.watcher.broke("no process crashes", f"{process.loop.name}: {error!r}")
@@ -219,7 +219,7 @@ class Place:
 
 
 class Stage:
-    """Everything that the processes of a world share."""
+    """The environment that the processes of a world share."""
 
     def __init__(self, world: World, seed: int, fates: Fates, watcher: Watcher) -> None:
         self.world = world
@@ -230,27 +230,27 @@ class Stage:
         self.random = random.Random(f"{seed}/stage")
         self.places: dict[str, Place] = {}
         self.away_until = 0.0
-        """Until when the store does not answer."""
+        """Time until which the store does not answer."""
         self._apart: dict[tuple[str, str], float] = {}
 
     def clock(self) -> datetime:
-        """The store's clock."""
+        """Return the store's clock."""
         return START + timedelta(seconds=self.schedule.now)
 
     def reachable(self, one: str, other: str) -> bool:
-        """Whether a message between these two arrives."""
+        """Return whether a message between these two arrives."""
         now = self.schedule.now
         if STORE in (one, other) and self.away_until > now:
             return False
         return self._apart.get((one, other) if one < other else (other, one), 0.0) <= now
 
     def part(self, one: str, other: str, for_s: float) -> None:
-        """Nothing arrives between these two for a while."""
+        """Partition these two for a while."""
         pair = (one, other) if one < other else (other, one)
         self._apart[pair] = max(self._apart.get(pair, 0.0), self.schedule.now + for_s)
 
     def heal(self) -> None:
-        """Everything can be reached, and everybody is up."""
+        """Remove all faults, and start all processes."""
         self._apart.clear()
         self.away_until = 0.0
         for place in self.places.values():
@@ -267,25 +267,25 @@ class Stage:
         self.schedule.call_in(for_s, self.thaw, process)
 
     def thaw(self, process: Process) -> None:
-        """Let it go on."""
+        """Resume a frozen process."""
         process.frozen_until, process.held_up_until = 0.0, self.schedule.now
         process.loop.thaw()
 
     def trip_s(self) -> float:
-        """How long a message takes."""
+        """Return the latency of a message."""
         return 0.0002 + 0.003 * self.random.random()
 
 
 Done: TypeAlias = Callable[[object, BaseException | None], None]
-"""Told once what came of it: an answer or an error."""
+"""Called once with an answer or an error."""
 Arrive: TypeAlias = Callable[[Done], None]
-"""Does at the other side what was asked for, at once or in a while."""
+"""Does the requested work at the other side, at once or later."""
 
 
 class Call:
-    """A call under way. What is `certain` answers whenever it is reached; all else may be silent.
+    """A call under way. A `certain` one is answered whenever it arrives; others may stay silent.
 
-    Over a connection that `resends` what is lost, most of that is only late.
+    On a connection that `resends`, most lost messages are only late.
     """
 
     __slots__ = (
@@ -330,7 +330,7 @@ class Call:
             self._send(self._fate)
 
     def answer(self) -> Awaitable[Any]:
-        """What came of it."""
+        """Return the answer."""
         return self._answer
 
     def _send(self, fate: Fate) -> None:
@@ -370,7 +370,7 @@ class Call:
             self._give_up_in_time()
 
     def _give_up_in_time(self) -> None:
-        """Nobody waits for ever: from now on somebody looks at the clock."""
+        """Start the timeout."""
         if self._timer is None:
             at = self._sent_at + self._timeout_s
             self._timer = self._stage.schedule.call_at(at, self._fail, f"No answer of {self._to} in time.")

@@ -1,9 +1,9 @@
-"""The time of a world: a heap of what comes when, and the event loops that are driven by it.
+"""The time of a world: a heap of timed callbacks, and the event loops that it drives.
 
-Nothing waits here. Whatever is ready runs, in the order in which it became ready; when nothing is,
-the clock jumps to what comes next. Each process of a world has an event loop of its own on the one
-schedule, so that it can be frozen, slowed down or killed alone; and the tasks, futures and timeouts in
-it are asyncio's own, so that what runs in a world is the code that runs in production.
+Nothing waits in real time. Ready callbacks run in the order in which they became ready; when there are none,
+the clock jumps to the next time. Each process of a world has its own event loop on the one schedule, so that
+it can be frozen, slowed down or killed alone; and its tasks, futures and timeouts are asyncio's, so that a
+world runs the code of production.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from typing import Any, TypeVarTuple
 
 _Ts = TypeVarTuple("_Ts")
 
-# The hooks that asyncio has for loops which are not its own.
+# The hooks that asyncio has for other event loops.
 _enter, _running_loop = asyncio._set_running_loop, asyncio._get_running_loop  # noqa: SLF001
 
 MOST_AT_ONCE = 50_000
-"""How many turns may be taken at one instant before somebody is said to run in circles."""
+"""Maximum number of callbacks at one instant, before the world counts as looping."""
 
 _WAITS_AT_END = 20
-"""How often something may wait on its way out, before it is left as it is."""
+"""Maximum number of waits of a coroutine while it is closed."""
 
 
 class RunsInCircles(Exception):
-    """Something goes on and on without any time passing."""
+    """Callbacks loop without any time passing."""
 
 
 class EnteredFromOutside(Exception):
-    """Another thread has put something on the schedule of a world: nothing in it is the same again."""
+    """Another thread has scheduled a callback in a world, which breaks determinism."""
 
 
 class Turn(asyncio.TimerHandle):
-    """Something to be called, at its time. Lighter than the handle it stands for."""
+    """A timed callback. Lighter than the handle that it replaces."""
 
     __slots__ = ("args", "call", "cancelled_", "home")
 
@@ -52,16 +52,16 @@ class Turn(asyncio.TimerHandle):
         return f"{self.args[0] if self.home and self.args else self.call!r} of {self.home}"
 
     def cancel(self) -> None:
-        """Do not call it."""
+        """Cancel the callback."""
         self.cancelled_ = True
 
     def cancelled(self) -> bool:
-        """Whether it will not be called."""
+        """Return whether it is cancelled."""
         return self.cancelled_
 
 
 class Schedule:
-    """What is to be done in a world, and when."""
+    """The callbacks of a world, and their times."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -74,11 +74,11 @@ class Schedule:
         self._intruder = ""
 
     def soon(self, turn: Turn) -> None:
-        """After everything that is ready already."""
+        """Schedule a callback after all ready ones."""
         self._ready.append(turn)
 
     def at(self, when: float, turn: Turn) -> Turn:
-        """At this time, or now if that is over; of several at one time the first comes first."""
+        """Schedule a callback at this time, or now if it has passed; those of one time run in order."""
         if threading.get_ident() != self._thread:
             self._intruder, self.halted = threading.current_thread().name, True
         self._count += 1
@@ -86,15 +86,15 @@ class Schedule:
         return turn
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> Turn:
-        """Something that the world does itself, in no process."""
+        """Schedule a callback of the world, outside of any process."""
         return self.at(when, Turn(None, callback, args))
 
     def call_in(self, seconds: float, callback: Callable[..., object], *args: Any) -> Turn:
-        """The same, so many seconds from now."""
+        """Schedule a callback of the world, this many seconds from now."""
         return self.at(self.now + seconds, Turn(None, callback, args))
 
     def run(self, until: float) -> None:
-        """Let the world go on until this time, or until somebody halts it."""
+        """Run the world until this time, or until halted."""
         before = _running_loop()
         try:
             while not self.halted and self._take_turns() and self._jump(until):
@@ -107,7 +107,7 @@ class Schedule:
             self.now = max(self.now, until)
 
     def _take_turns(self) -> bool:
-        """Whatever is ready, and what becomes ready by it."""
+        """Run ready callbacks, and those that become ready."""
         ready = self._ready
         home: Loop | None = None
         taken = 0
@@ -126,7 +126,7 @@ class Schedule:
         return not self.halted
 
     def _jump(self, until: float) -> bool:
-        """To what comes next; False when that is later than this."""
+        """Jump to the next time; return False if it is later than `until`."""
         later = self._later
         while later and later[0][2].cancelled_:
             heappop(later)
@@ -139,7 +139,7 @@ class Schedule:
 
 
 def _close(coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any]) -> None:
-    """End it here and now: what waits once more while it ends would be left to the garbage collector."""
+    """Close a coroutine now: one that waits again would be left to the garbage collector."""
     for _ in range(_WAITS_AT_END):
         with suppress(Exception):
             coroutine.close()
@@ -147,28 +147,29 @@ def _close(coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any]) -> N
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """The event loop of one process of a world. `rate` is how fast its clock runs."""
+    """The event loop of one process of a world. `rate` is the speed of its clock."""
 
     def __init__(self, schedule: Schedule, name: str, rate: float = 1.0) -> None:
         self.schedule = schedule
         self.name = name
         self.rate = rate
         self.lag_s = 0.0
-        """How much later than they should its timers go off."""
+        """Delay of its timers."""
         self.dead = False
         self.owner: Any = None
-        """Whose loop it is."""
+        """The process of the loop."""
         self._held: list[Turn] | None = None
         self._tasks: list[asyncio.Task[Any]] = []
-        """Those that have not ended, and some that have. Held, because the garbage collector comes when it
-        likes: one that nobody else holds would end at a moment that no seed decides."""
+        """Unfinished tasks, and some finished ones. Held, because the garbage collector would end an
+        unreferenced one at a time that no seed decides.
+        """
         self._tidy_at = 64
 
     def __repr__(self) -> str:
         return f"<loop of {self.name}>"
 
     def runs(self, turn: Turn) -> bool:
-        """Whether a turn is taken now: not by the dead, and by the frozen only later."""
+        """Return whether a callback runs now: not in a dead process, and later in a frozen one."""
         if self._held is not None:
             self._held.append(turn)
             return False
@@ -177,21 +178,21 @@ class Loop(asyncio.AbstractEventLoop):
     # Faults
 
     def freeze(self) -> None:
-        """Nothing goes on in it, although time does."""
+        """Stop running callbacks, while time passes."""
         if self._held is None:
             self._held = []
 
     def thaw(self) -> None:
-        """Everything that would have happened meanwhile happens now."""
+        """Run the callbacks that were held back."""
         held, self._held = self._held or [], None
         for turn in held:
             self.schedule.soon(turn)
 
     def kill(self) -> None:
-        """Whatever goes on in it ends in the middle, and says nothing to anybody any more."""
+        """End all tasks in the middle, without further effects."""
         self.dead, self._held = True, None
         before = _running_loop()
-        _enter(self)  # whatever is still begun on the way out is begun here, where nothing comes of it
+        _enter(self)  # tasks created while closing are created here, where they have no effect
         while tasks := [task for task in self._tasks if not task.done()]:
             self._tasks.clear()
             for task in tasks:
@@ -201,7 +202,7 @@ class Loop(asyncio.AbstractEventLoop):
                 _close(coroutine)
         _enter(before)
 
-    # What asyncio asks of a loop
+    # The interface of an asyncio event loop
 
     def time(self) -> float:
         """The monotonic clock of this process."""
@@ -210,7 +211,7 @@ class Loop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> Turn:
-        """After everything that is ready already."""
+        """Schedule a callback after all ready ones."""
         within = contextvars.copy_context() if context is None else context
         turn = Turn(self, within.run, (callback, *args))
         if not self.dead:
@@ -220,7 +221,7 @@ class Loop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> Turn:
-        """The same: a world has one thread."""
+        """Schedule a callback: a world has one thread."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
@@ -230,7 +231,7 @@ class Loop(asyncio.AbstractEventLoop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> Turn:
-        """So many seconds from now, by the clock of this process."""
+        """Schedule a callback after a delay, by the clock of this process."""
         within = contextvars.copy_context() if context is None else context
         turn = Turn(self, within.run, (callback, *args))
         if not self.dead:
@@ -244,11 +245,11 @@ class Loop(asyncio.AbstractEventLoop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> Turn:
-        """At this time, by the clock of this process."""
+        """Schedule a callback at a time, by the clock of this process."""
         return self.call_later(when - self.time(), callback, *args, context=context)
 
     def create_future(self) -> asyncio.Future[Any]:
-        """One of asyncio's."""
+        """Return an asyncio future."""
         return asyncio.Future(loop=self)
 
     def create_task(
@@ -258,7 +259,7 @@ class Loop(asyncio.AbstractEventLoop):
         name: object = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Any]:
-        """One of asyncio's; it is known here, so that it can be ended with its process."""
+        """Return an asyncio task, registered so that it ends with its process."""
         task: asyncio.Task[Any] = asyncio.Task(
             coro, loop=self, name=None if name is None else str(name), context=context
         )
@@ -269,16 +270,16 @@ class Loop(asyncio.AbstractEventLoop):
         return task
 
     def get_debug(self) -> bool:
-        """No."""
+        """Return False."""
         return False
 
     def is_running(self) -> bool:
-        """As long as it lives."""
+        """Return whether the process is alive."""
         return not self.dead
 
     def is_closed(self) -> bool:
-        """Never: what is said to a dead process is not heard."""
+        """Return False: calls to a dead process are ignored."""
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What nobody retrieved; whoever has to know of a crash awaits the task."""
+        """Ignore the exception; relevant tasks are awaited."""

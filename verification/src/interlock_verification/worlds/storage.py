@@ -1,8 +1,8 @@
-"""The store of a world: the memory store itself, seen by each process through a connection of its own.
+"""The store of a world: the memory store, seen by each process through its own connection.
 
-What a process asks for is done when it arrives, whole, also when the process has died meanwhile; but
-what needs its word in between (a claim, a sweep) needs it alive. A fail-over starts another epoch, and may
-lose the latest writes as an asynchronous replica does.
+A request is done as a whole when it arrives, even if the process has died meanwhile; but operations that call
+the process in between (a claim, a sweep) need it alive. A fail-over starts another epoch, and may lose the
+latest writes like an asynchronous replica.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ _REMEMBERED = timedelta(seconds=30)
 
 
 class Reader(Protocol):
-    """Whoever is told what is written."""
+    """An observer of writes."""
 
     def written(self, before: Record | None, after: Record, note: Note | None, now: datetime) -> None:
-        """A record has changed."""
+        """Handle a changed record."""
         ...
 
     def refused(self, key: Key, note: Note) -> None:
-        """A refusal was journalled."""
+        """Handle a journalled refusal."""
         ...
 
     def lost(self, key: Key, back_to: Record | None) -> None:
-        """A fail-over has lost what was written of this record."""
+        """Handle a record with writes lost in a fail-over."""
         ...
 
 
 class SharedStore(MemoryStore):
-    """The memory store, with somebody who reads along, and with fail-overs."""
+    """The memory store, with an observer and with fail-overs."""
 
     def __init__(self, catalogue: Catalogue, clock: Clock, reader: Reader) -> None:
         super().__init__(catalogue, clock=clock)
@@ -65,7 +65,7 @@ class SharedStore(MemoryStore):
         self._recent: deque[tuple[datetime, Key, Record | None]] = deque()
 
     def has_ready(self, kind: str) -> bool:
-        """Whether there is something to be claimed just now."""
+        """Return whether a record of a kind can be claimed now."""
         now = self._clock()
         return any(
             record.kind == kind and record.ready_at is not None and record.ready_at <= now
@@ -73,11 +73,11 @@ class SharedStore(MemoryStore):
         )
 
     async def epoch(self) -> int:
-        """How many fail-overs there were."""
+        """Return the epoch, which grows with every fail-over."""
         return self._epoch + self.fail_overs
 
     def fail_over(self, lost_s: float) -> int:
-        """Another database goes on, which has not heard the latest; answers how many writes are lost."""
+        """Fail over to a replica that lacks the latest writes; return the number of lost writes."""
         self.fail_overs += 1
         since, count = self._now() - timedelta(seconds=lost_s), 0
         while lost_s and self._recent and self._recent[-1][0] > since:
@@ -86,7 +86,7 @@ class SharedStore(MemoryStore):
             self._put(key, before)
             self._reader.lost(key, before)
         while lost_s and self._journal and self._journal[-1].at > since:
-            self._journal.pop()  # its numbers do not come back: cursors of stores carry the epoch
+            self._journal.pop()  # its numbers are not reused: cursors of stores contain the epoch
         if lost_s:
             kept = {name: each for name, each in self._requests.items() if each.created_at <= since}
             self._requests = kept
@@ -107,7 +107,7 @@ class SharedStore(MemoryStore):
 
 
 class StoreLink:
-    """The contract, over a connection of one process to the shared store."""
+    """The store contract over a connection of one process to the shared store."""
 
     def __init__(self, process: Process, store: SharedStore) -> None:
         self._process = process
@@ -119,98 +119,98 @@ class StoreLink:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the shared store."""
+        """The capabilities of the shared store."""
         return self._store.capabilities
 
     async def open(self) -> None:
-        """Make sure that it answers."""
+        """Check that the store answers."""
         await self.now()
 
     async def learn(self, kinds: Catalogue) -> None:
-        """Tell the shared store."""
+        """Register kinds with the shared store."""
         await self._ask(lambda: self._store.learn(kinds))
 
     async def close(self) -> None:
-        """Let go of it; the others go on."""
+        """Unsubscribe; other connections continue."""
         self._unsubscribe_all()
 
     async def now(self) -> datetime:
-        """Over the connection, as is everything below."""
+        """Return the store's time."""
         return await self._ask(self._store.now)
 
     async def epoch(self) -> int:
-        """Which database it is."""
+        """Return the epoch."""
         return await self._ask(self._store.epoch)
 
     async def raise_epoch(self, above: int = 0) -> int:
-        """Begin another epoch."""
+        """Start another epoch."""
         return await self._ask(lambda: self._store.raise_epoch(above))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
-        """Records."""
+        """Load records."""
         return await self._ask(lambda: self._store.load(keys))
 
     async def find(self, query: Query) -> Page:
-        """A page."""
+        """Return a page of records."""
         asked_at = self._stage.clock()
         page = await self._ask(lambda: self._store.find(query))
         self._looked[query.kind, tuple(query.states)] = asked_at
         return page
 
     def looked_at(self, kind: str, *states: str) -> datetime | None:
-        """What was answered last about records of a kind in these states was read then, or later."""
+        """Return a lower bound of the time at which records of a kind in these states were last read."""
         return self._looked.get((kind, states))
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
-        """How many."""
+        """Count records."""
         return await self._ask(lambda: self._store.count(query, cap=cap, within=within))
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
-        """Done when it arrives, whatever has become of the process."""
+        """Commit when the request arrives, even if the process has died."""
         return await self._ask(lambda: self._store.commit(commits), outlives=True)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
-        """Needs the process to decide."""
+        """Claim records; the process has to be alive to decide."""
         return await self._ask(lambda: self._store.claim(claim, decide))
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        """Likewise."""
+        """Handle due records; the process has to be alive to decide."""
         return await self._ask(lambda: self._store.due(kinds, limit, decide))
 
     async def recall(self, request_id: str) -> Recorded | None:
-        """What was answered."""
+        """Return a recorded answer."""
         return await self._ask(lambda: self._store.recall(request_id))
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
-        """The journal."""
+        """Return entries of the journal."""
         return await self._ask(lambda: self._store.feed(after, limit=limit))
 
     async def latest(self) -> str:
-        """Its end."""
+        """Return the end of the journal."""
         return await self._ask(self._store.latest)
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
-        """The journal of one record."""
+        """Return the journal of one record."""
         return await self._ask(lambda: self._store.history(key, after_version=after_version, limit=limit))
 
     async def prune(
         self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
     ) -> Pruned:
-        """Remove what is old."""
+        """Remove old records."""
         return await self._ask(
             lambda: self._store.prune(kind=kind, states=states, older_than=older_than, limit=limit)
         )
 
     async def compact(self) -> int | None:
-        """Nothing to give back."""
+        """Compact the store."""
         return await self._ask(self._store.compact)
 
     async def status(self) -> StoreStatus:
-        """What is there."""
+        """Return the status of the store."""
         return await self._ask(self._store.status)
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
-        """Be woken a moment after a commit; not when the store cannot be reached just then."""
+        """Subscribe to commits, with a latency; notifications are lost while the store is unreachable."""
         process, schedule, pending = self._process, self._stage.schedule, False
 
         def woken() -> None:
@@ -243,7 +243,7 @@ class StoreLink:
         epoch = self._store.fail_overs
 
         def arrive(done: Done) -> None:
-            gone = epoch != self._store.fail_overs  # it was sent to a database that is no more
+            gone = epoch != self._store.fail_overs  # it was sent to a database that failed over
             if gone or (not outlives and (self._process.frozen or not self._process.alive)):
                 done(None, StoreUnavailable("The connection broke.", todo="Ask again."))
                 return
@@ -257,7 +257,7 @@ class StoreLink:
 
 
 def driven(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The answer of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as returned:

@@ -6,16 +6,16 @@ from functools import cache
 from importlib import resources
 
 PLACEHOLDER = "interlock."
-"""How the files spell the schema, so that they can be tried in a shell as they are."""
+"""The schema in the files, so that they can be tried in a shell."""
 
 
 def in_schema(sql: str, schema: str) -> str:
-    """The same statement for another schema."""
+    """Return the statement for another schema."""
     return sql.replace(PLACEHOLDER, f"{schema}.")
 
 
 @cache
 def query(name: str, schema: str) -> str:
-    """The statement of one file."""
+    """Return the statement of one file."""
     text = resources.files(__package__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
     return in_schema(text, schema)

@@ -23,7 +23,7 @@ from interlock.wire.runs import Plan, RunSpec
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which run wants a plan, and of what."""
+    """The run to plan, and its spec."""
 
     run_id: str
     spec: RunSpec
@@ -33,14 +33,14 @@ class Planner(Protocol):
     """Makes plans of one kind of request."""
 
     async def plan(self, request: PlanRequest) -> Plan:
-        """The plan; raises `PlanRefused` with everything that is wrong with the request."""
+        """Return the plan; raise `PlanRefused` with all faults of the request."""
         ...
 
 
 @runtime_checkable
 class Historian(Protocol):
-    """A planner that knows the history of repositories."""
+    """A planner that can read the history of repositories."""
 
     async def descends(self, repository: str, sha: str, older: str) -> bool | None:
-        """Whether a commit has another one in its history; None where that is not known."""
+        """Return whether a commit has another one in its history; None if unknown."""
         ...

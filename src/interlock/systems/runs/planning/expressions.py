@@ -1,6 +1,6 @@
 """Expressions in workflow files: variables, patterns, `if:` conditions, and texts with `${{ … }}`.
 
-Variables: what is known about a change, one table of names for conditions, texts and the environment.
+Variables: the facts about a change, one table of names for conditions, texts and the environment.
 
 Patterns for branches, tags and paths: `*` within a part, `**` across parts, `?` for one character.
 
@@ -8,19 +8,19 @@ Patterns for branches, tags and paths: `*` within a part, `**` across parts, `?`
     release/*         one more part         src/**/*.py    any depth, also none
     !docs/**          none of those: the last pattern that matches decides
 
-Conditions can look at a change, and do nothing else.
+Conditions can read a change, and have no side effects.
 
     branch == 'main' and changed('src/**', '!src/docs/**')
     event in ('push', 'manual') or not inputs.quick
     tag matches 'v*'
 
 `and`, `or`, `not` and parentheses; variables; `==`, `!=`, `in`, `matches`; and `changed(patterns…)`, which
-holds when a path that counts has changed, or when it is unknown which have. Everything is text; a value that
-stands alone holds unless it is empty or `false`.
+is true if a matching path has changed, or if the changed paths are unknown. All values are text; a single
+value is true unless it is empty or `false`.
 
-Texts are filled in when the plan is made. What a change brings along (its branch, its author) is untrusted,
-so it never becomes part of a command: in `run` only the values of the matrix are replaced, which are in the
-file itself. The steps find all the rest in variables, which a shell takes as text.
+Texts are filled in when the plan is made. Facts of a change (its branch, its author) are untrusted, so they
+never become part of a command: in `run` only the values of the matrix are replaced, which are in the file
+itself. Steps read all others from environment variables, which a shell takes as text.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ VARIABLE = "INTERLOCK_"
 
 @dataclass(frozen=True, slots=True)
 class ChangeFacts:
-    """One evaluation, as a condition sees it. Every value is text; no is `false` or empty."""
+    """The facts about one change for conditions. Every value is text; false is `false` or empty."""
 
     source: Source
     inputs: Mapping[str, str] = field(default_factory=dict)
     matrix: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, name: str) -> str:
-        """What a name stands for; a part of a matrix or an input that is not there is empty."""
+        """Return the value of a name; a missing matrix value or input is empty."""
         family, dot, key = name.partition(".")
         if dot:
             return (self.matrix if family == "matrix" else self.inputs).get(key, "")
@@ -55,19 +55,19 @@ class ChangeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name that a condition may use."""
+    """A name that conditions may use."""
 
     get: Callable[[Source], str]
     doc: str
 
 
 def branch_of(source: Source) -> str:
-    """The branch, without `refs/heads/`."""
+    """Return the branch, without `refs/heads/`."""
     return source.ref.removeprefix("refs/heads/") if source.ref.startswith("refs/heads/") else ""
 
 
 def tag_of(source: Source) -> str:
-    """The tag, without `refs/tags/`."""
+    """Return the tag, without `refs/tags/`."""
     return source.ref.removeprefix("refs/tags/") if source.ref.startswith("refs/tags/") else ""
 
 
@@ -94,7 +94,7 @@ FAMILIES: Mapping[str, str] = {
 
 
 def environment(known: ChangeFacts) -> dict[str, str]:
-    """The same for the steps, as variables: a shell takes them as text and never as commands."""
+    """Return the facts as environment variables, which a shell takes as text."""
     named = {f"{VARIABLE}{name.upper()}": known.value(name) for name in NAMES}
     given = {f"{VARIABLE}INPUT_{_upper(name)}": value for name, value in known.inputs.items()}
     return {key: value for key, value in (named | given).items() if value}
@@ -108,7 +108,7 @@ MOST_PARTS = 20
 
 
 def matching(name: str, patterns: Sequence[str]) -> str | None:
-    """The pattern because of which a name counts; None when it does not."""
+    """Return the pattern that decides that a name matches; None if it does not match."""
     found = None
     for pattern in patterns:
         if _matches(name, pattern.removeprefix("!")):
@@ -117,14 +117,14 @@ def matching(name: str, patterns: Sequence[str]) -> str | None:
 
 
 def first_matching(names: Sequence[str], patterns: Sequence[str]) -> tuple[str, str] | None:
-    """The first name that counts, with its pattern."""
+    """Return the first matching name, with its pattern."""
     return next(
         ((name, pattern) for name in names if (pattern := matching(name, patterns)) is not None), None
     )
 
 
 def fault_of(pattern: str) -> str | None:
-    """What is wrong with a pattern; None when it is fine."""
+    """Return the fault of a pattern; None if it is valid."""
     bare = pattern.removeprefix("!")
     if not bare or bare.startswith("/"):
         return f"{pattern!r} matches nothing; paths begin without a slash"
@@ -139,12 +139,12 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _match_parts(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Which beginnings of the pattern match which beginnings of the name, one part after the other."""
+    """Return whether the parts match, by the set of positions reached after each pattern."""
     reached = {0}
     for place, pattern in enumerate(wanted):
         if pattern == "**":
             least = min(reached, default=len(parts) + 1)
-            # At the end it stands for something: `docs/**` is what is below docs, not docs itself.
+            # At the end it matches at least one part: `docs/**` is everything below docs, not docs itself.
             first = least + 1 if place == len(wanted) - 1 else least
             reached = set(range(first, len(parts) + 1))
         else:
@@ -164,7 +164,7 @@ _WORDS = ("and", "or", "not", "in", "matches", "true", "false")
 
 
 class ConditionError(Exception):
-    """A condition that cannot be understood, and where in it."""
+    """A syntax error in a condition, with its offset."""
 
     def __init__(self, sentence: str, offset: int, allowed: tuple[str, ...] = (), name: str = "") -> None:
         super().__init__(sentence)
@@ -172,12 +172,12 @@ class ConditionError(Exception):
         self.offset = offset
         self.allowed = allowed
         self.name = name
-        """The unknown name, where that is what is wrong."""
+        """The unknown name, if that is the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Something written in quotation marks, or a number, or true or false."""
+    """A literal: quoted text, a number, or true or false."""
 
     text: str
 
@@ -192,7 +192,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A value held against one or several others."""
+    """A comparison of a value with one or several others."""
 
     sign: str
     value: Text | Named
@@ -201,14 +201,14 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Whether paths have changed."""
+    """A test for changed paths."""
 
     patterns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Several conditions: all of them, one of them, or none."""
+    """Several conditions: all of them, any of them, or none."""
 
     word: str
     parts: tuple[Expression, ...]
@@ -229,28 +229,28 @@ FUNCTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that was understood."""
+    """A parsed condition."""
 
     text: str
     expression: Expression
 
     def holds(self, known: ChangeFacts) -> bool:
-        """Whether it is so."""
+        """Return whether the condition is true."""
         return _holds(self.expression, known)
 
     def seen(self, known: ChangeFacts) -> str:
-        """What it has looked at, for whoever wonders why."""
+        """Return the values that the condition has read, as a reason."""
         told = dict.fromkeys(_looked_at(self.expression, known))
         return ", ".join(told)
 
     @property
     def names(self) -> Iterator[Named]:
-        """The names that it uses, where they are."""
+        """Yield the names that it uses, with their offsets."""
         return _names(self.expression)
 
 
 def read_condition(text: str) -> Condition:
-    """Understand a condition; raises `ConditionError`."""
+    """Parse a condition; raise `ConditionError`."""
     if len(text) > MAX_LENGTH:
         raise ConditionError(f"a condition has at most {MAX_LENGTH:,} characters", 0)
     parser = _Parser(text)
@@ -282,7 +282,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """Reads from the left to the right, one token ahead."""
+    """Parses from left to right, with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
@@ -307,14 +307,14 @@ class _Parser:
         return "at the end" if self._next.kind == "end" else f"before {self._next.text}"
 
     def done(self) -> None:
-        """Nothing may be left."""
+        """Raise if a token is left."""
         if self._next.kind != "end":
             raise ConditionError(
                 f"and, or, or a comparison is missing before {self._next.text}", self._next.offset
             )
 
     def joined(self, word: str, depth: int) -> Expression:
-        """Parts with one word between them; `and` binds closer than `or`."""
+        """Parse operands joined by one operator; `and` binds closer than `or`."""
         if depth > MAX_DEPTH:
             raise ConditionError("the parentheses are too deep", self._next.offset)
         part = self._negated if word == "and" else lambda depth: self.joined("and", depth)
@@ -335,7 +335,7 @@ class _Parser:
         return self._compared()
 
     def joined_below(self, depth: int) -> Expression:
-        """What follows `not`."""
+        """Parse the operand of `not`."""
         if depth > MAX_DEPTH:
             raise ConditionError("there are too many nots", self._next.offset)
         return self._negated(depth + 1)
@@ -433,7 +433,7 @@ def _looked_at(expression: Expression, known: ChangeFacts) -> Iterator[str]:
 
 
 def changed_sentence(known: ChangeFacts, patterns: tuple[str, ...]) -> str:
-    """Which path has changed that counts, or that none has."""
+    """Return the matching path that has changed, or that there is none, as a sentence."""
     paths = known.source.changed_paths
     if paths is None:
         return "nobody knows which paths have changed"
@@ -458,7 +458,7 @@ _HOLE = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 
 
 class Scope(StrEnum):
-    """Which names a text may use."""
+    """The names that a text may use."""
 
     NONE = "none"
     MATRIX = "matrix"
@@ -467,7 +467,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """A name to be replaced, and where it is in the text."""
+    """A name to replace, and its offset in the text."""
 
     name: str
     offset: int
@@ -475,22 +475,22 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A text that was understood."""
+    """A parsed text."""
 
     parts: tuple[str | Placeholder, ...]
 
     def filled(self, known: ChangeFacts) -> str:
-        """The text with what the names stand for."""
+        """Return the text with its placeholders replaced."""
         return "".join(part if isinstance(part, str) else known.value(part.name) for part in self.parts)
 
     @property
     def holes(self) -> Iterator[Placeholder]:
-        """The names that it uses."""
+        """Yield the placeholders."""
         return (part for part in self.parts if isinstance(part, Placeholder))
 
 
 class TemplateError(Exception):
-    """A text that asks for what it cannot have, and where."""
+    """A placeholder that is not allowed, with its offset."""
 
     def __init__(self, sentence: str, offset: int, allowed: tuple[str, ...] = ()) -> None:
         super().__init__(sentence)
@@ -500,12 +500,12 @@ class TemplateError(Exception):
 
 
 def literal(text: str) -> Template:
-    """A text in which nothing is replaced."""
+    """Return a template without placeholders."""
     return Template((text,))
 
 
 def read_text(text: str, scope: Scope) -> Template:
-    """Understand a text; raises `TemplateError`."""
+    """Parse a text; raise `TemplateError`."""
     parts: list[str | Placeholder] = []
     place = 0
     for found in _HOLE.finditer(text):

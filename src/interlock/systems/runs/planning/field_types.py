@@ -43,20 +43,20 @@ Schema = dict[str, Any]
 
 
 class FieldType(Protocol):
-    """How a value is written."""
+    """A type of value: reads a node, and describes itself as JSON Schema."""
 
     def read(self, node: Node, faults: FileFaults) -> Any:
-        """The value."""
+        """Return the value of a node; add faults."""
         ...
 
     def schema(self) -> Schema:
-        """The same for an editor."""
+        """Return the JSON Schema of the type."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedTemplate:
-    """A template, and where it is in the file."""
+    """A template, and its place in the file."""
 
     template: Template
     node: ScalarNode
@@ -64,7 +64,7 @@ class PlacedTemplate:
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """Text in which nothing is replaced."""
+    """Text without placeholders."""
 
     what: str = "text"
     pattern: str = ""
@@ -72,7 +72,7 @@ class PlainText:
     most: int = 200
 
     def read(self, node: Node, faults: FileFaults) -> str:
-        """The text as it was written; a number is taken as its digits."""
+        """Return the text as it was written; a number is taken as its digits."""
         text = scalar_text(node, self.what, faults)
         if text is None:
             return ""
@@ -85,7 +85,7 @@ class PlainText:
         return text
 
     def schema(self) -> Schema:
-        """Text."""
+        """Return the schema of text."""
         if self.one_of:
             return {"enum": list(self.one_of)}
         made: Schema = {"type": ["string", "number"], "maxLength": self.most}
@@ -94,13 +94,13 @@ class PlainText:
 
 @dataclass(frozen=True, slots=True)
 class TemplateText:
-    """Text in which `${{ … }}` is replaced."""
+    """Text with placeholders `${{ … }}`."""
 
     scope: Scope = Scope.MATRIX
     most: int = MAX_TEXT
 
     def read(self, node: Node, faults: FileFaults) -> PlacedTemplate:
-        """The text, understood."""
+        """Return the parsed text."""
         text = scalar_text(node, "text", faults)
         if text is None or not isinstance(node, ScalarNode):
             return PlacedTemplate(literal(""), ScalarNode("", "", node.start_mark, node.end_mark))
@@ -113,23 +113,23 @@ class TemplateText:
             return PlacedTemplate(literal(text), node)
 
     def schema(self) -> Schema:
-        """Text."""
+        """Return the schema of text."""
         return {"type": ["string", "number", "boolean"], "maxLength": self.most}
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Yes or no."""
+    """A boolean."""
 
     def read(self, node: Node, faults: FileFaults) -> bool:
-        """True or false."""
+        """Return the boolean."""
         if not isinstance(node, ScalarNode) or node.tag != BOOL:
             faults.add(place_of(node), f"this has to be true or false, not {shape(node)}")
             return False
         return bool(node.value == "true")
 
     def schema(self) -> Schema:
-        """True or false."""
+        """Return the schema of a boolean."""
         return {"type": "boolean"}
 
 
@@ -141,7 +141,7 @@ class WholeNumber:
     most: int
 
     def read(self, node: Node, faults: FileFaults) -> int:
-        """The number."""
+        """Return the number."""
         if isinstance(node, ScalarNode) and node.tag == INT and len(node.value) < 20:
             number = int(node.value)
             if self.least <= number <= self.most:
@@ -153,16 +153,16 @@ class WholeNumber:
         return self.least
 
     def schema(self) -> Schema:
-        """A number with its limits."""
+        """Return the schema of a number with its limits."""
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A while: `90s`, `15m`, or a number of seconds."""
+    """A duration: `90s`, `15m`, or a number of seconds."""
 
     def read(self, node: Node, faults: FileFaults) -> float:
-        """The seconds."""
+        """Return the seconds."""
         text = scalar_text(node, "a duration", faults) or ""
         try:
             seconds = (
@@ -176,7 +176,7 @@ class Duration:
         return seconds
 
     def schema(self) -> Schema:
-        """A number, or text with a unit."""
+        """Return the schema: a number, or text with a unit."""
         return {
             "oneOf": [
                 {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S},
@@ -190,14 +190,14 @@ class Pattern:
     """A pattern for branches, tags or paths."""
 
     def read(self, node: Node, faults: FileFaults) -> str:
-        """The pattern."""
+        """Return the pattern."""
         text = scalar_text(node, "a pattern", faults) or "*"
         if fault := fault_of(text):
             faults.add(place_of(node), fault)
         return text
 
     def schema(self) -> Schema:
-        """Text."""
+        """Return the schema of text."""
         return {"type": "string", "minLength": 1}
 
 
@@ -214,12 +214,12 @@ class NeededJob:
     """The name of a job."""
 
     def read(self, node: Node, faults: FileFaults) -> Need:
-        """Which job, and where that is said."""
+        """Return the name of the job, and its place."""
         text = scalar_text(node, "the name of a job", faults) or ""
         return Need(text, place_of(node))
 
     def schema(self) -> Schema:
-        """Text."""
+        """Return the schema of text."""
         return {"type": "string", "minLength": 1}
 
 
@@ -228,7 +228,7 @@ class If:
     """A condition."""
 
     def read(self, node: Node, faults: FileFaults) -> tuple[Condition, Node]:
-        """The condition, understood."""
+        """Return the parsed condition."""
         text = scalar_text(node, "a condition", faults) or "true"
         try:
             return read_condition(text), node
@@ -240,25 +240,25 @@ class If:
             return read_condition("true"), node
 
     def schema(self) -> Schema:
-        """Text."""
+        """Return the schema of text."""
         return {"type": ["string", "boolean"]}
 
 
 @dataclass(frozen=True, slots=True)
 class AnyJson:
-    """Whatever a task takes."""
+    """Any JSON value, such as the input of a task."""
 
     def read(self, node: Node, faults: FileFaults) -> Any:
-        """As JSON."""
+        """Return the value as JSON."""
         return plain(node, faults)
 
     def schema(self) -> Schema:
-        """Anything."""
+        """Return the schema of any value."""
         return {}
 
 
 def scalar_text(node: Node, what: str, faults: FileFaults) -> str | None:
-    """A scalar as it was written; None, with a fault, for anything else and for nothing."""
+    """Return a scalar as it was written; for other nodes add a fault and return None."""
     if isinstance(node, ScalarNode) and node.tag != NULL:
         return str(node.value)
     faults.add(place_of(node), f"{what} is expected here, not {shape(node)}")
@@ -266,7 +266,7 @@ def scalar_text(node: Node, what: str, faults: FileFaults) -> str | None:
 
 
 def inside(node: Node, offset: int) -> FilePosition:
-    """The place of a character of a scalar: exact on the line on which a plain or quoted one begins."""
+    """Return the place of a character of a scalar: exact on the first line of a plain or quoted one."""
     place = place_of(node)
     style = getattr(node, "style", None)
     if style in ("|", ">"):
@@ -275,7 +275,7 @@ def inside(node: Node, offset: int) -> FilePosition:
 
 
 def shape(node: Node) -> str:
-    """What a node is, in a sentence about faults."""
+    """Return a description of a node for messages."""
     match node:
         case MappingNode():
             return "keys with values"
@@ -289,13 +289,13 @@ def shape(node: Node) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """One of a kind, or a list of them."""
+    """One value, or a list of values."""
 
     kind: FieldType
     most: int = 100
 
     def read(self, node: Node, faults: FileFaults) -> tuple[Any, ...]:
-        """All of them."""
+        """Return all values."""
         if not isinstance(node, SequenceNode):
             return (self.kind.read(node, faults),)
         if len(node.value) > self.most:
@@ -304,43 +304,43 @@ class Several:
         return tuple(self.kind.read(item, faults) for item in node.value)
 
     def schema(self) -> Schema:
-        """Either."""
+        """Return the schema: one value, or a list."""
         one = self.kind.schema()
         return {"anyOf": [one, {"type": "array", "items": one, "maxItems": self.most}]}
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list, of which at least one is there."""
+    """A list with at least one value."""
 
     kind: FieldType
     most: int = 100
 
     def read(self, node: Node, faults: FileFaults) -> tuple[Any, ...]:
-        """All of them."""
+        """Return all values."""
         if not isinstance(node, SequenceNode) or not 0 < len(node.value) <= self.most:
             faults.add(place_of(node), f"this has to be a list of 1 to {self.most:,}, not {shape(node)}")
             return ()
         return tuple(self.kind.read(item, faults) for item in node.value)
 
     def schema(self) -> Schema:
-        """A list."""
+        """Return the schema of a list."""
         return {"type": "array", "items": self.kind.schema(), "minItems": 1, "maxItems": self.most}
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """Names that the file chooses, each with a value of one kind."""
+    """A mapping with free keys, and values of one type."""
 
     kind: FieldType
     noun: str
     pattern: str
     most: int = 200
     keys: tuple[str, ...] = ()
-    """The only ones there are, when they are not free."""
+    """The allowed keys, if they are not free."""
 
     def read(self, node: Node, faults: FileFaults) -> dict[str, Any]:
-        """The values by their names."""
+        """Return the values by key."""
         if not isinstance(node, MappingNode) or len(node.value) > self.most:
             what = f"at most {self.most:,} names with their values"
             faults.add(place_of(node), f"this has to be {what}, not {shape(node)}")
@@ -356,7 +356,7 @@ class MapOf:
         return made
 
     def schema(self) -> Schema:
-        """An object with keys of a kind."""
+        """Return the schema of the mapping."""
         names: Schema = {"enum": list(self.keys)} if self.keys else {"pattern": f"^(?:{self.pattern})$"}
         return {
             "type": "object",
@@ -368,23 +368,23 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """A short way of writing something beside the long one."""
+    """A mapping with a short form."""
 
     long: FieldType
-    """A mapping."""
+    """The type of the mapping."""
     short: FieldType
-    """Anything else."""
+    """The type of the short form."""
     lengthen: Callable[[Any], Any]
-    """What the short way stands for."""
+    """Converts the short form into the long one."""
 
     def read(self, node: Node, faults: FileFaults) -> Any:
-        """Whichever it is."""
+        """Return the value, from either form."""
         if isinstance(node, MappingNode):
             return self.long.read(node, faults)
         return self.lengthen(self.short.read(node, faults))
 
     def schema(self) -> Schema:
-        """Either."""
+        """Return the schema of both forms."""
         return {"anyOf": [self.short.schema(), self.long.schema()]}
 
 
@@ -400,7 +400,7 @@ class Field:
 
     @property
     def attribute(self) -> str:
-        """What it is called in Python."""
+        """The name of its attribute in Python."""
         return {"if": "condition"}.get(self.name, self.name.replace("-", "_"))
 
 
@@ -410,16 +410,16 @@ class Object:
 
     noun: str
     make: Callable[..., Any]
-    """Takes the values by the names of their attributes, and `place`."""
+    """Called with the values by attribute name, and with `place`."""
     fields: Sequence[Field]
     doc: str = ""
     exclusive: tuple[tuple[str, ...], ...] = ()
-    """Of each group, exactly one is there."""
+    """Groups of keys of which exactly one is required."""
     elsewhere: Mapping[str, str] | None = None
-    """Keys that other tools have: the one that is here instead, or what to do."""
+    """Keys of other tools, each with the equivalent here, or with advice."""
 
     def read(self, node: Node, faults: FileFaults) -> Any:
-        """The object; keys that nobody knows are faults."""
+        """Return the object; unknown keys are faults."""
         place = place_of(node)
         if isinstance(node, ScalarNode) and node.tag == NULL and not self._required:
             return self.make(place=place)
@@ -462,7 +462,7 @@ class Object:
                 faults.add(place, f"{self.noun} has {' or '.join(group)}: {what}", allowed=group)
 
     def schema(self) -> Schema:
-        """An object without other keys."""
+        """Return the schema of an object without other keys."""
         made: Schema = {
             "type": "object" if self._required else ["object", "null"],
             "additionalProperties": False,

@@ -10,8 +10,8 @@
 
     await il.runs.submit(ci, pythons="3.13")
 
-The function is called where it is submitted, or by a planner that has its module loaded, and what comes of
-it is a plan. It does none of the work: tasks that it names are not called.
+The function is called at submission, or by a planner that has loaded its module, and builds a plan. It does
+none of the work: tasks that it names are not called.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source
 _CARRIED = tuple(
     name for name in JobSpec.__struct_fields__ if name in PlannedJob.__struct_fields__ and name != "secrets"
 )
-"""What a job of a plan has from the spec of its task."""
+"""Fields that a planned job takes from the spec of its task."""
 _NOT_IN_A_PLAN = ("delay_s", "parent_job_id")
 _NO_CHANGE = Source()
 
 
 class Submittable(Protocol):
-    """A task: something that makes a spec of its arguments."""
+    """A task: makes a spec from arguments."""
 
     def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
-        """A job to submit."""
+        """Return a job spec."""
         ...
 
 
@@ -57,7 +57,7 @@ Work: TypeAlias = "Submittable | JobSpec"
 
 
 class FlowJob:
-    """A job of a flow, to be named by those that need it."""
+    """A job of a flow, to be named in the needs of other jobs."""
 
     __slots__ = ("name",)
 
@@ -90,7 +90,7 @@ class Flow:
         return tag_of(self.source)
 
     def changed(self, *patterns: str) -> bool:
-        """Whether a matching path has changed; True if the changed paths are unknown."""
+        """Return whether a matching path has changed; True if the changed paths are unknown."""
         paths = self.source.changed_paths
         return paths is None or any(matching(path, patterns) for path in paths)
 
@@ -146,7 +146,7 @@ class Flow:
         return changed_sentence(self._known, patterns)
 
     def made(self) -> Plan:
-        """The plan so far."""
+        """Return the plan so far."""
         return Plan(
             jobs=tuple(self._jobs.values()),
             skipped=tuple(SkippedJob(name=name, why=why) for name, why in self._skipped.items()),
@@ -197,28 +197,28 @@ class FlowFunction:
         return f"<flow {self.address}>"
 
     def __call__(self, plan: Flow, **inputs: Any) -> None:
-        """Still the function: add its jobs to a plan, for instance to that of another flow."""
+        """Call the function: add its jobs to a plan, for instance to that of another flow."""
         self.function(plan, **inputs)
 
     @property
     def address(self) -> str:
-        """Where a planner finds it: `module:function`."""
+        """The address by which a planner finds it: `module:function`."""
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
     def plan(self, source: Source = _NO_CHANGE, /, **inputs: Any) -> Plan:
-        """What the function builds for this change and these inputs."""
+        """Return the plan that the function builds for this change and these inputs."""
         texts = {name: str(value) for name, value in inputs.items()}
         made = Flow(source, texts)
         self.function(made, **self._fitted(inputs))
         return made.made()
 
     def spec(self, source: Source = _NO_CHANGE, /, **inputs: Any) -> RunSpec:
-        """A run of it, with the plan made here."""
+        """Return a run spec with the plan made here."""
         texts = {name: str(value) for name, value in inputs.items()}
         return RunSpec(workflow=self.name, plan=self.plan(source, **inputs), source=source, inputs=texts)
 
     def _fitted(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Inputs may come as text: each becomes what its parameter is annotated with."""
+        """Return the inputs converted to the annotated types; they may come as text."""
         fitted = {}
         for name, value in inputs.items():
             parameter = self._inputs.get(name)
@@ -270,7 +270,7 @@ def flow(function: Callable[..., None] | None = None, /, *, name: str | None = N
 
 
 FLOWS: dict[str, FlowFunction] = {}
-"""Every flow of the modules that are loaded here, by its address."""
+"""Every flow of the loaded modules, by its address."""
 
 
 def _spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
@@ -294,13 +294,13 @@ def _refuse_what_a_plan_has_not(spec: JobSpec) -> None:
 
 
 class FlowPlanner:
-    """Makes plans with flows that are loaded here. It imports nothing: a request names no code to run."""
+    """Makes plans with loaded flows. It imports no module: a request cannot name code to load."""
 
     def __init__(self, flows: Mapping[str, FlowFunction] = FLOWS) -> None:
         self._flows = flows
 
     async def plan(self, request: PlanRequest) -> Plan:
-        """The plan; the function runs beside the loop, and whatever it raises is told."""
+        """Return the plan; the function runs in a thread, and its exceptions become `PlanRefused`."""
         spec = request.spec
         found = self._flows.get(spec.definition)
         if found is None:

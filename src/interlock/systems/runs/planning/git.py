@@ -1,8 +1,8 @@
-"""Git, as far as a planner needs it: a private mirror, what is in a commit, and what it changes.
+"""Git for planners: a private mirror, the content of a commit, and its changed paths.
 
-Repositories are somebody else's, and so are the commits. Git is started without a shell and without
-the settings of the machine or of a user; it asks nobody, runs no hooks and speaks no protocol beside
-those named here; every call has a deadline, and what is left of it then is killed.
+Repositories and commits are untrusted. Git is started without a shell and without the settings of the
+machine or of a user; it never prompts, runs no hooks, and uses only the protocols named here. Every call has
+a deadline, after which its processes are killed.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _SETTINGS = {
 
 
 FindSecret = Callable[[str], str]
-"""The value of a secret; raises when there is none."""
+"""Returns the value of a secret; raises if there is none."""
 
 
 def no_secret(name: str) -> str:
-    """Where nobody knows secrets."""
+    """Refuse every secret, where none are configured."""
     raise PlanRefused(f"There is no secret {name} here.", todo="Plan it where the secrets are.")
 
 
@@ -66,23 +66,23 @@ class WorkflowText:
 
 @dataclass(slots=True)
 class Mirror:
-    """A private copy of one repository, which grows with what is asked for."""
+    """A private copy of one repository, extended on demand."""
 
     address: str
     folder: Path
     timeout_s: float = GIT_S
     secret: str = ""
-    """The name of the secret with which it is fetched."""
+    """The name of the secret used to fetch it."""
     find: FindSecret = no_secret
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def clone(self) -> Clone:
-        """Where runners find it. A password in the address of the server stays with the server."""
+        """The address for runners. A password in the server's address stays on the server."""
         return Clone(_shown(self.address), self.secret)
 
     async def fetch(self, sha: str, ref: str, base_sha: str) -> str:
-        """Have a commit and what it is compared with; answers with the commit."""
+        """Fetch a commit and its base; return the commit."""
         _refuse_bad_names(sha, ref, base_sha)
         async with self._turn:
             if not (self.folder / "HEAD").is_file():
@@ -90,19 +90,19 @@ class Mirror:
                 await self._git("init", "--quiet", "--bare", "--template=", ".")
             commit = await self._fetched(sha, ref)
             if base_sha.strip("0") and not await self._has(base_sha):
-                # Without it nobody knows what has changed, and then everything counts as changed.
+                # Without the base the changed paths are unknown, and all count as changed.
                 await self._get(base_sha, may_fail=True)
         return commit
 
     async def workflows(self, commit: str) -> list[WorkflowText]:
-        """The files `.interlock/*.yml` of a commit."""
+        """Return the files `.interlock/*.yml` of a commit."""
         listed = await self._git("ls-tree", "-l", "-z", "--full-tree", commit, "--", f"{FOLDER}/")
         found = []
         for entry in filter(None, listed.split(b"\0")):
             facts, _, path = entry.partition(b"\t")
             mode, kind, blob, size = facts.decode().split()
             name = path.decode(errors="replace")
-            # A link could point anywhere, so only plain files count.
+            # A link could point anywhere, so only regular files count.
             if kind == "blob" and mode in ("100644", "100755") and name.endswith((".yml", ".yaml")):
                 _refuse_large(name, int(size))
                 found.append((name, blob))
@@ -114,7 +114,7 @@ class Mirror:
         return [WorkflowText(name, await self._git("cat-file", "blob", blob)) for name, blob in found]
 
     async def changed_paths(self, commit: str, base_sha: str) -> tuple[str, ...] | None:
-        """What a commit changes since it left its base; None when that cannot be found out."""
+        """Return the paths that a commit changes since its merge base; None if unknown."""
         if not base_sha.strip("0") or not await self._has(base_sha):
             return None
         common = await self._git("merge-base", base_sha, commit, may_fail=True)
@@ -126,7 +126,7 @@ class Mirror:
         return paths if len(paths) <= MOST_PATHS else None
 
     async def descends(self, sha: str, older: str) -> bool | None:
-        """Whether a commit has another one in its history; None unless both were fetched, which brings it."""
+        """Return whether a commit has another one in its history; None unless both were fetched."""
         known = (self.folder / "HEAD").is_file() and all(_SHA.fullmatch(each) for each in (sha, older))
         if not known or not await self._has(sha) or not await self._has(older):
             return None
@@ -139,7 +139,7 @@ class Mirror:
             return sha
         if sha and await self._get(sha, may_fail=bool(ref)):
             return sha
-        await self._get(ref)  # a server may give out no commits but those that refs point at
+        await self._get(ref)  # a server may refuse commits that no ref points at
         if not sha:
             return (await self._git("rev-parse", "--verify", f"{_place(ref)}^{{commit}}")).decode().strip()
         if await self._has(sha):
@@ -173,7 +173,7 @@ class Mirror:
 
 
 class Repositories:
-    """The repositories that a server knows, and where it finds them. A request can name no other."""
+    """The repositories of a server, with their addresses. Requests can name no other."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Repositories:
         self._mirrors: dict[str, Mirror] = {}
 
     def mirror(self, repository: str) -> Mirror:
-        """The mirror of a repository; raises when nobody has said where it is."""
+        """Return the mirror of a repository; raise if it is not configured."""
         address = self._addresses.get(repository)
         if address is None:
             raise PlanRefused(
@@ -212,7 +212,7 @@ class Repositories:
 async def run_git(
     words: tuple[str, ...], folder: Path, timeout_s: float, more: Mapping[str, str] = {}
 ) -> tuple[int, bytes, str]:
-    """One call of git, with more settings: its exit code, what it answered, what it complained about."""
+    """Run git with additional settings; return its exit code, output and errors."""
     process = await asyncio.create_subprocess_exec(
         "git",
         *words,
@@ -243,7 +243,7 @@ async def run_git(
 
 
 async def _read(stream: asyncio.StreamReader | None) -> bytes:
-    """What comes, but not more than anybody needs."""
+    """Read a stream up to a limit."""
     read = bytearray()
     while stream is not None and len(read) <= MOST_OUTPUT and (piece := await stream.read(65_536)):
         read += piece
@@ -259,7 +259,7 @@ def _too_much(what: str) -> PlanRefused:
 
 
 def check_address(address: str) -> None:
-    """An address that git could take for something else is refused."""
+    """Raise if git could interpret the address as something else, such as an option."""
     protocol = _ADDRESS.match(address)
     fine = protocol[1] in PROTOCOLS if protocol else "::" not in address
     if not address or address.startswith("-") or not address.isprintable() or not fine:
@@ -313,7 +313,7 @@ def _refuse_bad_names(sha: str, ref: str, base_sha: str) -> None:
 
 
 def _place(name: str) -> str:
-    """Where the mirror keeps what it has fetched: one place per name, so that it does not grow for ever."""
+    """Return the ref of a fetched name: one for each, so that the mirror does not grow forever."""
     return f"refs/interlock/{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 

@@ -31,7 +31,7 @@ Combination: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Axes with their values, and what is different in some combinations."""
+    """Axes with their values, and the included and excluded combinations."""
 
     axes: Mapping[str, tuple[str, ...]]
     include: tuple[Combination, ...] = ()
@@ -39,17 +39,17 @@ class Matrix:
 
     @property
     def size(self) -> int:
-        """At most so many combinations, without making them."""
+        """Maximum number of combinations, without building them."""
         return (prod(len(values) for values in self.axes.values()) if self.axes else 0) + len(self.include)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Everything that `matrix.…` can be."""
+        """All keys of `matrix.…`."""
         return tuple(dict.fromkeys((*self.axes, *(name for entry in self.include for name in entry))))
 
 
 def combinations(matrix: Matrix) -> list[Combination]:
-    """All of them, the last axis changing fastest, those of `include` at the end."""
+    """Return all combinations, the last axis varying fastest, those of `include` at the end."""
     axes = matrix.axes
     made = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())] if axes else []
     kept = [one for one in made if not any(_agrees(one, entry) for entry in matrix.exclude)]
@@ -66,7 +66,7 @@ def combinations(matrix: Matrix) -> list[Combination]:
 
 
 def useless(matrix: Matrix) -> list[Combination]:
-    """Entries of `exclude` that exclude nothing, which is never what somebody meant."""
+    """Return the entries of `exclude` that match no combination, which is always a mistake."""
     return [
         entry
         for entry in matrix.exclude
@@ -75,7 +75,7 @@ def useless(matrix: Matrix) -> list[Combination]:
 
 
 def leg_name(job: str, combination: Combination, names: Sequence[str]) -> str:
-    """`test (3.12, linux)`."""
+    """Return the name of a combination: `test (3.12, linux)`."""
     values = [combination[name] for name in names if combination.get(name)]
     return f"{job} ({', '.join(values)})" if values else job
 
@@ -85,12 +85,12 @@ def _agrees(one: Combination, entry: Combination) -> bool:
 
 
 NOWHERE = FilePosition(1, 1)
-"""For what is not in the file."""
+"""The position of values that are not in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """When an event starts the workflow."""
+    """The filters of an event that starts the workflow."""
 
     place: FilePosition
     branches: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class On:
-    """Which events start the workflow."""
+    """The events that start the workflow."""
 
     place: FilePosition = NOWHERE
     push: Trigger | None = None
@@ -111,7 +111,7 @@ class On:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """Something that can be given with a request."""
+    """An input of the workflow."""
 
     place: FilePosition
     description: str = ""
@@ -122,7 +122,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concurrency:
-    """Which runs a newer one supersedes."""
+    """The concurrency group of the workflow."""
 
     place: FilePosition = NOWHERE
     group: PlacedTemplate | None = None
@@ -131,7 +131,7 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowRetry:
-    """How often one class of failure is tried again."""
+    """The retry rule of one failure class."""
 
     place: FilePosition
     retries: int = 0
@@ -142,7 +142,7 @@ class WorkflowRetry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowStep:
-    """One command."""
+    """One step of a job."""
 
     place: FilePosition
     run: PlacedTemplate | None = None
@@ -155,7 +155,7 @@ class WorkflowStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowArtifact:
-    """Files that are kept when the job has ended."""
+    """Files stored at the end of the job."""
 
     place: FilePosition
     name: PlacedTemplate | None = None
@@ -164,7 +164,7 @@ class WorkflowArtifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowCache:
-    """Files that are kept for later jobs."""
+    """Files cached for later jobs."""
 
     place: FilePosition
     key: PlacedTemplate | None = None
@@ -175,7 +175,7 @@ class WorkflowCache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What a job has when it does not say otherwise."""
+    """Defaults for jobs."""
 
     place: FilePosition = NOWHERE
     runs_on: tuple[PlacedTemplate, ...] | None = None
@@ -193,7 +193,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowJob(Defaults):
-    """One job, or with a matrix several."""
+    """One job, or several with a matrix."""
 
     needs: tuple[Need, ...] = ()
     after: tuple[Need, ...] = ()
@@ -212,13 +212,13 @@ class WorkflowJob(Defaults):
 
     @property
     def waits_for(self) -> tuple[Need, ...]:
-        """Everything that has to end before it, as far as it is in the plan."""
+        """All jobs of the plan that have to end before it."""
         return (*self.needs, *self.after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowFile:
-    """A whole file, as it was written."""
+    """A parsed workflow file."""
 
     place: FilePosition
     name: str = ""

@@ -1,4 +1,4 @@
-"""From a workflow and a change to a plan: which jobs there are, why, and why the others are not."""
+"""Make a plan from a workflow and a change: the jobs and their reasons, and the jobs left out."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from interlock.wire.runs import Plan, PlannedJob, SkippedJob, Source
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """Where runners find the repository, where that is not what the source says."""
+    """The address for runners, if it differs from the source."""
 
     url: str = ""
     secret: str = ""
-    """The name of the secret with which they fetch it."""
+    """The name of the secret used to fetch it."""
 
 
 def planned_job(
     workflow: WorkflowFile, job: WorkflowJob, name: str, known: ChangeFacts, clone: Clone
 ) -> PlannedJob:
-    """The job of that name, without what it needs and why it is there."""
+    """Return the job of that name, without its needs and its reason."""
     settings = _Settings(job, workflow.defaults)
     secrets = job.secrets
     if job.task:
@@ -79,7 +79,7 @@ def planned_job(
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What a job says, or else what the workflow says for all."""
+    """The settings of a job, with the defaults of the workflow."""
 
     job: WorkflowJob
     defaults: Defaults
@@ -163,20 +163,20 @@ MOST_JOBS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """Whether something is in the plan, and why."""
+    """Whether a job is in the plan, and why."""
 
     yes: bool
     why: str
 
 
 AS_SAID = Clone()
-"""The repository is where the source says."""
+"""The repository is at the address of the source."""
 
 
 def plan_of(
     workflow: WorkflowFile, source: Source, inputs: Mapping[str, str] = {}, *, clone: Clone = AS_SAID
 ) -> Plan:
-    """The plan."""
+    """Return the plan."""
     known = ChangeFacts(source, _inputs(workflow, inputs))
     started = _started(workflow, known)
     planned: dict[str, list[PlannedJob]] = {}
@@ -204,7 +204,7 @@ def plan_of(
 
 
 def group_of(workflow: WorkflowFile, source: Source, inputs: Mapping[str, str] = {}) -> str | None:
-    """The concurrency group that a workflow asks for; None for the default, empty for none."""
+    """Return the concurrency group of a workflow; None for the default, empty for none."""
     concurrency = workflow.concurrency
     if concurrency is None:
         return None
@@ -216,7 +216,7 @@ def group_of(workflow: WorkflowFile, source: Source, inputs: Mapping[str, str] =
 
 
 def _inputs(workflow: WorkflowFile, given: Mapping[str, str]) -> dict[str, str]:
-    """What was given, with the defaults; whatever does not fit is told together."""
+    """Return the inputs with defaults; raise an error with all invalid ones."""
     wrong = []
     for name, value in given.items():
         declared = workflow.inputs.get(name)
@@ -238,7 +238,7 @@ def _inputs(workflow: WorkflowFile, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _started(workflow: WorkflowFile, known: ChangeFacts) -> Inclusion:
-    """Whether the event starts the workflow at all."""
+    """Return whether the event starts the workflow."""
     source = known.source
     event = source.event if source.event in EVENTS else "webhook"
     said = _event_sentence(source)
@@ -317,7 +317,7 @@ def _with(known: ChangeFacts, combination: Combination) -> ChangeFacts:
 
 
 def _in_order(jobs: Mapping[str, WorkflowJob]) -> Iterator[str]:
-    """Each job after those that it needs."""
+    """Yield each job after those that it needs."""
     done: dict[str, None] = {}
     left = dict(jobs)
     while left:

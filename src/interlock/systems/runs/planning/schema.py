@@ -1,6 +1,6 @@
-"""The table of workflow files: every key, how its value is written, and what it means.
+"""The schema of workflow files: every key, the type of its value, and its description.
 
-Reading a file, the JSON Schema for editors and the page docs/reference/workflow.md all come from here.
+The reader, the JSON Schema for editors and the page docs/reference/workflow.md are made from it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Axes:
     """Axes with their values, `include` and `exclude`."""
 
     def read(self, node: Node, faults: FileFaults) -> Matrix:
-        """The matrix; empty when it makes no sense."""
+        """Return the matrix; empty if it is invalid."""
         if not isinstance(node, MappingNode) or len(node.value) > MOST_AXES:
             faults.add(
                 place_of(node), f"a matrix has at most {MOST_AXES} axes with values, not {shape(node)}"
@@ -90,7 +90,7 @@ class Axes:
         return matrix if len(faults.found) == before else Matrix(axes)
 
     def schema(self) -> Schema:
-        """Lists of values, and the two keys that are different."""
+        """Return the schema: lists of values, `include` and `exclude`."""
         return {
             "type": "object",
             "properties": {name: _ENTRIES.schema() for name in _OTHERS},
@@ -372,11 +372,11 @@ OBJECTS: Mapping[str, Object] = {
     "jobs.NAME.artifacts": ARTIFACT,
     "jobs.NAME.cache": CACHE,
 }
-"""For the reference page, in the order in which it tells them."""
+"""The objects of the reference page, in its order."""
 
 
 def workflow_schema() -> dict[str, Any]:
-    """A JSON Schema of workflow files."""
+    """Return a JSON Schema of workflow files."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Interlock workflow",
@@ -386,18 +386,18 @@ def workflow_schema() -> dict[str, Any]:
 
 
 def key_rows(described: Object) -> Iterator[tuple[str, str, str, str]]:
-    """Each key of an object: its name, how its value is written, what it means, an example."""
+    """Yield name, type, description and example of each key of an object."""
     for field in described.fields:
         yield field.name, _written(field), field.doc, field.example
 
 
 def sections() -> Iterator[tuple[str, Object]]:
-    """The objects of a file, in the order in which they are told."""
+    """Yield the objects of a file, in the order of the reference page."""
     yield from OBJECTS.items()
 
 
 def name_rows() -> Iterator[tuple[str, str]]:
-    """Everything that a condition may use, and what it means."""
+    """Yield all elements of conditions with their descriptions."""
     yield from ((name, known.doc) for name, known in NAMES.items())
     yield from ((f"{family}.NAME", doc) for family, doc in FAMILIES.items())
     yield from ((f"{name}('PATTERN', …)", doc) for name, doc in FUNCTIONS.items())

@@ -1,4 +1,4 @@
-"""Workflow files: read, checked, and planned, from a text or from the files of a commit.
+"""Workflow files: read, validated, and planned, from a text or from the files of a commit.
 
     name: ci
     on: [push, pull_request]
@@ -37,7 +37,7 @@ from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source
 
 
 def check(workflow: WorkflowFile, faults: FileFaults) -> None:
-    """Look at everything that refers to something else."""
+    """Check all references between parts of the file."""
     if not workflow.jobs:
         faults.add(workflow.place, "a workflow has at least one job")
     _check_inputs(workflow, faults)
@@ -58,7 +58,7 @@ def _check_inputs(workflow: WorkflowFile, faults: FileFaults) -> None:
 
 
 def _check_kind(job: WorkflowJob, faults: FileFaults) -> None:
-    """Steps and a task each have keys that the other has no use for."""
+    """Check that a job has no keys of the other kind: steps or a task."""
     if not job.task:
         if job.input is not None:
             faults.add(job.place, "input is for a task; steps have env")
@@ -82,7 +82,7 @@ def _check_names(
     job: WorkflowJob | None,
     faults: FileFaults,
 ) -> None:
-    """Names of the matrix and of inputs have to be declared."""
+    """Check that names of the matrix and of inputs are declared."""
     matrix = job.matrix.names if job is not None and job.matrix is not None else ()
     known = {"matrix": ("axis of the matrix", matrix), "inputs": ("input", tuple(workflow.inputs))}
     for name, node, offset in texts:
@@ -121,7 +121,7 @@ def _holes(*texts: PlacedTemplate | None) -> Iterator[tuple[str, Node, int]]:
 
 
 def _check_cycles(jobs: Mapping[str, WorkflowJob], faults: FileFaults) -> None:
-    """Take away what needs nothing that is left, again and again; what cannot be taken is a circle."""
+    """Remove jobs without open needs repeatedly; report the rest as a cycle."""
     left = {name: {need.name for need in job.waits_for if need.name in jobs} for name, job in jobs.items()}
     while free := [name for name, needs in left.items() if not needs & left.keys()]:
         for name in free:
@@ -133,7 +133,7 @@ def _check_cycles(jobs: Mapping[str, WorkflowJob], faults: FileFaults) -> None:
 
 
 def _circle(left: Mapping[str, set[str]]) -> list[str]:
-    """One circle, from a job back to itself."""
+    """Return one cycle, from a job back to itself."""
     path = [next(iter(left))]
     while True:
         following = min(left[path[-1]] & left.keys())
@@ -143,7 +143,7 @@ def _circle(left: Mapping[str, set[str]]) -> list[str]:
 
 
 def read_workflow(text: str, file: str = "workflow.yml") -> WorkflowFile:
-    """The workflow in a file; raises `PlanRefused` with everything that is wrong with it."""
+    """Parse a workflow file; raise `PlanRefused` with all faults."""
     faults = FileFaults(file)
     node = compose(text, faults)
     if node is None:
@@ -157,18 +157,18 @@ def read_workflow(text: str, file: str = "workflow.yml") -> WorkflowFile:
 
 
 def name_of(workflow: WorkflowFile, file: str) -> str:
-    """What its runs are called: its name, or that of the file."""
+    """Return the workflow name of its runs: its name, or that of the file."""
     return workflow.name or PurePosixPath(file).stem
 
 
 class WorkflowPlanner:
-    """Makes plans of workflow files. Reading takes a while, so it is done beside the loop."""
+    """Makes plans from workflow files. Parsing is slow, so it runs in a thread."""
 
     def __init__(self, repositories: Repositories | None = None) -> None:
         self._repositories = repositories
 
     async def plan(self, request: PlanRequest) -> Plan:
-        """The plan of the file in the request, or of all files of the commit that it names."""
+        """Return the plan of the file in the request, or of all files of its commit."""
         spec = request.spec
         if spec.definition.strip():
             return await asyncio.to_thread(plan_of_text, spec)
@@ -181,7 +181,7 @@ class WorkflowPlanner:
         return await self._plan_of_commit(spec, self._repositories.mirror(spec.source.repository))
 
     async def descends(self, repository: str, sha: str, older: str) -> bool | None:
-        """Whether a commit has another one in its history; None where that is not known here."""
+        """Return whether a commit has another one in its history; None if unknown here."""
         try:
             known = None if self._repositories is None else self._repositories.mirror(repository)
             return None if known is None else await known.descends(sha, older)
@@ -206,7 +206,7 @@ class WorkflowPlanner:
 
 
 def spec_of_file(text: str, file: str, source: Source, inputs: Mapping[str, str]) -> RunSpec:
-    """A run of a workflow file. Whatever is wrong with the file is told now, not by the run."""
+    """Return the run spec of a workflow file; raise its faults now, before the run exists."""
     workflow = read_workflow(text, file)
     plan_of(workflow, source, inputs)
     return RunSpec(
@@ -220,7 +220,7 @@ def spec_of_file(text: str, file: str, source: Source, inputs: Mapping[str, str]
 
 
 def plan_of_text(spec: RunSpec) -> Plan:
-    """The plan of the workflow file that a request has with it."""
+    """Return the plan of the workflow file in the request."""
     file = f"{spec.workflow or 'workflow'}.yml"
     return plan_of(read_workflow(spec.definition, file), spec.source, spec.inputs)
 
@@ -228,11 +228,11 @@ def plan_of_text(spec: RunSpec) -> Plan:
 def _plan_of_files(
     texts: list[WorkflowText], source: Source, inputs: Mapping[str, str], clone: Clone
 ) -> Plan:
-    """One plan of all files; where there are several, their names go before those of their jobs."""
+    """Return one plan of all files; with several, their names prefix those of their jobs."""
     plans: dict[str, Plan] = {}
     for file in texts:
         workflow = read_workflow(_decoded(file), file.path)
-        # Inputs are meant for the files that have them.
+        # An input belongs to the files that declare it.
         own = {name: value for name, value in inputs.items() if len(texts) == 1 or name in workflow.inputs}
         name = name_of(workflow, file.path)
         if name in plans:
@@ -259,7 +259,7 @@ def _plan_of_files(
 
 
 def _group(said: list[str | None]) -> str | None:
-    """Of several files: what one of them names; none, as soon as one wants to go on beside others."""
+    """Return the group of several files: the first named one; none as soon as one has none."""
     return "" if "" in said else next((group for group in said if group is not None), None)
 
 

@@ -1,8 +1,8 @@
 """YAML nodes with their lines and columns, and the faults of a file, reported all at once.
 
-Nothing is ever constructed from the nodes. Scalars are read as JSON would read them, so that `on` and `no`
-are text; and a field that is text takes a scalar as it was written, so that `3.10` stays `3.10`. A file is
-refused that is large, deep, refers to itself, or grows when its aliases are written out.
+No Python objects are constructed from the nodes. Scalars are read as JSON would read them, so that `on` and
+`no` are text; and a text field takes a scalar as it was written, so that `3.10` stays `3.10`. A file is
+refused if it is large, deep, refers to itself, or grows when its aliases are expanded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from interlock.errors import InterlockError, PlanRefused
 from interlock.text import counted, nearest
 
 MOST_TOLD = 50
-"""Whoever has made more faults than that mends some first."""
+"""Maximum number of faults to list."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,13 +31,13 @@ class FilePosition:
     column: int
 
     def after(self, offset: int) -> FilePosition:
-        """So many characters further on the same line."""
+        """Return the position this many characters further on the same line."""
         return FilePosition(self.line, self.column + offset)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class FileFault:
-    """One thing that is wrong."""
+    """One fault of a file."""
 
     place: FilePosition
     sentence: str
@@ -46,34 +46,34 @@ class FileFault:
 
 @dataclass(slots=True)
 class FileFaults:
-    """The faults of one file, as they are found."""
+    """Collects the faults of one file."""
 
     file: str
     found: list[FileFault] = field(default_factory=list)
     page: str = "docs/reference/workflow.md"
-    """Where every key is told."""
+    """The reference page of the file format."""
     error: type[InterlockError] = PlanRefused
-    """What they are raised as."""
+    """The error class to raise."""
 
     def add(self, place: FilePosition, sentence: str, *, allowed: Sequence[str] = ()) -> None:
-        """One more; the same thing at the same place is told once."""
+        """Add a fault; duplicates at the same place are dropped."""
         fault = FileFault(place, sentence, tuple(allowed))
         if fault not in self.found:
             self.found.append(fault)
 
     def unknown(self, place: FilePosition, noun: str, name: str, known: Sequence[str]) -> None:
-        """A name that is not known there, with the one that was most likely meant."""
+        """Add the fault of an unknown name, with the most similar known one."""
         guess = nearest(name, known)
         end = f"; did you mean {guess}?" if guess else f"; there is {listed(known)}" if known else ""
         self.add(place, f"there is no {noun} {name[:100]!r}{end}", allowed=known)
 
     def refuse_if_any(self) -> None:
-        """Raise them all, in the order of the file."""
+        """Raise all faults, in the order of the file."""
         if self.found:
             raise self.refusal()
 
     def refusal(self) -> InterlockError:
-        """All of them as one error."""
+        """Return all faults as one error."""
         faults = sorted(self.found)
         told = [f"{self.file}:{f.place.line}:{f.place.column}: {f.sentence}" for f in faults[:MOST_TOLD]]
         if len(faults) > MOST_TOLD:
@@ -101,7 +101,7 @@ class FileFaults:
 
 
 def listed(names: Sequence[str]) -> str:
-    """A few names as part of a sentence."""
+    """Return a few names as part of a sentence."""
     if len(names) == 1:
         return names[0]
     return f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
@@ -119,7 +119,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 class _TooMuch(Exception):
-    """The file goes beyond a limit, or refers to itself."""
+    """The file exceeds a limit, or refers to itself."""
 
     def __init__(self, sentence: str, place: FilePosition) -> None:
         super().__init__(sentence)
@@ -135,7 +135,7 @@ class _Loader(yaml.SafeLoader):
     nodes = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        """One node and everything below it."""
+        """Compose one node with its children, within the limits."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         place = FilePosition(event.start_mark.line + 1, event.start_mark.column + 1)
         self.nodes += 1
@@ -160,13 +160,13 @@ _Loader.add_implicit_resolver(
 
 
 def compose(text: str, faults: FileFaults) -> Node | None:
-    """The only document of a text; None when there is none, or when faults say why it is no use."""
+    """Return the root node of the only document; None if there is none, or after a fault."""
     size = len(text.encode(errors="replace"))
     if size > MAX_BYTES:
         faults.add(FilePosition(1, 1), f"the file is {size:,} bytes large, and {MAX_BYTES:,} is the most")
         return None
     try:
-        # A surrogate or a control character is refused while the loader is made.
+        # Surrogates and control characters are refused by the constructor of the loader.
         node: Node | None = _Loader(text).get_single_node()
         _refuse_growth(node)
     except _TooMuch as error:
@@ -179,12 +179,12 @@ def compose(text: str, faults: FileFaults) -> Node | None:
 
 
 def place_of(node: Node) -> FilePosition:
-    """Where a node begins."""
+    """Return the position where a node begins."""
     return FilePosition(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
 def plain(node: Node, faults: FileFaults) -> Json:
-    """A node and everything below it as JSON."""
+    """Return a node as JSON."""
     match node:
         case ScalarNode():
             return _scalar(node, faults)
@@ -197,7 +197,7 @@ def plain(node: Node, faults: FileFaults) -> Json:
 
 
 def pairs(node: MappingNode, faults: FileFaults) -> Iterator[tuple[ScalarNode, Node]]:
-    """The keys of a mapping with their values. A key that is there twice is a fault."""
+    """Yield the keys of a mapping with their values; a duplicate key is a fault."""
     seen: dict[str, FilePosition] = {}
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
@@ -228,7 +228,7 @@ def _scalar(node: ScalarNode, faults: FileFaults) -> Json:
 
 
 def _refuse_growth(root: Node | None) -> None:
-    """An alias is the node itself, so a few lines can stand for billions: walk it as it is written out."""
+    """Raise if expanding aliases would make the document too large: a few lines can stand for billions."""
     visited = 0
     inside: set[int] = set()
 

@@ -1,9 +1,9 @@
-"""Reporting: reporters are notified how a run stands, and at last how it ended.
+"""Reporting: reporters are notified about the state of a run, and finally its outcome.
 
 Reading order:
 
-    report         what is reported, the table of a report, and the interface of reporters
-    delivery       what becomes of a report, and one queue for each reporter
+    report         the content of a report, its table, and the interface of reporters
+    delivery       the decisions about a report, and one queue for each reporter
     reporter       the link to runs: outcomes in, REPORTED out
     github         commit statuses and check runs
     webhook        signed webhooks; `outbound_http` sends to addresses that users have named

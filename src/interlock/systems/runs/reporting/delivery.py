@@ -1,9 +1,8 @@
 """Delivery of reports: the decisions about a report (pure), and one lane for each reporter.
 
-A reporter that is down, slow or rate-limited delays no other. A lane takes reports that are ready under a
-deadline, sends all of them at once, and records for each what came of it. A report may be sent again when
-the process died before recording it: receivers know it by its id. When a receiver asks for a pause, the
-whole lane pauses.
+A reporter that is down, slow or rate-limited delays no other. A lane takes ready reports with a deadline,
+sends them concurrently, and records each result. A report may be sent again if the process died before
+recording it: receivers recognise it by its id. If a receiver asks for a pause, the whole lane pauses.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ _REPORTS = RecordKind(REPORT, ReportBody, events=EventRules(sent=(drop,)))
 
 
 def body_of(record: Record) -> ReportBody:
-    """What a report knows."""
+    """Return the body of a record."""
     return _REPORTS.body_of(record)
 
 
 def has_ended(record: Record | None) -> bool:
-    """Whether nothing more is told; what was pruned has ended long ago."""
+    """Return whether the report has ended; a pruned one has."""
     return record is None or record.state in ENDED
 
 
@@ -71,7 +70,7 @@ def with_status(
     settings: ReportingSettings,
     beside: Sequence[str] = (),
 ) -> Change | None:
-    """There is a word to tell; None when this or a later one is known already."""
+    """Return the change for a new status; None if this or a later one is known already."""
     fresh = ReportBody(word=word, since=now, beside=tuple(beside))
     if before is None:
         report = _created(report_id(run_id, reporter), fresh, run_id, reporter)
@@ -84,7 +83,7 @@ def with_status(
 
 
 def redeliver(before: Record, number: int, now: datetime, settings: ReportingSettings) -> Change:
-    """What was given up on, from the beginning: a new report, because that one is over."""
+    """Return a new report that retries one that was given up."""
     known = body_of(before)
     fresh = ReportBody(word=known.word, since=now, told=known.told, memory=known.memory, beside=known.beside)
     name = f"{report_id(before.parent or '', before.queue or '')}.{number}"
@@ -94,14 +93,14 @@ def redeliver(before: Record, number: int, now: datetime, settings: ReportingSet
 
 
 def begin_delivery(record: Record, now: datetime, settings: ReportingSettings) -> Change:
-    """Somebody tells it now."""
+    """Return the change that starts the delivery."""
     return _moved(record, take, body_of(record), now, settings)
 
 
 def delivered(
     record: Record, word: RunStatus, memory: str, now: datetime, settings: ReportingSettings
 ) -> Change:
-    """The receiver has the word; a later one that has come up meanwhile is told next."""
+    """Return the change after a delivery; a later status is sent next."""
     known = body_of(record)
     body = msgspec.structs.replace(known, told=word, memory=memory, tries=0, last_error="")
     if word.final:
@@ -114,7 +113,7 @@ def delivered(
 def delivery_failed(
     record: Record, word: RunStatus, error: DeliveryFailed, now: datetime, settings: ReportingSettings
 ) -> Change:
-    """The receiver does not have it: try again, let it be, or give up."""
+    """Return the change after a failed delivery: retry, skip a status that is not final, or give up."""
     known = body_of(record)
     overtaken = known.word.rank > word.rank
     tries = 0 if overtaken else known.tries + 1
@@ -131,7 +130,7 @@ def delivery_failed(
 
 
 def overdue(record: Record, now: datetime, settings: ReportingSettings) -> Change:
-    """A deadline of the report has passed."""
+    """Return the change after an expired deadline of the report."""
     report = _REPORTS.fired(record, now)
     reason = "" if report.state is WAITING else report.body.last_error or "nobody was there to tell it"
     return _written(report, settings, ready_at=now, reason=reason)
@@ -140,7 +139,7 @@ def overdue(record: Record, now: datetime, settings: ReportingSettings) -> Chang
 def superseded(
     record: Record, word: RunStatus, why: str, now: datetime, settings: ReportingSettings
 ) -> Change:
-    """The receiver shows a newer run in this place: the outcome is not told."""
+    """Return the change for a report whose place shows a newer run: its outcome is not sent."""
     if body_of(record).word.rank > word.rank:
         return delivery_failed(record, word, DeliveryFailed(why), now, settings)
     body = msgspec.structs.replace(body_of(record), last_error=why)
@@ -148,18 +147,18 @@ def superseded(
 
 
 def dropped(record: Record, now: datetime, settings: ReportingSettings) -> Change:
-    """Nobody wants to be told any more."""
+    """Return the change that drops a report of a removed reporter."""
     reason = "the reporter is not configured any more"
     return _moved(record, drop, body_of(record), now, settings, reason=reason)
 
 
 def is_final(record: Record) -> bool:
-    """Whether it is an outcome that a report ends with, told or not."""
+    """Return whether the latest status of a report is an outcome."""
     return body_of(record).word.final
 
 
 def waits_for_run(record: Record) -> bool:
-    """Whether it has nothing to tell at the moment."""
+    """Return whether the receiver has the latest status."""
     return record.state == TOLD
 
 
@@ -177,7 +176,7 @@ def _moved(
     ready_at: datetime | None = None,
     reason: str = "",
 ) -> Change:
-    """What the table makes of the event, as a change of the record."""
+    """Return the change for an event of the table."""
     report = _REPORTS.lasting(telling_s=settings.telling_s).of(record, now, body)
     report.must(event)
     return _written(report, settings, ready_at=ready_at, reason=reason)
@@ -191,7 +190,7 @@ def _written(
     actor: str = "reporter",
     reason: str,
 ) -> Change:
-    """Return the change; while it waits it can be claimed, and it is given up so long after its word."""
+    """Return the change; a waiting report can be claimed, and is given up after `report_for_s`."""
     waits = report.state is WAITING
     report.place(ready_at=ready_at if waits else None)
     if waits:
@@ -204,28 +203,28 @@ log = logging.getLogger("interlock.reports")
 
 
 class ReportRuns(Protocol):
-    """What reports need of runs."""
+    """The interface of runs for reports."""
 
     @property
     def view(self) -> Callable[[str], Awaitable[RunView]]:
-        """The run as it stands, with its jobs; raises an `InterlockError` when there is none."""
+        """Return the run with its jobs; raise an `InterlockError` if there is none."""
         ...
 
     async def ending(self, run_id: str) -> Sequence[Key]:
-        """The run, and after it what is settled together with it."""
+        """Return the keys of the run and of the records settled with it."""
         ...
 
     async def newer(self, run: RunView) -> Sequence[RunView]:
-        """Return runs of the same commit that have taken the place of a run, or came after it."""
+        """Return runs of the same commit that superseded a run, or came after it."""
         ...
 
     def reported(self, records: Sequence[Record | None], now: datetime) -> tuple[Change, ...]:
-        """Pure: those records once everybody was told; nothing when it was reported before."""
+        """Return the changes that mark the run as reported; empty if it was before. Pure."""
         ...
 
 
 class ReporterQueue:
-    """All that one reporter has to tell."""
+    """Delivers the reports of one reporter."""
 
     def __init__(
         self,
@@ -245,7 +244,7 @@ class ReporterQueue:
         self._rests_until = float("-inf")
 
     async def round(self) -> int:
-        """Tell what is ready, as much as may be under way at once; answers how much that was."""
+        """Deliver ready reports, up to the concurrency limit; return their number."""
         if self._monotonic() < self._rests_until:
             return 0
         mine = await self._take()
@@ -267,7 +266,7 @@ class ReporterQueue:
         return [r for r, outcome in zip(found, outcomes, strict=True) if isinstance(outcome, Committed)]
 
     async def _handle(self, record: Record) -> None:
-        """Whatever happens, the others of the lane go on; what is not noted is told again later."""
+        """Deliver one report; errors do not affect others of the lane, and unrecorded reports are retried."""
         try:
             word = body_of(record).word
             settle = await self._tell(record, word)
@@ -308,9 +307,9 @@ class ReporterQueue:
             raise DeliveryFailed(f"the reporter has a fault: {type(error).__name__}") from error
 
     async def _replaced_by(self, run: RunView) -> str:
-        """Return the newer run that the receiver shows in the place of this one, if it is told of that.
+        """Return the newer run that the receiver shows in the place of this one, if it is reported.
 
-        One that is not planned yet is not: it may turn out to have nothing to do.
+        A run without a plan does not count: it may turn out to be empty.
         """
         for newer in await self._runs.newer(run):
             word = WORDS.get(newer.outcome or newer.state)
@@ -324,18 +323,18 @@ class ReporterQueue:
 
 
 class DecideDelivery(Protocol):
-    """Pure: what becomes of a report that is being told."""
+    """Decides about a report that is being delivered. Pure."""
 
     def __call__(self, record: Record, now: datetime) -> Change:
-        """The change."""
+        """Return the change."""
         ...
 
 
 async def settled(engine: Engine, runs: ReportRuns, mine: Record, settle: DecideDelivery) -> None:
-    """Note what came of a report; and when it was the last of its run, that the run is reported.
+    """Record the result of a report; after the last one, mark the run as reported.
 
-    Two reports of a run that end at once would each see the other one unfinished. So each also touches
-    the run: one of them is told of the conflict, looks again, and finds that it is the last.
+    Two reports of a run that end at the same time would each see the other one unfinished. So each also
+    touches the run: one of them conflicts, decides again, and finds that it is the last.
     """
     run_id = mine.parent or ""
     beside = [name for name in body_of(mine).beside if name != mine.queue]
@@ -357,17 +356,17 @@ async def settled(engine: Engine, runs: ReportRuns, mine: Record, settle: Decide
 
 
 def give_up(settings: ReportingSettings) -> DecideDelivery:
-    """What becomes of a report whose time is over."""
+    """Return the decision about an overdue report."""
     return lambda record, now: overdue(record, now, settings)
 
 
 def url_of(settings: ReportingSettings, run_id: str) -> str:
-    """Where people can look at a run."""
+    """Return the URL of a run for people."""
     return f"{settings.public_url.rstrip('/')}/runs/{run_id}" if settings.public_url else ""
 
 
 def _still(own: Record, mine: Record) -> bool:
-    """Whether it is as we took it; there may be news, but nobody else may have taken it since."""
+    """Return whether no other process has taken the report since; its status may be newer."""
     same = own.state == mine.state and own.deadline_at == mine.deadline_at
     return same if own.state == SENDING else same and own.version == mine.version
 

@@ -1,14 +1,14 @@
-"""GitHub: a commit status, or a check run, for the commit that a run is about.
+"""GitHub: a commit status, or a check run, for the commit of a run.
 
     POST /repos/{owner}/{repo}/statuses/{sha}      state, context, description, target_url
     POST /repos/{owner}/{repo}/check-runs          and PATCH …/check-runs/{id} for the same one later
 
-A status may be told twice, the newest counts. A check run is made once: its number is remembered, and
-where an answer was lost the one that carries the id of the run is looked for. Both as documented at
+A status may be sent twice, the newest counts. A check run is created once: its number is stored, and after a
+lost response the check run with the id of the run is searched. Both as documented at
 https://docs.github.com/rest/commits/statuses and https://docs.github.com/rest/checks/runs.
 
-A run that had nothing to do has no status: GitHub knows no neutral one, and a success would stand for what
-nobody has looked at. A check of it is `skipped`.
+An empty run has no status: GitHub has no neutral one, and a success would claim a check that did not happen.
+Its check run is `skipped`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from interlock.wire.runs import RunView
 MAX_DESCRIPTION = 140
 MAX_CONTEXT = 100
 AT_ONCE = 4
-"""How many statuses of one run are told side by side."""
+"""Number of statuses of one run sent concurrently."""
 SECONDARY_LIMIT_S = 60.0
-"""What GitHub asks for where it does not say how long to wait."""
+"""Pause that GitHub recommends if it names none."""
 
 STATES = {
     RunStatus.AWAITING_APPROVAL: "pending",
@@ -64,27 +64,28 @@ CONCLUSIONS = {
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NEVER = frozenset({400, 410, 413, 422})
-"""What stays so however often it is asked; a wrong token, a missing right or a repository that is not
-there can be put right by somebody."""
+"""Permanent failures. A wrong token, a missing permission or a missing repository can be corrected, so those
+are retried.
+"""
 
 
 class GithubReporter:
-    """Tells GitHub."""
+    """Reports to GitHub."""
 
     def __init__(self, settings: GithubReporting, now: Now, *, timeout_s: float = 10.0) -> None:
         self.name, self._now = settings.name, now
         self._settings = settings
-        self._outgoing = Outgoing(None, timeout_s=timeout_s)  # whose address only the operator names
+        self._outgoing = Outgoing(None, timeout_s=timeout_s)  # its address comes only from the operator
 
     @property
     def able(self) -> bool:
-        """With a token."""
+        """Whether there is a token."""
         return self._settings.token is not None
 
-    def wants(self, run: RunView, word: RunStatus) -> bool:  # noqa: ARG002 - every word is a state there
-        """Runs about a commit of a repository there, unless there was nothing to do.
+    def wants(self, run: RunView, word: RunStatus) -> bool:  # noqa: ARG002 - every status is a state there
+        """Return whether the run is about a commit on GitHub, and not empty.
 
-        GitHub was told of one that had to be approved, and it must not stay pending.
+        A run that needed an approval was reported as pending, so its end is reported in any case.
         """
         source = run.source
         if is_empty(run) and not self._settings.check and not run.approvals:
@@ -96,14 +97,14 @@ class GithubReporter:
         )
 
     def replaces(self, newer: RunView, run: RunView) -> bool:
-        """Whether both have the same status of the same commit; a check is of one run."""
+        """Return whether both runs share a status of the same commit; a check belongs to one run."""
         one, other = newer.source, run.source
         same = (one.repository, one.sha) == (other.repository, other.sha)
         own = PartVerdict(word=RunStatus.PENDING, says="")
         return same and not self._settings.check and self._context(newer, own) == self._context(run, own)
 
     async def tell(self, report: RunReport, memory: str) -> str:
-        """Make the status or the check; returns the number of the check."""
+        """Create or update the status or check; return the number of the check."""
         *parts, own = parts_of(report, self._settings.statuses)
         if self._settings.check:
             numbers = _numbers(memory)
@@ -119,7 +120,7 @@ class GithubReporter:
         return memory
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
         await self._outgoing.close()
 
     async def _tell_status(self, report: RunReport, part: PartVerdict, turn: asyncio.Semaphore) -> None:
@@ -146,7 +147,7 @@ class GithubReporter:
         return str(made.get("id", ""))
 
     async def _earlier(self, run: RunView, part: PartVerdict) -> str:
-        """The check of this run that exists, when the answer to its making was lost."""
+        """Return the existing check of this run, for the case that the response to its creation was lost."""
         name = quote(self._context(run, part), safe="")
         path = f"/repos/{run.source.repository}/commits/{run.source.sha}/check-runs?check_name={name}"
         found = (await self._asked("GET", path)).get("check_runs", [])
@@ -176,7 +177,7 @@ class GithubReporter:
         whole = f"{told}/{part.path}"
         if len(whole) <= MAX_CONTEXT:
             return whole
-        digest = hashlib.sha256(whole.encode()).hexdigest()[:8]  # two long names must not become one
+        digest = hashlib.sha256(whole.encode()).hexdigest()[:8]  # two long names must stay distinct
         return f"{whole[: MAX_CONTEXT - 9]}~{digest}"
 
     async def _asked(self, method: str, path: str, said: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -199,7 +200,7 @@ class GithubReporter:
 
 
 def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
-    """What an answer that is no success means for the next try."""
+    """Return the error for an unsuccessful response, with the time of the next try."""
     message = str(_object(answer.body).get("message", ""))[:200]
     said = f"GitHub answered {answer.status}" + (f": {message}" if message else "")
     wait_s = _rate_limited(answer, message, now)
@@ -209,7 +210,7 @@ def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
 
 
 def _rate_limited(answer: Answered, message: str, now: datetime) -> float | None:
-    """How long GitHub wants to be left alone; None when that is not the matter."""
+    """Return the pause that GitHub requests; None if it is not rate-limited."""
     headers: Mapping[str, str] = answer.headers
     if answer.status not in (403, 429, 503):
         return None
@@ -223,7 +224,7 @@ def _rate_limited(answer: Answered, message: str, now: datetime) -> float | None
 
 
 def _numbers(memory: str) -> dict[str, str]:
-    """The numbers of checks by part; a number alone is that of the run."""
+    """Return the numbers of checks by part; a single number is that of the run."""
     if not memory.startswith("{"):
         return {"": memory} if memory else {}
     return msgspec.json.decode(memory, type=dict[str, str])
@@ -234,7 +235,7 @@ def _memory(numbers: Mapping[str, str]) -> str:
 
 
 def _summary(run: RunView) -> str:
-    """The failed jobs as Markdown that nobody's output can break out of."""
+    """Return the failed jobs as Markdown, with their output escaped."""
     broken = failed_jobs(run)
     lines = [f"Run `{run.id}`: " + ", ".join(f"{number} {name}" for name, number in run.tally.items())]
     for job in broken[:MAX_FAILED]:

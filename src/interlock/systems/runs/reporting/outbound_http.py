@@ -1,9 +1,9 @@
-"""Requests to addresses that somebody has named.
+"""HTTP requests to addresses that users have named.
 
-Whoever may name an address must not thereby reach what only this machine can reach. So a name is
-resolved once, the addresses that are not public are struck out, and the connection is made to the very
-address that was looked at: a name that leads elsewhere the second time leads nowhere. Redirects are not
-followed, an answer is read up to a bound, and everything together has a deadline.
+A user must not reach internal services this way (SSRF). So a name is resolved once, addresses that are not
+public are removed, and the connection is made to the checked address: a name that resolves differently the
+second time (DNS rebinding) has no effect. Redirects are not followed, a response is read up to a limit, and
+the whole request has a deadline.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What came back; of a long body only the beginning."""
+    """A response; of a long body only the beginning."""
 
     status: int
     headers: Mapping[str, str]
@@ -38,7 +38,7 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Outgoing:
-    """Sends requests. `allow` are networks beside the public ones; None when any address will do."""
+    """Sends requests. `allow` are networks in addition to the public ones; None allows any address."""
 
     def __init__(
         self, allow: Iterable[str] | None = (), *, timeout_s: float = 10.0, resolve: Resolve | None = None
@@ -49,13 +49,15 @@ class Outgoing:
         self._client: httpx2.AsyncClient | None = None
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
     async def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Answered:
-        """Send it and hear the answer, whatever its status; raises `DeliveryFailed` when there is none."""
+        """Send a request and return the response, whatever its status; raise `DeliveryFailed` if there is
+        none.
+        """
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._request(method, url, headers, body)
@@ -111,7 +113,7 @@ class Outgoing:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Whom to trust; read once, because that takes longer than a request."""
+    """Return the trusted certificates; cached, because loading takes longer than a request."""
     return httpx2.create_ssl_context()
 
 

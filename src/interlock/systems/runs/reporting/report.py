@@ -1,11 +1,11 @@
-"""A report: what one reporter has to deliver about one run; its table, and the interface of reporters.
+"""A report: the notifications of one reporter about one run; its table, and the interface of reporters.
 
-What the table promises:
+Guarantees of the table:
 
-* One sender at a time, and never an earlier status after a later one: so a receiver that takes them in
-  the order in which they come never sees an outcome replaced by "running".
-* It ends. A report that cannot be delivered is given up on after `report_for_s`, visibly, also when no
-  process is left that could deliver it.
+* One sender at a time, and never an earlier status after a later one: so a receiver never sees an
+  outcome replaced by "running".
+* It ends. A report that cannot be delivered is given up after `report_for_s`, visibly, even if no process
+  is left that could deliver it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from interlock.wire.runs import RunView
 
 
 class RunStatus(StrEnum):
-    """What there is to tell. A later word is never followed by an earlier one."""
+    """The status of a run for reporters, in order."""
 
     AWAITING_APPROVAL = "awaiting_approval"
     PENDING = "pending"
@@ -50,7 +50,7 @@ class RunStatus(StrEnum):
 
     @property
     def rank(self) -> int:
-        """How late it comes in the life of a run."""
+        """Its place in the order of statuses."""
         return len(_ON_THE_WAY) if self.final else _ON_THE_WAY.index(self)
 
 
@@ -64,26 +64,26 @@ WORDS = {
     "CANCELED": RunStatus.CANCELED,
     "TIMEOUT": RunStatus.TIMEOUT,
 }
-"""What is told when a run comes into a state; of the others nothing is."""
+"""The status for each reported state of a run."""
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told."""
+    """The content of a notification."""
 
     run: RunView
     word: RunStatus
     at: datetime
     url: str = ""
-    """Where somebody can look at the run."""
+    """URL of the run for people."""
 
     @property
     def id(self) -> str:
-        """The same whenever the same is told again."""
+        """The id, the same for every repeat."""
         return f"{self.run.id}.{self.word}"
 
 
 class DeliveryFailed(Exception):
-    """It could not be told this time, or never can be."""
+    """A delivery failed, temporarily or permanently."""
 
     def __init__(
         self, sentence: str, *, after_s: float | None = None, never: bool = False, for_all: bool = False
@@ -91,45 +91,45 @@ class DeliveryFailed(Exception):
         super().__init__(sentence)
         self.sentence = sentence
         self.after_s = after_s
-        """How long the receiver wants to be left alone; None when it did not say."""
+        """Pause that the receiver requests; None if it names none."""
         self.never = never
-        """Telling it again would not help."""
+        """Whether the failure is permanent."""
         self.for_all = for_all
-        """The receiver means all reports, not only this one."""
+        """Whether the pause applies to all reports of the receiver."""
 
 
 class Reporter(Protocol):
-    """Tells somebody outside. It is asked with a deadline, and may be told to tell the same again."""
+    """Notifies an external system. Calls have a deadline, and may be repeated."""
 
     @property
     def name(self) -> str:
-        """What the settings call it."""
+        """Its name in the settings."""
         ...
 
     @property
     def able(self) -> bool:
-        """Whether it has what it needs to tell; else it is left to a process that has."""
+        """Whether it has its credentials; otherwise another process has to send."""
         ...
 
     def wants(self, run: RunView, word: RunStatus) -> bool:
-        """Whether this is its business."""
+        """Return whether it reports this run."""
         ...
 
     def replaces(self, newer: RunView, run: RunView) -> bool:
-        """Whether the receiver shows word of the newer run in the place of that of the other one."""
+        """Return whether the receiver shows the status of the newer run in place of the other."""
         ...
 
     async def tell(self, report: RunReport, memory: str) -> str:
-        """Tell it; raises `DeliveryFailed`. What it returns it is given as `memory` the next time."""
+        """Send the report; raise `DeliveryFailed`. The result is passed as `memory` the next time."""
         ...
 
 
 Now: TypeAlias = Callable[[], Awaitable[datetime]]
-"""What time it is, by the store's clock: signatures carry it, and receivers say until when to wait."""
+"""Returns the store's time: signatures contain it, and receivers give times to wait until."""
 
 
 class ReportState(StrEnum):
-    """Where a report stands."""
+    """The states of a report."""
 
     WAITING = "waiting"
     SENDING = "sending"
@@ -196,23 +196,23 @@ REPORT = Machine[ReportState, None](
 
 
 class ReportBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a report knows."""
+    """The body of a report's record."""
 
     word: RunStatus
-    """The latest that there is to tell."""
+    """The latest status to send."""
     since: datetime
-    """When that was known."""
+    """Time at which that status was reached."""
     told: RunStatus | None = None
-    """The latest that the receiver has."""
+    """The latest status that the receiver has."""
     memory: str = ""
-    """What the reporter wants to remember: the number of a check run, say."""
+    """Data of the reporter, such as the number of a check run."""
     beside: tuple[str, ...] = ()
-    """All reporters of the run, once there is an outcome: it is reported when none of them is left."""
+    """All reporters of the run, once there is an outcome; the run is reported when all have ended."""
     tries: int = 0
-    """How often the word was told in vain."""
+    """Number of failed deliveries of the status."""
     last_error: str = ""
 
 
 def report_id(run_id: str, reporter: str) -> str:
-    """The name of the report of one run by one reporter."""
+    """Return the id of the report of one run by one reporter."""
     return f"{run_id}.{reporter}"

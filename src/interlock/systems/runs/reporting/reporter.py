@@ -1,10 +1,9 @@
 """From the outcome of a run to REPORTED, by way of its reports.
 
-When an outcome is decided there is one message for it (`run.report`), in the same commit. From it follow
-the reports of all reporters that are configured, in one commit; when the last of them has ended the run
-is REPORTED, in the commit of that end. Without reporters the outcome is only logged. Reporting happens after
-the outcome is decided and never blocks a run; a report that cannot be delivered is retried for
-`report_for_s`, then given up on, and stays to be looked at.
+A decided outcome has one message (`run.report`), in the same commit. It creates the reports of all
+configured reporters in one commit; with the end of the last one the run becomes REPORTED, in the same commit.
+Without reporters the outcome is only logged. Reporting happens after the outcome is decided and never blocks
+a run; a report that cannot be delivered is retried for `report_for_s`, then given up, and stays visible.
 """
 
 from __future__ import annotations
@@ -62,11 +61,11 @@ from interlock.systems.runs.views import view_of
 from interlock.wire.runs import FailedReport, ReportView, RunExplanation, RunFilter, RunView, RunWaiting
 
 NEWER = 20
-"""How many runs of one commit are looked at for one that is newer."""
+"""Number of runs of one commit to examine for a newer one."""
 
 
 class RunEnding:
-    """What reports need of runs."""
+    """The interface of runs for reports."""
 
     def __init__(
         self,
@@ -81,14 +80,14 @@ class RunEnding:
         self.view = view
 
     async def ending(self, run_id: str) -> list[Key]:
-        """The run, and the pieces of its plan, which are removed with it one day."""
+        """Return the keys of the run and the pieces of its plan, which are pruned together."""
         key = Key(RUN.name, run_id)
         (record,) = await self._engine.store.load([key])
         pieces = decode_run(record.body).pieces if record is not None else 0
         return [key, *(piece_key(run_id, number) for number in range(pieces))]
 
     async def newer(self, run: RunView) -> list[RunView]:
-        """Return runs of the same commit that have taken the place of a run, or came after it."""
+        """Return runs of the same commit that superseded a run, or came after it."""
         source = run.source
         if not source.sha:
             return []
@@ -110,7 +109,7 @@ class RunEnding:
         ]
 
     def reported(self, records: Sequence[Record | None], now: datetime) -> tuple[Change, ...]:
-        """The run is REPORTED; nothing when it was before, or has no outcome."""
+        """Return the changes that mark the run as REPORTED; empty if it was before, or has no outcome."""
         record, *kept = records
         if record is None:
             return ()
@@ -123,7 +122,7 @@ class RunEnding:
 
 
 def reporters_of(settings: ReportingSettings, now: Now) -> tuple[Reporter, ...]:
-    """Everybody who is configured, whether or not this process has what they need."""
+    """Return all configured reporters, including those whose credentials this process lacks."""
     return (
         *(GithubReporter(one, now, timeout_s=settings.request_s) for one in settings.github),
         *(WebhookReporter(one, now, timeout_s=settings.request_s) for one in settings.webhooks),
@@ -133,12 +132,12 @@ def reporters_of(settings: ReportingSettings, now: Now) -> tuple[Reporter, ...]:
 log = logging.getLogger("interlock.runs")
 
 HISTORY_TOPIC = "run.learn"
-"""The topic under which somebody learns from how the jobs of a run have ended."""
+"""The topic of messages from which job histories are updated."""
 MOST = 100
 
 
 class ReportService:
-    """Everybody who is told about runs."""
+    """Sends notifications about runs."""
 
     def __init__(
         self,
@@ -159,20 +158,20 @@ class ReportService:
         ]
 
     async def close(self) -> None:
-        """Tell nobody any more, and let go of every connection to the outside."""
+        """Stop delivering, and close all connections."""
         for bell in self._bells:
             await bell.close()
         for close in self._closing:
             await close()
 
     async def outcome(self, payload: bytes) -> None:
-        """The outcome of a run is decided: the handler of the messages about it. Can be done twice."""
+        """Create the reports of a decided outcome: the handler of its messages. Idempotent."""
         run_id = msgspec.json.decode(payload, type=RunMessage).run_id
         self._standing.pop(run_id, None)
         try:
             view = await self._runs.view(run_id)
         except UnknownRun:
-            return  # it was removed, and nobody can be told of it any more
+            return  # it was pruned, and cannot be reported
         word = WORDS.get(view.outcome or "")
         if word is None:
             return
@@ -182,25 +181,25 @@ class ReportService:
         await self._spread(run_id, word, names, [*names, *await self._former(run_id, names)], learns=learns)
 
     def on_its_way(self, run_id: str) -> bool:
-        """Remember to tell how a run stands, until `mention`; answers whether there is anybody to tell.
+        """Remember to report the state of a run, until `mention`; return whether there is a reporter.
 
-        It is not written down: who crashes leaves a receiver without a "running", not without an outcome.
+        This is not stored: after a crash a receiver may miss "running", but not the outcome.
         """
         if self.reporters:
             self._standing[run_id] = None
         return bool(self.reporters)
 
     async def mention(self) -> int:
-        """Tell how those runs stand; answers how many."""
+        """Report the states of remembered runs; return their number."""
         standing, self._standing = self._standing, {}
         for run_id in standing:
             await self._mention(run_id)
         return len(standing)
 
     async def go_on(self, *, at_once: bool = False) -> int:
-        """Have told what is ready, each reporter by itself and without waiting for them.
+        """Start delivering ready reports, each reporter independently and in the background.
 
-        With `at_once` they are waited for, one after the other; answers how much was told then.
+        With `at_once`, deliver them one reporter after the other; return the number delivered.
         """
         if at_once:
             return sum([await lane.round() for lane in self.lanes])
@@ -209,7 +208,7 @@ class ReportService:
         return 0
 
     async def sweep(self, *, limit: int = MOST) -> int:
-        """Put back what somebody took and was not heard of again, and give up on what takes too long."""
+        """Return reports of lost processes to the queue, and give up overdue ones."""
         late: list[Record] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
@@ -223,12 +222,12 @@ class ReportService:
         return len(late) + sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     async def reports_of(self, run_id: str) -> list[ReportView]:
-        """Who is told about a run, and how far that is."""
+        """Return the reports of a run."""
         found = await self._engine.store.find(Query(kind=REPORT.name, parent=run_id, newest_first=False))
         return [_view(record) for record in found.records]
 
     async def failing(self) -> list[FailedReport]:
-        """Return reports that have failed and are tried again, or were given up on; the newest of them."""
+        """Return the newest reports that failed, and are retried or were given up."""
         query = Query(kind=REPORT.name, states=(WAITING, GIVEN_UP), limit=MOST)
         found = (await self._engine.store.find(query)).records
         views = [(_view(record), record.parent or "") for record in found]
@@ -239,7 +238,7 @@ class ReportService:
         ]
 
     async def again(self, run_id: str) -> list[ReportView]:
-        """Tell those once more who were given up on; answers who is told now. Safe to repeat."""
+        """Retry reports that were given up; return the new reports. Idempotent."""
         found = (
             await self._engine.store.find(Query(kind=REPORT.name, parent=run_id, newest_first=False))
         ).records
@@ -257,13 +256,13 @@ class ReportService:
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             if found[0] is not None:
-                return Decision(None)  # somebody else has said so too
+                return Decision(None)  # another process did the same
             return Decision(None, Commit(changes=(redeliver(last, number, now, self.settings),)))
 
         await self._engine.apply([key], decide)
 
     async def explained(self, told: RunExplanation) -> RunExplanation:
-        """The same, with whom the run waits for once its outcome is decided."""
+        """Return the explanation with the reports that the run waits for."""
         if told.state not in OUTCOMES:
             return told
         found = await self._engine.store.find(Query(kind=REPORT.name, parent=told.run_id, newest_first=False))
@@ -280,13 +279,13 @@ class ReportService:
             return
         word = WORDS.get(view.state)
         if word is None or word.final:
-            return  # an outcome is told in any case
+            return  # an outcome is reported in any case
         names = [one.name for one in self.reporters if one.wants(view, word)]
         if names:
             await self._spread(run_id, word, names, names)
 
     async def _former(self, run_id: str, names: Sequence[str]) -> list[str]:
-        """Reporters that were told how the run stands and are not there any more."""
+        """Return reporters with unfinished reports that are no longer configured."""
         if not self.reporters:
             return []
         found = await self._engine.store.find(Query(kind=REPORT.name, parent=run_id))
@@ -301,7 +300,9 @@ class ReportService:
         *,
         learns: bool = False,
     ) -> None:
-        """One commit: a report for each reporter, or at once the end of reporting; and something to learn."""
+        """Create, in one commit, a report for each reporter or the end of reporting, and the message for job
+        histories.
+        """
         reports = [Key(REPORT.name, report_id(run_id, name)) for name in touched]
         lesson = [Key(MESSAGE.name, f"{run_id}.learn")] if learns else []
         ending = await self._runs.ending(run_id) if word.final and not names else ()

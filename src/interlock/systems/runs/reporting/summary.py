@@ -1,6 +1,6 @@
 """A summary of a run for reporters.
 
-A few words, the parts that have a verdict of their own, and failed jobs.
+A short text, the parts with their own verdict, and failed jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from interlock.wire.runs import RunJobView, RunView, SkippedJob
 MAX_FAILED = 20
 MAX_ERROR = 300
 MAX_JOBS = 50
-"""A run of more jobs has no status of each: a receiver would be told for minutes."""
+"""Maximum jobs of a run with one status each: more would take minutes to send."""
 
 _SAYS = {
     RunStatus.AWAITING_APPROVAL: "Waiting for approval",
@@ -40,11 +40,11 @@ class PartVerdict(msgspec.Struct, frozen=True, kw_only=True):
     word: RunStatus
     says: str
     skipped: bool = False
-    """There was nothing to do."""
+    """Whether there was no job to run."""
 
 
 def parts_of(report: RunReport, wanted: Statuses) -> list[PartVerdict]:
-    """Return the verdicts that are told of a run, its own last."""
+    """Return the verdicts to report for a run, its own last."""
     run = report.run
     own = PartVerdict(word=report.word, says=in_words(report), skipped=is_empty(run))
     parts = list(_workflows(report)) if wanted != "run" else []
@@ -54,12 +54,12 @@ def parts_of(report: RunReport, wanted: Statuses) -> list[PartVerdict]:
 
 
 def is_empty(run: RunView) -> bool:
-    """Whether a run has succeeded because there was nothing to do."""
+    """Return whether a run succeeded without any job."""
     return run.outcome == RunStatus.SUCCESS.upper() and not run.tally
 
 
 def in_words(report: RunReport) -> str:
-    """What happened, why, and how many jobs were involved, in one line."""
+    """Return the outcome, the reason, and the number of jobs, in one line."""
     run = report.run
     if is_empty(run):
         return _with(NOTHING, run.skipped[0].why if run.skipped else "")
@@ -70,17 +70,17 @@ def in_words(report: RunReport) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """At most so many characters of a text."""
+    """Return at most this many characters of a text."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def failed_jobs(run: RunView) -> list[RunJobView]:
-    """Those that have failed, in the order of the plan."""
+    """Return the failed jobs, in the order of the plan."""
     return [job for job in run.jobs if job.failure is not None]
 
 
 def _workflows(report: RunReport) -> Iterator[PartVerdict]:
-    """One of each workflow file, where there are several."""
+    """Yield a verdict for each workflow file, if there are several."""
     run = report.run
     jobs: dict[str, list[RunJobView]] = {}
     left_out: dict[str, SkippedJob] = {}
@@ -108,7 +108,7 @@ def _of_job(report: RunReport, job: RunJobView) -> PartVerdict:
 
 
 def _word_of(jobs: Iterable[RunJobView], of_run: RunStatus) -> RunStatus:
-    """What there is to tell of some jobs, when that of their run is known."""
+    """Return the status of some jobs, given that of their run."""
     needed = [job.state for job in jobs if job.required]
     if JobState.FAILED in needed:
         return RunStatus.FAILED
@@ -135,5 +135,5 @@ def _own_name(job: RunJobView, workflow: str) -> str:
 
 
 def _with(said: str, why: str) -> str:
-    """In one line: a status has no room for more."""
+    """Return the text and its reason in one line: a status has no room for more."""
     return " ".join(f"{said}: {why}".split()) if why.strip() else said

@@ -1,7 +1,7 @@
-"""Signed webhooks (Standard Webhooks) to an address that somebody has named.
+"""Signed webhooks (Standard Webhooks) to an address that a user has named.
 
 POST <url>
-webhook-id: r_0123456789ab.failed          the same whenever the same is told again
+webhook-id: r_0123456789ab.failed          the same for every repeat
 webhook-timestamp: 1769860800
 webhook-signature: v1,<base64>             one for each key
 
@@ -44,7 +44,7 @@ class FailedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run as a webhook tells it: small, whatever its number of jobs."""
+    """A run in a webhook: small, whatever its number of jobs."""
 
     run_id: str
     workflow: str
@@ -54,11 +54,11 @@ class RunNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     error: str = ""
     source: Source = Source()
-    """Without the changed paths, which may be many."""
+    """The source, without the changed paths, which may be many."""
     labels: tuple[str, ...] = ()
     tally: dict[str, int] = {}
     failed_jobs: tuple[FailedJob, ...] = ()
-    """The first of them; `tally` has their number."""
+    """The first failed jobs; `tally` has their number."""
     created_at: datetime
     started_at: datetime | None = None
     completed_at: datetime | None = None
@@ -71,12 +71,12 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     """run.pending, run.running, run.success, run.failed, run.canceled or run.timeout."""
     timestamp: datetime
-    """When the run came to this; a repeat has the same."""
+    """Time at which the run reached this status; a repeat has the same."""
     data: RunNews
 
 
 class WebhookReporter:
-    """Tells an address."""
+    """Reports to a webhook."""
 
     def __init__(
         self,
@@ -92,20 +92,20 @@ class WebhookReporter:
 
     @property
     def able(self) -> bool:
-        """With a key."""
+        """Whether there is a key."""
         return bool(self._settings.keys)
 
     def wants(self, run: RunView, word: RunStatus) -> bool:
-        """What the settings say."""
+        """Return whether repository and status match the settings."""
         fits = fnmatchcase(run.source.repository.lower(), self._settings.repository.lower())
         return fits and word in self._settings.words
 
     def replaces(self, newer: RunView, run: RunView) -> bool:  # noqa: ARG002 - each run has messages of its own
-        """Never: a message names its run."""
+        """Return False: each message names its run."""
         return False
 
     async def tell(self, report: RunReport, memory: str) -> str:
-        """Send it, signed anew for each try."""
+        """Send the message, with a new signature for each try."""
         body = msgspec.json.encode(notice_of(report))
         now = await self._now()
         headers = {
@@ -119,12 +119,12 @@ class WebhookReporter:
         return memory
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
         await self._outgoing.close()
 
 
 def notice_of(report: RunReport) -> Notice:
-    """What is sent."""
+    """Return the message for a report."""
     run, word = report.run, report.word
     broken = failed_jobs(run)[:MAX_FAILED]
     return Notice(
@@ -160,7 +160,7 @@ def notice_of(report: RunReport) -> Notice:
 
 
 def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
-    """What an answer that is no success means for the next try."""
+    """Return the error for an unsuccessful response, with the time of the next try."""
     status = answer.status
     if 300 <= status < 400:
         return DeliveryFailed(
@@ -171,7 +171,7 @@ def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
 
 
 def _retry_after(answer: Answered, now: datetime) -> float | None:
-    """In seconds, or as a date; nobody is left alone for longer than a day because of it."""
+    """Return the Retry-After in seconds, at most a day."""
     text = answer.headers.get("retry-after", "")
     if text.isascii() and text.isdecimal():
         return min(float(text[:9]), MAX_WAIT_S)

@@ -1,17 +1,17 @@
-"""The whole system as it is run: servers and workers as processes, on a real database, under every fault.
+"""The whole system: servers and workers as processes, on a real database, under every fault.
 
 Reading order:
 
-    errands     what the workers do
-    ways        the rules that a broken fleet is run without
-    program     what a process of the fleet runs
-    zygote      where the processes come from
-    members     one server or worker: started, killed, frozen, asked to go
-    fleet       all of them, with the wires between them
-    clients     who submits, again and again until it was acknowledged; and a runner that comes too late
+    errands     the tasks of the workers
+    ways        the rules that a broken fleet runs without
+    program     the program of a process of the fleet
+    zygote      the process from which the others are forked
+    members     one server or worker: started, killed, frozen, asked to shut down
+    fleet       all of them, with the connections between them
+    clients     submitters, which retry until acknowledged; and a runner that reports too late
     lag         how long each has waited for a processor
-    troubles    what is done to the fleet
-    chronicle   the journal, read back: who was given what, and what became of it
-    judging     which promises were broken
+    troubles    the faults
+    chronicle   the journal, read back: grants and their outcomes
+    judging     the broken guarantees
     harness     one run from beginning to end
 """

@@ -1,4 +1,4 @@
-"""The journal, read back after everything is over: who was given what, and what became of it."""
+"""The journal, read back after the end: grants and their outcomes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from interlock_verification.claims import Look, gives_back, look_at_record
 
 PAGE = 1_000
 FAR_OFF_S = 1_800
-"""A clock that is off by this much was set so."""
+"""A clock that is off by this much was skewed on purpose."""
 
 
 class Try(msgspec.Struct):
@@ -35,11 +35,11 @@ class Try(msgspec.Struct):
     ended_at: datetime | None = None
     state: str = ""
     closed_by: str = ""
-    """Whose report ended it, where somebody's did."""
+    """The runner whose report ended it, if there was one."""
 
     @property
     def shard(self) -> str:
-        """The part of the job that it was a try at."""
+        """The shard that it attempted."""
         return self.name.partition(".")[0]
 
 
@@ -53,12 +53,12 @@ class Kept(msgspec.Struct):
 
     @property
     def state(self) -> JobState:
-        """Where it stands."""
+        """The state of the job."""
         return self.look.state
 
 
 class Chronicle(msgspec.Struct):
-    """All that the journal and the records say."""
+    """The contents of the journal and the records."""
 
     audit: Audit
     jobs: list[Kept] = []
@@ -66,18 +66,18 @@ class Chronicle(msgspec.Struct):
     by_job: dict[str, list[Try]] = msgspec.field(default_factory=lambda: defaultdict(list))
     completed: Counter[str] = msgspec.field(default_factory=Counter)
     refusals: dict[tuple[str, str], list[str]] = msgspec.field(default_factory=lambda: defaultdict(list))
-    """By job and runner."""
+    """Refusals by job and runner."""
     moments: dict[str, list[datetime]] = msgspec.field(default_factory=lambda: defaultdict(list))
-    """When something was committed that somebody had said: a worker by name, or a submitter."""
+    """Times of commits caused by a worker or a submitter, by name."""
     queues: dict[str, str | None] = {}
-    """Where each job waited."""
+    """The queue of each job."""
     releases: Counter[str] = msgspec.field(default_factory=Counter)
-    """How often each job was given back."""
+    """Number of releases of each job."""
     skewed: int = 0
-    """Results that come from a host whose clock was far off."""
+    """Number of results from a host with a skewed clock."""
 
     def next_word(self, names: tuple[str, ...], after: datetime) -> datetime | None:
-        """When one of these was heard for the first time after a moment."""
+        """Return when one of these was first heard after a time."""
         found = []
         for name in names:
             moments = self.moments.get(name, [])
@@ -87,7 +87,7 @@ class Chronicle(msgspec.Struct):
 
 
 async def read_chronicle(store: Store) -> Chronicle:
-    """Replay everything, and sort it by whom it is about."""
+    """Replay the journal, and index it."""
     chronicle = Chronicle(audit=await audit(store, JOURNALLED, [JOB.name]))
     cursor = ""
     while True:
@@ -145,7 +145,7 @@ async def _keep(chronicle: Chronicle, store: Store) -> None:
 
 
 def _clock_in(result: bytes) -> float | None:
-    """What time it was where a handler ran; None when no handler of ours has said it."""
+    """Return the clock of the host in a result; None if it was not one of our handlers."""
     said = msgspec.json.decode(result)
     clock = said.get("clock") if isinstance(said, dict) else None
     return clock if isinstance(clock, float) else None

@@ -1,10 +1,10 @@
-"""Who submits, and who comes too late.
+"""Submitters, and a runner that reports too late.
 
-A submitter sends a stream of jobs, each under an intent of its own, and asks again until it was
-acknowledged; of what goes over HTTP the wire eats some answers. A naive one speaks HTTP by itself,
-without request ids, and asks again as if it were something new. A laggard is a runner without a clock:
-it takes work, falls silent until somebody else is at it, and then reports a success that nobody may believe.
-The first work that it takes it forgets for good: only whoever looks for deadlines can find that again.
+A submitter sends a stream of jobs, each with a unique intent, and retries until acknowledged; over HTTP some
+responses are lost. A naive one uses HTTP directly, without request ids, and repeats requests as new ones. A
+laggard is a runner without a clock: it claims a job, stays silent until another runner has it, and then
+reports a success that must be refused. It forgets its first job forever: only a sweep of deadlines can
+recover that.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from interlock_verification.chaos.system.fleet import DURATIONS, QUEUES, SLOW
 PAUSE_S = 0.05
 BETWEEN_S = 0.2
 QUICK_S, SLOW_S = (0.0, 0.1), (1.0, 2.5)
-"""How long most errands take, and how long some of them."""
+"""Duration of most tasks, and of the slow ones."""
 SHARES = (60, 30, 10)
-"""Of those for anybody, of the slow ones, and of those for hosts whose clock is wrong."""
+"""Weights of the queues: default, slow, and those for hosts with a skewed clock."""
 MOST_EATEN = 0.1
 PATIENCE_S = 30.0
-"""How long a submitter waits for an answer, before it asks again under the same intent."""
+"""Timeout of a submitter, before it repeats the request with the same intent."""
 LATEST_S = 2 * DURATIONS.lease_ttl_s
 TOO_LATE = msgspec.Raw(b'"too late"')
 
 
 class Submitter:
-    """One client with a stream of jobs; `acknowledged` has the job that each intent became."""
+    """One client with a stream of jobs; `acknowledged` maps each intent to its job."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Submitter:
         self._wires = wires
 
     async def keep_on(self, may: Callable[[], bool], until: asyncio.Event) -> None:
-        """Submit one after the other while there may be more, until told to stop."""
+        """Submit jobs while allowed, until stopped."""
         try:
             while not until.is_set():
                 if may():
@@ -89,7 +89,7 @@ class Submitter:
                 return
 
     def _spec(self, intent: str) -> JobSpec:
-        """Most are quick; some are slow, and those may come into the hands of a laggard."""
+        """Return a job spec: most are quick; slow ones may be claimed by a laggard."""
         queue = self._dice.choices(QUEUES, SHARES)[0]
         for_s = self._dice.uniform(*(SLOW_S if queue == SLOW else QUICK_S))
         return self._dice.choice(errands.KINDS).options(queue=queue).spec(intent=intent, for_s=for_s)
@@ -123,17 +123,17 @@ class Late(msgspec.Struct, frozen=True):
 
 
 class Laggard:
-    """A runner that reports when its work is in other hands, again and again."""
+    """A runner that reports after its job was given to another one, again and again."""
 
     def __init__(self, address: str, store: Store) -> None:
         self.reports: list[Late] = []
         self.taken = 0
-        """How much it was given: the first of it is forgotten, the rest reported."""
+        """Number of claimed jobs: the first is forgotten, the others are reported late."""
         self._store = store
         self._port = HttpOrchestrator(address, names=lambda: secrets.token_hex(8), wait_s=1.0)
 
     async def keep_on(self, until: asyncio.Event) -> None:
-        """Take one, let it lapse, report it; until told to stop."""
+        """Claim a job, let its lease expire, report it; until stopped."""
         number = 0
         try:
             while not until.is_set():
@@ -158,14 +158,14 @@ class Laggard:
             await self._report(grants[0], runner_id)
 
     async def _in_other_hands(self, job_id: str, runner_id: str) -> None:
-        """Wait until somebody else was given the job; when nobody is, no longer than that could take."""
+        """Wait until another runner has the job, within a limit."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LATEST_S):
                 while await self._holder(job_id) in ("", runner_id):
                     await asyncio.sleep(PAUSE_S)
 
     async def _holder(self, job_id: str) -> str:
-        """Whom the job was given to the last time; empty when that cannot be told now."""
+        """Return the latest holder of the job; empty if unknown."""
         try:
             [record] = await self._store.load([Key(JOB.name, job_id)])
         except StoreUnavailable:

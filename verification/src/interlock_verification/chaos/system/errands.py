@@ -1,4 +1,4 @@
-"""What the workers do: little, in the three ways in which handlers can be written and end."""
+"""The tasks of the workers: short, in the three ways in which handlers can be written and end."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from interlock import Context, task
 
 
 class FlakyError(Exception):
-    """It would go well another time."""
+    """A failure that does not repeat."""
 
 
 def outcome(intent: str) -> dict[str, object]:
-    """What a handler returns: whose job it was, and what time it was where it ran."""
+    """Return the result of a handler: the intent of its job, and the clock of its host."""
     return {"intent": intent, "clock": time.time()}
 
 
 @task
 async def errand(intent: str, for_s: float) -> dict[str, object]:
-    """Wait a little."""
+    """Wait a moment."""
     await asyncio.sleep(for_s)
     return outcome(intent)
 
 
 @task
 def heavy_errand(intent: str, for_s: float) -> dict[str, object]:
-    """The same in a thread."""
+    """Wait a moment, in a thread."""
     time.sleep(for_s)
     return outcome(intent)
 
 
 @task(retries=3)
 async def flaky_errand(ctx: Context, intent: str, for_s: float) -> dict[str, object]:
-    """Fails the first time that it comes to its end."""
+    """Fail the first attempt that reaches its end."""
     await asyncio.sleep(for_s)
     if ctx.attempt == 1:
         raise FlakyError("It would go well another time.")

@@ -1,11 +1,11 @@
-"""The fleet on one database: two servers, four workers, and the wires between them.
+"""The fleet on one database: two servers, four workers, and the connections between them.
 
     anna    a worker on the database itself
-    bela    one on the database by way of a wire (SQLite has none); its host's clock is wrong
-    carl    one behind the server `left`, by way of a wire
-    dora    one behind the server `right`, by way of a wire; its host's clock is wrong
+    bela    one on the database through a proxy (SQLite has none); its host's clock is skewed
+    carl    one behind the server `left`, through a proxy
+    dora    one behind the server `right`, through a proxy; its host's clock is skewed
 
-SQLite has one host and so one clock: there only dora is elsewhere.
+SQLite has one host and so one clock: there only dora is skewed.
 """
 
 from __future__ import annotations
@@ -37,49 +37,50 @@ DURATIONS = Durations(
     shutdown_deadline_s=1.8,
     backoff_cap_s=0.4,
 )
-"""So short that a death is noticed soon."""
+"""Short durations, so that a death is noticed soon."""
 LOSSES = 1_000_000
-"""Here a job may lose its worker as often as it takes: each has to be completed in the end."""
+"""A job may lose its worker any number of times: each has to be completed in the end."""
 SLOTS = "20"
 QUEUES = ANYBODY, SLOW, ELSEWHERE = "default", "slow", "elsewhere"
-"""What is slow may come into the hands of a laggard: when it reports, somebody else is at it again. What
-is for elsewhere is done by hosts whose clock is wrong, so that it is certain that they do something."""
+"""A laggard may claim slow jobs: when it reports, another runner has them. The queue `elsewhere` is for hosts
+with a skewed clock, so that they certainly get jobs.
+"""
 
 Database = PostgresServer | RedisServer | None
 """The server of the database; SQLite has none."""
 
 
 class Fleet:
-    """Everybody, by name, and the wires that lead to them."""
+    """All members by name, and the proxies in front of them."""
 
     def __init__(self, url: str, database: Database, wires: dict[str, Wires]) -> None:
         self.url = url
         self.database = database
         self.wires = wires
-        """By where they lead: left, right, database."""
+        """Proxies by target: left, right, database."""
         self.members: dict[str, Member] = {}
         self.ports: dict[str, int] = {}
 
     @property
     def servers(self) -> list[Member]:
-        """Those that serve."""
+        """The servers."""
         return [self.members["left"], self.members["right"]]
 
     @property
     def workers(self) -> list[Member]:
-        """Those that work."""
+        """The workers."""
         return [member for member in self.members.values() if member not in self.servers]
 
     def people_of(self, server: str) -> str:
-        """The worker that has no other server than this one."""
+        """Return the worker that uses only this server."""
         return {"left": "carl", "right": "dora"}[server]
 
     def address(self, server: str, *, wired: bool = True) -> str:
-        """Where a server is reached, by way of its wire or not."""
+        """Return the address of a server, through its proxy or directly."""
         return f"http://127.0.0.1:{self.wires[server].port if wired else self.ports[server]}"
 
     async def mend(self) -> None:
-        """Cut what is still half open, so that nobody waits for an answer until their own deadline."""
+        """Cut half-open connections, so that no client waits for its timeout."""
         for wires in self.wires.values():
             await wires.cut_all()
 
@@ -88,7 +89,7 @@ class Fleet:
 async def fleet_on(
     url: str, database: Database, store: str, folder: Path, way: str = ""
 ) -> AsyncIterator[Fleet]:
-    """A fleet that has been started; at the end nothing is left of it."""
+    """Yield a started fleet; remove all of it at the end."""
     _write_project(folder)
     warm_up()
     ports = {"left": free_port(), "right": free_port()}
@@ -135,7 +136,7 @@ def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, way: str) -> list[Pla
 
 def _write_project(folder: Path) -> None:
     lines = (f"{name} = {seconds}" for name, seconds in msgspec.structs.asdict(DURATIONS).items())
-    # What befalls workers here is not their fault, so nobody is shut out because of it.
+    # Losses here are not the fault of workers, so none is quarantined.
     trusting = ["[quarantine]", "occasions = 1000000"]
     words = "\n".join([f"losses = {LOSSES}", "[durations]", *lines, *trusting, ""])
     (folder / project.FILE).write_text(words, encoding="utf-8")

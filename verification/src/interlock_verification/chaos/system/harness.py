@@ -1,14 +1,14 @@
-"""Servers and workers as processes on a real database, and everything that can befall them.
+"""Servers and workers as processes on a real database, under every fault.
 
-Shows: whatever is killed, frozen, cut off, asked to go or told the wrong time, every job that was
-submitted is completed, once; what a runner says after its lease has ended is refused, and the journal
-says so; and what the dead had in their hands is in other hands soon.
+Shows: whatever is killed, frozen, cut off, shut down or given a wrong clock, every submitted job is
+completed, once; reports under an ended lease are refused, and the refusal is journalled; and the jobs of dead
+workers are soon claimed by others.
 
-Broken mode: the three of `ways`, one after the other; each has to be noticed.
+Broken mode: the three of `ways`, one after the other; each has to be detected.
 
-One round is one `kill -9`. Between the kills come the other troubles, each in turn. How long recovery
-took is told always, and judged in the long mode only: beside other tests the machine may be away for
-longer than a lease lives, which says nothing about us.
+One round is one `kill -9`. Between the kills come the other faults, in turn. Recovery times are always
+reported, and judged only in the long mode: beside other tests the machine may stall for longer than a lease,
+which is not our fault.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ STORES = ALL_STORES
 SHORT, LONG = 10, 1_000
 
 KILLS_BETWEEN = 20
-"""Kills between two other troubles, where there are enough of them."""
+"""Kills between two other faults, if there are enough."""
 MOST_OPEN = 100
-"""Jobs that may be under way at once."""
+"""Maximum number of unfinished jobs."""
 BEGIN_S = 300.0
 SETTLE_S, SETTLE_BROKEN_S = 300.0, 3 * DURATIONS.lease_ttl_s
-"""When the troubles are over, everything has to be done by then."""
+"""Time to finish all jobs after the last fault."""
 ONE_FORGOTTEN_AND_ONE_LATE = 2
 BREATH_S = 0.5
 CALM_S = SERVER_BOUND_S + 0.5
 BEAT_S, STALL_S = 0.1, 0.5
-"""A pause of the harness, and how much later than that it may end."""
+"""A pause of the harness, and its maximum delay."""
 
 
 def run(setup: Setup) -> Verdict:
-    """As many kills as there are rounds."""
+    """Kill a member in every round."""
     with judging(NAME, setup) as verdict:
         if setup.broken:
             noticed = {way: asyncio.run(_trial(setup, verdict, way)) for way in WAYS}
@@ -72,14 +72,14 @@ def run(setup: Setup) -> Verdict:
 
 
 def run_without(way: str, setup: Setup) -> Verdict:
-    """The same without one rule, for whoever wants to see it noticed."""
+    """Run without one rule, to show that this is detected."""
     with judging(NAME, setup) as verdict:
         verdict.broken_promises += asyncio.run(_trial(setup, verdict, way))
     return verdict
 
 
 async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
-    """One fleet, from its start to the reading of its journal; what was broken, in sentences."""
+    """Run one fleet and read its journal; return the broken guarantees, as sentences."""
     async with _database(setup.store) as (folder, url, database), _opened(url) as store:
         async with fleet_on(url, database, setup.store, folder, way) as fleet:
             submitters = _submitters(fleet, setup.seed, naive=way == NAIVE)
@@ -116,7 +116,7 @@ async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
 
 
 async def _everybody_begins(fleet: Fleet, submitters: list[Submitter], laggard: Laggard) -> list[str]:
-    """Wait until all are there, and something will be late; what to say when that fails."""
+    """Wait until all members have started; return sentences about those that have not."""
     until = time.monotonic() + BEGIN_S
     missing: list[str] = ["everybody"]
     while missing and time.monotonic() < until:
@@ -128,10 +128,10 @@ async def _everybody_begins(fleet: Fleet, submitters: list[Submitter], laggard: 
 
 
 async def _make_trouble(trouble: Troublemaker, kills: int, *, timed: bool) -> None:
-    """Kill after kill, and between them each of the other troubles in turn; the last ones in quiet.
+    """Kill members, with each other fault in turn between the kills.
 
-    Where recovery is timed, half-way between two troubles everybody is left alone for as long as it may take:
-    else the next kill or trouble would be its excuse.
+    If recovery is timed, leave a quiet period halfway between two faults: otherwise the next fault would be
+    an excuse.
     """
     between = min(KILLS_BETWEEN, max(1, kills // (2 * len(trouble.others))))
     others = itertools.cycle(trouble.others)
@@ -150,7 +150,7 @@ async def _make_trouble(trouble: Troublemaker, kills: int, *, timed: bool) -> No
 async def _at_work(
     store: Store, submitters: list[Submitter], laggard: Laggard, ledger: Ledger, fleet: Fleet
 ) -> AsyncIterator[None]:
-    """While this lasts, jobs come; at the end all that was begun is acknowledged."""
+    """Submit jobs for the duration of the context; at the end all are acknowledged."""
     open_jobs = OpenJobs(store)
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -168,32 +168,32 @@ async def _at_work(
 
 
 class OpenJobs:
-    """How many jobs are under way, looked at now and then."""
+    """Counts unfinished jobs periodically."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._number = 0
 
     def may_come(self) -> bool:
-        """Whether there may be more."""
+        """Return whether more jobs may be submitted."""
         return self._number < MOST_OPEN
 
     async def keep_counting(self) -> None:
-        """Until it is cancelled."""
+        """Count until cancelled."""
         while True:
-            with contextlib.suppress(StoreUnavailable):  # the last number will do
+            with contextlib.suppress(StoreUnavailable):  # the last number is good enough
                 self._number = await self.count()
             await asyncio.sleep(0.2)
 
     async def count(self) -> int:
-        """Those that have not ended."""
+        """Return the number of unfinished jobs."""
         going = tuple(state for state in CATALOGUE[JOB.name].states if state not in job.ENDED)
         return (await self._store.count(Query(kind=JOB.name, states=going), cap=2 * MOST_OPEN)).number
 
 
 async def _metronome(store: Store, ledger: Ledger, fleet: Fleet) -> None:
-    """A machine that stops for a moment is a disturbance, and nobody's fault; what it withholds is read."""
-    beaten_at = datetime.now(UTC)  # the databases are on this host: its clock is theirs
+    """Record stalls of the machine as disturbances, and read the scheduling delays."""
+    beaten_at = datetime.now(UTC)  # the databases are on this host, so its clock is theirs
     while True:
         began, before = time.monotonic(), beaten_at
         await asyncio.sleep(BEAT_S)
@@ -212,19 +212,19 @@ async def _metronome(store: Store, ledger: Ledger, fleet: Fleet) -> None:
 
 
 async def _settled(store: Store, within_s: float) -> list[str]:
-    """Wait until nothing is under way any more; what to say when that does not happen."""
+    """Wait until all jobs have ended; return a sentence if they have not."""
     open_jobs = OpenJobs(store)
     until = time.monotonic() + within_s
     number = 1
     while number and time.monotonic() < until:
-        with contextlib.suppress(StoreUnavailable):  # it is asked again
+        with contextlib.suppress(StoreUnavailable):  # it is retried
             number = await open_jobs.count()
         await asyncio.sleep(0.1)
     return [f"{number} jobs have not ended {within_s:g} s after the last trouble"] if number else []
 
 
 def _submitters(fleet: Fleet, seed: int, *, naive: bool) -> list[Submitter]:
-    """One at each server by way of its wire, and one on the database itself."""
+    """Return one submitter for each server through its proxy, and one on the database."""
     remote = [
         Submitter(server.name, fleet.address(server.name), seed, naive=naive, wires=fleet.wires[server.name])
         for server in fleet.servers
@@ -234,7 +234,7 @@ def _submitters(fleet: Fleet, seed: int, *, naive: bool) -> list[Submitter]:
 
 @asynccontextmanager
 async def _database(store: str) -> AsyncIterator[tuple[Path, str, Database]]:
-    """A folder for the project, an empty database, and the server of it where there is one."""
+    """Yield a folder for the project, an empty database, and its server if there is one."""
     with tempfile.TemporaryDirectory(prefix="interlock-chaos-") as folder:
         if store == SQLITE:
             yield Path(folder), f"sqlite:///{folder}/chaos.db", None

@@ -1,15 +1,15 @@
-"""Which promises were broken, told from the journal.
+"""The broken guarantees, derived from the journal.
 
-What is promised of submissions, successes and late reports are the claims of `interlock_verification.claims`,
-asked here of what the journal and the records say when everything is over. Besides:
+Submissions, successes and late reports are checked with the claims of `interlock_verification.claims`,
+applied to the final journal and records. In addition:
 
-every job completes    what is submitted never fails and is never canceled
-recovered in time      what a killed worker had in its hands was in other hands within the time to live
-                       of a lease and 2 s; those who have one server were heard again 5 s after its end
+    every job completes    no submitted job fails or is canceled
+    recovered in time      the jobs of a killed worker were claimed by others within the time to live of a
+                           lease and 2 s; workers with one server were heard again 5 s after its end
 
-Of how long recovery took, what the machine withheld is told beside it and taken off: the time in which the
-server that was started again was ready to run and had to wait; after the death of a worker, once its leases
-had run out, the time for which even the least held up of all members had to wait.
+Time that the machine withheld is reported with the recovery time and subtracted: the time in which the
+restarted server was runnable and had to wait; after the death of a worker, once its leases had expired, the
+time for which even the least delayed member had to wait.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ F = TypeVar("F")
 
 
 class Took(msgspec.Struct, frozen=True):
-    """How long one recovery took."""
+    """The duration of one recovery."""
 
     death: Death
     seconds: float
     withheld_s: float = 0.0
-    """In which the machine did not let go on who had to; measured, and part of the seconds."""
+    """Measured scheduling delay, part of the duration."""
 
     @property
     def own_s(self) -> float:
-        """What is left of it for us to answer for."""
+        """The duration without the scheduling delay."""
         return self.seconds - self.withheld_s
 
 
 class Recovery(msgspec.Struct):
-    """How long it took after each death; None when it never happened."""
+    """Recovery times after each death; None if it never recovered."""
 
     of: str
     bound_s: float
     took: list[Took | None] = []
     not_judged: int = 0
-    """Deaths beside which something else went on that would have held anybody up."""
+    """Deaths during another fault, which are not judged."""
 
     def sentences(self) -> Iterator[str]:
-        """What took too long."""
+        """Yield the recoveries that took too long."""
         if not self.took:
             yield f"no {self.of} could be timed"
         for took in self.took:
@@ -86,7 +86,7 @@ class Recovery(msgspec.Struct):
                 )
 
     def remark(self) -> str:
-        """For people."""
+        """Return a summary."""
         told = [took for took in self.took if took is not None]
         if not told:
             return f"no {self.of} was timed"
@@ -104,7 +104,7 @@ class Recovery(msgspec.Struct):
 def broken_promises(
     chronicle: Chronicle, acknowledged: Mapping[str, str], late: Sequence[Late]
 ) -> Iterator[str]:
-    """Everything but the times."""
+    """Yield all broken guarantees except the times."""
     for fault in chronicle.audit.faults:
         yield f"audit: {fault.id} version {fault.version}: {fault.sentence}"
     yield from _of_submissions(chronicle, acknowledged)
@@ -160,7 +160,7 @@ def _broken(claims: Mapping[str, Callable[[F], bool]], fact: F, words: str) -> I
 def recoveries(
     chronicle: Chronicle, ledger: Ledger, people: Mapping[str, tuple[str, ...]]
 ) -> tuple[Recovery, Recovery]:
-    """Of workers and of servers. `people` are those who have no other server."""
+    """Return the recoveries of workers and of servers. `people` are the workers with a single server."""
     workers = Recovery("death of a worker", WORKER_BOUND_S, [])
     servers = Recovery("death of a server", SERVER_BOUND_S, [])
     for death in ledger.deaths:
@@ -175,7 +175,7 @@ def recoveries(
 
 
 def _heard_again(chronicle: Chronicle, death: Death, people: tuple[str, ...], lag: Lag) -> Took | None:
-    """Until it is up again nobody can be heard, so its own wait is what they were kept from."""
+    """Return when workers were heard again; the server's scheduling delay is what held them up."""
     heard = chronicle.next_word(people, death.after)
     if heard is None:
         return None
@@ -183,7 +183,7 @@ def _heard_again(chronicle: Chronicle, death: Death, people: tuple[str, ...], la
 
 
 def _taken_up(death: Death, again: datetime | None, lag: Lag) -> Took | None:
-    """While the leases last there is nothing to be done, and nobody is kept from it."""
+    """Return when the jobs were claimed again; until the leases expire no delay counts."""
     if again is None:
         return None
     lapsed = death.before + timedelta(seconds=DURATIONS.lease_ttl_s)
@@ -191,7 +191,7 @@ def _taken_up(death: Death, again: datetime | None, lag: Lag) -> Took | None:
 
 
 def _again(chronicle: Chronicle, death: Death) -> Iterator[datetime | None]:
-    """When each thing that the dead one had in its hands, and that anybody may do, was in other hands."""
+    """Yield when each job of the dead worker, open to any worker, was claimed again."""
     for one in chronicle.tries.values():
         if one.runner_id != death.runner_id or one.granted_at > death.before:
             continue
@@ -209,7 +209,7 @@ def _others(tries: Iterable[Try], one: Try) -> Iterator[Try]:
 
 
 def _judged(death: Death, bound_s: float, ledger: Ledger) -> bool:
-    """Whether nothing but the death itself could have held anybody up."""
+    """Return whether only the death itself could have delayed recovery."""
     until = death.before + timedelta(seconds=bound_s)
     if any(begin < until and end > death.before for begin, end in ledger.disturbances):
         return False
@@ -217,7 +217,7 @@ def _judged(death: Death, bound_s: float, ledger: Ledger) -> bool:
 
 
 def _has_time(death: Death, ledger: Ledger, until: datetime) -> bool:
-    """A server needs somebody who still has something to say, and not to be killed again meanwhile."""
+    """Return whether the server was not killed again, and clients were still active."""
     again = any(other.name == death.name and death.before < other.before < until for other in ledger.deaths)
     return not again and ledger.over_at is not None and until <= ledger.over_at
 

@@ -1,9 +1,9 @@
-"""How long each member of the fleet has waited for a processor, as the kernel counts it.
+"""The scheduling delay of each member of the fleet, as the kernel counts it.
 
-On a machine with other work, a process that could go on has to wait until it is let. The kernel counts that
-time for each thread (the second number of `/proc/PID/schedstat`), and it is read here beside everything else.
-Only what was surely inside a span of time is told of it: from the first reading in it to the last, and of the
-main thread alone. What a process waits for a disk, or for somebody else who waits, is not in it.
+On a busy machine, a runnable process has to wait for a processor. The kernel counts that time for each thread
+(the second number of `/proc/PID/schedstat`), and it is sampled here. Only time that was surely inside a
+period is counted: from the first sample in it to the last, and only of the main thread. Waiting for a disk,
+or for another waiting process, is not included.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NANOSECONDS = 1e9
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What one process had waited in all, at a moment."""
+    """The total delay of one process at a time."""
 
     at: datetime
     pid: int
@@ -30,14 +30,14 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Lag:
-    """The readings of everybody, by name, and how busy the machine was."""
+    """The samples of all members by name, and the load of the machine."""
 
     def __init__(self) -> None:
         self.readings: dict[str, list[Reading]] = defaultdict(list)
         self._loads: list[float] = []
 
     def read(self, at: datetime, pids: Iterable[tuple[str, int]]) -> None:
-        """Look at each of these processes; one that is gone says nothing."""
+        """Sample these processes; skip ended ones."""
         self._loads.append(os.getloadavg()[0])
         for name, pid in pids:
             waited_s = _waited_s(pid)
@@ -45,7 +45,7 @@ class Lag:
                 self.readings[name].append(Reading(at, pid, waited_s))
 
     def of(self, name: str, begin: datetime, end: datetime) -> float:
-        """What this member has surely waited between two moments, in all its lives."""
+        """Return the certain delay of this member between two times, in all its lives."""
         told = self.readings.get(name, [])
         inside = told[bisect_left(told, begin, key=_when) : bisect_right(told, end, key=_when)]
         return sum(
@@ -54,11 +54,11 @@ class Lag:
         )
 
     def of_all(self, begin: datetime, end: datetime) -> float:
-        """What every member has waited between two moments: as much as the one that has waited least."""
+        """Return the delay of every member between two times: the minimum of all."""
         return min((self.of(name, begin, end) for name in self.readings), default=0.0)
 
     def remark(self) -> str:
-        """For people."""
+        """Return a summary."""
         least, most = min(self._loads, default=0.0), max(self._loads, default=0.0)
         return f"the load average was {least:.1f} to {most:.1f}, of {os.cpu_count()} processors"
 

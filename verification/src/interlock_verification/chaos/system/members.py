@@ -1,7 +1,7 @@
-"""One member of the fleet: a server or a worker, as a process that is started again under its name.
+"""One member of the fleet: a server or a worker, as a process that is restarted under its name.
 
-Each life has a log of its own. A worker's log tells its runner id, which is new in every life: that is
-how the journal can be asked what a killed process had in its hands.
+Each life has its own log. A worker's log contains its runner id, which is new in every life: with it the
+journal shows the jobs that a killed process had.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from interlock.testing import skewed_clock
 from interlock_verification.chaos.system.zygote import Order, zygote
 
 GONE_S = 120.0
-"""A process that is not gone by then will not go."""
+"""Deadline for a process to end."""
 SHOWN = 2_000
 BELOW_OUTGOING = range(20_000, 32_000)
 _SIGNS = ("listens at", '"to_state":"running"')
-"""What a server and a worker say when they are up."""
+"""The log messages of a server and a worker that have started."""
 _RUNNER = re.compile(r'"worker_id": ?"([^"]+)"')
 
 
 class DoesNotEnd(Exception):
-    """A process lives on although it was told to go."""
+    """A process did not end although it was told to."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member is, in each of its lives."""
+    """The configuration of a member, for all its lives."""
 
     name: str
     arguments: tuple[str, ...]
-    """Of `interlock`."""
+    """Arguments of `interlock`."""
     folder: Path
     way: str = ""
-    """The rule that it is run without."""
+    """The rule that it runs without."""
     skewed: bool = False
-    """Its clock is an hour ahead in one life, and an hour behind in the next."""
+    """Whether its clock is an hour ahead in one life, and an hour behind in the next."""
 
 
 class Life:
@@ -61,29 +61,29 @@ class Life:
 
     @property
     def runner_id(self) -> str:
-        """Of a worker, once it has said so; else empty."""
+        """The runner id of a worker, once it is logged; else empty."""
         found = _RUNNER.search(self.words())
         return found[1] if found else ""
 
     @property
     def is_up(self) -> bool:
-        """Whether it has come so far as to serve or to work."""
+        """Return whether it serves or works."""
         if not self._up:
             words = self.words()
             self._up = any(sign in words for sign in _SIGNS)
         return self._up
 
     def words(self) -> str:
-        """What it has written."""
+        """Return its log."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def send(self, what: signal.Signals) -> None:
-        """A signal; one that is gone already does not mind."""
+        """Send a signal; ignore a process that has ended."""
         if not self.is_gone(0.0):
             signal.pidfd_send_signal(self._process, what)
 
     def kill(self) -> None:
-        """`kill -9`; come back when it is gone."""
+        """Kill it with `kill -9`, and wait for its end."""
         self.send(signal.SIGKILL)
         self.gone()
 
@@ -93,7 +93,7 @@ class Life:
             raise DoesNotEnd(f"{self.plan.name} has not ended:\n{self.words()[-SHOWN:]}")
 
     def is_gone(self, within_s: float) -> bool:
-        """Whether it has ended by then."""
+        """Return whether it has ended within the time."""
         if not self._gone and select.select([self._process], [], [], within_s)[0]:
             self._gone = True
             os.close(self._process)
@@ -101,7 +101,7 @@ class Life:
 
 
 class Member:
-    """Whoever has a name in the fleet, with a process of this life."""
+    """A named member of the fleet, with its current process."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -110,17 +110,17 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The same in every life."""
+        """The name, the same in every life."""
         return self.plan.name
 
     def start_again(self) -> Life:
-        """A new process under the same name; the one that it replaces is handed over."""
+        """Start a new process under the same name; return the previous one."""
         before, self.life = self.life, Life(self.plan, next(self._numbers))
         return before
 
 
 def free_port() -> int:
-    """A port that nobody listens at, and that no outgoing connection is given while its server is dead."""
+    """Return a free port outside of the range of outgoing connections."""
     for port in random.sample(BELOW_OUTGOING, len(BELOW_OUTGOING)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""What a member of the fleet runs: `interlock` itself, perhaps without one of its rules."""
+"""The program of a member of the fleet: `interlock` itself, perhaps without one of its rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interlock_verification.chaos.system.ways import break_rule
 
 
 def run(way: str, arguments: Sequence[str]) -> int:
-    """The command line `interlock ARGUMENTS`, without the rule that `way` names."""
+    """Run the command line `interlock ARGUMENTS`, without the rule that `way` names."""
     die_with_parent()
     break_rule(way)
     return main(arguments)

@@ -1,12 +1,12 @@
-"""What is done to the fleet, and when that was by the store's clock.
+"""The faults of the fleet, with their times by the store's clock.
 
-kill         `kill -9` of a server or a worker; it is started again at once
-freeze       SIGSTOP for longer than a lease lives, then SIGCONT: it does not know that time has passed
-deploy       all workers are asked to go, three times each, while their successors of the same names
-             begin; then one server after the other
-black_hole   a wire takes everything and gives nothing, for longer than a lease lives
-half_open    the far ends of all connections of a wire are gone, and nobody says so
-database     its server is killed and started again; of SQLite, another program holds the lock
+kill         `kill -9` of a server or a worker; it is restarted at once
+freeze       SIGSTOP for longer than a lease, then SIGCONT: the process does not notice the time
+deploy       all workers are told to shut down, three times each, while their successors of the same
+             names start; then one server after the other
+black_hole   a proxy accepts everything and returns nothing, for longer than a lease
+half_open    the far ends of all connections of a proxy are gone, without a notification
+database     its server is killed and restarted; for SQLite, another program holds the lock
 """
 
 from __future__ import annotations
@@ -34,46 +34,46 @@ STALLS = "stalls_of_the_machine"
 GAVE_UP = "gave_up_and_said_why"
 TOLD, CRASHED = "Error: ", "Traceback"
 YOUNG = 1 / 8
-"""How many are killed while they are still starting."""
+"""Share of members that are killed while they start."""
 UP_S = 20.0
 ABREAST = 3
-"""How many are next in line at once; which of them it is, the seed decides."""
+"""Number of members at the head of the line, from which the seed chooses."""
 AHEAD = 3
-"""How much oftener than anybody else one may be killed, while that one is not up yet."""
+"""Maximum lead in kills of a member that is not up yet."""
 LAST_WORDS = 300
 STORM = 3
-"""How often whoever has to go is told so."""
+"""Number of times a member is told to shut down."""
 _LOCKED_S = 1.5
 _AWAY_S = 0.5
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody was killed between these two moments."""
+    """A kill between these two times."""
 
     name: str
     runner_id: str
-    """Of a worker that had said it; else empty."""
+    """The runner id of a worker, if it was logged; else empty."""
     serves: bool
     before: datetime
     after: datetime
 
 
 class Ledger(msgspec.Struct):
-    """All that was done."""
+    """The injected faults."""
 
     deaths: list[Death] = []
     disturbances: list[tuple[datetime, datetime]] = []
-    """When recovery would have been held up by something else than the death itself."""
+    """Periods in which another fault would have delayed recovery."""
     over_at: datetime | None = None
-    """When the last of it was done."""
+    """Time of the last fault."""
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     fallen: list[str] = []
-    """Who had ended before anybody killed it, and did not say why."""
+    """Members that ended before they were killed, without a reason."""
     lag: Lag = msgspec.field(default_factory=Lag)
-    """What the machine kept from everybody meanwhile."""
+    """The scheduling delays of the members."""
 
     def disturb(self, begin: datetime, end: datetime) -> None:
-        """Something went on in between; what follows upon the last one is one with it."""
+        """Record a period, merged with the previous one if they overlap."""
         if self.disturbances and begin <= self.disturbances[-1][1]:
             before, until = self.disturbances.pop()
             begin, end = min(begin, before), max(end, until)
@@ -81,7 +81,7 @@ class Ledger(msgspec.Struct):
 
 
 class Troublemaker:
-    """Does one thing after the other; what exactly, a seed decides."""
+    """Injects one fault after the other, chosen by a seed."""
 
     def __init__(self, fleet: Fleet, store: Store, seed: int) -> None:
         self.ledger = Ledger()
@@ -89,7 +89,7 @@ class Troublemaker:
         self._store = store
         self._dice = random.Random(seed)
         self._line: list[Member] = []
-        """Everybody, and first whose last death is longest ago."""
+        """All members, the one killed longest ago first."""
         self._deaths: Counter[str] = Counter()
         self.others: dict[str, Callable[[], Awaitable[None]]] = {
             "freezes": self._freeze,
@@ -101,11 +101,11 @@ class Troublemaker:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What is counted, in the order in which it is told."""
+        """The counted faults, in the order of the report."""
         return ("kills", "of_workers", "of_servers", *self.others, STALLS, GAVE_UP)
 
     async def kill(self) -> None:
-        """The next one of the fleet, each in turn."""
+        """Kill the next member of the fleet, each in turn."""
         member = await self._next()
         life = member.life
         self._look_after(member)
@@ -122,14 +122,14 @@ class Troublemaker:
         self.ledger.counts["of_servers" if serves else "of_workers"] += 1
 
     async def trouble(self, name: str) -> None:
-        """Anything else, by its name."""
+        """Inject another fault, by its name."""
         before = await self._now()
         await self.others[name]()
         self.ledger.disturb(before, await self._now())
         self.ledger.counts[name] += 1
 
     async def is_over(self) -> None:
-        """Nothing more is done from now on."""
+        """Mark the end of the faults."""
         for member in self._fleet.members.values():
             self._look_after(member)
         self.ledger.over_at = await self._now()
@@ -139,7 +139,7 @@ class Troublemaker:
         await asyncio.sleep(longest_s * self._dice.random())
 
     def _look_after(self, member: Member) -> None:
-        """Who is started while the database is away may say so and go; whoever crashed is found out."""
+        """Check for an ended member: it may give up while the database is away, but not crash."""
         if not member.life.is_gone(0.0):
             return
         words = member.life.words()[-LAST_WORDS:]
@@ -149,10 +149,11 @@ class Troublemaker:
             self.ledger.fallen.append(f"{member.name} had ended by itself, and its last words were: {words}")
 
     async def _next(self) -> Member:
-        """One of the first in line. Most have come so far that their death matters, also on a busy machine.
+        """Return one of the first in line. Most have come far enough that their death matters, even on a busy
+        machine.
 
-        Who is held up on the way there (by a connection that is half open, say) does not hold up the others
-        at once, and is not spared: nobody is killed much oftener than anybody else.
+        A member that is delayed (by a half-open connection, say) does not delay the others at first, and is
+        not spared: no member is killed much more often than the others.
         """
         self._line = self._line or list(self._fleet.members.values())
         least = min(self._deaths[one.name] for one in self._line)
@@ -220,7 +221,7 @@ def _storm(life: Life) -> None:
 
 
 def _hold_lock(url: str) -> None:
-    """As a program does that has begun to write, and then takes its time."""
+    """Hold the write lock, like a slow program."""
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)) as other:
         other.execute("BEGIN IMMEDIATE")
         time.sleep(_LOCKED_S)

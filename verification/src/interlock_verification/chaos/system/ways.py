@@ -1,8 +1,8 @@
-"""The rules that a broken fleet is run without, so that it can be seen that somebody notices.
+"""The rules that a broken fleet runs without, to show that this is detected.
 
-unfenced    whoever reports closes whichever attempt is open, as with UPDATE ... WHERE job = ?
-unswept     nobody looks for deadlines that have passed, of jobs or of workers
-naive       clients that have heard nothing submit again, as something new (see `clients`)
+unfenced    a report closes any open attempt, as with UPDATE ... WHERE job = ?
+unswept     no process handles passed deadlines, of jobs or of workers
+naive       clients without a response submit again, as a new request (see `clients`)
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ UNFENCED, UNSWEPT, NAIVE = "unfenced", "unswept", "naive"
 WAYS = (UNFENCED, UNSWEPT, NAIVE)
 
 _kept: list[Any] = []
-"""What would otherwise be mended when it is forgotten."""
+"""References that keep patches from being undone by the garbage collector."""
 
 
 def break_rule(way: str) -> None:
-    """In this process, from now on."""
+    """Disable a rule in this process."""
     if way == UNFENCED:
         _unfenced()
     elif way == UNSWEPT:

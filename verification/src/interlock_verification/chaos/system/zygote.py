@@ -1,8 +1,8 @@
-"""A process that has everything imported already, and forks members of the fleet from itself.
+"""A process with everything imported, which forks members of the fleet.
 
-To start one then costs milliseconds, so that what is killed a thousand times spends its life at work and not
-in imports. A host whose clock is wrong has a zygote of its own, because the library that makes it wrong has
-to be there from the beginning. Everybody dies with whoever started them.
+Starting one takes milliseconds, so that a process that is killed a thousand times spends its life at work and
+not in imports. A host with a skewed clock has its own zygote, because the library that skews it has to be
+loaded from the beginning. All processes die with their parent.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from interlock_verification.chaos.forks import PRELOADED, die_with_parent
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Fork one that runs `interlock ARGUMENTS`."""
+    """A request to fork a process that runs `interlock ARGUMENTS`."""
 
     arguments: tuple[str, ...]
     folder: str
     log: str
     way: str = ""
-    """The rule that it is run without."""
+    """The rule that it runs without."""
 
 
 class Zygote:
-    """Where members come from."""
+    """Forks members."""
 
     def __init__(self, skew_s: int) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("INTERLOCK_")}
@@ -46,7 +46,7 @@ class Zygote:
         )
 
     def fork(self, order: Order) -> int:
-        """The process that was forked."""
+        """Return the id of the forked process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
@@ -54,32 +54,32 @@ class Zygote:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        """It goes when nobody can ask it for anything any more."""
+        """Close its input, which ends it, and wait."""
         self._process.communicate()
 
 
 @functools.cache
 def zygote(skew_s: int = 0) -> Zygote:
-    """The one whose clock is so far off; started when it is first needed."""
+    """Return the zygote with this clock skew; start it on first use."""
     made = Zygote(skew_s)
     atexit.register(made.close)
     return made
 
 
 def warm_up() -> None:
-    """Start all that members of a fleet come from, side by side, and before anything is measured."""
+    """Start all zygotes in parallel, before any measurement."""
     for skew_s in (0, skewed_clock.AN_HOUR_S, -skewed_clock.AN_HOUR_S):
         zygote(skew_s)
 
 
 def main() -> None:
-    """Until nobody is left to ask."""
+    """Fork on request, until the input ends."""
     die_with_parent()
     for module in PRELOADED:
         import_module(module)
     gc.collect()
-    gc.freeze()  # so that no child goes through what it has in common with the others
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who are killed
+    gc.freeze()  # so that no child traverses the shared objects
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # killed children are not waited for
     for line in sys.stdin.buffer:
         order = msgspec.json.decode(line, type=Order)
         pid = os.fork()
@@ -90,8 +90,8 @@ def main() -> None:
 
 
 def _become(order: Order) -> None:
-    """In the child: a log of its own, nothing of ours, and then the program."""
-    from interlock_verification.chaos.system.program import run  # noqa: PLC0415 - it breaks rules, in a child only
+    """Set up the child: its own log, no inherited files, and then the program."""
+    from interlock_verification.chaos.system.program import run  # noqa: PLC0415 - violates layers, in a child process only
 
     code = 1
     try:

@@ -1,6 +1,6 @@
 """Agents.
 
-Production's service on a machine whose clock is off, drifts and is set; and their load processes.
+Production's service on a machine whose clock is skewed, drifts and is set; and their load processes.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from interlock_verification.worlds.network import Process, Stage
 from interlock_verification.worlds.worlds import HOUR_S, Faults
 
 UP_S = (0.05, 0.8)
-"""How long a process takes until it can begin."""
+"""Startup time of a process."""
 SLOW_S = (4.0, 20.0)
 STOPS_S = (0.0, 2.0)
-"""How long one that heeds takes to stop."""
+"""Time of a cooperative process to stop."""
 SURVIVES_S = 10.0
 LATENCIES_NS = (900, 1_000, 1_100, 2_000)
 
 
 class Lot(msgspec.Struct, frozen=True):
-    """What a workload of a world is given: how it ends on each agent."""
+    """The spec of a workload in a world: how it ends on each agent."""
 
     ends: dict[str, str]
 
 
 class DrawnLoad(Workload[Lot]):
-    """The kind of workloads that there is in a world; an agent looks at its spec, and starts none of it."""
+    """The kind of workload in a world; an agent validates its spec, and starts no process."""
 
     kind = "drawn"
     spec_type = Lot
 
     async def run(self, load: Load) -> None:
-        """It runs in no process."""
+        """Do nothing: it runs in no process."""
 
 
 class Household:
-    """What a family needs of the machine that it lives on."""
+    """The machine of a workload process."""
 
     def __init__(self, agent: str, seed: int, clocks: Clocks, judge: FleetJudge) -> None:
         self.agent = agent
@@ -66,7 +66,7 @@ class Household:
 
 
 class DrawnFamily:
-    """The process of a workload; see `agent.family.Family`."""
+    """The process of a workload; see `agent.execution.Family`."""
 
     def __init__(self, home: Household, order: Order, hear: Hear, life: Life) -> None:
         self._home = home
@@ -84,7 +84,7 @@ class DrawnFamily:
         self._living = asyncio.create_task(self._live(), name=f"process of {life.workload_id}")
 
     async def ended(self) -> str | None:
-        """Why it failed, or None; whoever stops to wait for that lets it go, and its warden ends it."""
+        """Wait for the end; return the error or None. Cancelling the wait ends the process."""
         try:
             await self._over.wait()
         except asyncio.CancelledError:
@@ -93,21 +93,21 @@ class DrawnFamily:
         return self._error
 
     def ask(self) -> None:
-        """Ask it to stop, which some do not hear; what is not up yet is killed, as in production."""
+        """Ask it to stop, which some ignore; a starting process is killed, as in production."""
         if not self._life.process.alive:
-            return  # whoever asks is dead, and so is this
+            return  # both processes are dead
         if not self._up:
             self.kill()
         elif self._life.end not in ("deaf", "stubborn", "undead"):
             self._asked.set()
 
     def terminate(self) -> None:
-        """Do not ask any more; some do not mind."""
+        """Terminate it, which some ignore."""
         if self._life.end not in ("stubborn", "undead"):
             self._die("it was terminated")
 
     def kill(self) -> None:
-        """Nobody survives that for long."""
+        """Kill it; some survive for a while."""
         if self._over.is_set() or not self._life.process.alive:
             return
         self._home.judge.killed(self._life)
@@ -117,13 +117,13 @@ class DrawnFamily:
             self._die("it was killed")
 
     def survivors(self) -> int:
-        """How many processes of it there are."""
+        """Return the number of its processes."""
         return 0 if self._over.is_set() else 1
 
     # Its life
 
     async def _live(self) -> None:
-        """Get up, wait for the start, work, and end as the dice say."""
+        """Start, wait for the start time, work, and end as drawn."""
         await asyncio.sleep(self._life.up_ns / 1e9)
         self._up = True
         if self._life.end == "stillborn":
@@ -140,7 +140,7 @@ class DrawnFamily:
         self._end("this load is broken" if self._life.end == "fails" else None)
 
     async def _work(self, started_ns: int) -> None:
-        """Operations, told of now and then, for as long as it should; or longer, or not so long."""
+        """Report operations periodically, for the requested duration, or longer or shorter as drawn."""
         share = {"early": self._drawn.random(), "fails": self._drawn.random(), "hangs": 1e6}
         lasts_s = self._order.duration_s * share.get(self._life.end, 1.0)
         done_s, asked = 0.0, False
@@ -160,7 +160,7 @@ class DrawnFamily:
         self._hear(Sample(elapsed_ns=elapsed_ns, operations=operations, counts=counts))
 
     async def _asked_within(self, seconds: float) -> bool:
-        """Whether somebody wants it to stop before so long."""
+        """Return whether it is asked to stop within the time."""
         if seconds > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -179,25 +179,25 @@ class DrawnFamily:
 
 
 def end_of(order: Order, agent: str) -> str:
-    """How a workload ends on this agent."""
+    """Return how a workload ends on this agent."""
     ends: Mapping[str, str] = msgspec.json.decode(order.spec, type=Lot).ends
     return ends.get(agent, "ok")
 
 
 def up_of(life_id: str, end: str, seed: int) -> float:
-    """How long the process takes until it can begin."""
+    """Return the startup time of the process."""
     return random.Random(f"{seed}/{life_id}/up").uniform(*(SLOW_S if end == "slow" else UP_S))
 
 
 SAMPLE_EVERY_S = 5.0
 KINDS = {DrawnLoad.kind: Offered(f"{DrawnLoad.__module__}:{DrawnLoad.__name__}", DrawnLoad)}
 LAST_WORDS_S = 1.0
-"""How long what was said last may take to arrive before the agent goes, as elsewhere."""
+"""Time for the last messages to arrive before the agent ends."""
 RUN, START, ABORT, STATUS = "RunWorkloadWithLiveStats", "StartWorkload", "AbortWorkload", "GetStatus"
 
 
 class Agent:
-    """What others may ask for of an agent that lives."""
+    """The interface of a live agent for others."""
 
     def __init__(self, process: Process, desk: Desk, judge: FleetJudge) -> None:
         self.desk = desk
@@ -211,16 +211,16 @@ class Agent:
 
 
 class AgentCast:
-    """An agent, from its start to its end, again and again on the same machine."""
+    """An agent, restarted again and again on the same machine."""
 
     def __init__(self, judge: FleetJudge, seed: int) -> None:
         self._judge = judge
         self._seed = seed
         self.set_ns = 0
-        """By how much people have set the clock of the machine."""
+        """Total adjustment of the machine's clock."""
 
     async def live(self, process: Process) -> None:
-        """Serve until somebody asks it to go; in the end its workload is stopped."""
+        """Serve until told to shut down; then stop the workload."""
         clocks = self._clocks(process)
         home = Household(process.name, self._seed, clocks, self._judge)
         settings = AgentSettings(sample_every_s=SAMPLE_EVERY_S, durations=process.stage.world.durations)
@@ -244,7 +244,7 @@ class AgentCast:
         await asyncio.sleep(LAST_WORDS_S)
 
     def _clocks(self, process: Process) -> Clocks:
-        """Both are by the same oscillator; people can set only one of them."""
+        """Return the clocks of the machine: one oscillator; only the wall clock can be set."""
 
         def monotonic_ns() -> int:
             return round(process.loop.time() * 1e9)
@@ -254,7 +254,7 @@ class AgentCast:
 
 
 class AgentEars:
-    """Tells the judge what an agent hears and says."""
+    """Reports the messages of an agent to the judge."""
 
     def __init__(self, process: Process, desk: Desk, judge: FleetJudge) -> None:
         self._process = process
@@ -263,14 +263,14 @@ class AgentEars:
         self._before: object = None
 
     def hears(self, method: str, request: Any) -> None:
-        """A request is about to be answered."""
+        """Report a request before it is answered."""
         if method == RUN:
             free = self._desk.state in WORKLOAD.resting
             self._judge.asked(self._process, request.workload_id, free=free)
         self._before = self._stands()
 
     def says(self, method: str, request: Any, message: Any) -> None:
-        """An answer is about to go."""
+        """Report a response before it is sent."""
         if method == RUN:
             self._judge.said(self._process, request.workload_id, message.status)
         elif method == STATUS and message.state not in WORKLOAD.resting:
@@ -283,14 +283,14 @@ class AgentEars:
             self._compare(request)
 
     def refuses(self, method: str, request: Any) -> None:
-        """The request is refused."""
+        """Report a refused request."""
         if method == RUN:
             self._judge.busy(self._process, self._desk.record.workload_id or "")
         elif method in (START, ABORT):
             self._compare(request)
 
     def alone(self, request: Any) -> None:
-        """Nobody listens any more."""
+        """Report that the receiver has disconnected."""
         self._judge.alone(self._process, request.workload_id)
 
     def _compare(self, request: Any) -> None:
@@ -311,13 +311,13 @@ async def _asked_to_go(shutdown: Shutdown) -> None:
 
 CLOCK_SET = "clock set"
 STEPS_S = (0.05, 0.5, 2.0, 30.0, 3_600.0)
-"""By how much a clock is set, to and fro."""
+"""Steps by which a clock is set, in both directions."""
 
 
 def set_clocks(
     stage: Stage, faults: Faults, casts: Mapping[str, AgentCast], judge: FleetJudge, until_s: float
 ) -> None:
-    """Draw when somebody sets which clock; where clocks are right nobody does."""
+    """Draw when the clock of an agent is set; never in a world without clock skew."""
     drawn = random.Random(f"{stage.seed}/clocks")
     per_s, number, at = stage.world.clocks_set_per_h / HOUR_S, 0, 0.0
     while per_s and faults.skew:

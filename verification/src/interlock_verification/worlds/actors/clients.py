@@ -35,18 +35,18 @@ from interlock_verification.worlds.worlds import (
 T = TypeVar("T")
 
 PATIENCE_S = 1_500.0
-"""How long a request is repeated; its answer is remembered for longer than that."""
+"""Time for which a request is retried; its answer is stored for longer than that."""
 
 
 class Errands:
-    """What is under way for somebody; none of it may crash."""
+    """The concurrent work of a client; none of it may crash."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._under_way: dict[asyncio.Task[None], None] = {}
 
     def begin(self, errand: Coroutine[Any, Any, None]) -> None:
-        """One more."""
+        """Start another piece of work."""
         task = asyncio.create_task(errand)
         self._under_way[task] = None
         task.add_done_callback(self._over)
@@ -58,7 +58,7 @@ class Errands:
 
 
 async def surely(process: Process, ask: Callable[[], Awaitable[T]], *, again: bool = True) -> T | None:
-    """Ask until there is an answer; None when there is none for too long, or it may not be repeated."""
+    """Retry until there is an answer; None after the time limit, or if it may not be repeated."""
     schedule = process.stage.schedule
     until = schedule.now + PATIENCE_S
     pause_s = 1.0
@@ -79,7 +79,7 @@ TOLD = "who waits for the end of a job is told of it once it has ended"
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """What somebody will want, and when; drawn before anything happens."""
+    """A future submission, drawn in advance."""
 
     at_s: float
     number: int
@@ -87,11 +87,11 @@ class Submission(msgspec.Struct, frozen=True):
     seconds: float
     ends: tuple[str, ...]
     named: bool
-    """Whether it is asked for under a request id."""
+    """Whether it has a request id."""
 
 
 def submissions(world: World, seed: int, until_s: float) -> Iterator[Submission]:
-    """Everything that people will submit, in the order of time: by day, by night, and in bursts."""
+    """Yield all submissions in order of time: by day, by night, and in bursts."""
     drawn = random.Random(f"{seed}/people")
     weights = [kind.weight for kind in world.kinds]
     number, at = 0, 0.0
@@ -114,7 +114,7 @@ def submissions(world: World, seed: int, until_s: float) -> Iterator[Submission]
 
 
 class PeopleCast:
-    """Everybody who wants something done."""
+    """The clients that submit jobs."""
 
     def __init__(self, store: SharedStore, judge: Judge, until_s: float) -> None:
         self._store = store
@@ -122,23 +122,23 @@ class PeopleCast:
         self._until_s = until_s
         self.acknowledged: dict[int, str] = {}
         self.unknown: set[int] = set()
-        """Whoever asked for these was never answered."""
+        """Submissions without an answer."""
         self._waiting: Counter[str] = Counter()
 
     @property
     def waiting(self) -> list[str]:
-        """The jobs for whose ends somebody waits; for one that a fail-over has lost one may wait for ever."""
+        """The jobs whose end is waited for; one that a fail-over has lost may be waited for forever."""
         gone = self._judge.forgotten
         return [name for name in self._waiting if name not in gone or self._judge.state_of(name)]
 
     def waits(self, job_id: str, people: int) -> None:
-        """So many more wait for it, or fewer."""
+        """Count more or fewer waiting clients of a job."""
         self._waiting[job_id] += people
         if not self._waiting[job_id]:
             del self._waiting[job_id]
 
     async def live(self, process: Process) -> None:
-        """Submit one after the other, and look after each."""
+        """Submit one job after the other, and handle each."""
         stage = process.stage
         runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
         errands = Errands(process)
@@ -149,7 +149,7 @@ class PeopleCast:
 
 
 class Errand:
-    """One submission and what its submitter wants of it later."""
+    """One submission and the later requests about it."""
 
     def __init__(self, people: PeopleCast, process: Process, runtime: Runtime, judge: Judge) -> None:
         self._people = people
@@ -159,7 +159,7 @@ class Errand:
         self._watcher = process.stage.watcher
 
     async def run(self, asked: Submission) -> None:
-        """Submit it, and see to the rest."""
+        """Submit the job, and make the later requests."""
         drawn = random.Random(f"{self._process.stage.seed}/{asked.number}")
         job_id = await self._submit(asked, None, drawn)
         if job_id is None:
@@ -189,7 +189,7 @@ class Errand:
                 lambda: jobs.submit(spec, actor="people", request_id=request_id),
                 again=asked.named,
             )
-            if asked.named and drawn.random() < 0.1:  # somebody has pressed the button twice
+            if asked.named and drawn.random() < 0.1:  # the client sends it twice
                 same = await surely(
                     self._process, lambda: jobs.submit(spec, actor="people", request_id=request_id)
                 )
@@ -220,7 +220,7 @@ class Errand:
         self._watcher.saw("somebody cancels")
 
     async def _wait(self, job_id: str) -> None:
-        """Until it has ended; whoever is told so is told the truth."""
+        """Wait for the end of the job, and check the answer."""
         self._people.waits(job_id, 1)
         try:
             record = await surely(self._process, lambda: self._here.waiting.ended(job_id))
@@ -250,7 +250,7 @@ class Errand:
 
 
 def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
-    """The job as it is submitted."""
+    """Return the submitted spec."""
     kind = asked.kind
     arguments: dict[str, Any] = {
         "number": asked.number,
@@ -275,15 +275,15 @@ def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
 
 
 LOOK_EVERY_S = 600.0
-"""How often somebody who waits for a run looks at it."""
+"""Polling interval of a client that waits for a run."""
 DECIDED_WITHIN_S = 600.0
-"""How long an operator may take to approve a run or to decline it."""
+"""Maximum time for an operator to approve or decline a run."""
 FIRST_NUMBER = 10_000_000
-"""Jobs of runs are numbered from here on."""
+"""First number for jobs of runs."""
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """A run that somebody will want, and when; drawn before anything happens."""
+    """A future run, drawn in advance."""
 
     at_s: float
     number: int
@@ -292,7 +292,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 def wishes(world: World, seed: int, until_s: float) -> Iterator[Wish]:
-    """Every run that people will submit, in the order of time."""
+    """Yield all runs in order of time."""
     drawn = random.Random(f"{seed}/submitters")
     weights = [kind.weight for kind in world.runs]
     per_s, number, at = world.arrivals.runs_per_day / 24.0 / HOUR_S, 0, 0.0
@@ -329,7 +329,7 @@ def _spec(kind: RunKind, number: int, drawn: random.Random) -> RunSpec:
 
 
 class SubmitterCast:
-    """Everybody who wants something evaluated."""
+    """The clients that submit runs."""
 
     def __init__(self, store: SharedStore, judge: RunJudge, until_s: float) -> None:
         self._store = store
@@ -338,10 +338,10 @@ class SubmitterCast:
         self.submitted = 0
 
     async def live(self, process: Process) -> None:
-        """Submit one after the other, and look after each."""
+        """Submit one run after the other, and handle each."""
         stage = process.stage
         runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
-        runtime.runs.prompt = False  # whoever submits goes away: servers and workers see to the rest
+        runtime.runs.prompt = False  # the submitter leaves: servers and workers do the rest
         errands = Errands(process)
         for wish in wishes(stage.world, stage.seed, self._until_s):
             await asyncio.sleep(wish.at_s - stage.schedule.now)
@@ -365,7 +365,7 @@ class SubmitterCast:
             await self._again(process, here, made.id)
 
     async def _decide(self, process: Process, here: Runtime, run_id: str, drawn: random.Random) -> None:
-        """An operator approves it or declines it after a while; some are forgotten."""
+        """Approve or decline a run after a while; some are forgotten."""
         said, after_s = drawn.random(), drawn.random() * DECIDED_WITHIN_S
         await asyncio.sleep(after_s)
         if said > 0.9:
@@ -399,7 +399,7 @@ class SubmitterCast:
         process.stage.watcher.saw("somebody cancels a run")
 
     async def _again(self, process: Process, here: Runtime, run_id: str) -> None:
-        """What has not succeeded is done again, once there is an outcome."""
+        """Rerun the failed jobs once there is an outcome."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
@@ -410,23 +410,23 @@ class SubmitterCast:
                 if await surely(process, again) is not None:
                     process.stage.watcher.saw("a run is done again")
             except InterlockError:
-                pass  # it is gone, or everything of it has succeeded
+                pass  # it is gone, or all of it has succeeded
             return
 
 
 class Game(msgspec.Struct, frozen=True):
-    """A simulation that somebody will want, and when; drawn before anything happens."""
+    """A future simulation, drawn in advance."""
 
     at_s: float
     number: int
     kind: SimulationKind
     spec: SimulationSpec
     seconds: float
-    """How long it takes, undisturbed."""
+    """Its duration without faults."""
 
 
 def games(world: World, seed: int, until_s: float) -> Iterator[Game]:
-    """Every simulation that people will start, in the order of time."""
+    """Yield all simulations in order of time."""
     drawn = random.Random(f"{seed}/players")
     weights = [kind.weight for kind in world.simulations]
     per_s, number, at = world.arrivals.simulations_per_day / 24.0 / HOUR_S, 0, 0.0
@@ -449,7 +449,7 @@ def games(world: World, seed: int, until_s: float) -> Iterator[Game]:
 
 
 class PlayerCast:
-    """Everybody who simulates something."""
+    """The clients that start simulations."""
 
     def __init__(self, store: SharedStore, judge: SimulationJudge, until_s: float) -> None:
         self._store = store
@@ -457,7 +457,7 @@ class PlayerCast:
         self._until_s = until_s
 
     async def live(self, process: Process) -> None:
-        """Start one after the other, and look after each."""
+        """Start one simulation after the other, and handle each."""
         stage = process.stage
         runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
         errands = Errands(process)
@@ -468,7 +468,7 @@ class PlayerCast:
 
 
 class Seat:
-    """Somebody with one simulation."""
+    """A client with one simulation."""
 
     def __init__(self, process: Process, runtime: Runtime, judge: SimulationJudge) -> None:
         self._process = process
@@ -478,7 +478,7 @@ class Seat:
         self._requests = 0
 
     async def play(self, game: Game) -> None:
-        """Start it, disturb it perhaps, and stay until it has ended."""
+        """Start it, perhaps pause or cancel it, and follow it to its end."""
         drawn = random.Random(f"{self._process.stage.seed}/game/{game.number}")
         request_id = f"game{game.number}"
         made = await surely(
@@ -515,7 +515,7 @@ class Seat:
             return  # it has ended
 
     async def _see_it_through(self, run_id: str, drawn: random.Random) -> None:
-        """Look now and then: what stands still, and is awaited nowhere, is resumed until it has ended."""
+        """Poll the simulation, and resume it whenever it is stopped, until it has ended."""
         every_s = 2 * self._process.stage.world.durations.simulation_silence_s
         while True:
             await asyncio.sleep(every_s * (0.5 + drawn.random()))
@@ -530,7 +530,7 @@ class Seat:
                 if resumed is not None:
                     self._saw("somebody resumes a simulation")
             except InterlockError:
-                continue  # somebody was faster; it will be looked at again
+                continue  # another process was faster; it will be polled again
 
     def _request(self, run_id: str) -> str:
         self._requests += 1

@@ -46,20 +46,20 @@ SIGHTS = {
 
 
 def teach(registry: Registry, judge: FleetJudge) -> None:
-    """Whoever has this registry can drive a fleet."""
+    """Register the task that drives a fleet."""
 
     async def drive_here(workload: WorkloadSpec, *, ctx: Context) -> WorkloadResult:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, Loop)
         driving = Controlling(loop.owner, judge).drive(workload, ctx)
-        result: WorkloadResult = await loop.create_task(driving)  # which the loop ends with its process
+        result: WorkloadResult = await loop.create_task(driving)  # the loop ends it with its process
         return result
 
     registry.task(name=TASK, executor="async")(drive_here)
 
 
 class Controlling:
-    """One drive in one process, with the judge reading along."""
+    """One drive in one process, observed by the judge."""
 
     def __init__(self, process: Process, judge: FleetJudge) -> None:
         self._process = process
@@ -67,7 +67,7 @@ class Controlling:
         self._watcher = process.stage.watcher
 
     async def drive(self, workload: WorkloadSpec, ctx: Context) -> WorkloadResult:
-        """Drive it as a job does, and have it judged."""
+        """Drive the workload as a job does, and have it judged."""
         tour = Tour(
             self._process,
             ctx.job_id,
@@ -117,7 +117,7 @@ class Controlling:
 
 
 def longest_s(spec: WorkloadSpec) -> float:
-    """How long a drive may take, step by step, when every answer comes as late as it may."""
+    """Return the maximum duration of a drive, if every answer is as late as possible."""
     offset_s = EXCHANGES * ANSWER_S
     prepare_s = spec.ready_within_s + offset_s
     begin_s = offset_s + ANSWER_S
@@ -126,7 +126,7 @@ def longest_s(spec: WorkloadSpec) -> float:
 
 
 def place_of(agent: str) -> str:
-    """Where an agent lives, by its address."""
+    """Return the place of an agent, from its address."""
     return agent.partition(":")[0]
 
 
@@ -136,7 +136,7 @@ def _names(workload: WorkloadSpec, ctx: Context) -> Mapping[str, str]:
 
 
 class LoadTest(msgspec.Struct, frozen=True):
-    """A workload that somebody will want, and when; drawn before anything happens."""
+    """A future workload, drawn in advance."""
 
     at_s: float
     number: int
@@ -145,7 +145,7 @@ class LoadTest(msgspec.Struct, frozen=True):
 
 
 def load_tests(world: World, seed: int, until_s: float) -> Iterator[LoadTest]:
-    """Every workload that people will want, in the order of time."""
+    """Yield all workloads in order of time."""
     drawn = random.Random(f"{seed}/testers")
     weights = [kind.weight for kind in world.workloads]
     per_s, number, at = world.arrivals.workloads_per_h / HOUR_S, 0, 0.0
@@ -173,7 +173,7 @@ def _spec(world: World, kind: WorkloadKind, number: int, drawn: random.Random) -
 
 
 class TesterCast:
-    """Everybody who puts load on the fleet."""
+    """The clients that run load tests."""
 
     def __init__(self, store: SharedStore, judge: Judge, until_s: float) -> None:
         self._store = store
@@ -181,7 +181,7 @@ class TesterCast:
         self._until_s = until_s
 
     async def live(self, process: Process) -> None:
-        """Have one workload after the other driven, and stop some."""
+        """Submit one workload after the other, and stop some."""
         stage = process.stage
         runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
         errands = Errands(process)
@@ -211,7 +211,7 @@ TESTERS = "testers"
 def fleet_of(
     stage: Stage, store: SharedStore, judge: Judge, registry: Registry, faults: Faults, until_s: float
 ) -> Iterator[tuple[str, Cast]]:
-    """Who is there besides, and where; workers with this registry can drive."""
+    """Yield the additional actors and their places; workers with this registry can drive."""
     fleet = judge.fleet
     fleet.call_in, fleet.skew = stage.schedule.call_in, faults.skew
     fleet.kill_s = stage.world.durations.abort_kill_s + KILLED_S

@@ -19,30 +19,30 @@ from interlock_verification.worlds.judge_fleet import Troubles
 from interlock_verification.worlds.network import Call, Done, Process
 
 REPEATED = ("StartWorkload", "AbortWorkload")
-"""What a proxy may send a second time: whoever asks for a status twice learns nothing by it."""
+"""Requests that a proxy may repeat; repeating a status request is irrelevant."""
 
 
 PROMPT_S = 0.1
-"""What takes longer has met some trouble."""
+"""Calls that take longer met a fault."""
 
 
 class Ears(Protocol):
-    """Whoever listens at a server; nothing is decided by it."""
+    """An observer of a server, without influence on it."""
 
     def hears(self, method: str, request: Any) -> None:
-        """A request has arrived, and is about to be answered."""
+        """Observe a request before it is answered."""
         ...
 
     def says(self, method: str, request: Any, message: Any) -> None:
-        """An answer, or one of many, is about to go."""
+        """Observe a response before it is sent."""
         ...
 
     def refuses(self, method: str, request: Any) -> None:
-        """The request is refused."""
+        """Observe a refused request."""
         ...
 
     def alone(self, request: Any) -> None:
-        """Nobody listens any more to what is answered."""
+        """Observe that the receiver has disconnected."""
         ...
 
 
@@ -55,7 +55,7 @@ class RefusedCall(Exception):
 
 
 class Context:
-    """What a service of a world can do with a call: refuse it."""
+    """The context of a call, for refusals."""
 
     async def abort(
         self,
@@ -68,7 +68,7 @@ class Context:
 
 
 class WireServer:
-    """The server of one process: its methods, and how one call is answered."""
+    """The server of one process: its methods, and how a call is answered."""
 
     def __init__(self, process: Process, ears: Ears) -> None:
         self.process = process
@@ -76,16 +76,16 @@ class WireServer:
         self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The same methods, for servers that look them up otherwise."""
+        """Ignore generic handlers: the registered ones are used."""
 
     def add_registered_method_handlers(
         self, service: str, methods: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
     ) -> None:
-        """What it offers, by the path of each."""
+        """Register the methods by path."""
         self._methods |= {f"/{service}/{name}": method for name, method in methods.items()}
 
     def method(self, path: str) -> Any:
-        """How a call of that path is answered."""
+        """Return the handler of a path."""
         return self._methods[path]
 
     def answer(self, path: str, payload: bytes, done: Done) -> None:
@@ -101,21 +101,21 @@ class WireServer:
         except RefusedCall as refused:
             self.ears.refuses(name, request)
             done(None, refused.error)
-        except Exception as crash:  # noqa: BLE001 - whatever it is, it is what is looked for
+        except Exception as crash:  # noqa: BLE001 - any exception is a finding
             self.crashed(name, crash)
         else:
             self.ears.says(name, request, answer)
             done(method.response_serializer(answer), None)
 
     def crashed(self, name: str, crash: Exception) -> None:
-        """Nothing that a service does may end like this, unless its process does."""
+        """Report a crash of a service as a broken claim, unless its process has ended."""
         if self.process.alive:
             words = f"{self.process.loop.name} {name}: {crash!r}"
             self.process.stage.watcher.broke("no request crashes", words)
 
 
 def server_at(process: Process | None) -> WireServer | None:
-    """The server of a process that lives and is ready to be asked."""
+    """Return the server of a live, started process."""
     if process is None or not process.alive or process.role is None:
         return None
     found: WireServer = process.role.server
@@ -133,7 +133,7 @@ class Asking:
     def method(
         self, path: str, write: Callable[[Any], bytes], read: Callable[[bytes], Any]
     ) -> Callable[..., Any]:
-        """What a stub calls."""
+        """Return the callable of a stub."""
 
         async def ask(request: Any, *, timeout: float, metadata: object = ()) -> Any:  # noqa: ARG001
             return read(await self._asked(path, write(request), timeout))
@@ -162,53 +162,53 @@ class Asking:
 
 
 def named(path: str) -> str:
-    """The method of a path."""
+    """Return the method of a path."""
     return path.rpartition("/")[2]
 
 
 def rpc_error(
     code: grpc.StatusCode, details: str, trailing: Sequence[tuple[str, str | bytes]] = ()
 ) -> aio.AioRpcError:
-    """How a call ends that does not end well."""
+    """Return the error of a call."""
     return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*trailing), details)
 
 
 async def until(event: asyncio.Event) -> None:
-    """Until it is set, and then from the beginning."""
+    """Wait for an event, and clear it."""
     await event.wait()
     event.clear()
 
 
 PING_S = 5.0
-"""How often a side that hears nothing asks whether the other is there, and how long it waits for that."""
+"""Interval and timeout of pings on a silent connection."""
 WITHOUT_A_WORD = 0.3
-"""How often whoever dies does so without a word: the power is gone, not only the process."""
+"""Share of deaths without a closed connection: a power cut, not only a dead process."""
 
 
 class End(msgspec.Struct, frozen=True):
-    """The last of a stream; with an error where it did not end well."""
+    """The end of a stream, perhaps with an error."""
 
     error: aio.AioRpcError | None = None
 
 
 class Side:
-    """One of the two, as the other sees it."""
+    """One of the two ends of a stream, as the other sees it."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.gone = False
-        """It does not take part any more."""
+        """Whether it has left."""
         self.missed = 0
-        """How many of its pings were not answered."""
+        """Number of unanswered pings."""
 
     @property
     def answers(self) -> bool:
-        """Whether it would answer a ping that has arrived."""
+        """Whether it would answer a ping."""
         return self.process.alive and not self.process.frozen
 
 
 class WireChannel:
-    """The channel of a controller to one agent: what a stub is made of."""
+    """The channel of a controller to one agent, for stubs."""
 
     def __init__(self, process: Process, to: str, troubles: Troubles) -> None:
         self._process = process
@@ -224,7 +224,7 @@ class WireChannel:
         response_deserializer: Callable[[bytes], Any],
         **_: object,
     ) -> Callable[..., Any]:
-        """A method with one answer."""
+        """Return a method with one response."""
         return self._asking.method(path, request_serializer, response_deserializer)
 
     def unary_stream(
@@ -234,7 +234,7 @@ class WireChannel:
         response_deserializer: Callable[[bytes], Any],
         **_: object,
     ) -> Callable[..., Stream]:
-        """A method with many."""
+        """Return a method with a stream of responses."""
 
         def begin(request: Any, *, metadata: object = ()) -> Stream:  # noqa: ARG001
             stream = Stream(self._process, self._to, self._troubles, response_deserializer)
@@ -245,13 +245,13 @@ class WireChannel:
         return begin
 
     async def close(self, grace: float | None = None) -> None:  # noqa: ARG002
-        """Whatever is open on it ends."""
+        """End all open streams."""
         for stream in self._streams:
             stream.cancel()
 
 
 class Stream:
-    """One call with many answers, from both sides."""
+    """One call with a stream of responses, from both sides."""
 
     def __init__(self, client: Process, to: str, troubles: Troubles, read: Callable[[bytes], Any]) -> None:
         self._stage = client.stage
@@ -263,7 +263,7 @@ class Stream:
         self._serving: Serving | None = None
         self._under_way: deque[bytes | End] = deque()
         self._stuck = 0
-        """How many of them should have arrived by now."""
+        """Number of delayed messages."""
         self._due = 0.0
         self._snapped = False
         self._inbox: deque[bytes | End] = deque()
@@ -272,7 +272,7 @@ class Stream:
         client.at_end.append(self._client_dies)
 
     def open(self, path: str, payload: bytes) -> None:
-        """Send the request on its way."""
+        """Send the request."""
         schedule, fate = self._stage.schedule, self._fate(self._client.process.name, self._to, repeats=True)
         what = fate.what if fate is not None else ""
         if fate is not None and what == faults.REQUEST_LOST:
@@ -283,13 +283,13 @@ class Stream:
         if fate is not None and what == faults.TWICE:
             schedule.call_in(fate.seconds, self._arrive_again, path, payload)
 
-    # The client's side
+    # Client side
 
     def __aiter__(self) -> Stream:
         return self
 
     async def __anext__(self) -> Any:
-        """The next message, as soon as there is one."""
+        """Return the next message, as soon as there is one."""
         while not self._inbox:
             await until(self._news)
         message = self._inbox[0]
@@ -301,7 +301,7 @@ class Stream:
         raise StopAsyncIteration
 
     def cancel(self) -> None:
-        """It is not wanted any more; the server hears of it, if it can be reached."""
+        """Cancel the stream; the server is notified if it is reachable."""
         if not self._client.gone:
             self._client_goes()
             if self._up:
@@ -324,7 +324,7 @@ class Stream:
             self._inbox.append(End(rpc_error(grpc.StatusCode.UNAVAILABLE, words)))
             self._news.set()
 
-    # How it gets there
+    # Network
 
     @property
     def _up(self) -> bool:
@@ -352,16 +352,16 @@ class Stream:
         self._stage.schedule.call_in(PING_S * self._stage.random.random(), self._look)
 
     def _arrive_again(self, path: str, payload: bytes) -> None:
-        """A proxy asks once more, in the name of nobody."""
+        """Repeat the request, as a proxy might."""
         server = server_at(self._stage.places[self._to].process)
         if self._up and server is not None:
             again = Serving(server, path, payload, _nobody)
             self._stage.schedule.call_in(self._stage.trip_s(), again.cut)
 
-    # The server's side
+    # Server side
 
     async def _write(self, message: bytes | End) -> None:
-        """Put a message on its way; waits while nothing can be sent."""
+        """Send a message; wait while the connection is blocked."""
         while not self._up and not self._client.gone:
             await until(self._room)
         assert self._server is not None
@@ -376,7 +376,7 @@ class Stream:
         self._stage.schedule.call_at(self._due, self._deliver)
 
     def _snap(self) -> None:
-        """The connection is lost, with all that is under way; each side finds out in its own time."""
+        """Break the connection with all messages on it; each side notices later."""
         self._snapped = True
         schedule, drawn = self._stage.schedule, self._stage.random
         self._stage.watcher.saw("a stream breaks")
@@ -409,7 +409,7 @@ class Stream:
     # Pings
 
     def _look(self) -> None:
-        """What is found out every few seconds: who is gone, who does not answer, what can go on."""
+        """Ping both sides, end the stream of a dead side, and deliver delayed messages."""
         server, client = self._server, self._client
         assert server is not None
         if self._up:
@@ -431,7 +431,7 @@ class Stream:
 
 
 class Serving:
-    """A call with many answers as it is carried out in the process of its server."""
+    """The execution of a streaming call in the process of its server."""
 
     def __init__(
         self, server: WireServer, path: str, payload: bytes, write: Callable[[bytes | End], Any]
@@ -444,11 +444,11 @@ class Serving:
         self._task = server.process.loop.create_task(self._serve(), name=path)
 
     def alone(self) -> None:
-        """Nobody listens any more."""
+        """Report that the receiver has disconnected."""
         self._server.ears.alone(self._request)
 
     def cut(self) -> None:
-        """The call is broken, which cancels whoever carries it out, as gRPC does."""
+        """Cancel the call, as gRPC does for a broken connection."""
         self._task.cancel()
 
     async def _serve(self) -> None:
@@ -462,11 +462,11 @@ class Serving:
         except RefusedCall as refused:
             ears.refuses(self._name, request)
             await self._write(End(refused.error))
-        except Exception as crash:  # noqa: BLE001 - whatever it is, it is what is looked for
+        except Exception as crash:  # noqa: BLE001 - any exception is a finding
             self._server.crashed(self._name, crash)
         else:
             await self._write(End())
 
 
 async def _nobody(_message: bytes | End) -> None:
-    """Where that goes which is answered to nobody."""
+    """Drop the message."""

@@ -23,15 +23,15 @@ AT_ONCE = "a worker runs no more handlers at once than it has slots for"
 ALONE = "who has lost a lease has stopped before another begins, unless it was frozen"
 DEAF_S = 120.0
 _BELOW = 10**10
-"""Children are numbered from here on: sixteen numbers for those of each parent."""
+"""First number for children: sixteen numbers for those of each parent."""
 
 
 class FlakyError(Exception):
-    """Raised by a handler that will do better the next time."""
+    """Raised by a handler that succeeds the next time."""
 
 
 class Bench:
-    """The handlers, and who is at which of them."""
+    """The handlers, and the attempts that execute them."""
 
     def __init__(
         self, watcher: Watcher, judge: Judge, slots: int, simulations: Sequence[SimulationKind] = ()
@@ -41,7 +41,7 @@ class Bench:
         self._slots = slots
         self._busy: Counter[str] = Counter()
         self._at: dict[tuple[str, int], list[tuple[Process, str, float]]] = {}
-        """Who is at which shard of which job: the process, the attempt, and since when."""
+        """The executing attempts of each shard: process, attempt, and start time."""
         self.registry = Registry()
         self.registry.task(name="work")(self._work_of())
         self.registry.task(name=BRIEF)(self._brief_of())
@@ -57,7 +57,7 @@ class Bench:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, Loop)
             end = ends[(ctx.attempt - 1) % len(ends)]
-            if end == "deaf":  # it may be left behind, and then its slot is for others
+            if end == "deaf":  # it may be abandoned, which frees its slot
                 await _deaf()
                 return number
             bench.enter(loop.owner, ctx)
@@ -73,7 +73,7 @@ class Bench:
         bench = self
 
         async def brief(number: int, seconds: float, ends: list[str], ctx: Context) -> int:  # noqa: ARG001
-            """Never wait, so that a worker executes several of these as a cohort."""
+            """Return without waiting, so that a worker executes several of these as a cohort."""
             loop = asyncio.get_running_loop()
             assert isinstance(loop, Loop)
             bench.enter(loop.owner, ctx)
@@ -119,7 +119,7 @@ class Bench:
         shape: tuple[int, int, str],
         ctx: Context,
     ) -> None:
-        """Submit children, work beside them, and wait for them; some of that again after each wait."""
+        """Submit children, work, and wait for them; submit some more after each wait."""
         breadth = shape[0]
         first = [_child(number, each, seconds, ends, shape) for each in range(breadth - 1)]
         submitted = await ctx.submit_many(first, child_name="first")
@@ -154,7 +154,7 @@ class Bench:
         return model
 
     def enter(self, process: Process, ctx: Context) -> None:
-        """A handler begins."""
+        """Record the start of a handler."""
         name = process.loop.name
         self._busy[name] += 1
         if self._busy[name] > self._slots:
@@ -168,7 +168,7 @@ class Bench:
         others.append((process, f"{ctx.shard}.{ctx.attempt}", process.stage.schedule.now))
 
     def leave(self, process: Process, ctx: Context) -> None:
-        """A handler has ended."""
+        """Record the end of a handler."""
         name, mine = process.loop.name, f"{ctx.shard}.{ctx.attempt}"
         self._busy[name] -= 1
         if not self._busy[name]:
@@ -178,7 +178,7 @@ class Bench:
             self._at[ctx.job_id, ctx.shard] = others
 
     async def do(self, seconds: float, end: str, ctx: Context) -> None:
-        """Work a while, say how far it is, and end as the job wants."""
+        """Work for a while, report progress, and end as drawn."""
         done = ctx.restored(float) or 0.0
         if seconds > 30.0:
             half = max(0.0, seconds / 2 - done)
@@ -205,7 +205,7 @@ def _raise_if_bad(end: str) -> None:
 
 
 async def _deaf() -> None:
-    """Go on for a while, whatever one is told."""
+    """Ignore cancellation for a while."""
     loop = asyncio.get_running_loop()
     until = loop.time() + DEAF_S
     while loop.time() < until:
@@ -216,7 +216,7 @@ async def _deaf() -> None:
 
 
 def _child(number: int, place: int, seconds: float, ends: list[str], shape: tuple[int, int, str]) -> JobSpec:
-    """A child of the job of that number: one that has children itself, or a leaf."""
+    """Return a child of the numbered job: a branch or a leaf."""
     breadth, levels, if_fails = shape
     below = (0 if number > _BELOW else _BELOW) + 16 * number + place
     turned = ends[place % len(ends) :] + ends[: place % len(ends)]

@@ -1,4 +1,4 @@
-"""Operators: they hold, resume, drain and terminate the workers of a world, at any time."""
+"""Operators: they pause, resume, drain and terminate the workers of a world, at any time."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from interlock_verification.worlds.storage import SharedStore, StoreLink
 from interlock_verification.worlds.worlds import HOUR_S
 
 HOLDS_S = (5.0, 900.0)
-"""How long a worker is held."""
+"""Duration of a pause."""
 LOOK_EVERY_S = 120.0
 
 
 class OperatorCast:
-    """Somebody with the buttons."""
+    """An operator of workers."""
 
     def __init__(self, store: SharedStore, until_s: float) -> None:
         self._store = store
         self._until_s = until_s
 
     async def live(self, process: Process) -> None:
-        """Order this and that; in the end everybody who is held goes on."""
+        """Send orders; at the end resume all paused workers."""
         stage = process.stage
         runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
         desk = Desk(process, runtime)
@@ -50,7 +50,7 @@ class OperatorCast:
 
 
 class Desk:
-    """Where orders are given."""
+    """Sends orders."""
 
     def __init__(self, process: Process, runtime: Runtime) -> None:
         self._process = process
@@ -59,7 +59,7 @@ class Desk:
         self._resumed = 0
 
     async def order(self, name: str, drawn: random.Random) -> None:
-        """One order to one worker."""
+        """Send one order to one worker."""
         found = await self._found(*worker.LIVING)
         if not found:
             return
@@ -76,7 +76,7 @@ class Desk:
             await self._surely("resume", lambda: self._workers.resume(whom, request_id=f"{name}.resume"))
 
     async def resume_all(self) -> None:
-        """Nobody stays held."""
+        """Resume all paused workers."""
         for each in await self._found(worker.PAUSED):
             self._resumed += 1
             resume = partial(self._workers.resume, each.id, request_id=f"resume{self._resumed}")
@@ -92,4 +92,4 @@ class Desk:
             if await surely(self._process, ask) is not None:
                 self._saw(f"the supervisor orders: {what}")
         except InterlockError:
-            return  # it has ended, or is where it should be already
+            return  # it has ended, or is already in that state

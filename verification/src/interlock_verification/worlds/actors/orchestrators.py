@@ -1,4 +1,4 @@
-"""A server: a runtime, the loops that look after the store, and the requests of workers."""
+"""A server: a runtime, its background loops, and the requests of workers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from interlock_verification.worlds.storage import SharedStore, StoreLink
 
 
 class Watched:
-    """An orchestrator's answers, with the judge reading along."""
+    """An orchestrator's answers, observed by the judge."""
 
     def __init__(self, runtime: Runtime, judge: Judge) -> None:
         self.runtime = runtime
         self._judge = judge
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for a runner."""
+        """Claim jobs for a runner."""
         store = self.runtime.store
         assert isinstance(store, StoreLink)
         looked_at = store.looked_at(STANDING.name, QUARANTINED)
@@ -39,7 +39,7 @@ class Watched:
         return grants
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
-        """What the messages do."""
+        """Process messages."""
         answers = await self.runtime.orchestrator.hear(messages)
         for message, answer in zip(messages, answers, strict=True):
             self._judge.answered(message, answer)
@@ -47,20 +47,20 @@ class Watched:
 
 
 class Served(Watched):
-    """What a server offers to those who can reach it."""
+    """The interface of a server for reachable processes."""
 
     def __init__(self, runtime: Runtime, judge: Judge, store: SharedStore) -> None:
         super().__init__(runtime, judge)
         self._store = store
         self.wakes: dict[object, Callable[[], None]] = {}
-        """Who wants to know that there may be work."""
+        """Subscribers to notifications of jobs."""
 
     async def now(self) -> datetime:
-        """The store's time, or close to it."""
+        """Return the store's time, approximately."""
         return await self.runtime.engine.clock.now()
 
     def wake(self) -> None:
-        """Something was committed; whoever waits for work is told when there is some, as by a long poll."""
+        """Notify waiting workers after a commit, if a job is ready, as by a long poll."""
         if not self._store.has_ready(JOB.name):
             return
         for wake in list(self.wakes.values()):
@@ -75,7 +75,7 @@ class OrchestratorCast:
         self._judge = judge
 
     async def live(self, process: Process) -> None:
-        """Open the store, serve, and look after it."""
+        """Open the store, serve, and run the loops."""
         world = process.stage.world
         store = StoreLink(process, self._store)
         runtime = Runtime(store, world.settings, process.host)

@@ -1,6 +1,6 @@
 """A worker: production's process with its async executor, and its connection to an orchestrator.
 
-The orchestrator is a server over the network, or one embedded in the worker's own process.
+The orchestrator is a server over the network, or embedded in the worker's process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TRIES = 2
 
 
 class ServedPort:
-    """The port over a network in which messages are lost, late and doubled; any of the servers will do."""
+    """The port over a network that loses, delays and repeats messages; any server can answer."""
 
     def __init__(self, process: Process, servers: Sequence[str], judge: Judge) -> None:
         self._process = process
@@ -52,15 +52,15 @@ class ServedPort:
         self._told: tuple[datetime, float] | None = None
 
     async def connect(self) -> None:
-        """Make sure that the server answers."""
+        """Check that the server answers."""
         asked_at = self._process.loop.time()
         self._told = (await self._ask(lambda served: served.now()), asked_at)
 
     async def disconnect(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is no connection."""
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for this runner; asked again under its name when the answer is lost, as over HTTP."""
+        """Claim jobs for this runner; retry with the same claim id after a lost answer, as over HTTP."""
         named = msgspec.structs.replace(request, claim_id=self._process.host.ids())
         for _ in range(TRIES - 1):
             with suppress(StoreUnavailable):
@@ -68,7 +68,7 @@ class ServedPort:
         return await self._ask(lambda served: served.claim(named))
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
-        """Say these things; they may arrive twice."""
+        """Send messages; they may arrive twice."""
         for message in messages:
             self._judge.says(message)
         said = placeless(messages)
@@ -77,54 +77,54 @@ class ServedPort:
     async def submit_children(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
     ) -> tuple[str, ...]:
-        """Children of the job that a handler is at."""
+        """Submit children of the job of a handler."""
         return await self._ask(
             lambda served: served.runtime.trees.submit(token, runner_id, name, specs), repeats=True
         )
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
-        """What has become of them."""
+        """Return the children of a job."""
         return await self._ask(lambda served: served.runtime.trees.children(token, runner_id, cursor))
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
-        """Say something about a simulation; it may arrive twice."""
+        """Send a message about a simulation; it may arrive twice."""
         self._judge.simulations.says(token, runner_id, word)
         return await self._ask(
             lambda served: served.runtime.simulations.hear(token, runner_id, word), repeats=True
         )
 
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
-        """Have it known what was heard of agents; it may arrive twice."""
+        """Report events of agents; they may arrive twice."""
         await self._ask(
             lambda served: served.runtime.workloads.tell_under(token, runner_id, facts), repeats=True
         )
 
     async def register(self, spec: WorkerSpec) -> str:
-        """A new life in the books of the supervisor."""
+        """Register the worker with the supervisor."""
         named = as_in_this_world(self._process, spec)
         return (await self._ask(lambda served: served.runtime.workers.register(named))).id
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
-        """A sign of life, answered with orders; it may arrive twice."""
+        """Send a heartbeat and return the orders; it may arrive twice."""
         return await self._ask(lambda served: served.runtime.workers.beat(worker_id, beat), repeats=True)
 
     async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
-        """The orders, as soon as there are newer ones."""
+        """Return the orders, as soon as there are newer ones."""
         return await self._ask(
             lambda served: served.runtime.workers.orders(worker_id, after=after, wait_s=wait_s),
             within_s=TIMEOUT_S + wait_s,
         )
 
     async def leave(self, worker_id: str, reason: str) -> None:
-        """It goes."""
+        """Report that the worker leaves."""
         await self._ask(lambda served: served.runtime.workers.leave(worker_id, reason=reason))
 
     async def recover(self) -> int:
-        """The servers look after the store themselves."""
+        """Do nothing: the servers sweep the store."""
         return 0
 
     async def now(self) -> datetime:
-        """The store's time, or close to it."""
+        """Return the store's time, approximately."""
         if self._told is None:
             await self.connect()
         assert self._told is not None
@@ -132,7 +132,7 @@ class ServedPort:
         return told + timedelta(seconds=self._process.loop.time() - at)
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Be woken by the server, as long as it lives and can be reached."""
+        """Subscribe to the server, while it lives and is reachable."""
         token, server = object(), self._stage.places[self._server].process
         served: Served | None = server.role if server is not None else None
         if served is None:
@@ -176,14 +176,14 @@ class ServedPort:
 
 
 def serve(server: Process, work: Coroutine[Any, Any, object], done: Done) -> None:
-    """Do what was asked for, in the process that was asked."""
+    """Do the requested work, in the process of the server."""
 
     async def run() -> None:
         try:
             answer = await work
         except InterlockError as error:
             done(None, error)
-        except Exception as crash:  # noqa: BLE001 - whatever it is, it is what is looked for
+        except Exception as crash:  # noqa: BLE001 - any exception is a finding
             server.stage.watcher.broke("no request crashes", f"{server.loop.name}: {crash!r}")
         else:
             done(answer, None)
@@ -192,7 +192,7 @@ def serve(server: Process, work: Coroutine[Any, Any, object], done: Done) -> Non
 
 
 class EmbeddedPort(EmbeddedOrchestrator):
-    """A worker's own orchestrator on the shared store, with the judge reading along."""
+    """A worker's embedded orchestrator on the shared store, observed by the judge."""
 
     def __init__(self, process: Process, store: SharedStore, judge: Judge) -> None:
         super().__init__(
@@ -204,31 +204,31 @@ class EmbeddedPort(EmbeddedOrchestrator):
         self._process, self._judge = process, judge
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for this runner."""
+        """Claim jobs for this runner."""
         return await Watched(self.here, self._judge).claim(request)
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
-        """Say these things."""
+        """Process messages."""
         for message in messages:
             self._judge.says(message)
         return await Watched(self.here, self._judge).hear(placeless(messages))
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
-        """Say something about a simulation."""
+        """Process a message about a simulation."""
         self._judge.simulations.says(token, runner_id, word)
         return await super().simulate(token, runner_id, word)
 
     async def register(self, spec: WorkerSpec) -> str:
-        """A new life in the books of the supervisor."""
+        """Register the worker with the supervisor."""
         return await super().register(as_in_this_world(self._process, spec))
 
     async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
-        """Return the other living workers under its name, those of earlier processes as dead ones."""
+        """Return the other live workers of its name; those of earlier processes as dead."""
         return tuple(_as_seen_by(self._process, other) for other in await super().namesakes(worker_id))
 
 
 def as_in_this_world(process: Process, spec: WorkerSpec) -> WorkerSpec:
-    """Replace what a worker tells of the machine it runs on, which no seed decides."""
+    """Return the spec without facts about the real machine, which no seed decides."""
     return msgspec.structs.replace(spec, host=process.name, pid=process.incarnation, metadata={})
 
 
@@ -239,7 +239,7 @@ def _as_seen_by(process: Process, other: WorkerView) -> WorkerView:
 
 
 def placeless(messages: Sequence[Message]) -> list[Message]:
-    """The same without tracebacks: they name files, and these lie elsewhere on another machine."""
+    """Return the messages without tracebacks: they contain paths of this machine."""
     return [
         msgspec.structs.replace(message, outcome=msgspec.structs.replace(message.outcome, details=""))
         if isinstance(message, Complete) and isinstance(message.outcome, Failed)
@@ -249,32 +249,32 @@ def placeless(messages: Sequence[Message]) -> list[Message]:
 
 
 LAST_WORD_S = 0.7
-"""How long a thread that is asked to end is waited for, elsewhere."""
+"""Time to wait for a thread that was asked to end."""
 
 
 class InLoop:
-    """What needs a thread elsewhere runs in the event loop of its process."""
+    """Runs threads of production as tasks in the event loop of their process."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._serving: list[asyncio.Task[Any]] = []
 
     async def joined(self) -> None:
-        """Whoever has a last word has said it, or there was no time for that."""
+        """Wait for the last messages, within a limit."""
         if self._serving:
             await asyncio.wait(self._serving, timeout=LAST_WORD_S)
 
     def serve(
         self, name: str, main: Callable[[], Coroutine[Any, Any, None]], begins: Begins | None = None
     ) -> Join:
-        """A task; it ends by itself."""
+        """Start a task; it ends by itself."""
         self._serving.append(self._loop.create_task(main(), name=name))
         if begins is not None:
             begins(self._loop)
         return lambda _timeout_s: None
 
     def repeat(self, name: str, every_s: float, body: Callable[[], None]) -> Join:  # noqa: ARG002
-        """Nobody supervises: there are no threads that could hang."""
+        """Do nothing: there are no threads that could hang."""
         return lambda _timeout_s: None
 
 
@@ -291,7 +291,7 @@ class WorkerCast:
         self._log = make_log("error", "json", cast(TextIO, Alarm(watcher)))
 
     async def live(self, process: Process) -> None:
-        """Work until somebody asks it to go."""
+        """Work until told to shut down."""
         world = process.stage.world
         settings = WorkerSettings(
             name=process.name,
@@ -323,7 +323,7 @@ class WorkerCast:
 
 
 class Alarm:
-    """A worker that writes an error about itself has met something that should not be."""
+    """A log that reports errors of a worker as broken claims."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -332,8 +332,8 @@ class Alarm:
         self._watcher.broke("no loop of a worker crashes", line.strip())
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing."""
 
     def isatty(self) -> bool:
-        """No."""
+        """Return False."""
         return False
