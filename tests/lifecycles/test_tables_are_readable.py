@@ -30,11 +30,11 @@ def test_there_are_ten_machines_under_their_own_names() -> None:
 
 
 @pytest.mark.parametrize("name", TEN)
-def test_a_file_opens_with_what_its_machine_promises(name: str) -> None:
+def test_a_file_opens_with_the_invariants_of_its_machine(name: str) -> None:
     doc = inspect.getdoc(module_of(name)) or ""
-    opening, _, promises = doc.partition("What it promises:")
+    opening, _, invariants = doc.partition("Invariants:")
     assert opening.strip(), "the first sentence says what it is"
-    assert promises.count("* ") >= 3, "a promise each, as a list"
+    assert invariants.count("* ") >= 3, "one each, as a list"
     source = Path(inspect.getfile(module_of(name))).read_text(encoding="utf-8")
     assert source.startswith('"""'), "the docstring is the first thing a reader sees"
 
