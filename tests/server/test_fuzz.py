@@ -43,11 +43,11 @@ BOUNDS = pick(10, 10**6)
 DRAWN, DRAWN_WITH_TOKENS = pick((4, 1), (16, 4))
 MORE_AND_MORE = pick((DRAWN,), (DRAWN, 4 * DRAWN, 16 * DRAWN))
 """Chance likes the constants of whatever modules are loaded, so that with few tries nothing may fit."""
-SCENARIOS, STEPS = pick(5, 25), 10
+SCENARIOS, STEPS = pick(3, 25), 10
 UNTIL_FOUND = pick(10, 25)
 
 
-@pytest.mark.parametrize("label", LABELS[:: pick(4, 1)])
+@pytest.mark.parametrize("label", LABELS[:: pick(6, 1)])
 def test_every_bound_that_the_document_names_can_be_touched_and_crossed(label: str, tmp_path: Path) -> None:
     with world(tmp_path) as one:
         cases = spread(list(fuzzing.systematic(one.operation(label))))
@@ -59,7 +59,7 @@ def spread(cases: Sequence[Case]) -> Sequence[Case]:
     return cases[:: -(-len(cases) // BOUNDS)]
 
 
-@pytest.mark.parametrize("label", LABELS[pick(2, 0) :: pick(8, 1)])
+@pytest.mark.parametrize("label", LABELS[pick(2, 0) :: pick(12, 1)])
 def test_whatever_comes_by_chance_is_answered_as_the_document_says(label: str, tmp_path: Path) -> None:
     with world(tmp_path) as one:
         sent = 0
@@ -76,7 +76,7 @@ def test_whatever_comes_by_chance_is_answered_as_the_document_says(label: str, t
 
 
 @pytest.mark.parametrize(
-    "route", every_route()[pick(1, 0) :: pick(8, 1)], ids=lambda route: f"{route.method} {route.path}"
+    "route", every_route()[pick(1, 0) :: pick(12, 1)], ids=lambda route: f"{route.method} {route.path}"
 )
 def test_whoever_asks_is_answered_as_the_document_says_with_a_token_or_without(
     route: Route, tmp_path: Path

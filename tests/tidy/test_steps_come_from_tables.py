@@ -41,8 +41,8 @@ def test_no_line_of_the_journal_is_spelled_out_by_hand() -> None:
     found = [
         line
         for path in sorted(SOURCE.rglob("*.py"))
-        if "testing" not in path.parts
-        for line in spelled_out(path, path.read_text(encoding="utf-8"))
+        if "testing" not in path.parts and "StepLine(" in (code := path.read_text(encoding="utf-8"))
+        for line in spelled_out(path, code)
     ]
     assert found == []
 
