@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from interlock.wire.schedules import ScheduleSpec, ScheduleView
     from interlock.worker.context import Context, TaskCancelled
     from interlock.worker.simulations import Simulation, SimulationContext, simulation
-    from interlock.worker.tasks import Registry, Task, schedule, task
+    from interlock.worker.tasks import Registry, Task, middleware, schedule, task
 
 _HOMES = {
     "Context": "interlock.worker.context",
@@ -62,6 +62,7 @@ _HOMES = {
     "Role": "interlock.systems.access.principals",
     "flow": "interlock.systems.runs.planning.flow",
     "kind": "interlock.systems.kinds",
+    "middleware": "interlock.worker.tasks",
     "schedule": "interlock.worker.tasks",
     "simulation": "interlock.worker.simulations",
     "task": "interlock.worker.tasks",
@@ -87,6 +88,7 @@ __all__ = [
     "TaskCancelled",
     "flow",
     "kind",
+    "middleware",
     "schedule",
     "simulation",
     "task",

@@ -13,7 +13,7 @@ address of a server instead, it does the same over HTTP:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -37,6 +37,8 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
 from interlock.worker.codec import Work, decoder_of, spec_of, with_json
+from interlock.worker.middleware import Chain, layer_of
+from interlock.worker.tasks import DEFAULT
 
 if TYPE_CHECKING:
     from interlock.remote.services import RemoteOrchestrator
@@ -74,6 +76,7 @@ class Interlock:
 
     `settings` and `actor` apply to a store; a server has its own settings and identifies the client by its
     `token`. `ca` is a file with the certificate authority of the server, if the system does not have it.
+    `middleware` goes before submissions, in this order; by default it is all that `@middleware` has declared.
     """
 
     def __init__(
@@ -84,8 +87,10 @@ class Interlock:
         actor: str = "client",
         token: str | None = None,
         ca: str | None = None,
+        middleware: Sequence[object] | None = None,
     ) -> None:
         self.url = url
+        self._middleware = _declared if middleware is None else _chosen(middleware)
         self._port = _port_to(url, settings, token, ca)
         self._actor = actor
         self.runs = RunsClient(lambda: self._port.here, self._port.recover, actor)
@@ -144,7 +149,7 @@ class Interlock:
         All arguments but `request_id` are passed to the task. `request_id` is an idempotency key: the same id
         creates one job. For options see `task.options(...)`; a `JobSpec` is submitted as it is.
         """
-        spec = spec_of(work, args, kwargs)
+        (spec,) = await self._middleware().submission([spec_of(work, args, kwargs)])
         job_id = await self._jobs.submit(spec, actor=self._actor, request_id=request_id)
         return JobHandle(self, job_id)
 
@@ -152,7 +157,7 @@ class Interlock:
         self, specs: Sequence[JobSpec], *, request_id: str | None = None
     ) -> list[JobHandle]:
         """Submit many jobs in one call: `[task.spec(n) for n in range(1000)]`."""
-        specs = [with_json(spec) for spec in specs]
+        specs = await self._middleware().submission([with_json(spec) for spec in specs])
         ids = await self._jobs.submit_many(specs, actor=self._actor, request_id=request_id)
         return [JobHandle(self, job_id) for job_id in ids]
 
@@ -225,6 +230,15 @@ class Interlock:
             return await self._jobs.find(wanted)
         found = await find(self._jobs, read_filter(wanted or ""), limit=limit, cursor=cursor)
         return found.views, found.cursor
+
+
+def _declared() -> Chain:
+    return DEFAULT.chain
+
+
+def _chosen(middleware: Sequence[object]) -> Callable[[], Chain]:
+    chain = Chain([layer_of(one) for one in middleware])
+    return lambda: chain
 
 
 def _port_to(

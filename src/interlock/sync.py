@@ -8,6 +8,7 @@ with Interlock("sqlite:///interlock.db") as il:
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
@@ -32,6 +33,7 @@ from interlock.wire.runs import RunView, Source
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
 from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock.worker.codec import Work
+from interlock.worker.middleware import waiting_on
 
 T = TypeVar("T")
 
@@ -279,8 +281,11 @@ class Interlock:
         actor: str = "client",
         token: str | None = None,
         ca: str | None = None,
+        middleware: Sequence[object] | None = None,
     ) -> None:
-        self._inner = client.Interlock(url, settings=settings, actor=actor, token=token, ca=ca)
+        self._inner = client.Interlock(
+            url, settings=settings, actor=actor, token=token, ca=ca, middleware=middleware
+        )
         self.runs = Runs(self._inner.runs, self._run)
         self.simulations = Simulations(self._inner.simulations, self._run)
         self.schedules = Schedules(self._inner.schedules, self._run)
@@ -370,7 +375,9 @@ class Interlock:
             raise StoreUnavailable(
                 "This Interlock is not open.", todo="Use it in a `with` block, or open it."
             )
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        # In the context of the caller: a submission middleware reads its context variables.
+        made: T = waiting_on(self._loop)(coroutine, contextvars.copy_context())
+        return made
 
     def _stop(self) -> None:
         loop, thread, self._loop, self._thread = self._loop, self._thread, None, None

@@ -2,6 +2,7 @@
 
     store = "sqlite:///interlock.db"      # relative to this file
     kinds = ["shop.orders"]               # modules that declare kinds of record, for `interlock record`
+    middleware = ["shop.context:Tenant"]  # around handlers of workers and before `interlock submit`
     losses = 3                            # how often a job may lose its worker
     tree_quotas = [10, 8, 5, 3, 2, 1]     # workers of one tree of jobs at a time, at each depth
 
@@ -146,6 +147,7 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
 
     store: str | None = None
     kinds: tuple[str, ...] = ()
+    middleware: tuple[str, ...] = ()
     losses: int = DEFAULT_LOSSES
     tree_quotas: tuple[int, ...] = DEFAULT_QUOTAS
     worker: WorkerSection = WorkerSection()
@@ -187,6 +189,8 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerSection = WorkerSection()
     kinds: tuple[str, ...] = ()
     """Modules and files that declare kinds of record."""
+    middleware: tuple[str, ...] = ()
+    """Functions and classes as `module:name`, the outermost first."""
     schedules: dict[str, Declared] = msgspec.field(default_factory=dict)
     """Schedules that the file declares, by name."""
     file: Path | None = None
@@ -209,6 +213,7 @@ def load(
         settings=_settings(said, file),
         worker=said.worker,
         kinds=named,
+        middleware=tuple(_module(name, file) for name in said.middleware),
         schedules=_schedules(said, file) if file else {},
         file=file,
     )

@@ -72,6 +72,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     secrets_withheld: bool = False
     """The secrets are withheld, because the author of the job may not see them."""
     trace: dict[str, str] = {}
+    metadata: dict[str, str] = {}
+    """Texts by name for middleware and handlers, such as a tenant; children inherit them."""
+
+    def with_metadata(self, **metadata: str) -> JobSpec:
+        """Return the spec with more metadata; a name that it has already gets the new text."""
+        return msgspec.structs.replace(self, metadata={**self.metadata, **metadata})
 
 
 class LeaseView(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -159,6 +165,8 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     secrets: tuple[str, ...] = ()
     """Names only."""
     secrets_withheld: bool = False
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    """Texts by name that the job was submitted with."""
 
 
 class QueueView(View, frozen=True, kw_only=True, omit_defaults=True):

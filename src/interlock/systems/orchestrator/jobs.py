@@ -48,7 +48,7 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.notifications import RunsNotified, TreesNotified
 from interlock.systems.orchestrator.queues import look_for_pause
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.submission import NewJobs, alike, new_job
+from interlock.systems.orchestrator.submission import NewJobs, alike, new_job, without_context
 from interlock.systems.orchestrator.trees import TreeSubmission, tree_keys
 from interlock.systems.orchestrator.views import apart, origin_again, spec_of, tree_below, view_of
 from interlock.systems.quarantine import QUARANTINED, STANDING
@@ -257,7 +257,7 @@ class Jobs:
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[str]:
-        asked = self.engine.asked(request_id, "submit", specs)
+        asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
         keys = [Key(JOB.name, name) for name in parents]
         # The root of a job never changes, so it can be read beforehand.
