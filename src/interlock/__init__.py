@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from interlock.systems.kinds import kind
     from interlock.systems.runs.planning.flow import Flow, flow
     from interlock.wire.access import Role
-    from interlock.wire.jobs import JobSpec, JobView, RetryRule
+    from interlock.wire.jobs import DeadLetter, JobSpec, JobView, RetryRule
     from interlock.wire.schedules import ScheduleSpec, ScheduleView
     from interlock.worker.context import Context, TaskCancelled
     from interlock.worker.simulations import Simulation, SimulationContext, simulation
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Context": "interlock.worker.context",
+    "DeadLetter": "interlock.wire.jobs",
     "FlakyError": "interlock.errors",
     "Flow": "interlock.systems.runs.planning.flow",
     "Interlock": "interlock.client",
@@ -70,6 +71,7 @@ _HOMES = {
 
 __all__ = [
     "Context",
+    "DeadLetter",
     "FlakyError",
     "Flow",
     "Interlock",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
+from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_resources import RecordsClient, RunsClient, SimulationsClient
 from interlock.client_schedules import SchedulesClient
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
@@ -99,6 +100,8 @@ class Interlock:
         """Simulations: stepped work that can be paused and resumed."""
         self.schedules = SchedulesClient(lambda: self._port.here, actor)
         """Schedules: jobs that are submitted at certain times."""
+        self.dead_letters = DeadLettersClient(lambda: self._port.here, actor)
+        """Dead letters: failed jobs without a try left."""
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -35,6 +35,10 @@
     task = "shop.tasks.report"
     input = { kind = "full" }
 
+    [dead_letters]                        # a job of this task for each job that has no try left
+    task = "shop.tasks.alert"
+    queue = "default"
+
     [quarantine]                          # a runner that keeps losing work is given none
     occasions = 3
     within_s = 3600
@@ -77,7 +81,7 @@ from interlock.systems.orchestrator.failures import (
     FailureClass,
     FailureRule,
 )
-from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS
+from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, DeadLetterSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
 from interlock.systems.settings import Settings
@@ -156,6 +160,7 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     failures: tuple[FailureSection, ...] = ()
     limits: LimitsSection = LimitsSection()
     blobs: BlobSettings = BlobSettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
     quarantine: QuarantineSettings = QuarantineSettings()
     schedules: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """Schedules by name: times as in `ScheduleSpec`, and the job as in `JobSpec`."""
@@ -166,6 +171,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "durations": Durations,
     "limits": LimitsSection,
     "blobs": BlobSettings,
+    "dead_letters": DeadLetterSettings,
     "quarantine": QuarantineSettings,
     "github": GithubSection,
 }
@@ -256,6 +262,7 @@ def _settings(said: ProjectFile, file: Path | None) -> Settings:
         losses=said.losses,
         tree_quotas=said.tree_quotas,
         blobs=_blobs(said.blobs, file),
+        dead_letters=said.dead_letters,
         quarantine=said.quarantine,
         secrets=policy_of(said),
         runs=edges_of(said),

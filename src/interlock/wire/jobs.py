@@ -169,6 +169,37 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     """Texts by name that the job was submitted with."""
 
 
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an alert task is told of a job that has failed and has no try left."""
+
+    job_id: str
+    task: str
+    queue: str
+    failed_at: datetime
+    failure_class: str = ""
+    error: str = ""
+    attempts: int = 0
+    metadata: dict[str, str] = {}
+
+
+class DeadLetterView(View, frozen=True, kw_only=True, omit_defaults=True):
+    """A job that has failed without a try left, and what was done about it."""
+
+    id: str
+    """The id of the job."""
+    state: str
+    """`open`, `retried` or `discarded`."""
+    job: JobView
+    retried_as: str | None = None
+    """The job that does it again."""
+    edited: bool = False
+    """It was retried with another input."""
+    reason: str = ""
+    by: str = ""
+    at: datetime | None = None
+    """When it was retried or discarded."""
+
+
 class QueueView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A queue: its jobs, and whether it is paused. Counts are capped; `capped` says when."""
 
