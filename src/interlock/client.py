@@ -23,6 +23,7 @@ import msgspec
 from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_resources import RecordsClient, RunsClient, SimulationsClient
 from interlock.client_schedules import SchedulesClient
+from interlock.client_transactions import Deciding, TransactionClient
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle
 from interlock.remote import is_server
@@ -91,9 +92,9 @@ class Interlock:
         middleware: Sequence[object] | None = None,
     ) -> None:
         self.url = url
-        self._middleware = _declared if middleware is None else _chosen(middleware)
+        self.middleware = _declared if middleware is None else _chosen(middleware)
         self._port = _port_to(url, settings, token, ca)
-        self._actor = actor
+        self.actor = actor
         self.runs = RunsClient(lambda: self._port.here, self._port.recover, actor)
         """Runs: plans of jobs with dependencies."""
         self.simulations = SimulationsClient(lambda: self._port.here, self._port.recover, actor)
@@ -138,7 +139,7 @@ class Interlock:
         (`interlock server --kinds`). With the name of a kind, data are plain JSON values.
         """
         port = self._port
-        return RecordsClient(kind, lambda: port.here, port.learn, port.recover, self._actor)
+        return RecordsClient(kind, lambda: port.here, port.learn, port.recover, self.actor)
 
     @property
     def _jobs(self) -> JobsApi:
@@ -152,17 +153,26 @@ class Interlock:
         All arguments but `request_id` are passed to the task. `request_id` is an idempotency key: the same id
         creates one job. For options see `task.options(...)`; a `JobSpec` is submitted as it is.
         """
-        (spec,) = await self._middleware().submission([spec_of(work, args, kwargs)])
-        job_id = await self._jobs.submit(spec, actor=self._actor, request_id=request_id)
+        (spec,) = await self.middleware().submission([spec_of(work, args, kwargs)])
+        job_id = await self._jobs.submit(spec, actor=self.actor, request_id=request_id)
         return JobHandle(self, job_id)
 
     async def submit_many(
         self, specs: Sequence[JobSpec], *, request_id: str | None = None
     ) -> list[JobHandle]:
         """Submit many jobs in one call: `[task.spec(n) for n in range(1000)]`."""
-        specs = await self._middleware().submission([with_json(spec) for spec in specs])
-        ids = await self._jobs.submit_many(specs, actor=self._actor, request_id=request_id)
+        specs = await self.middleware().submission([with_json(spec) for spec in specs])
+        ids = await self._jobs.submit_many(specs, actor=self.actor, request_id=request_id)
         return [JobHandle(self, job_id) for job_id in ids]
+
+    def within(self, transaction: Any) -> TransactionClient:
+        """Return a client that submits and completes jobs in a transaction of yours, on your connection.
+
+        `transaction` is a connection of asyncpg, psycopg 3 or sqlite3 to the database of this store, an async
+        session or connection of SQLAlchemy 2, or what is below Django's `atomic`.
+        """
+        deciding = Deciding(lambda: self.here, self.middleware, self.actor)
+        return TransactionClient(deciding, transaction)
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
         """Wait until a job has ended and return it. Raise `ResultNotReady` on a timeout."""
@@ -196,11 +206,11 @@ class Interlock:
 
     async def cancel(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> JobView:
         """Request the cancellation of a job and return the job."""
-        return await self._jobs.cancel(job_id, reason=reason, actor=self._actor, request_id=request_id)
+        return await self._jobs.cancel(job_id, reason=reason, actor=self.actor, request_id=request_id)
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobHandle:
         """Resubmit a finished job as a new job linked to the original."""
-        new_id = await self._jobs.retry(job_id, actor=self._actor, request_id=request_id)
+        new_id = await self._jobs.retry(job_id, actor=self.actor, request_id=request_id)
         return JobHandle(self, new_id)
 
     async def job(self, job_id: str) -> JobView:

@@ -21,6 +21,7 @@ from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_resources import Evaluation, RecordsClient, RunsClient, SimulationsClient, Views
 from interlock.client_resources import Work as Stepped
 from interlock.client_schedules import SchedulesClient
+from interlock.client_transactions import Deciding, SyncTransactionClient
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.machine import Event
 from interlock.remote.interfaces import Which
@@ -374,6 +375,16 @@ class Interlock:
     def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
         """Submit many jobs and return their ids."""
         return [made.id for made in self._run(self._inner.submit_many(specs, request_id=request_id))]
+
+    def within(self, transaction: Any) -> SyncTransactionClient:
+        """Return a client that submits and completes jobs in a transaction of yours, on your connection.
+
+        `transaction` is a connection of psycopg 3 or sqlite3 to the database of this store, a session or
+        connection of SQLAlchemy 2, or Django's `connection` within `atomic`.
+        """
+        inner = self._inner
+        deciding = Deciding(lambda: inner.here, inner.middleware, inner.actor)
+        return SyncTransactionClient(deciding, transaction)
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
         """Wait until a job has ended and return it."""

@@ -260,7 +260,7 @@ class InMemory(Interlock):
         registry: Registry = DEFAULT,
     ) -> None:
         super().__init__("memory:", actor="test")
-        self._middleware = lambda: registry.chain
+        self.middleware = lambda: registry.chain
         self._port = port
         self.clock = clock
         self.worker = worker

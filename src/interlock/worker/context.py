@@ -251,6 +251,11 @@ class Context(Parent):
         return self._grant.fence
 
     @property
+    def lease_token(self) -> str:
+        """Secret of the lease, for `Interlock.within`; empty in a process of its own. Never log it."""
+        return self._grant.token
+
+    @property
     def queue(self) -> str:
         """Queue of the job."""
         return self._grant.queue
