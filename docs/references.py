@@ -33,6 +33,7 @@ from interlock.systems.orchestrator.failures import DEFAULT_RETRIES
 from interlock.systems.orchestrator.settings import DeadLetterSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
+from interlock.systems.retention import RetentionSettings
 from interlock.wire.schedules import ScheduleSpec
 
 WIDTH = 100
@@ -312,6 +313,7 @@ def sections() -> dict[str, type[msgspec.Struct]]:
         "[limits]": project.LimitsSection,
         "[blobs]": BlobSettings,
         "[dead_letters]": DeadLetterSettings,
+        "[retention]": RetentionSettings,
         "[quarantine]": QuarantineSettings,
         "[github]": project_ci.GithubSection,
         "[[triggers]]": project_ci.TriggerSection,

@@ -39,6 +39,10 @@
     task = "shop.tasks.alert"
     queue = "default"
 
+    [retention]                           # how long jobs are kept, by their outcome
+    completed = "1d"
+    failed = "30d"
+
     [quarantine]                          # a runner that keeps losing work is given none
     occasions = 3
     within_s = 3600
@@ -84,6 +88,7 @@ from interlock.systems.orchestrator.failures import (
 from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, DeadLetterSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
+from interlock.systems.retention import RetentionSettings
 from interlock.systems.settings import Settings
 from interlock.text import nearest
 from interlock.wire.jobs import JobSpec, RetryRule
@@ -161,6 +166,7 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     limits: LimitsSection = LimitsSection()
     blobs: BlobSettings = BlobSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
+    retention: RetentionSettings = RetentionSettings()
     quarantine: QuarantineSettings = QuarantineSettings()
     schedules: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """Schedules by name: times as in `ScheduleSpec`, and the job as in `JobSpec`."""
@@ -172,6 +178,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "limits": LimitsSection,
     "blobs": BlobSettings,
     "dead_letters": DeadLetterSettings,
+    "retention": RetentionSettings,
     "quarantine": QuarantineSettings,
     "github": GithubSection,
 }
@@ -195,6 +202,8 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerSection = WorkerSection()
     kinds: tuple[str, ...] = ()
     """Modules and files that declare kinds of record."""
+    retention: RetentionSettings = RetentionSettings()
+    """How long the server of this project keeps what has ended."""
     middleware: tuple[str, ...] = ()
     """Functions and classes as `module:name`, the outermost first."""
     schedules: dict[str, Declared] = msgspec.field(default_factory=dict)
@@ -219,6 +228,7 @@ def load(
         settings=_settings(said, file),
         worker=said.worker,
         kinds=named,
+        retention=said.retention,
         middleware=tuple(_module(name, file) for name in said.middleware),
         schedules=_schedules(said, file) if file else {},
         file=file,
@@ -354,6 +364,7 @@ def _impossible(said: ProjectFile) -> Iterator[str]:
     if said.blobs.url is not None and said.blobs.directory is not None:
         yield "blobs has a url and a directory, and blobs are in one place"
     yield from _not_positive("quarantine", said.quarantine)
+    yield from said.retention.faults()
     yield from _bad_quotas(said.tree_quotas)
     yield from _bad_patterns(said)
     yield from faults_of(said)
