@@ -30,8 +30,10 @@ from interlock.machine.blueprint import EventSheet
 from interlock.machine.draw.markdown import GENERATED, code, markdown_table, prose
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.failures import DEFAULT_RETRIES
+from interlock.systems.orchestrator.settings import DeadLetterSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
+from interlock.systems.retention import RetentionSettings
 from interlock.wire.schedules import ScheduleSpec
 
 WIDTH = 100
@@ -310,6 +312,8 @@ def sections() -> dict[str, type[msgspec.Struct]]:
         "[[failures]]": project.FailureSection,
         "[limits]": project.LimitsSection,
         "[blobs]": BlobSettings,
+        "[dead_letters]": DeadLetterSettings,
+        "[retention]": RetentionSettings,
         "[quarantine]": QuarantineSettings,
         "[github]": project_ci.GithubSection,
         "[[triggers]]": project_ci.TriggerSection,

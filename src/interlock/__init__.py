@@ -36,14 +36,15 @@ if TYPE_CHECKING:
     from interlock.systems.kinds import kind
     from interlock.systems.runs.planning.flow import Flow, flow
     from interlock.wire.access import Role
-    from interlock.wire.jobs import JobSpec, JobView, RetryRule
+    from interlock.wire.jobs import DeadLetter, JobSpec, JobView, RetryRule
     from interlock.wire.schedules import ScheduleSpec, ScheduleView
     from interlock.worker.context import Context, TaskCancelled
     from interlock.worker.simulations import Simulation, SimulationContext, simulation
-    from interlock.worker.tasks import Registry, Task, schedule, task
+    from interlock.worker.tasks import Registry, Task, middleware, schedule, task
 
 _HOMES = {
     "Context": "interlock.worker.context",
+    "DeadLetter": "interlock.wire.jobs",
     "FlakyError": "interlock.errors",
     "Flow": "interlock.systems.runs.planning.flow",
     "Interlock": "interlock.client",
@@ -62,6 +63,7 @@ _HOMES = {
     "Role": "interlock.systems.access.principals",
     "flow": "interlock.systems.runs.planning.flow",
     "kind": "interlock.systems.kinds",
+    "middleware": "interlock.worker.tasks",
     "schedule": "interlock.worker.tasks",
     "simulation": "interlock.worker.simulations",
     "task": "interlock.worker.tasks",
@@ -69,6 +71,7 @@ _HOMES = {
 
 __all__ = [
     "Context",
+    "DeadLetter",
     "FlakyError",
     "Flow",
     "Interlock",
@@ -87,6 +90,7 @@ __all__ = [
     "TaskCancelled",
     "flow",
     "kind",
+    "middleware",
     "schedule",
     "simulation",
     "task",

@@ -13,15 +13,17 @@ address of a server instead, it does the same over HTTP:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
+from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_resources import RecordsClient, RunsClient, SimulationsClient
 from interlock.client_schedules import SchedulesClient
+from interlock.client_transactions import Deciding, TransactionClient
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle
 from interlock.remote import is_server
@@ -37,6 +39,8 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
 from interlock.worker.codec import Work, decoder_of, spec_of, with_json
+from interlock.worker.middleware import Chain, layer_of
+from interlock.worker.tasks import DEFAULT
 
 if TYPE_CHECKING:
     from interlock.remote.services import RemoteOrchestrator
@@ -74,6 +78,7 @@ class Interlock:
 
     `settings` and `actor` apply to a store; a server has its own settings and identifies the client by its
     `token`. `ca` is a file with the certificate authority of the server, if the system does not have it.
+    `middleware` goes before submissions, in this order; by default it is all that `@middleware` has declared.
     """
 
     def __init__(
@@ -84,16 +89,20 @@ class Interlock:
         actor: str = "client",
         token: str | None = None,
         ca: str | None = None,
+        middleware: Sequence[object] | None = None,
     ) -> None:
         self.url = url
+        self.middleware = _declared if middleware is None else _chosen(middleware)
         self._port = _port_to(url, settings, token, ca)
-        self._actor = actor
+        self.actor = actor
         self.runs = RunsClient(lambda: self._port.here, self._port.recover, actor)
         """Runs: plans of jobs with dependencies."""
         self.simulations = SimulationsClient(lambda: self._port.here, self._port.recover, actor)
         """Simulations: stepped work that can be paused and resumed."""
         self.schedules = SchedulesClient(lambda: self._port.here, actor)
         """Schedules: jobs that are submitted at certain times."""
+        self.dead_letters = DeadLettersClient(lambda: self._port.here, actor)
+        """Dead letters: failed jobs without a try left."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -130,7 +139,7 @@ class Interlock:
         (`interlock server --kinds`). With the name of a kind, data are plain JSON values.
         """
         port = self._port
-        return RecordsClient(kind, lambda: port.here, port.learn, port.recover, self._actor)
+        return RecordsClient(kind, lambda: port.here, port.learn, port.recover, self.actor)
 
     @property
     def _jobs(self) -> JobsApi:
@@ -144,17 +153,26 @@ class Interlock:
         All arguments but `request_id` are passed to the task. `request_id` is an idempotency key: the same id
         creates one job. For options see `task.options(...)`; a `JobSpec` is submitted as it is.
         """
-        spec = spec_of(work, args, kwargs)
-        job_id = await self._jobs.submit(spec, actor=self._actor, request_id=request_id)
+        (spec,) = await self.middleware().submission([spec_of(work, args, kwargs)])
+        job_id = await self._jobs.submit(spec, actor=self.actor, request_id=request_id)
         return JobHandle(self, job_id)
 
     async def submit_many(
         self, specs: Sequence[JobSpec], *, request_id: str | None = None
     ) -> list[JobHandle]:
         """Submit many jobs in one call: `[task.spec(n) for n in range(1000)]`."""
-        specs = [with_json(spec) for spec in specs]
-        ids = await self._jobs.submit_many(specs, actor=self._actor, request_id=request_id)
+        specs = await self.middleware().submission([with_json(spec) for spec in specs])
+        ids = await self._jobs.submit_many(specs, actor=self.actor, request_id=request_id)
         return [JobHandle(self, job_id) for job_id in ids]
+
+    def within(self, transaction: Any) -> TransactionClient:
+        """Return a client that submits and completes jobs in a transaction of yours, on your connection.
+
+        `transaction` is a connection of asyncpg, psycopg 3 or sqlite3 to the database of this store, an async
+        session or connection of SQLAlchemy 2, or what is below Django's `atomic`.
+        """
+        deciding = Deciding(lambda: self.here, self.middleware, self.actor)
+        return TransactionClient(deciding, transaction)
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
         """Wait until a job has ended and return it. Raise `ResultNotReady` on a timeout."""
@@ -188,11 +206,11 @@ class Interlock:
 
     async def cancel(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> JobView:
         """Request the cancellation of a job and return the job."""
-        return await self._jobs.cancel(job_id, reason=reason, actor=self._actor, request_id=request_id)
+        return await self._jobs.cancel(job_id, reason=reason, actor=self.actor, request_id=request_id)
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobHandle:
         """Resubmit a finished job as a new job linked to the original."""
-        new_id = await self._jobs.retry(job_id, actor=self._actor, request_id=request_id)
+        new_id = await self._jobs.retry(job_id, actor=self.actor, request_id=request_id)
         return JobHandle(self, new_id)
 
     async def job(self, job_id: str) -> JobView:
@@ -225,6 +243,15 @@ class Interlock:
             return await self._jobs.find(wanted)
         found = await find(self._jobs, read_filter(wanted or ""), limit=limit, cursor=cursor)
         return found.views, found.cursor
+
+
+def _declared() -> Chain:
+    return DEFAULT.chain
+
+
+def _chosen(middleware: Sequence[object]) -> Callable[[], Chain]:
+    chain = Chain([layer_of(one) for one in middleware])
+    return lambda: chain
 
 
 def _port_to(

@@ -8,6 +8,7 @@ with Interlock("sqlite:///interlock.db") as il:
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
@@ -16,22 +17,25 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from interlock import client
+from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_resources import Evaluation, RecordsClient, RunsClient, SimulationsClient, Views
 from interlock.client_resources import Work as Stepped
 from interlock.client_schedules import SchedulesClient
-from interlock.errors import StoreUnavailable
+from interlock.client_transactions import Deciding, SyncTransactionClient
+from interlock.errors import InterlockError, StoreUnavailable
 from interlock.machine import Event
 from interlock.remote.interfaces import Which
 from interlock.store.records import Entry, Query
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.artifacts import ArtifactView
-from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
+from interlock.wire.jobs import NODES, DeadLetterView, JobSpec, JobView, TreeView
 from interlock.wire.records import RecordExplanation, StoredRecord
 from interlock.wire.runs import RunView, Source
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
 from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock.worker.codec import Work
+from interlock.worker.middleware import waiting_on
 
 T = TypeVar("T")
 
@@ -268,6 +272,48 @@ class Schedules:
         return view
 
 
+class DeadLetters:
+    """`Interlock.dead_letters` for synchronous code; see `interlock.client_dead_letters`."""
+
+    def __init__(self, inner: DeadLettersClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._inner = inner
+        self._run = run
+
+    def list(
+        self, wanted: str = "", *, limit: int = 100, cursor: str = ""
+    ) -> tuple[Sequence[DeadLetterView], str]:
+        """Return a page of failed jobs that nothing was done about, and the cursor of the next page."""
+        found: tuple[Sequence[DeadLetterView], str] = self._run(
+            self._inner.list(wanted, limit=limit, cursor=cursor)
+        )
+        return found
+
+    def get(self, job_id: str) -> DeadLetterView:
+        """Return a dead letter, and what was done about it."""
+        view: DeadLetterView = self._run(self._inner.get(job_id))
+        return view
+
+    def retry(self, job_id: str, **how: Any) -> str:
+        """Do a dead letter again, as a new job, and return its id; `input` replaces its arguments."""
+        new_id: str = self._run(self._inner.retry(job_id, **how))
+        return new_id
+
+    def discard(self, job_id: str, **how: Any) -> DeadLetterView:
+        """Leave a dead letter as it is, for good."""
+        view: DeadLetterView = self._run(self._inner.discard(job_id, **how))
+        return view
+
+    def retry_all(self, wanted: str, **how: Any) -> dict[str, str | InterlockError]:
+        """Retry every dead letter that a filter means; return the new id of each, or why there is none."""
+        done: dict[str, str | InterlockError] = self._run(self._inner.retry_all(wanted, **how))
+        return done
+
+    def discard_all(self, wanted: str, **how: Any) -> dict[str, str | InterlockError]:
+        """Discard every dead letter that a filter means; return the state of each, or why it was not."""
+        done: dict[str, str | InterlockError] = self._run(self._inner.discard_all(wanted, **how))
+        return done
+
+
 class Interlock:
     """Jobs in a store or behind a server, for synchronous code, named by their ids. Safe among threads."""
 
@@ -279,11 +325,15 @@ class Interlock:
         actor: str = "client",
         token: str | None = None,
         ca: str | None = None,
+        middleware: Sequence[object] | None = None,
     ) -> None:
-        self._inner = client.Interlock(url, settings=settings, actor=actor, token=token, ca=ca)
+        self._inner = client.Interlock(
+            url, settings=settings, actor=actor, token=token, ca=ca, middleware=middleware
+        )
         self.runs = Runs(self._inner.runs, self._run)
         self.simulations = Simulations(self._inner.simulations, self._run)
         self.schedules = Schedules(self._inner.schedules, self._run)
+        self.dead_letters = DeadLetters(self._inner.dead_letters, self._run)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -325,6 +375,16 @@ class Interlock:
     def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
         """Submit many jobs and return their ids."""
         return [made.id for made in self._run(self._inner.submit_many(specs, request_id=request_id))]
+
+    def within(self, transaction: Any) -> SyncTransactionClient:
+        """Return a client that submits and completes jobs in a transaction of yours, on your connection.
+
+        `transaction` is a connection of psycopg 3 or sqlite3 to the database of this store, a session or
+        connection of SQLAlchemy 2, or Django's `connection` within `atomic`.
+        """
+        inner = self._inner
+        deciding = Deciding(lambda: inner.here, inner.middleware, inner.actor)
+        return SyncTransactionClient(deciding, transaction)
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
         """Wait until a job has ended and return it."""
@@ -370,7 +430,9 @@ class Interlock:
             raise StoreUnavailable(
                 "This Interlock is not open.", todo="Use it in a `with` block, or open it."
             )
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        # In the context of the caller: a submission middleware reads its context variables.
+        made: T = waiting_on(self._loop)(coroutine, contextvars.copy_context())
+        return made
 
     def _stop(self) -> None:
         loop, thread, self._loop, self._thread = self._loop, self._thread, None, None

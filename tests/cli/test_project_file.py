@@ -162,3 +162,12 @@ def test_a_bad_file_ends_a_command_with_code_2_and_no_traceback(ask: Ask, folder
         answer = ask(*words)
         assert (answer.returncode, answer.stdout) == (2, "")
         assert "there is no stor, did you mean store" in answer.stderr
+
+
+def test_retention_is_said_by_outcome(tmp_path: Path) -> None:
+    file = tmp_path / "interlock.toml"
+    file.write_text('[retention]\ncompleted = "1d"\nfailed = "30d"\n', encoding="utf-8")
+    assert project.load(start=tmp_path).retention.completed == "1d"
+    file.write_text('[retention]\ncompleted = "5m"\n', encoding="utf-8")
+    with pytest.raises(InvalidSettings, match=r"retention\.completed is 5m and must be at least 1h"):
+        project.load(start=tmp_path)

@@ -265,3 +265,15 @@ def test_a_refusal_is_answered_in_json_too(ask: Ask, shop: Shop) -> None:
         "invalid_arguments",
         "shop_tasks.add",
     )
+
+
+def test_metadata_and_the_middleware_of_the_project_are_part_of_a_submission(ask: Ask, shop: Shop) -> None:
+    (shop.folder / "context.py").write_text(
+        "class Tenant:\n    def submit(self, spec):\n        return spec.with_metadata(tenant='acme')\n",
+        encoding="utf-8",
+    )
+    (shop.folder / "interlock.toml").write_text('middleware = ["context:Tenant"]\n', encoding="utf-8")
+    made = ask("submit", "shop_tasks:add", "x=1", "--metadata", "a=b=c", "--metadata", "d=")
+    assert made.returncode == 0, made.stderr
+    assert shop.job(made.stdout.strip()).metadata == {"a": "b=c", "d": "", "tenant": "acme"}
+    assert "is not KEY=TEXT" in ask("submit", "shop_tasks:add", "x=1", "--metadata", "a").stderr

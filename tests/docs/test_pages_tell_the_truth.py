@@ -13,6 +13,9 @@ import pytest
 from tests import programs
 from tests.effort import pick
 
+from interlock.worker.middleware import NO_MIDDLEWARE
+from interlock.worker.tasks import DEFAULT
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("tutorials", "guides", "coming-from")
 PAGES = [
@@ -52,6 +55,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
     source = "\n".join(blocks(page, "python"))
     assert source
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(DEFAULT, "chain", NO_MIDDLEWARE)  # what a page declares is for the page alone
     running = {"__name__": "a_page", "__file__": str(tmp_path / "a_page.py")}
     exec(compile(source, str(page), "exec", dont_inherit=True), running)
     promised = re.findall(r"print\(.*\)  # (.*)", source)

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 from tests.server.loads import ASKED
 from tests.server.running import Running
+from tests.server.test_openapi import failed_job
 
 from interlock.server.api import ROUTES
 from interlock.systems.catalogue import CATALOGUE
@@ -123,6 +124,10 @@ async def _paused_schedule(desk: Desk) -> str:
     return "nightly"
 
 
+async def _dead_letter(desk: Desk) -> str:
+    return await failed_job(desk.server)
+
+
 REPEATS = (
     Repeat("createSchedule", _about("/api/schedules", _nothing, **NIGHTLY)),
     Repeat("pauseSchedule", _about("/api/schedules/{}/pause", _schedule)),
@@ -136,6 +141,12 @@ REPEATS = (
     Repeat("submitJobs", _about("/api/jobs", _nothing, task="t")),
     Repeat("cancelJob", _about("/api/jobs/{}/cancel", Desk.job)),
     Repeat("retryJob", _about("/api/jobs/{}/retry", Desk.ended_job)),
+    Repeat("retryDeadLetter", _about("/api/dead-letters/{}/retry", _dead_letter, input={"x": 1})),
+    Repeat("discardDeadLetter", _about("/api/dead-letters/{}/discard", _dead_letter)),
+    Repeat(
+        "actOnDeadLetters",
+        _about("/api/dead-letters/actions", _dead_letter, filter="queue:letters", action="discard"),
+    ),
     Repeat("actOnJobs", _about("/api/jobs/actions", Desk.job, filter="state:pending", action="cancel")),
     Repeat("registerWorker", _about(WORKERS, _nothing, name="anna")),
     Repeat("startWorker", _about(f"{WORKERS}/{{}}/start", Desk.worker)),

@@ -171,7 +171,7 @@ class Site:
             body["wait_s"] = 0
         if "jobs" in body:
             body["jobs"] = [{**job, "queue": THEIRS} for job in body["jobs"]]
-        if route.name == "actOnJobs":
+        if route.name in ("actOnJobs", "actOnDeadLetters"):
             body |= {"filter": f"id:{self.job_id}", "dry_run": True}
         return body
 
@@ -287,7 +287,7 @@ CHANGES = {
     Role.VIEWER: {"signOut"},
     Role.SUBMITTER: {
         *("submitJobs", "retryJob", "submitRun", "rerun", "startSimulation", "startWorkload"),
-        *("createSchedule", "runSchedule", "backfillSchedule"),
+        *("createSchedule", "runSchedule", "backfillSchedule", "retryDeadLetter"),
     },
     Role.ADMIN: {"createToken", "rotateToken", "revokeToken", "revokeSession"},
 }

@@ -19,6 +19,7 @@ from interlock.systems.fleet.spec import TASK
 from interlock.wire.access import Role
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.jobs import JobSpec
+from interlock.wire.runner import Complete, Failed
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.schedules import ScheduleSpec
 from interlock.wire.simulations import SimulationSpec
@@ -99,6 +100,16 @@ async def test_answers_fit_their_schemas() -> None:
         await check_answers(server, server.client())
 
 
+async def failed_job(server: Running) -> str:
+    """A job that has no try left."""
+    job_id = await server.submit("shop.letter", queue="letters")
+    grant = await server.hold(job_id, "letters")
+    outcome = Failed(error="no", failure_class="permanent")
+    said = Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)
+    await server.parts.runtime.orchestrator.hear([said])
+    return job_id
+
+
 async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
     assert (await client.get("/openapi.json")).json()["paths"].keys() == DOCUMENT["paths"].keys()
     job_id = await server.submit()
@@ -123,6 +134,8 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
             continue
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
         names |= {"schedule": "nightly", "token_name": issued.view.id, "kind": "job", "record_id": job_id}
+        if route.name == "getDeadLetter":
+            names["job_id"] = await failed_job(server)
         if route.path.startswith("/api/workload-jobs/"):
             names["job_id"] = drives
         run_id = over.id if route.name == "previewRerun" else run.id

@@ -56,6 +56,7 @@ class Job:
     progress: Progress | None = None
     log: list[LogLine] = field(default_factory=list)
     trace: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
     secrets_withheld: bool = False
     untrusted: bool = False
@@ -258,6 +259,7 @@ class Board:
             ttl_s=self.ttl_s,
             heartbeat_every_s=self.heartbeat_every_s,
             timeout_s=self.timeout_s,
+            metadata=job.metadata,
             trace=job.trace,
             secrets=job.secrets,
             secrets_withheld=job.secrets_withheld,

@@ -82,7 +82,8 @@ class Contender(Adapter):
     def _count(self, condition: str) -> int:
         table = "workflow_status" if self._on_sqlite else "dbos.workflow_status"
         with self._engine.connect() as connection:
-            return int(connection.exec_driver_sql(f"SELECT count(*) FROM {table} WHERE {condition}").scalar())
+            sql = f"SELECT count(*) FROM {table} WHERE {condition}"
+            return int(connection.exec_driver_sql(sql).scalar() or 0)
 
     def worker(self, name: str) -> list[str]:
         """See `Adapter`."""

@@ -56,8 +56,9 @@ class Contender(Adapter):
         return self._count(succeeded=False)
 
     def _count(self, *, succeeded: bool) -> int:
-        [number] = self._connection.execute(_COUNT, (succeeded,)).fetchone()
-        return int(number)
+        row = self._connection.execute(_COUNT, (succeeded,)).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def worker(self, name: str) -> list[str]:  # noqa: ARG002
         """See `Adapter`."""

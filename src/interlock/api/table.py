@@ -8,6 +8,7 @@ from typing import Any
 from interlock.api import (
     access,
     artifacts,
+    dead_letters,
     jobs,
     machines,
     records,
@@ -23,6 +24,7 @@ from interlock.api.operation import Operation
 
 NOUNS = (
     jobs,
+    dead_letters,
     schedules,
     artifacts,
     machines,

@@ -29,6 +29,7 @@ from interlock.systems.orchestrator.submission import check_size, check_spec
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.worker.codec import told
 from interlock.worker.imports import import_named
+from interlock.worker.middleware import Chain, load_middleware
 from interlock.worker.tasks import Registry, Task, load_tasks
 
 MOST_FILES = 200
@@ -150,6 +151,19 @@ def command_of(shell: str | None, words: Sequence[str]) -> str | None:
     if shell is not None or not words:
         return shell
     return words[0] if len(words) == 1 else shlex.join(words)
+
+
+def read_metadata(words: Sequence[str]) -> dict[str, str]:
+    """Return the metadata from `key=text` words."""
+    pairs = [word.partition("=") for word in words]
+    wrong = [word for word, (name, equals, _) in zip(words, pairs, strict=True) if not (name and equals)]
+    if wrong:
+        raise InvalidArguments(
+            f"{wrong[0]!r} is not KEY=TEXT.",
+            todo="Write --metadata tenant=acme.",
+            facts={"argument": wrong[0]},
+        )
+    return {name: text for name, _, text in pairs}
 
 
 def specs_for(asked: SubmitOptions, here: Project, lines: Iterable[bytes]) -> list[JobSpec]:
@@ -333,7 +347,8 @@ def submit(
 ) -> int:
     """Submit the jobs; return the exit code."""
     here = project.load(store)
-    made = specs_for(asked, here, sys.stdin.buffer if sys.stdin else ())
+    given = specs_for(asked, here, sys.stdin.buffer if sys.stdin else ())
+    made = Chain(load_middleware(here.middleware)).submission_sync(given)
     for spec in made:
         check_spec(spec, here.settings)
 

@@ -142,6 +142,10 @@ def submit(
         list[str] | None,
         typer.Option("--secret", metavar="NAME", help="Secret to pass to the job; repeatable."),
     ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--metadata", metavar="KEY=TEXT", help="Metadata of the job; repeatable."),
+    ] = None,
     parent: Annotated[str | None, typer.Option(metavar="ID", help="Parent job.")] = None,
     description: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Description, shown in lists.")
@@ -175,6 +179,7 @@ def submit(
         "job_timeout_s": parse_seconds(job_timeout),
         "retries": retries,
         "secrets": tuple(secrets) if secrets else None,
+        "metadata": job_submit.read_metadata(metadata) if metadata else None,
         "parent_job_id": parent,
         "description": description,
     }

@@ -28,6 +28,7 @@ import typer
 from interlock.cli import (
     agent,
     db,
+    dead_letters,
     dev,
     jobs,
     machines,
@@ -68,6 +69,7 @@ jobs.register_submit(app)
 app.add_typer(runs.app, name="run")
 app.add_typer(simulations.app, name="simulation")
 app.add_typer(jobs.app, name="job")
+app.add_typer(dead_letters.app, name="dead-letter")
 app.add_typer(records.app, name="record")
 app.add_typer(queues.app, name="queue")
 app.add_typer(schedules.app, name="schedule")

@@ -2,6 +2,7 @@
 
     store = "sqlite:///interlock.db"      # relative to this file
     kinds = ["shop.orders"]               # modules that declare kinds of record, for `interlock record`
+    middleware = ["shop.context:Tenant"]  # around handlers of workers and before `interlock submit`
     losses = 3                            # how often a job may lose its worker
     tree_quotas = [10, 8, 5, 3, 2, 1]     # workers of one tree of jobs at a time, at each depth
 
@@ -33,6 +34,14 @@
     tz = "Europe/Berlin"
     task = "shop.tasks.report"
     input = { kind = "full" }
+
+    [dead_letters]                        # a job of this task for each job that has no try left
+    task = "shop.tasks.alert"
+    queue = "default"
+
+    [retention]                           # how long jobs are kept, by their outcome
+    completed = "1d"
+    failed = "30d"
 
     [quarantine]                          # a runner that keeps losing work is given none
     occasions = 3
@@ -76,9 +85,10 @@ from interlock.systems.orchestrator.failures import (
     FailureClass,
     FailureRule,
 )
-from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS
+from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, DeadLetterSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
+from interlock.systems.retention import RetentionSettings
 from interlock.systems.settings import Settings
 from interlock.text import nearest
 from interlock.wire.jobs import JobSpec, RetryRule
@@ -146,6 +156,7 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
 
     store: str | None = None
     kinds: tuple[str, ...] = ()
+    middleware: tuple[str, ...] = ()
     losses: int = DEFAULT_LOSSES
     tree_quotas: tuple[int, ...] = DEFAULT_QUOTAS
     worker: WorkerSection = WorkerSection()
@@ -154,6 +165,8 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     failures: tuple[FailureSection, ...] = ()
     limits: LimitsSection = LimitsSection()
     blobs: BlobSettings = BlobSettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
+    retention: RetentionSettings = RetentionSettings()
     quarantine: QuarantineSettings = QuarantineSettings()
     schedules: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """Schedules by name: times as in `ScheduleSpec`, and the job as in `JobSpec`."""
@@ -164,6 +177,8 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "durations": Durations,
     "limits": LimitsSection,
     "blobs": BlobSettings,
+    "dead_letters": DeadLetterSettings,
+    "retention": RetentionSettings,
     "quarantine": QuarantineSettings,
     "github": GithubSection,
 }
@@ -187,6 +202,10 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerSection = WorkerSection()
     kinds: tuple[str, ...] = ()
     """Modules and files that declare kinds of record."""
+    retention: RetentionSettings = RetentionSettings()
+    """How long the server of this project keeps what has ended."""
+    middleware: tuple[str, ...] = ()
+    """Functions and classes as `module:name`, the outermost first."""
     schedules: dict[str, Declared] = msgspec.field(default_factory=dict)
     """Schedules that the file declares, by name."""
     file: Path | None = None
@@ -209,6 +228,8 @@ def load(
         settings=_settings(said, file),
         worker=said.worker,
         kinds=named,
+        retention=said.retention,
+        middleware=tuple(_module(name, file) for name in said.middleware),
         schedules=_schedules(said, file) if file else {},
         file=file,
     )
@@ -251,6 +272,7 @@ def _settings(said: ProjectFile, file: Path | None) -> Settings:
         losses=said.losses,
         tree_quotas=said.tree_quotas,
         blobs=_blobs(said.blobs, file),
+        dead_letters=said.dead_letters,
         quarantine=said.quarantine,
         secrets=policy_of(said),
         runs=edges_of(said),
@@ -342,6 +364,7 @@ def _impossible(said: ProjectFile) -> Iterator[str]:
     if said.blobs.url is not None and said.blobs.directory is not None:
         yield "blobs has a url and a directory, and blobs are in one place"
     yield from _not_positive("quarantine", said.quarantine)
+    yield from said.retention.faults()
     yield from _bad_quotas(said.tree_quotas)
     yield from _bad_patterns(said)
     yield from faults_of(said)

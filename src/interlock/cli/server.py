@@ -121,11 +121,14 @@ def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
     """Serve the store of a project until a signal."""
     import asyncio
 
+    import msgspec
+
     from interlock.cli.machine_names import load_kinds
     from interlock.processes.credentials import hide_password, make_private
     from interlock.server.sockets import collect_seldom, serve
     from interlock.systems.kinds import lifecycles_with
 
+    settings = msgspec.structs.replace(settings, retention=here.retention.over(settings.retention))
     make_private()  # steps of a worker on this host must not read its secrets
     hide_password(here.url)
 

@@ -32,6 +32,7 @@ from interlock.systems.orchestrator.vault import FILE as SECRETS_FILE
 from interlock.wire.workers import POOL, POOL_LEAST, POOL_MOST, POOL_PID
 from interlock.worker.entry import run_worker
 from interlock.worker.host import Shutdown, heeding_signals
+from interlock.worker.middleware import load_middleware
 from interlock.worker.pool import Pool, PoolSettings, started_with
 from interlock.worker.port import DeathBook, OrchestratorPort
 from interlock.worker.settings import WorkerSettings
@@ -91,6 +92,7 @@ def start_worker(store: str | None, asked: WorkerOptions) -> int:
     with heeding_signals(shutdown):  # importing may take long, and a signal must not be lost meanwhile
         tasks = Registry() if module is None or asked.shell else load_tasks(module)
         tasks.schedules.update(here.schedules)
+        tasks.surround(load_middleware(here.middleware))
         return run_worker(settings, tasks, lambda: port_for(here, asked, token), shutdown)
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
+from interlock.remote.dead_letters import DeadLettersApi
 from interlock.remote.schedules import SchedulesApi
 from interlock.store.records import Count, Entry, Feed, Key, Query
 from interlock.systems.orchestrator.attachments import Chunk
@@ -498,6 +499,11 @@ class Services(Protocol):
     @property
     def queues(self) -> QueuesApi:
         """The queues."""
+        ...
+
+    @property
+    def dead_letters(self) -> DeadLettersApi:
+        """The dead letters."""
         ...
 
     @property

@@ -13,6 +13,7 @@ from interlock.api.server import READYZ
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JobState
+from interlock.remote.dead_letters import HttpDeadLetters
 from interlock.remote.http_client import ApiClient
 from interlock.remote.interfaces import JobsApi, JournalApi
 from interlock.remote.jobs import HttpArtifacts, HttpJobs, HttpQueues, NewLines
@@ -87,6 +88,7 @@ class HttpServices:
         self.workers = HttpWorkers(client)
         self.queues = HttpQueues(client)
         self.schedules = HttpSchedules(client)
+        self.dead_letters = HttpDeadLetters(client)
         self.quarantine = HttpQuarantine(client)
         self.tokens = HttpTokens(client)
         self.workloads = HttpWorkloads(client)

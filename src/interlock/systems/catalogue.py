@@ -25,6 +25,7 @@ from interlock.systems.access.tokens import TOKEN
 from interlock.systems.figures.series import FIGURES
 from interlock.systems.orchestrator.attachments import ARTIFACT, CHILDREN, LOG, RESULT
 from interlock.systems.orchestrator.body import TREE
+from interlock.systems.orchestrator.dead_letters import DEAD_LETTER
 from interlock.systems.orchestrator.queues import QUEUE
 from interlock.systems.quarantine import STANDING
 from interlock.systems.runs.caches import CACHE
@@ -52,6 +53,7 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         TOKEN.name: TOKEN,
         SESSION.name: SESSION,
         QUEUE.name: QUEUE,
+        DEAD_LETTER.name: DEAD_LETTER,
     }
 )
 """Every machine of a journal: attempts and leases live inside the record of a job."""
@@ -78,6 +80,7 @@ _KEPT = (
     TOKEN.name,
     SESSION.name,
     QUEUE.name,
+    DEAD_LETTER.name,
 )
 
 _UNTOLD = (FIGURES,)

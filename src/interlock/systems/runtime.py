@@ -31,9 +31,10 @@ from interlock.systems.figures.figures import Figures
 from interlock.systems.fleet.workloads import Workloads
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.attachments import Artifacts
+from interlock.systems.orchestrator.dead_letters import DeadLetters
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
-from interlock.systems.orchestrator.notifications import TO_SIMULATION, JobsSwept, TreesNotified
+from interlock.systems.orchestrator.notifications import DEAD_LETTERS, TO_SIMULATION, JobsSwept, TreesNotified
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.trees import Trees
@@ -121,6 +122,7 @@ class Runtime:
             self.engine, settings=settings, seeds=host.seeds, queues=self.queues.open_among
         )
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
+        self.dead_letters = DeadLetters(self.engine, self.jobs, settings=settings)
         self.schedules = Schedules(self.engine, settings=settings, draw=self.jobs.draw)
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.stops.tell = self.workers.tell
@@ -211,6 +213,7 @@ class Runtime:
         return {
             LET_GO: self.workers.let_go,
             TO_SIMULATION: self.simulations.lost,
+            DEAD_LETTERS: self.dead_letters.alert,
         }
 
     def _ring_for_trees(self) -> None:

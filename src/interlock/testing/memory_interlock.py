@@ -251,8 +251,16 @@ class Clock:
 class InMemory(Interlock):
     """The client of a test, with the clock and the worker."""
 
-    def __init__(self, port: EmbeddedOrchestrator, clock: Clock, worker: Worker, store: Memory) -> None:
+    def __init__(
+        self,
+        port: EmbeddedOrchestrator,
+        clock: Clock,
+        worker: Worker,
+        store: Memory,
+        registry: Registry = DEFAULT,
+    ) -> None:
         super().__init__("memory:", actor="test")
+        self.middleware = lambda: registry.chain
         self._port = port
         self.clock = clock
         self.worker = worker
@@ -301,7 +309,7 @@ async def in_memory(
         lambda: port(faulty or store),
     )
     time.elsewhere = lambda: worker.elsewhere
-    il = InMemory(port(store), clock, worker, store)
+    il = InMemory(port(store), clock, worker, store, registry)
     il.faulty = faulty
     with time.in_place():
         async with il:

@@ -72,6 +72,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     secrets_withheld: bool = False
     """The secrets are withheld, because the author of the job may not see them."""
     trace: dict[str, str] = {}
+    metadata: dict[str, str] = {}
+    """Texts by name for middleware and handlers, such as a tenant; children inherit them."""
+
+    def with_metadata(self, **metadata: str) -> JobSpec:
+        """Return the spec with more metadata; a name that it has already gets the new text."""
+        return msgspec.structs.replace(self, metadata={**self.metadata, **metadata})
 
 
 class LeaseView(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -159,6 +165,39 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     secrets: tuple[str, ...] = ()
     """Names only."""
     secrets_withheld: bool = False
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    """Texts by name that the job was submitted with."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an alert task is told of a job that has failed and has no try left."""
+
+    job_id: str
+    task: str
+    queue: str
+    failed_at: datetime
+    failure_class: str = ""
+    error: str = ""
+    attempts: int = 0
+    metadata: dict[str, str] = {}
+
+
+class DeadLetterView(View, frozen=True, kw_only=True, omit_defaults=True):
+    """A job that has failed without a try left, and what was done about it."""
+
+    id: str
+    """The id of the job."""
+    state: str
+    """`open`, `retried` or `discarded`."""
+    job: JobView
+    retried_as: str | None = None
+    """The job that does it again."""
+    edited: bool = False
+    """It was retried with another input."""
+    reason: str = ""
+    by: str = ""
+    at: datetime | None = None
+    """When it was retried or discarded."""
 
 
 class QueueView(View, frozen=True, kw_only=True, omit_defaults=True):

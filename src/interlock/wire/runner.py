@@ -89,6 +89,8 @@ class Grant(Secretive, frozen=True, kw_only=True, gc=False):
     """The values of the secrets that the job names. Never stored, logged or shown; not even masked."""
     secrets_withheld: bool = False
     """The job names secrets but does not receive them."""
+    metadata: dict[str, str] = {}
+    """Texts by name that the job was submitted with."""
     untrusted: bool = False
     """The job runs code from an author without write access, as in a pull request from a fork."""
 

@@ -19,6 +19,7 @@ from interlock.lifecycles import job
 from interlock.wire.jobs import MAX_CHILDREN, ChildPage, ChildView, FailureView, JobSpec
 from interlock.wire.runner import Grant
 from interlock.worker.codec import Work, decoder_of, spec_of
+from interlock.worker.middleware import Chain
 from interlock.worker.port import OrchestratorPort, Parental
 
 TRIES = 3
@@ -108,9 +109,10 @@ class Family(Protocol):
 class Parent:
     """The part of a context about the children of its job."""
 
-    __slots__ = ("_family", "_grant", "_submissions")
+    __slots__ = ("_family", "_grant", "_middleware", "_submissions")
     _family: Family
     _grant: Grant
+    _middleware: Callable[[], Chain]
     _submissions: int
 
     async def submit(self, work: Work, /, *args: Any, child_name: str | None = None, **kwargs: Any) -> str:
@@ -125,6 +127,7 @@ class Parent:
     async def submit_many(self, specs: Sequence[JobSpec], *, child_name: str | None = None) -> list[str]:
         """Submit many children: `[fetch.spec(page) for page in pages]`. Idempotent as a whole."""
         ids: list[str] = []
+        specs = await self._middleware().submission(specs)
         for name, some in self._portions(specs, child_name):
             ids += await self.relay_submit(name, some)
         return ids
@@ -137,6 +140,7 @@ class Parent:
     def submit_many_sync(self, specs: Sequence[JobSpec], *, child_name: str | None = None) -> list[str]:
         """Submit many children, for a handler in a thread or a process."""
         ids: list[str] = []
+        specs = self._middleware().submission_sync(specs)
         for name, some in self._portions(specs, child_name):
             ids += self._family.submit(self._grant.token, name, some).result()
         return ids

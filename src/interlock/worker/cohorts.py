@@ -18,6 +18,7 @@ the state of the current job that both threads share.
 
 from __future__ import annotations
 
+import contextvars
 import itertools
 import threading
 from abc import ABC, abstractmethod
@@ -328,12 +329,13 @@ class Cohorts:
         self._mask = around.mask
         self._nothing = self._mask.outcome(NOTHING)
         self._traced = around.tracing is not None
+        self._registry = around.registry
 
     # Forming
 
     def may_be_one(self, grants: Sequence[Grant], task: AnyTask, lane: Lane) -> bool:
         """Return whether grants of the same terms can be a cohort; with tracing each attempt needs a span."""
-        plain = terms_of(grants[0])[0] is True
+        plain = terms_of(grants[0])[0] is True and not self._registry.chain.waits
         return plain and lane is self._lane and not self._traced and never_waits(task)
 
     def form(self, grants: list[Grant], task: AnyTask, claimed_at: float, *, ahead: bool) -> None:
@@ -430,17 +432,19 @@ class Cohorts:
     def _outcome(self, cohort: Cohort, grant: Grant) -> Outcome:
         """Execute one handler."""
         CURRENT.set(partial(self._context_of, cohort, grant))
-        context = self._context_of(cohort, grant) if cohort.task.wants_context else None
+        chain = self._registry.chain
+        context = self._context_of(cohort, grant) if cohort.task.wants_context or chain else None
         try:
-            cohort.task.invoke(grant.input, context).send(None)
-        except StopIteration as returned:
-            if returned.value is None:
-                return self._nothing
-            outcome = success_of(returned.value, max_bytes=self._max_bytes)
-            return self._mask.outcome(outcome)
+            if context is not None and chain:  # what it sets in context variables is for this job alone
+                handler = partial(_returned, cohort.task, grant, context)
+                value = contextvars.copy_context().run(chain.call, context, handler)
+            else:
+                value = _returned(cohort.task, grant, context)
         except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
             return outcome_of(error)
-        raise AssertionError("a coroutine without any await has not ended with its first step")
+        if value is None:
+            return self._nothing
+        return self._mask.outcome(success_of(value, max_bytes=self._max_bytes))
 
     def _context_of(self, cohort: Cohort, grant: Grant) -> Context:
         """Return the context of a handler that asks for it; that of an ended handler is ignored."""
@@ -498,6 +502,15 @@ class Cohorts:
             self.machines.tasks.pop(done, None)
             self._renewer.remove(done)
         return reversed(left)
+
+
+def _returned(task: AnyTask, grant: Grant, context: Context | None) -> Any:
+    """Execute a handler that never waits, and return what it does."""
+    try:
+        task.invoke(grant.input, context).send(None)
+    except StopIteration as returned:
+        return returned.value
+    raise AssertionError("a coroutine without any await has not ended with its first step")
 
 
 def _nobody() -> None:

@@ -172,6 +172,7 @@ class Components:
                 family=self._families,
                 mask=around.mask,
                 sandbox=around.settings.sandbox,
+                middleware=lambda: around.registry.chain,
             ),
             reporter=self.reporter,
             renewer=self.renewer,

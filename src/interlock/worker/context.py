@@ -34,6 +34,7 @@ from interlock.wire.schedules import schedule_in, scheduled_for_in
 from interlock.wire.workloads import WorkloadFact
 from interlock.worker.child_jobs import NO_FAMILY, Family, Parent
 from interlock.worker.codec import decode, encode
+from interlock.worker.middleware import Chain, no_middleware
 from interlock.worker.secrets import Secrets
 from interlock.worker.simulation_channel import NOBODY, SimulationChannel, Speech
 from interlock.worker.transfers import NO_CACHES, Caching, OwnCaches, Upload, Uploads, nowhere
@@ -166,6 +167,8 @@ class HandlerServices(msgspec.Struct, frozen=True, kw_only=True):
     mask: Mask = NOTHING_SECRET
     """Removes the worker's secrets from all output."""
     sandbox: SandboxSettings = NO_SANDBOX
+    middleware: Callable[[], Chain] = no_middleware
+    """What goes before the submission of a child."""
 
 
 NO_SERVICES = HandlerServices()
@@ -191,6 +194,7 @@ class Context(Parent):
         self._grant, self._voice = grant, services.voice
         self._upload, self._caching = services.upload, services.caching
         self._family, self._submissions = services.family, 0
+        self._middleware = services.middleware
         self._now, self._wake = now, wake
         # Reentrant, because a finalizer that logs can run at any time.
         self._lock = threading.RLock()
@@ -247,6 +251,11 @@ class Context(Parent):
         return self._grant.fence
 
     @property
+    def lease_token(self) -> str:
+        """Secret of the lease, for `Interlock.within`; empty in a process of its own. Never log it."""
+        return self._grant.token
+
+    @property
     def queue(self) -> str:
         """Queue of the job."""
         return self._grant.queue
@@ -265,6 +274,16 @@ class Context(Parent):
     def trace(self) -> Mapping[str, str]:
         """Trace context of the submission (OpenTelemetry)."""
         return self._grant.trace
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Metadata of the job, as it was submitted."""
+        return self._grant.metadata
+
+    @property
+    def input(self) -> Any:
+        """Input of the job as plain JSON values: arguments by name. Decoded anew with each access."""
+        return decode(self._grant.input, Any, "input")
 
     @property
     def schedule(self) -> str | None:
@@ -434,6 +453,10 @@ class Context(Parent):
         return stopped.wait(timeout_s)
 
     # ---- the runner's half ---------------------------------------------------------------------
+
+    def surround(self, chain: Chain) -> None:
+        """Use this middleware for children that are submitted from now on."""
+        self._middleware = lambda: chain
 
     def take(self) -> Unsent:
         """Return the unsent messages, and remove them."""

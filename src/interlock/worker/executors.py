@@ -52,6 +52,7 @@ from interlock.worker.outcomes import (
 from interlock.worker.running_task import RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.task_process import (
+    MAIN,
     MAX_LINE_BYTES,
     Ask,
     Keep,
@@ -113,7 +114,7 @@ class AsyncExecutor:
         self.current = running
         try:
             with running.context.active():
-                awaitable = running.invoke()
+                awaitable = running.awaitable()
                 if running.span is None and never_waits(awaitable):
                     awaitable.send(None)
         except StopIteration as returned:
@@ -252,7 +253,7 @@ class ThreadExecutor:
         while (work := self._work.get()) is not None:
             running, ended, context, loop = work
             running.handle = me
-            outcome = context.run(self._run, running)
+            outcome = context.run(self._run, running, loop)
             del context
             with self._lock:
                 gone = me in self._written_off
@@ -266,12 +267,12 @@ class ThreadExecutor:
             self._threads.discard(me)
             self._written_off.discard(me)
 
-    def _run(self, running: RunningTask) -> Outcome:
+    def _run(self, running: RunningTask, loop: asyncio.AbstractEventLoop) -> Outcome:
         assert running.context is not None
         spanning = running.span or contextlib.nullcontext()
         try:
             with running.context.active(), spanning:
-                value = running.invoke()
+                value = running.call(loop)
         except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
             return outcome_of(error)
         return success_of(value, max_bytes=self._max_result_bytes)
@@ -396,17 +397,17 @@ class ProcessExecutor:
     def _order(self, running: RunningTask, span: AttemptSpan | None) -> Run:
         assert running.task is not None
         module, name = running.task.function.__module__, running.task.function.__qualname__
-        main = getattr(sys.modules.get("__main__"), "__file__", None) if module == "__main__" else None
         return Run(
             module=module,
             name=name,
             grant=msgspec.structs.replace(running.grant, token=""),
             path=list(sys.path),
-            main=main,
+            main=getattr(sys.modules.get(MAIN), "__file__", None),
             memory_limit_bytes=running.task.memory_limit_bytes or self._settings.memory_limit_bytes,
             max_result_bytes=self._settings.max_result_bytes,
             trace={} if span is None else span.carried(),
             job_log_level=self._settings.job_log_level,
+            middleware=running.chain.addresses(),
         )
 
 

@@ -8,6 +8,7 @@ common lock (`PayloadHandoff`), or are a single value that only one of them writ
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ from interlock.wire.runner import (
 )
 from interlock.worker.context import NOTHING, Context, Unsent
 from interlock.worker.machines import Machines
+from interlock.worker.middleware import NO_MIDDLEWARE, waiting_on
 from interlock.worker.outcomes import Outcome, Yielded
 from interlock.worker.tasks import Task as HandlerTask
 from interlock.worker.telemetry import Observer
@@ -66,6 +68,7 @@ class RunningTask:
 
     __slots__ = (
         "ahead",
+        "chain",
         "claimed_at",
         "context",
         "data",
@@ -111,6 +114,8 @@ class RunningTask:
         self.context: Context | None = None
         self.task: AnyTask | None = None
         """The task of its handler; None before it is looked up."""
+        self.chain = NO_MIDDLEWARE
+        """What is around its handler."""
         self.handle: Any = None
         """The executor's handle to stop it."""
         self.ahead = False
@@ -197,6 +202,22 @@ class RunningTask:
         assert self.task is not None
         assert self.context is not None
         return self.task.invoke(self.grant.input, self.context)
+
+    def awaitable(self) -> Any:
+        """Return what there is to wait for: the handler, or the handler with the middleware around it."""
+        if not self.chain:
+            return self.invoke()
+        assert self.context is not None
+        return self.chain.drive(self.context, self.invoke)
+
+    def call(self, loop: asyncio.AbstractEventLoop) -> Any:
+        """Call the handler in this thread, with the middleware around it; async one waits in the loop."""
+        if not self.chain:
+            return self.invoke()
+        assert self.context is not None
+        if self.chain.waits:
+            return self.chain.call_waiting(self.context, self.invoke, waiting_on(loop))
+        return self.chain.call(self.context, self.invoke)
 
     def lease_ends_at(self) -> float:
         """Return when the lease ends at the earliest, by the monotonic clock."""

@@ -11,6 +11,8 @@ the whole process group ends itself.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 import importlib
 import inspect
 import os
@@ -20,11 +22,13 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -37,8 +41,11 @@ from interlock.wire.runner import Failed, Grant, Progress, Succeeded, size_of
 from interlock.worker import tasks
 from interlock.worker.captured_output import OFF, records_captured
 from interlock.worker.context import Context, HandlerServices, Unsent
+from interlock.worker.middleware import Chain, find_in, layer_of
 from interlock.worker.outcomes import Interrupted, Yielded, outcome_of, success_of
 from interlock.worker.tracing import continuing
+
+MAIN = "__main__"
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
@@ -49,13 +56,15 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     grant: Grant
     path: list[str]
     main: str | None = None
-    """The file of the program, if the task was defined in the program itself."""
+    """The file of the program, where a task or a middleware may have been defined."""
     memory_limit_bytes: int | None = None
     max_result_bytes: int = 262_144
     trace: dict[str, str] = {}
     """Trace context for the handler's spans; empty without tracing."""
     job_log_level: str = "info"
     """Minimum level of `logging` records to keep; `off` for none."""
+    middleware: list[str] = []
+    """By `module:name`, the outermost first."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
@@ -200,15 +209,36 @@ def execute(order: Run, context: Context) -> Over:
             resource.setrlimit(resource.RLIMIT_AS, (order.memory_limit_bytes, order.memory_limit_bytes))
         sys.path[:] = order.path
         with context.active(), _logging(order), continuing(order.trace):
-            value = find_task(order).invoke(order.grant.input, context)
-            if inspect.isawaitable(value):
-                value = asyncio.run(_wait_for(value))
+            task, chain = find_task(order), find_middleware(order)
+            context.surround(chain)
+            value = _called(task, order, context, chain)
     except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
         outcome = outcome_of(error)
         if isinstance(outcome, Interrupted | Yielded):
             return Over(None, context.cost, waits=isinstance(outcome, Yielded))
         return Over(outcome, context.cost)
     return Over(success_of(value, max_bytes=order.max_result_bytes), context.cost)
+
+
+def _called(task: tasks.Task[..., Any], order: Run, context: Context, chain: Chain) -> Any:
+    """Call the handler with the middleware around it, and wait for it if it is async."""
+    invoke = partial(task.invoke, order.grant.input, context)
+    if not chain.waits:
+        return chain.call(context, partial(_finished, invoke))
+    if inspect.iscoroutinefunction(task.function):
+        return asyncio.run(chain.drive(context, invoke))
+    with asyncio.Runner() as runner:
+        wait = partial(_run_in, runner)
+        return chain.call_waiting(context, invoke, wait)
+
+
+def _finished(invoke: Callable[[], Any]) -> Any:
+    value = invoke()
+    return asyncio.run(_wait_for(value)) if inspect.isawaitable(value) else value
+
+
+def _run_in(runner: asyncio.Runner, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
+    return runner.run(coroutine, context=context)
 
 
 def _logging(order: Run) -> AbstractContextManager[None]:
@@ -219,7 +249,7 @@ def _logging(order: Run) -> AbstractContextManager[None]:
 def find_task(order: Run) -> tasks.Task[..., Any]:
     """Return the task of the order, from its module."""
     try:
-        found: Any = _module(order)
+        found: Any = _module(order.module, order.main)
         for part in order.name.split("."):
             found = getattr(found, part)
     except (AttributeError, ImportError) as error:
@@ -234,11 +264,21 @@ def find_task(order: Run) -> tasks.Task[..., Any]:
     return found if isinstance(found, tasks.Task) else tasks.Task(found, name=order.grant.task)
 
 
-def _module(order: Run) -> object:
-    if order.main is None:
-        return importlib.import_module(order.module)
-    names = runpy.run_path(order.main, run_name="__interlock_main__")
-    return type("Program", (), names)
+def find_middleware(order: Run) -> Chain:
+    """Return the middleware that the order names, from the modules that have defined it."""
+    found = []
+    for address in order.middleware:
+        module, _, path = address.partition(":")
+        found.append(layer_of(find_in(_module(module, order.main), path, address)))
+    return Chain(found)
+
+
+@functools.cache
+def _module(name: str, main: str | None) -> object:
+    if main is None or name != MAIN:
+        return importlib.import_module(name)
+    names = runpy.run_path(main, run_name="__interlock_main__")
+    return SimpleNamespace(**names)
 
 
 async def _wait_for(value: Awaitable[Any]) -> Any:

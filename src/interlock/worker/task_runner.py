@@ -318,6 +318,8 @@ class TaskRunner:
         if running.state is CLAIMING:
             running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
         running.context = self._context_for(running.grant, self._nudge)
+        if running.task is not SHELL:
+            running.chain = self._registry.chain
         if self._tracing is not None:
             running.span = self._tracing.span(running.grant)
         lane.running[running] = now

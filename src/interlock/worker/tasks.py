@@ -38,10 +38,12 @@ from interlock.worker.functions import (
     written_function,
 )
 from interlock.worker.imports import cannot_load, import_named
+from interlock.worker.middleware import NO_MIDDLEWARE, Chain, Layer, layer_of
 from interlock.worker.schedules import Declared, checked_name, schedule_spec
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M")
 
 OPTIONS = tuple(name for name in JobSpec.__struct_fields__ if name not in ("task", "input"))
 """Options of a submission besides the arguments."""
@@ -137,6 +139,8 @@ class Registry:
         self._tasks: dict[str, Task[..., Any]] = {}
         self.schedules: dict[str, Declared] = {}
         """Schedules by name, which a worker with these tasks registers."""
+        self.chain = NO_MIDDLEWARE
+        """Middleware around the handlers of these tasks, in its order."""
 
     def __iter__(self) -> Iterator[Task[..., Any]]:
         return iter([self._tasks[name] for name in self.names()])
@@ -191,6 +195,7 @@ class Registry:
         executor: Executor | None = None,
         memory_limit_mb: int | None = None,
         description: str = "",
+        metadata: Mapping[str, str] = {},
         every: str | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
@@ -238,6 +243,19 @@ class Registry:
 
         return decorate
 
+    def middleware(self, thing: M) -> M:
+        """Put a middleware around all handlers of these tasks, inside of those that were declared before.
+
+        It is a generator function, a class that is made without arguments, or an object: see
+        `interlock.worker.middleware`. Its `submit` is also called where a client of this process submits.
+        """
+        self.chain = Chain((*self.chain.layers, layer_of(thing)))
+        return thing
+
+    def surround(self, layers: Sequence[Layer]) -> None:
+        """Put middleware around all that there is so far."""
+        self.chain = Chain((*layers, *self.chain.layers))
+
     def _declare(self, name: str, spec: ScheduleSpec, made: Task[..., Any]) -> None:
         known = self.schedules.get(name)
         if known is not None and known.spec.job.task != made.name:
@@ -254,6 +272,7 @@ DEFAULT = Registry()
 
 task = DEFAULT.task
 schedule = DEFAULT.schedule
+middleware = DEFAULT.middleware
 
 
 def load_tasks(spec: str) -> Registry:

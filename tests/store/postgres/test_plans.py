@@ -153,3 +153,23 @@ async def test_a_claimer_that_has_taken_many_begins_where_its_last_claim_ended(
     assert await claimed(store, take(500)) == names[209:], "And where it finds less than it asked for."
     await waiting(store, "early", ready_at=moment - MINUTE)
     assert await claimed(store, take(10)) == ["early"]
+
+
+async def test_a_claim_and_a_page_read_nothing_of_what_has_ended(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(f"{url}&pool=2")
+    for start in range(0, 2_000, 500):
+        names = [f"e{number:05}" for number in range(start, start + 500)]
+        await store.commit(each(*(creation(name, state="delivered") for name in names)))
+    await waiting(store, "mine", note=PACKING)
+    await shell.execute("ANALYZE interlock.ended, interlock.live")
+    before = await usage(shell)
+    assert await claimed(store, take(5)) == ["mine"]
+    assert len((await store.find(Query(kind="parcel", states=("delivered",), limit=10))).records) == 10
+    await store.close()
+    async with asyncio.timeout(PATIENCE_S):
+        while not (use := await usage(shell))["ended_by_state"][1] > before["ended_by_state"][1]:
+            await asyncio.sleep(0)
+    read = {name: use[name][1] - before.get(name, (0, 0))[1] for name in use if name.startswith("ended")}
+    assert sum(read.values()) < 100, read

@@ -101,3 +101,13 @@ async def test_a_page_of_what_is_rare_costs_what_it_looks_at(
     await fill(store, "c", 900, state="sent")
     assert await steps_of_a_page(store, query) <= 2 * few
     assert (await store.find(query)).cursor != ""
+
+
+async def test_what_has_ended_costs_neither_a_claim_nor_a_page(store: SqliteStore) -> None:
+    past = await store.now() - timedelta(minutes=1)
+    await fill(store, "a", 20, ready_at=past)
+    pages = [Query(kind="parcel", states=states, limit=20) for states in (("packed",), ("delivered",), ())]
+    await fill(store, "b", 100, state="delivered")
+    few = [await steps_of_a_claim(store), *[await steps_of_a_page(store, query) for query in pages]]
+    await fill(store, "c", 2_000, state="delivered")
+    assert [await steps_of_a_claim(store), *[await steps_of_a_page(store, query) for query in pages]] == few

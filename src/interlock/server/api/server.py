@@ -143,9 +143,9 @@ async def show_store(call: Call) -> api.StoreView:
         cap=status.cap,
         connections=status.connections,
         retention=tuple(
-            api.Kept(kind=name, seconds=retention.of(name).total_seconds(), states=tuple(sorted(kind.ended)))
+            api.Kept(kind=name, seconds=age.total_seconds(), states=tuple(sorted(states)))
             for name, kind in sorted({**CATALOGUE, **parts.runtime.records.catalogue}.items())
-            if kind.ended
+            for age, states in retention.ages(name, kind.ended).items()
         ),
         pruned=parts.runtime.pruned.records,
     )

@@ -486,6 +486,16 @@ class CommitWriter:
             for start in range(0, len(wave), most)
         ]
 
+    def wave(self, commits: Sequence[Commit]) -> Wave:
+        """Return commits of which no two touch the same record, to be written by one statement."""
+        return Wave(self._ends, commits)
+
+    def read(self, part: Part, rows: Sequence[Any]) -> list[Outcome]:
+        """Return what became of a part, from the rows that another driver may have read."""
+        at: datetime = rows[0]["at"]
+        self.saw(at.astimezone(UTC))
+        return part.outcomes(rows)
+
     def call(self, part: Part, *, judging: bool) -> Statement:
         """Return the call that writes a part within a transaction."""
         with self._text_is_text():

@@ -16,6 +16,7 @@ from interlock.store.postgres.claims import Claims
 from interlock.store.postgres.commits import CommitWriter
 from interlock.store.postgres.connections import APPLICATION, Connections
 from interlock.store.postgres.failures import unavailable
+from interlock.store.postgres.foreign_transactions import PostgresDialect
 from interlock.store.postgres.notifier import Notifier
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import (
@@ -195,6 +196,10 @@ class PostgresStore:
         for part in parts:
             outcomes += await self._connections.run("Committing", partial(writing.write, part=part))
         return self._waking.tell(outcomes, speaker)
+
+    def dialect(self) -> PostgresDialect:
+        """Return how to write in a transaction of somebody else."""
+        return PostgresDialect(self._writing, self._target)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Claim ready records; see `claims`."""

@@ -67,14 +67,19 @@ _STATUS_CAP = 10_000
 
 def load(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | None]:
     """Return the records, in the order of the keys."""
+    with snapshot(connection):
+        return load_within(connection, keys)
+
+
+def load_within(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | None]:
+    """The same in a transaction that is under way."""
     names: dict[str, list[str]] = {}
     for key in keys:
         names.setdefault(key.kind, []).append(key.id)
     found: dict[tuple[str, str], Record] = {}
-    with snapshot(connection):
-        for kind, wanted in names.items():
-            for row in connection.execute(_LOAD, (kind, list_text(wanted))):
-                found[kind, row[ID]] = record_of(row)
+    for kind, wanted in names.items():
+        for row in connection.execute(_LOAD, (kind, list_text(wanted))):
+            found[kind, row[ID]] = record_of(row)
     return [found.get((key.kind, key.id)) for key in keys]
 
 

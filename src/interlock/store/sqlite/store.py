@@ -42,6 +42,7 @@ from interlock.store.records import (
 from interlock.store.sqlite import journal, queries
 from interlock.store.sqlite.database import HeldClock, least_epoch, path_of, raise_epoch, url_of
 from interlock.store.sqlite.failures import store_error
+from interlock.store.sqlite.foreign_transactions import SqliteDialect
 from interlock.store.sqlite.threads import Reader, Subscribers, Writer
 from interlock.store.sqlite.transaction import Transaction, compact, prune
 from interlock.store.validation import (
@@ -148,6 +149,11 @@ class SqliteStore:
         """Commit together with other pending work (group commit)."""
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
         return await self._writer.do(lambda ledger: ledger.judge(commits), weight=number_of(commits))
+
+    def dialect(self) -> SqliteDialect:
+        """Return how to write in a transaction of somebody else."""
+        most = self.capabilities.max_body_bytes
+        return SqliteDialect(self._path, self._catalogue, self._clock, self._writer.moves, most)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Read, decide and write under the write lock of the database."""

@@ -402,6 +402,11 @@ class Writer(DatabaseThread):
         """
         return self._is_migrating
 
+    @property
+    def moves(self) -> Moves:
+        """The legal steps of every kind."""
+        return self._moves
+
     def late(self, outcome: str) -> StoreUnavailable:
         """Return the error of a passed deadline."""
         return late(self._path, self.timeout_s, outcome)

@@ -224,6 +224,7 @@ class JobGiven(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     input: msgspec.Raw = msgspec.Raw(b"{}")
     description: str = ""
     trace: dict[str, str] = {}
+    metadata: dict[str, str] = {}
 
 
 class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):

@@ -142,7 +142,8 @@ def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime
 def _for_job(grant: Grant, record: Record, secret: str) -> Grant:
     given = given_of(record)
     token = f"{record.id}.{grant.shard}.{grant.attempt}.{secret}"
-    return replace(grant, token=token, job_id=record.id, input=given.input, trace=given.trace)
+    own = {"input": given.input, "trace": given.trace, "metadata": given.metadata}
+    return replace(grant, token=token, job_id=record.id, **own)
 
 
 def shape_of(record: Record) -> Shape:
@@ -223,6 +224,7 @@ def grant_of(draft: JobAggregate, one: AttemptBody, token: str, fence: int, give
         heartbeat_every_s=durations.heartbeat_every_s,
         timeout_s=body.timeout_s if body.timeout_s is not None else durations.attempt_timeout_s,
         trace=given.trace,
+        metadata=given.metadata,
         secrets={} if body.secrets_withheld else dict.fromkeys(body.secrets, ""),
         secrets_withheld=body.secrets_withheld and bool(body.secrets),
         untrusted=body.secrets_withheld,

@@ -21,11 +21,10 @@ from interlock.errors import (
     InterlockError,
     RequestIdReused,
     StoreUnavailable,
-    TransitionNotAllowed,
     UnknownJob,
 )
 from interlock.lifecycles import job
-from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.job import JOB
 from interlock.store.records import (
     Commit,
     Committed,
@@ -43,14 +42,15 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator.attachments import LOG, Chunk
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of
+from interlock.systems.orchestrator.dead_letters import LetterBody, retry_once
 from interlock.systems.orchestrator.explanation import explain, look_around, look_for_lacks
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.notifications import RunsNotified, TreesNotified
 from interlock.systems.orchestrator.queues import look_for_pause
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.submission import NewJobs, alike, new_job
+from interlock.systems.orchestrator.submission import NewJobs, alike, without_context
 from interlock.systems.orchestrator.trees import TreeSubmission, tree_keys
-from interlock.systems.orchestrator.views import apart, origin_again, spec_of, tree_below, view_of
+from interlock.systems.orchestrator.views import apart, tree_below, view_of
 from interlock.systems.quarantine import QUARANTINED, STANDING
 from interlock.text import counted
 from interlock.wire.jobs import NODES, Explanation, JobSpec, JobView, TreeView
@@ -97,42 +97,23 @@ async def retry_all(
     request_ids: Sequence[str | None],
     *,
     settings: OrchestratorSettings,
-    present: Present,
     draw: Callable[[datetime], str],
     actor: str,
 ) -> list[str | InterlockError]:
     """Return the id of the new job for each, or why there is none."""
 
-    def decide(
-        job_id: str, asked: IdempotencyKey | None, record: Record | None, now: datetime, mark: str
-    ) -> Decision[str]:
-        ended = _ended(present(job_id, record))
-        spec, new_id = spec_of(ended), draw(now)
-        draft = new_job(spec, new_id, now, settings, origin_job_id=job_id, origin=origin_again(ended))
-        change = draft.change(mark=mark, actor=actor, reason=f"again, after {job_id}")
-        request = asked.answered(msgspec.json.encode(new_id)) if asked else None
-        return Decision(new_id, Commit(changes=(change,), request=request))
+    async def one(job_id: str, request_id: str | None) -> str | InterlockError:
+        asked = engine.asked(request_id, f"retry {job_id}", None)
+        try:
+            return await retry_once(
+                engine, job_id, asked, settings=settings, draw=draw, by=LetterBody(by=actor)
+            )
+        except StoreUnavailable:
+            raise
+        except InterlockError as error:
+            return error
 
-    asked = [
-        engine.asked(request_id, f"retry {job_id}", None)
-        for job_id, request_id in zip(job_ids, request_ids, strict=True)
-    ]
-    items = [
-        Item(Key(JOB.name, job_id), partial(decide, job_id, each))
-        for job_id, each in zip(job_ids, asked, strict=True)
-    ]
-    return await _once(engine, items, asked)
-
-
-def _ended(record: Record) -> Record:
-    if JobState(record.state) in job.ENDED:
-        return record
-    raise TransitionNotAllowed(
-        f"The job {record.id} is {record.state}; only a job that has ended is done again.",
-        allowed=["cancel"],
-        todo="Wait for its end, or cancel it first.",
-        facts={"job_id": record.id, "machine": JOB.name, "state": record.state},
-    )
+    return list(await asyncio.gather(*map(one, job_ids, request_ids)))
 
 
 async def _once(
@@ -257,7 +238,7 @@ class Jobs:
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[str]:
-        asked = self.engine.asked(request_id, "submit", specs)
+        asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
         keys = [Key(JOB.name, name) for name in parents]
         # The root of a job never changes, so it can be read beforehand.
@@ -354,7 +335,6 @@ class Jobs:
             job_ids,
             request_ids or [None] * len(job_ids),
             settings=self.settings,
-            present=_present,
             draw=self._ids.draw,
             actor=actor,
         )

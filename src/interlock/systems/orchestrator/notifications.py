@@ -1,5 +1,7 @@
 """Messages of a job: to its run, when it begins and ends; to its simulation, when it is lost.
 
+A job that has failed and has no try left tells an alert task, if settings name one (`alert_for`).
+
 A message is part of the commit that causes it, and is named after the job and its state: so none is lost or
 duplicated. The reconciler of runs processes many at once. A message to a simulation names the execution and
 the attempt, so that it is ignored by a later execution.
@@ -16,12 +18,17 @@ from interlock.lifecycles import attempt, job
 from interlock.lifecycles.couplings import Receiver
 from interlock.store.records import Change, Commit, Outcome
 from interlock.systems.orchestrator.aggregate import JobAggregate
+from interlock.systems.orchestrator.body import JobBody, given_of
+from interlock.wire.jobs import DeadLetter
 
 RUN_JOBS = "run.jobs"
 """The topic of messages to runs about their jobs."""
 
 TO_SIMULATION = "simulation.lost"
 """The topic of messages to simulations that have lost their execution."""
+
+DEAD_LETTERS = "job.dead_letter"
+"""The topic under which an alert task is submitted for a job that has no try left."""
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -96,3 +103,38 @@ def _to_simulation(draft: JobAggregate) -> tuple[Change, ...]:
 def _concerns_run(state: str, root: bool) -> bool:
     """Return whether a state concerns the run: the start of a root job, and every end."""
     return state in job.ENDED or (root and state == job.RUNNING)
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """A job to be submitted because another one has failed."""
+
+    task: str
+    queue: str
+    letter: DeadLetter
+
+
+def alert_for(draft: JobAggregate) -> tuple[Change, ...]:
+    """Return the message of a job that has just become a dead letter; none without an alert task."""
+    hook, body = draft.settings.dead_letters, draft.body
+    before = None if draft.record is None else draft.record.state
+    if not hook.task or draft.root.state is not job.FAILED or before == job.FAILED:
+        return ()
+    if body.task == hook.task or belongs_elsewhere(body):
+        return ()
+    letter = DeadLetter(
+        job_id=draft.id,
+        task=body.task,
+        queue=draft.place.queue or "",
+        failed_at=draft.now,
+        failure_class=str(body.failure.failure_class) if body.failure is not None else "",
+        error=body.failure.error if body.failure is not None else "",
+        attempts=body.tries,
+        metadata=given_of(draft.record).metadata if draft.record is not None else {},
+    )
+    order = Alert(hook.task, hook.queue, letter)
+    return (outgoing(f"{draft.id}.dead_letter", DEAD_LETTERS, _ENCODER.encode(order), draft.now),)
+
+
+def belongs_elsewhere(body: JobBody) -> bool:
+    """Whether a run or a simulation deals with the failure of a job."""
+    return body.run is not None or body.simulation is not None

@@ -22,6 +22,15 @@ DEFAULT_QUOTAS = (10, 8, 5, 3, 2, 1)
 """Quotas at each depth of a tree, from the root."""
 
 
+class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Who hears of jobs that have failed and have no try left."""
+
+    task: str = ""
+    """The task that is submitted for each of them, with the argument `letter`; empty for none."""
+    queue: str = "default"
+    """The queue that it is submitted to."""
+
+
 class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Durations, failure classes and limits of jobs, each with its default."""
 
@@ -43,6 +52,8 @@ class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum number of concurrent workers of a tree, for each depth from the root."""
     secrets: SecretPolicy = NO_POLICY
     """The policy of secrets."""
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
+    """The alert of dead letters."""
 
 
 DEFAULT_SETTINGS = OrchestratorSettings()

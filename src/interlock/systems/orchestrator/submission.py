@@ -39,6 +39,8 @@ MAX_FACTOR = 100.0
 MAX_TASK_NAME = 200
 MAX_DESCRIPTION = 2_000
 MAX_TRACE = 4_096
+MAX_METADATA = 4_096
+MAX_METADATA_NAME = 100
 MAX_SECRETS = 50
 _NO_INPUT = msgspec.Raw(b"null")
 MOST_KINDS = 8
@@ -83,7 +85,7 @@ def new_job(
     )
     parent = run.run_id if run is not None else spec.parent_job_id
     place = Place(spec.queue, tuple(sorted(set(spec.labels))), spec.priority, parent)
-    given = encode_given(JobGiven(spec.input, spec.description, spec.trace))
+    given = _given(spec)
     draft = JobAggregate(job_id, JOB.initial, body, place, now, settings, given=given)
     draft.send(job.Validate(at=now))
     if not held:
@@ -112,7 +114,7 @@ def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJ
     """Return the specs in groups of equal ones; raise for the first invalid one."""
     groups: list[NewJobs] = []
     for place, spec in enumerate(specs):
-        like = msgspec.structs.replace(spec, input=_NO_INPUT, description="", trace={})
+        like = msgspec.structs.replace(spec, input=_NO_INPUT, description="", trace={}, metadata={})
         for group in reversed(groups[-MOST_KINDS:]):
             if like == group.spec:
                 _check_given(spec, settings)
@@ -122,8 +124,17 @@ def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJ
             group = NewJobs(like, [], [])
             groups.append(group)
         group.places.append(place)
-        group.given.append(encode_given(JobGiven(spec.input, spec.description, spec.trace)))
+        group.given.append(_given(spec))
     return groups
+
+
+def _given(spec: JobSpec) -> bytes:
+    return encode_given(JobGiven(spec.input, spec.description, spec.trace, spec.metadata))
+
+
+def without_context(spec: JobSpec) -> JobSpec:
+    """Return the spec without trace and metadata: a repeated request may come from another context."""
+    return msgspec.structs.replace(spec, trace={}, metadata={}) if spec.trace or spec.metadata else spec
 
 
 def release(draft: JobAggregate, *, delay_s: float = 0.0) -> None:
@@ -237,6 +248,16 @@ def _text_faults(spec: JobSpec) -> Iterator[str]:
     trace = (*spec.trace, *spec.trace.values()) if spec.trace else ()
     if trace and (sum(map(len, trace)) > MAX_TRACE or not all(map(is_whole, trace))):
         yield f"a trace has at most {MAX_TRACE} whole characters"
+    if spec.metadata:
+        yield from _metadata_faults(spec.metadata)
+
+
+def _metadata_faults(metadata: dict[str, str]) -> Iterator[str]:
+    if not all(_is_name(name, MAX_METADATA_NAME) for name in metadata):
+        yield f"a name of metadata has 1 to {MAX_METADATA_NAME} printable characters"
+    texts = (*metadata, *metadata.values())
+    if sum(map(len, texts)) > MAX_METADATA or not all(map(is_whole, texts)):
+        yield f"metadata have at most {MAX_METADATA} whole characters, names and texts together"
 
 
 def _secret_faults(spec: JobSpec) -> Iterator[str]:

@@ -266,7 +266,7 @@ def _fingerprint(specs: Sequence[JobSpec]) -> str:
 
 
 def _inherited(specs: Sequence[JobSpec], parent: Record) -> list[JobSpec]:
-    """Return the specs with the trace of their parent, and only with secrets that it has."""
+    """Return the specs with trace and metadata of their parent, and with no secret that it is not given."""
     more = sorted({name for spec in specs for name in spec.secrets} - set(decode_body(parent.body).secrets))
     if more:
         raise InvalidJob(
@@ -274,8 +274,13 @@ def _inherited(specs: Sequence[JobSpec], parent: Record) -> list[JobSpec]:
             todo="Name them where the parent is submitted as well.",
             facts={"secrets": more},
         )
-    trace = given_of(parent).trace
-    return [msgspec.structs.replace(spec, trace=spec.trace or trace) for spec in specs]
+    given = given_of(parent)
+    return [
+        msgspec.structs.replace(
+            spec, trace=spec.trace or given.trace, metadata={**given.metadata, **spec.metadata}
+        )
+        for spec in specs
+    ]
 
 
 MANY = 500

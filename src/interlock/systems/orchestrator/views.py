@@ -154,6 +154,7 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         scheduled_for=scheduled_for_in(given.trace),
         secrets=body.secrets,
         secrets_withheld=body.secrets_withheld,
+        metadata=given.metadata,
     )
 
 
@@ -197,6 +198,7 @@ def spec_of(record: Record) -> JobSpec:
         secrets=body.secrets,
         secrets_withheld=body.secrets_withheld,
         trace=given.trace,
+        metadata=given.metadata,
     )
 
 

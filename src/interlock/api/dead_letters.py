@@ -1,0 +1,138 @@
+"""Dead letters: list and show failed jobs without a try left; retry them, also edited, or discard them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from interlock.api.jobs import FilterText, Submitted
+from interlock.api.messages import ActionAnswer, Cursor, Input, Limit, Output, Reason, RequestId
+from interlock.api.operation import Confined, Link, Operation, id_of
+from interlock.errors import (
+    BadFilter,
+    InvalidJob,
+    RequestIdReused,
+    TooLarge,
+    TransitionNotAllowed,
+    UnknownJob,
+)
+from interlock.wire.access import Role
+from interlock.wire.jobs import DeadLetterView
+
+JOB = id_of("job", UnknownJob)
+
+
+class DeadLettersQuery(Input, frozen=True, kw_only=True):
+    """Which page of which dead letters."""
+
+    q: FilterText = ""
+    limit: Limit = 50
+    cursor: Cursor = ""
+
+
+class DeadLetterPage(Output, frozen=True, kw_only=True):
+    """Open dead letters, newest first. `cursor` is for the next page, and is empty at the end.
+
+    A page can have fewer than asked for, or none, and still a cursor: then so many failed jobs were looked at
+    that the server stopped. Go on with the cursor.
+    """
+
+    letters: tuple[DeadLetterView, ...]
+    cursor: str
+
+
+class RetryLetter(Input, frozen=True, kw_only=True):
+    """Do it again, perhaps with another input."""
+
+    input: Annotated[
+        msgspec.Raw | msgspec.UnsetType, Meta(description="Another input; without it the same one.")
+    ] = msgspec.UNSET
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class DiscardLetter(Input, frozen=True, kw_only=True):
+    """Leave it as it is."""
+
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class LettersRequest(Input, frozen=True, kw_only=True):
+    """Do something with every dead letter that a filter means."""
+
+    filter: FilterText
+    action: Literal["retry", "discard"]
+    dry_run: Annotated[bool, Meta(description="Only say which ones it would be.")] = False
+    limit: Limit = 100
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+LIST_DEAD_LETTERS = Operation(
+    name="listDeadLetters",
+    request="GET /api/dead-letters",
+    summary="List failed jobs that nothing was done about yet, newest first, by a filter.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    input=DeadLettersQuery,
+    output=DeadLetterPage,
+    errors=(BadFilter,),
+    links=(Link("listDeadLetters", "cursor", "$response.body#/cursor"),),
+)
+
+GET_DEAD_LETTER = Operation(
+    name="getDeadLetter",
+    request="GET /api/dead-letters/{job_id}",
+    summary="Show a dead letter, and what was done about it.",
+    role=Role.VIEWER,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    output=DeadLetterView,
+    errors=(UnknownJob, TransitionNotAllowed),
+)
+
+RETRY_DEAD_LETTER = Operation(
+    name="retryDeadLetter",
+    request="POST /api/dead-letters/{job_id}/retry",
+    summary="Do a dead letter again as a new job, perhaps with another input.",
+    role=Role.SUBMITTER,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    input=RetryLetter,
+    output=Submitted,
+    status=201,
+    errors=(UnknownJob, TransitionNotAllowed, InvalidJob, TooLarge, RequestIdReused),
+    fires=("dead_letter", "retry"),
+    example={"input": {"order": 17}, "reason": "the address was wrong", "request_id": "again-17"},
+    answer_example={"id": "j_0123456789ac", "ids": ["j_0123456789ac"]},
+    links=(Link("getJob", "job_id"),),
+)
+
+DISCARD_DEAD_LETTER = Operation(
+    name="discardDeadLetter",
+    request="POST /api/dead-letters/{job_id}/discard",
+    summary="Leave a dead letter as it is, for good.",
+    role=Role.OPERATOR,
+    confined=Confined.HIDES,
+    parameters=JOB,
+    input=DiscardLetter,
+    output=DeadLetterView,
+    errors=(UnknownJob, TransitionNotAllowed, RequestIdReused),
+    fires=("dead_letter", "discard"),
+    example={"reason": "the customer has left", "request_id": "discard-17"},
+)
+
+ACT_ON_DEAD_LETTERS = Operation(
+    name="actOnDeadLetters",
+    request="POST /api/dead-letters/actions",
+    summary="Retry or discard every dead letter that a filter means; with dry_run only say which.",
+    role=Role.OPERATOR,
+    confined=Confined.HIDES,
+    input=LettersRequest,
+    output=ActionAnswer,
+    errors=(BadFilter, RequestIdReused, UnknownJob),
+    example={"filter": "queue:mail since:1h", "action": "retry", "dry_run": True},
+)

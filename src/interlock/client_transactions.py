@@ -1,0 +1,117 @@
+"""The client behind `Interlock.within`: jobs in a transaction of yours.
+
+async with connection.transaction():
+    await connection.execute("INSERT INTO orders (id) VALUES ($1)", 17)
+    await il.within(connection).submit(send_invoice, order=17)
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from interlock.store.transactions import (
+    Steps,
+    executor_for,
+    executor_for_async,
+    run_steps,
+    run_steps_async,
+)
+from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.transactions import completing, submitting
+from interlock.systems.runtime import Runtime
+from interlock.wire.jobs import JobSpec
+from interlock.worker.codec import Work, encode, spec_of, with_json
+from interlock.worker.context import Context
+from interlock.worker.middleware import Chain
+
+T = TypeVar("T")
+
+
+class Deciding:
+    """What is done in a transaction, as steps that the connection carries out."""
+
+    def __init__(self, here: Callable[[], Runtime], middleware: Callable[[], Chain], actor: str) -> None:
+        self._here = here
+        self.middleware = middleware
+        self._actor = actor
+
+    @property
+    def store(self) -> object:
+        """The store that is written to."""
+        return self._here().store
+
+    def submitting(self, specs: Sequence[JobSpec], request_id: str | None) -> Callable[[], Steps[list[str]]]:
+        """Return the steps that submit jobs."""
+        here = self._here()
+        return partial(
+            submitting,
+            here.engine,
+            specs,
+            settings=here.settings,
+            ids=JobIds(secrets.randbelow),
+            actor=self._actor,
+            request_id=request_id,
+        )
+
+    def completing(self, ctx: Context, result: object) -> Callable[[], Steps[None]]:
+        """Return the steps that complete the job of a handler."""
+        here = self._here()
+        raw = ctx.mask.raw(encode(result, "result"))  # as the worker reports what the handler returns
+        return partial(completing, here.engine, ctx.lease_token, raw, settings=here.settings, cost=ctx.cost)
+
+
+class TransactionClient:
+    """Jobs in a transaction of yours: they are there when you commit, and were never there otherwise."""
+
+    def __init__(self, deciding: Deciding, transaction: Any) -> None:
+        self._deciding = deciding
+        self._transaction = transaction
+
+    async def submit(self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any) -> str:
+        """Submit a job and return its id; the job is visible once you have committed."""
+        return (await self.submit_many([spec_of(work, args, kwargs)], request_id=request_id))[0]
+
+    async def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
+        """Submit up to 1,000 jobs and return their ids."""
+        given = await self._deciding.middleware().submission([with_json(spec) for spec in specs])
+        return await self._run(self._deciding.submitting(given, request_id))
+
+    async def complete(self, ctx: Context, result: T) -> T:
+        """Complete the job of this handler with a result, and return the result: the handler returns it too.
+
+        Raises if the lease is not the live one any more: let that roll your transaction back.
+        """
+        await self._run(self._deciding.completing(ctx, result))
+        return result
+
+    async def _run(self, steps: Callable[[], Steps[T]]) -> T:
+        executor = await executor_for_async(self._deciding.store, self._transaction)
+        return await run_steps_async(executor, steps)
+
+
+class SyncTransactionClient:
+    """The same for synchronous code, in the thread of the caller."""
+
+    def __init__(self, deciding: Deciding, transaction: Any) -> None:
+        self._deciding = deciding
+        self._transaction = transaction
+
+    def submit(self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any) -> str:
+        """Submit a job and return its id; the job is visible once you have committed."""
+        return self.submit_many([spec_of(work, args, kwargs)], request_id=request_id)[0]
+
+    def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
+        """Submit up to 1,000 jobs and return their ids."""
+        given = self._deciding.middleware().submission_sync([with_json(spec) for spec in specs])
+        return self._run(self._deciding.submitting(given, request_id))
+
+    def complete(self, ctx: Context, result: T) -> T:
+        """Complete the job of this handler with a result; see `TransactionClient.complete`."""
+        self._run(self._deciding.completing(ctx, result))
+        return result
+
+    def _run(self, steps: Callable[[], Steps[T]]) -> T:
+        return run_steps(executor_for(self._deciding.store, self._transaction), steps)

@@ -1,0 +1,106 @@
+"""Routes of dead letters: list and show them; retry them, also edited, or discard them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from interlock.api import dead_letters as api
+from interlock.api.jobs import Submitted
+from interlock.api.messages import ActionAnswer, Done
+from interlock.server.api.visibility import filter_of, job_of, place_asked, place_told, shaped, shown
+from interlock.server.bulk import act_once, answer_of, part_of
+from interlock.server.routes import Call, handles
+from interlock.systems.orchestrator.dead_letters import DeadLetters
+from interlock.wire.jobs import DeadLetterView
+
+ENDPOINT = "actions on dead letters"
+PAGES = 20
+"""How many pages of failed jobs are looked through for an action."""
+
+
+@handles(api.LIST_DEAD_LETTERS)
+async def list_letters(call: Call) -> api.DeadLetterPage:
+    """A page of what a filter means."""
+    asked: api.DeadLettersQuery = call.query
+    wanted = filter_of(call, asked.q)
+    letters, cursor = await _letters(call).find(wanted, limit=asked.limit, cursor=await place_asked(call))
+    seen = [await _seen(call, letter) for letter in letters]
+    return api.DeadLetterPage(letters=tuple(seen), cursor=await place_told(call, cursor))
+
+
+@handles(api.GET_DEAD_LETTER)
+async def get_letter(call: Call) -> DeadLetterView:
+    """One of them, also one that was dealt with."""
+    return await _seen(call, await _letters(call).get(await _own(call)))
+
+
+@handles(api.RETRY_DEAD_LETTER)
+async def retry_letter(call: Call) -> Submitted:
+    """Do it again, as a new job."""
+    asked: api.RetryLetter = call.body
+    new_id = await _letters(call).retry(
+        await _own(call),
+        input=asked.input if isinstance(asked.input, msgspec.Raw) else None,
+        reason=asked.reason,
+        actor=call.actor,
+        request_id=call.request_id,
+    )
+    return Submitted(ids=(new_id,), id=new_id)
+
+
+@handles(api.DISCARD_DEAD_LETTER)
+async def discard_letter(call: Call) -> DeadLetterView:
+    """Leave it as it is."""
+    asked: api.DiscardLetter = call.body
+    letter = await _letters(call).discard(
+        await _own(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
+    )
+    return await _seen(call, letter)
+
+
+@handles(api.ACT_ON_DEAD_LETTERS)
+async def act(call: Call) -> ActionAnswer:
+    """Find them, do it with each, and say what came of it."""
+    return await act_once(call, ENDPOINT, call.body, partial(_act, call))
+
+
+async def _act(call: Call) -> ActionAnswer:
+    asked: api.LettersRequest = call.body
+    letters, more = await _matching(call, asked)
+    if asked.dry_run:
+        done = tuple(Done(id=letter.id, state=letter.state) for letter in letters)
+        return ActionAnswer(action=asked.action, dry_run=True, done=done, more=more)
+    outcomes = await _letters(call).act(
+        asked.action,
+        letters,
+        reason=asked.reason,
+        actor=call.actor,
+        request_id=partial(part_of, call.request_id),
+    )
+    return answer_of(asked.action, outcomes, more=more)
+
+
+async def _matching(call: Call, asked: api.LettersRequest) -> tuple[list[DeadLetterView], bool]:
+    wanted, found, cursor = filter_of(call, asked.filter), list[DeadLetterView](), ""
+    for _ in range(PAGES):
+        some, cursor = await _letters(call).find(wanted, limit=asked.limit - len(found), cursor=cursor)
+        found += some
+        if not cursor or len(found) >= asked.limit:
+            break
+    return found, bool(cursor)
+
+
+async def _own(call: Call) -> str:
+    """Return the id in the address; a job that the token does not see is not there."""
+    return (await job_of(call)).id if call.principal.scoped else shaped(call.path["job_id"])
+
+
+async def _seen(call: Call, letter: DeadLetterView) -> DeadLetterView:
+    (view,) = await shown(call, [letter.job])
+    return msgspec.structs.replace(letter, job=view)
+
+
+def _letters(call: Call) -> DeadLetters:
+    return call.parts.runtime.dead_letters

@@ -1,0 +1,141 @@
+"""Jobs in a transaction of somebody else: submitted, or completed, together with their own writes.
+
+Nothing here waits or knows a driver: each function yields the steps to be carried out on the connection
+(`store.transactions`) and is sent the answers. A job that is submitted is decided about as any other. A
+completion is judged under the lease of the attempt, by what the transaction itself reads, and compared when
+it is written: another writer of the job waits for the end of the transaction, or makes this one look again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from interlock.engine.unit_of_work import Engine, contended, failed
+from interlock.errors import InvalidArguments, LeaseExpired, UnknownLease
+from interlock.lifecycles.job import JOB
+from interlock.store.records import (
+    Commit,
+    Committed,
+    Conflict,
+    Illegal,
+    Key,
+    Outcome,
+    Record,
+    Repeated,
+    RequestReused,
+    TooLate,
+)
+from interlock.store.transactions import Load, Now, Steps, Write
+from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.runner_messages import decide_message
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.submission import alike, new_job, without_context
+from interlock.systems.orchestrator.tokens import Token, raise_for_answer, read_token
+from interlock.wire.jobs import JobSpec
+from interlock.wire.runner import Complete, Succeeded
+
+TRIES = 10
+MOST = 1_000
+"""How many jobs are submitted at once."""
+
+
+def submitting(
+    engine: Engine,
+    specs: Sequence[JobSpec],
+    *,
+    settings: OrchestratorSettings,
+    ids: JobIds,
+    actor: str,
+    request_id: str | None,
+) -> Steps[list[str]]:
+    """Submit jobs; returns their ids, or those that an earlier request with this id has made."""
+    _check(specs, settings)
+    asked = engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
+    conflict: Conflict | None = None
+    for _ in range(TRIES):
+        now, mark = (yield Now()), engine.mark()
+        names = ids.draw_many(now, len(specs))
+        changes = [
+            new_job(spec, name, now, settings).change(mark=mark, actor=actor)
+            for spec, name in zip(specs, names, strict=True)
+        ]
+        request = asked.answered(msgspec.json.encode(names)) if asked else None
+        commit = engine.sealed(Commit(changes=tuple(changes), request=request), ())
+        outcome: Outcome = (yield Write((commit,)))[0]
+        match outcome:
+            case Committed():
+                return names
+            case Repeated(recorded=recorded):
+                return msgspec.json.decode(recorded.answer.body, type=list[str])
+            case RequestReused() | Illegal():
+                raise failed(outcome)
+            case Conflict():
+                conflict = outcome  # somebody else has drawn the same name
+    raise contended([Key(JOB.name, names[0])], conflict, TRIES)
+
+
+def _check(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> None:
+    alike(specs, settings)
+    if any(spec.parent_job_id is not None for spec in specs):
+        raise InvalidArguments(
+            "A job with a parent cannot be submitted in a transaction of yours: its tree is kept elsewhere.",
+            todo="Submit it without a parent, or with ctx.submit.",
+        )
+    if not 0 < len(specs) <= MOST:
+        raise InvalidArguments(
+            f"1 to {MOST} jobs are submitted at once in a transaction, not {len(specs)}.",
+            todo="Submit them in several calls.",
+            facts={"jobs": len(specs), "most": MOST},
+        )
+
+
+def completing(
+    engine: Engine, lease: str, result: msgspec.Raw, *, settings: OrchestratorSettings, cost: float | None
+) -> Steps[None]:
+    """Complete the attempt that this lease is for; raises where the lease is not the live one."""
+    token = read_token(lease)
+    if token is None:
+        raise UnknownLease(
+            "This handler has no lease here, so it cannot complete its job in a transaction.",
+            todo="Do it in a handler that runs in the worker itself, not in a process of its own.",
+        )
+    key = Key(JOB.name, token.job_id)
+    conflict: Conflict | None = None
+    for _ in range(TRIES):
+        now, mark = (yield Now()), engine.mark()
+        record: Record | None = (yield Load((key,)))[0]
+        said = Complete(
+            token=lease, runner_id=_runner_of(record, token), outcome=Succeeded(result), cost=cost
+        )
+        decision = decide_message(record, token, said, now, mark, settings)
+        raise_for_answer(decision.answer)
+        if decision.commit is None:
+            return  # it was completed before, with the same result
+        commit = engine.sealed(decision.commit, [record])
+        outcome: Outcome = (yield Write((commit,)))[0]
+        match outcome:
+            case Committed() | Repeated():
+                return
+            case Conflict():
+                conflict = outcome  # a heartbeat was faster; the record is ours from now on
+            case TooLate():
+                raise LeaseExpired(
+                    f"The lease on {token.job_id} has expired, so its completion is refused.",
+                    todo="Roll back; another attempt does the job again.",
+                    facts={"job_id": token.job_id},
+                )
+            case RequestReused() | Illegal():
+                raise failed(outcome)
+    raise contended([key], conflict, TRIES)
+
+
+def _runner_of(record: Record | None, token: Token) -> str:
+    """Return the runner that the lease was granted to: who has the token speaks for it."""
+    if record is None:
+        return ""
+    attempts = decode_body(record.body).attempts
+    held = [one.lease for one in attempts if (one.shard, one.index) == (token.shard, token.index)]
+    return held[0].data.runner_id if held and held[0] is not None else ""

@@ -1,0 +1,53 @@
+"""How long jobs are kept after they have ended, by their outcome, and what is kept with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import msgspec
+
+from interlock.engine.retention import Retention
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB
+from interlock.systems.orchestrator.attachments import ARTIFACT, CHILDREN, LOG, RESULT
+from interlock.systems.orchestrator.body import TREE
+from interlock.systems.orchestrator.dead_letters import DEAD_LETTER
+from interlock.text import read_duration
+
+LEAST = timedelta(hours=1)
+"""A parent has to find the results of its children, and a waiting client that of its job."""
+BESIDE = (LOG.name, RESULT.name, CHILDREN.name, ARTIFACT.name, TREE.name)
+"""Records beside a job, which do not know how it has ended: kept for as long as any job is."""
+_OUTCOMES = {"completed": job.COMPLETED, "failed": job.FAILED, "canceled": job.CANCELED}
+
+
+class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How long jobs of each outcome are kept, and everything else: `12h`, `7d`; empty for as it is."""
+
+    completed: str = ""
+    failed: str = ""
+    canceled: str = ""
+    other: str = ""
+
+    def faults(self) -> Iterator[str]:
+        """Yield what cannot be used."""
+        for name, text in msgspec.structs.asdict(self).items():
+            try:
+                if text and read_duration(text) < LEAST:
+                    yield f"retention.{name} is {text} and must be at least 1h"
+            except ValueError as error:
+                yield f"retention.{name}: {error}"
+
+    def over(self, base: Retention) -> Retention:
+        """Return what is kept for how long, with what is said here."""
+        said = {name: read_duration(text) for name, text in msgspec.structs.asdict(self).items() if text}
+        if not said:
+            return base
+        general = Retention(said.get("other", base.default), base.by_kind)
+        of_jobs = {str(state): said.get(name, general.of(JOB.name)) for name, state in _OUTCOMES.items()}
+        longest = max(of_jobs.values())
+        beside = {name: max(longest, general.of(name)) for name in BESIDE}
+        # What was done about a dead letter, for as long as the job: else it would be one again.
+        letters = {DEAD_LETTER.name: max(of_jobs[job.FAILED], general.of(DEAD_LETTER.name))}
+        return Retention(general.default, {**base.by_kind, **beside, **letters}, {JOB.name: of_jobs})
