@@ -13,6 +13,8 @@ from interlock.server.api import jobs as api_jobs
 from interlock.server.api import machines, visibility
 from interlock.store.sqlite import database
 from interlock.systems.figures import figures
+from interlock.systems.orchestrator import jobs as orchestrator_jobs
+from interlock.systems.orchestrator import queues as orchestrator_queues
 from interlock.wire import filters
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Succeeded
@@ -28,6 +30,9 @@ CAPS = (
     (filters, "LOOKED_AT"),
     (machines, "COUNTED"),
     (visibility, "MOST"),
+    (orchestrator_jobs, "MAX_COUNT"),
+    (orchestrator_queues, "MAX_COUNT"),
+    (orchestrator_queues, "LOOKED_AT"),
 )
 """Where looking ends: above them the number of jobs makes no difference."""
 

@@ -91,9 +91,12 @@ async def test_a_page_of_what_is_rare_ends_early_and_goes_on_by_its_cursor(
 
 @pytest.mark.long
 async def test_no_page_takes_fifty_milliseconds_of_work_with_a_million_jobs(
-    work: Work, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(f"sqlite:///{tmp_path}/jobs.db", any_port(tokens_required=False)) as server:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with running(url) as server:
         await crowd(server, VERY_MANY)
+    work = watched(monkeypatch)
+    async with running(url, any_port(tokens_required=False)) as server:
         steps = await taken(server, work, await asked_by_pages(server))
     assert {name: number for name, number in steps.items() if number > STEPS} == {}

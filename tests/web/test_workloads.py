@@ -58,6 +58,7 @@ async def controller(server: Running) -> AsyncIterator[None]:
         await asyncio.wait([working])
 
 
+@pytest.mark.long  # real agents; a workload of a runner is among the pages of test_pages.py
 @ON_EVERY_STORE
 async def test_a_workload_is_started_by_a_form_watched_live_on_real_agents_and_aborted(
     server: Running, visitor: Visitor, agents: list[AgentProcess], tmp_path: Path

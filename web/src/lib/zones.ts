@@ -53,8 +53,8 @@ export function momentOf(wall: number, zone: string): number {
   return guess + (wall - wallOf(guess, zone));
 }
 
-/** Return a time as it is said in a zone, such as `Tue, Nov 17, 02:00 CET`; the year where it is another one. */
-export function timeIn(at: number, zone: string, present = Date.now()): string {
+/** Return a time as it is said in a zone, such as `Tue, Nov 17, 02:00`; the year where it is another one. */
+export function timeIn(at: number, zone: string, named: "" | "short", present = Date.now()): string {
   return formatOf(zone, {
     weekday: "short",
     day: "numeric",
@@ -64,7 +64,7 @@ export function timeIn(at: number, zone: string, present = Date.now()): string {
     minute: "2-digit",
     ...(at % MINUTE && { second: "2-digit" }),
     hourCycle: "h23",
-    timeZoneName: "short",
+    ...(named && { timeZoneName: named }),
   }).format(at);
 }
 

@@ -125,7 +125,7 @@ export function JobPage({ id }: { id: string }) {
 /** What a job waits for, or how it ended; what to do about it, and whose turn it is. */
 function Explained({ told }: { told: Explanation }) {
   return (
-    <>
+    <div class="explained">
       <p>
         <Words text={told.sentence} />
       </p>
@@ -153,7 +153,7 @@ function Explained({ told }: { told: Explanation }) {
           </ul>
         </details>
       )}
-    </>
+    </div>
   );
 }
 

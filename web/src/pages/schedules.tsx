@@ -78,7 +78,7 @@ export function Schedules() {
               {newest.rows.map((one) => (
                 <tr key={one.name}>
                   <td>
-                    <a class="mono" href={`/schedules/${encodeURIComponent(one.name)}`}>
+                    <a class="mono nowrap" href={`/schedules/${encodeURIComponent(one.name)}`}>
                       {one.name}
                     </a>
                   </td>

@@ -3,7 +3,7 @@ import { exact } from "../lib/time";
 import { ownZone, ticksOf, timeIn } from "../lib/zones";
 import "../styles/axis.css";
 
-const MOST_TICKS = 6;
+const MOST_TICKS = 8;
 
 interface Props {
   readonly title: string;
@@ -44,11 +44,11 @@ export function Axis({ title, from, times, zone, begin = "" }: Props) {
 export function TimeIn({ at, zone }: { at: string; zone: string }) {
   return (
     <time dateTime={at} title={elsewhere(at, zone)} class="nowrap">
-      {timeIn(Date.parse(at), zone)}
+      {timeIn(Date.parse(at), zone, "")}
     </time>
   );
 }
 
 function elsewhere(at: string, zone: string): string {
-  return `${timeIn(Date.parse(at), zone)} in ${zone}\n${exact(at)} in ${ownZone()}, where you are`;
+  return `${timeIn(Date.parse(at), zone, "short")} in ${zone}\n${exact(at)} in ${ownZone()}, where you are`;
 }
