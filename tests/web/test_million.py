@@ -29,18 +29,19 @@ MOST_STEPS = pick(quick=3 * JOBS, thorough=STEPS)
 """For one request. Who looks at every job takes more steps than three for each."""
 MOST_BYTES, MOST_RECORDS = 400_000, 500
 PAGES = {
-    "/": "pending",
     "/jobs": "shown of",
     "/jobs?q=state:failed": "It broke.",
     "/jobs?q=task:shop.rare": "have not been looked at yet",
-    "/queues": "queue-6",
-    "/queues/queue-0": "oldest pending",
     "/machines/job": "Where the live ones stand",
     "/records/job": "PENDING",
     "/journal": "PENDING",
     "/admin": "Store",
+    "/": "pending",
+    "/queues/queue-0": "oldest pending",
+    "/queues": "queue-6",
 }
-"""The pages whose content depends on how many jobs there are, and what each shows then."""
+"""The pages whose content depends on how many jobs there are, and what each shows then; those last that show
+figures, with which a server that has just begun has to catch up."""
 
 
 class Answers:
@@ -55,7 +56,9 @@ class Answers:
     def _begin(self, request: Request) -> None:
         url = urlsplit(request.url)
         if request.method == "GET" and url.path.startswith("/api/") and url.path != "/api/events":
-            self.asked[f"{url.path} {url.query}"] = (url.path, dict(parse_qsl(url.query)))
+            query = dict(parse_qsl(url.query))
+            which = sorted((name, value) for name, value in query.items() if name != "cursor")
+            self.asked[f"{url.path} {which} {'cursor' in query}"] = (url.path, query)
 
     def _end(self, response: Response) -> None:
         self.bytes[response.url] = int(response.headers.get("content-length", 0))

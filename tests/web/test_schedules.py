@@ -112,7 +112,7 @@ async def backfill(visitor: Visitor) -> None:
     await dialog.get_by_label("Until").fill("2025-01-11T00:00")
     await expect(dialog.get_by_role("status")).to_have_text("5 fires of this range have no job yet.")
     await expect(dialog.get_by_role("img", name="5 fires, in Europe/Berlin")).to_be_visible()
-    assert [*await visitor.complaints(), *await visitor.sideways()] == []
+    assert [*await visitor.complaints_midway(), *await visitor.sideways()] == []
     await dialog.get_by_role("button", name="Submit 5 jobs").click()
     await expect(dialog).to_be_hidden()
     await page.get_by_role("button", name="Backfill …").click()
