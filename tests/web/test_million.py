@@ -17,7 +17,7 @@ from playwright.async_api import Browser, Page, Request, Response, expect
 from tests.effort import ALL, pick
 from tests.server.running import Running, any_port, running
 from tests.server.store_work import BATCH, CAPS, STEPS, Asked, Work, counts_a_table, crowd, taken, watched
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from tests.web.visiting import Visitor, visiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -36,12 +36,10 @@ PAGES = {
     "/records/job": "PENDING",
     "/journal": "PENDING",
     "/admin": "Store",
-    "/": "pending",
-    "/queues/queue-0": "oldest pending",
-    "/queues": "queue-6",
 }
-"""The pages whose content depends on how many jobs there are, and what each shows then; those last that show
-figures, with which a server that has just begun has to catch up."""
+FIGURES = {"/": "pending", "/queues/queue-0": "oldest pending", "/queues": "queue-6"}
+"""The pages whose content depends on how many jobs there are, and what each shows then; and those with figures,
+with which a server that has just begun has to catch up."""
 
 
 class Answers:
@@ -79,12 +77,18 @@ async def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         yield server, work
 
 
-async def open_all(visitor: Visitor) -> Answers:
+async def open_all(server: Running, visitor: Visitor) -> Answers:
     """Open every page, and scroll the list of jobs on; return what they asked for."""
-    answers, page = Answers(visitor.page), visitor.page
-    for path, told in PAGES.items():
-        await visitor.turn_to(path)
-        await expect(page.locator("main")).to_contain_text(told)
+    answers, page, client = Answers(visitor.page), visitor.page, server.client()
+
+    async def caught_up() -> bool:
+        return "queue-6" in (await client.get("/api/queues")).text
+
+    for pages in (PAGES, FIGURES):
+        for path, told in pages.items():
+            await visitor.turn_to(path)
+            await expect(page.locator("main")).to_contain_text(told)
+        await until(caught_up, "the figures know all queues")
     await visitor.turn_to("/jobs")
     rows = page.locator("table.rows tbody tr:not(.space)")
     await expect(rows.first).to_contain_text("queue-")
@@ -105,7 +109,7 @@ async def test_pages_of_very_many_jobs_ask_the_store_for_little_and_count_no_tab
     server, work = crowded
     work.noting = True
     async with visiting(browser, server.url) as visitor:
-        answers = await open_all(visitor)
+        answers = await open_all(server, visitor)
         assert visitor.taken() == []
     assert len(answers.asked) > len(PAGES)
     assert {url: size for url, size in answers.bytes.items() if size > MOST_BYTES} == {}
