@@ -38,8 +38,8 @@ PAGES = {
     "/admin": "Store",
 }
 FIGURES = {"/": "pending", "/queues/queue-0": "oldest pending", "/queues": "queue-6"}
-"""The pages whose content depends on how many jobs there are, and what each shows then; and those with figures,
-with which a server that has just begun has to catch up."""
+"""The pages whose content depends on how many jobs there are, and what each shows then; and those with
+figures, with which a server that has just begun has to catch up."""
 
 
 class Answers:
