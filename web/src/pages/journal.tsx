@@ -52,7 +52,7 @@ export function Journal() {
       <Filters key={said} filter={filter} />
       <Refusal problem={problem.value} again={look} />
       <section class="panel scroll" aria-label="Entries of the journal">
-        <table>
+        <table class="story">
           <thead>
             <tr>
               <th>When</th>

@@ -33,7 +33,7 @@ export function Queues() {
               <th>State</th>
               <th class="number">Pending</th>
               <th class="number">Running</th>
-              <th>Oldest pending</th>
+              <th>Oldest</th>
               <th>Workers</th>
               <th class="number">Done, 1 h</th>
               <th class="number">Failed, 1 h</th>

@@ -7,7 +7,7 @@ export function History({ entries, older = false }: { entries: readonly Entry[];
   return (
     <Panel title="History">
       <div class="scroll">
-        <table>
+        <table class="story">
           <thead>
             <tr>
               <th>When</th>
