@@ -15,6 +15,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ def _fill(folder: Path, environment: dict[str, str], url: str) -> dict[str, str]
     )
     words = [sys.executable, "-m", "interlock", "run", "submit", "--workflow", "ci.yml"]
     submitted = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    _schedule(url)
     until, number = time.monotonic() + WORK_S, 0
     while time.monotonic() < until:
         jobs = [{"task": "studio.resize", "input": {"picture": f"raw-{number + i}.png"}} for i in range(8)]
@@ -104,7 +106,24 @@ def _fill(folder: Path, environment: dict[str, str], url: str) -> dict[str, str]
         "jobs": "/jobs",
         "job": f"/jobs/{film['id']}",
         "run": f"/runs/{submitted.stdout.split()[-1]}",
+        "schedules": "/schedules",
+        "schedule": "/schedules/nightly-contact-sheet",
     }
+
+
+def _schedule(url: str) -> None:
+    """Create schedules, one of them with fires that have passed."""
+    job = {"task": "studio.resize", "input": {"picture": "raw-sheet.png"}}
+    berlin = {"cron": "0 2 * * 1-5", "tz": "Europe/Berlin", "overlap": "queue", "job": job}
+    poll = {"every": "15m", "job": {"task": "studio.resize", "input": {"picture": "raw-inbox.png"}}}
+    paper = {"cron": "0 6 1 * *", "tz": "America/New_York", "job": {"task": "studio.print", "queue": "paper"}}
+    for name, spec in (("poll-inbox", poll), ("monthly-prints", paper), ("nightly-contact-sheet", berlin)):
+        _ask(url, "/api/schedules", {"name": name, "schedule": spec})
+    _ask(url, "/api/schedules/monthly-prints/pause", {"reason": "the printer is being repaired"})
+    today = datetime.now(UTC).date()
+    days = {"since": str(today - timedelta(days=12)), "until": str(today)}
+    _ask(url, "/api/schedules/nightly-contact-sheet/backfill", days)
+    _ask(url, "/api/schedules/poll-inbox/run", {})
 
 
 def _take(chromium_type: BrowserType, url: str, shown: dict[str, str], theme: str) -> None:

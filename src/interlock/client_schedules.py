@@ -85,12 +85,23 @@ class SchedulesClient:
         until: str | datetime,
         *,
         queued: bool = False,
+        dry_run: bool = False,
         reason: str = "",
         request_id: str | None = None,
     ) -> Backfilled:
-        """Submit the jobs of past fire times that have none; with `queued` one after the other."""
+        """Submit the jobs of past fire times that have none; with `queued` one after the other.
+
+        With `dry_run` return the fire times that would get a job, and submit nothing.
+        """
         return await self._schedules.backfill(
-            name, since, until, queued=queued, reason=reason, actor=self._actor, request_id=request_id
+            name,
+            since,
+            until,
+            queued=queued,
+            dry_run=dry_run,
+            reason=reason,
+            actor=self._actor,
+            request_id=request_id,
         )
 
     async def next(self, name: str, count: int = 10) -> tuple[datetime, ...]:

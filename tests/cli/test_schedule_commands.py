@@ -49,12 +49,16 @@ def test_next_and_backfill_print_fire_times(ask: Ask, shop: Shop) -> None:
     times = ask("schedule", "next", "nightly", "--count", "3").stdout.splitlines()
     assert len(times) == 3
     assert all(line.split("\t")[0].endswith(":00:00Z") for line in times)
-    done = ask("schedule", "backfill", "nightly", "--since", "2026-01-01", "--until", "2026-01-02")
+    days = ("--since", "2026-01-01", "--until", "2026-01-02")
+    foreseen = ask("schedule", "backfill", "nightly", *days, "--dry-run")
+    assert foreseen.stdout.splitlines() == ["2026-01-01T00:00:00Z", "2026-01-01T12:00:00Z"]
+    assert foreseen.stderr == "2 fire times would get a job.\n"
+    done = ask("schedule", "backfill", "nightly", *days)
     assert [line.split("\t")[1] for line in done.stdout.splitlines()] == [
         "2026-01-01T00:00:00Z",
         "2026-01-01T12:00:00Z",
     ]
-    again = ask("schedule", "backfill", "nightly", "--since", "2026-01-01", "--until", "2026-01-02")
+    again = ask("schedule", "backfill", "nightly", *days)
     assert (again.stdout, again.stderr) == ("", "2 fire times had a job already.\n")
 
 

@@ -77,6 +77,10 @@ async def test_the_story_of_a_job_can_be_read(server: Running, client: httpx2.As
     first = (await client.get(f"/api/jobs/{job_id}/history", params={"limit": 1})).json()
     rest = (await client.get(f"/api/jobs/{job_id}/history", params={"after": first["after"]})).json()
     assert [*first["entries"], *rest["entries"]] == history
+    last = (await client.get(f"/api/jobs/{job_id}/history", params={"limit": 1, "newest": True})).json()
+    assert last == {"entries": history[-1:], "older": True}
+    whole = (await client.get(f"/api/jobs/{job_id}/history", params={"newest": True})).json()
+    assert whole == {"entries": history}
     logs = (await client.get(f"/api/jobs/{job_id}/logs")).json()
     assert [(line["text"], line["attempt"]) for line in logs["lines"]] == [("hello", 1)]
     ended = (await client.get(f"/api/jobs/{job_id}/explain")).json()

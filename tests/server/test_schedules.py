@@ -48,6 +48,8 @@ async def test_a_client_does_with_a_server_what_it_does_with_a_store(server: Run
         assert (await il.job(fire.job_id)).schedule == "nightly"
         assert (await il.schedules.resume("nightly")).state == "active"
         until = made.created_at.replace(minute=0, second=0, microsecond=0) + timedelta(seconds=1)
+        foreseen = await il.schedules.backfill("nightly", until - timedelta(hours=3), until, dry_run=True)
+        assert (len(foreseen.fires), foreseen.jobs) == (3, ())
         done = await il.schedules.backfill("nightly", until - timedelta(hours=3), until)
         assert len(done.jobs) == 3
         assert [view.name for view in (await il.schedules.list("active"))[0]] == ["nightly"]

@@ -19,6 +19,8 @@ from tests.web.browsers import ARGUMENTS, chromium
 from tests.web.visiting import WIDE, Visitor, visit
 from tools import dashboard
 
+from interlock.systems.blobs import BlobSettings
+from interlock.systems.settings import Settings
 from interlock.testing.servers import PostgresServer
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +69,9 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     if getattr(request, "param", "sqlite") == "postgres":
         postgres: PostgresServer = request.getfixturevalue("postgres")
         url = postgres.new_database()
-    async with running(url) as one:
+    # SQLite has a place for files beside it; other stores have to be told one.
+    settings = Settings(blobs=BlobSettings(directory=str(tmp_path / "blobs")))
+    async with running(url, orchestration=settings) as one:
         yield one
 
 

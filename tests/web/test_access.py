@@ -47,6 +47,9 @@ async def test_a_confined_token_sees_its_queue_on_every_page_and_no_way_to_a_pag
         made = await fill(server)
         named = {"queue": SECRET, "labels": (f"{SECRET}-label",), "description": f"a {SECRET}"}
         theirs = await server.submit(f"{SECRET}.task", **named)
+        hidden = {"every": "1h", "job": {"task": f"{SECRET}.task", "queue": SECRET}}
+        made_too = await server.client().post("/api/schedules", json={"name": "hourly", "schedule": hidden})
+        assert made_too.status_code == 201, made_too.text
         token = await server.token(Role.OPERATOR, "ada", ["shop"])
         async with visiting(browser, server.url) as visitor:
             page = visitor.page
@@ -54,7 +57,7 @@ async def test_a_confined_token_sees_its_queue_on_every_page_and_no_way_to_a_pag
             await visitor.open("/jobs")
             links = await page.get_by_role("navigation", name="Pages").get_by_role("link").all()
             linked = {await link.get_attribute("href") or "" for link in links}
-            assert {"/", "/jobs", "/queues", "/admin"} <= linked
+            assert {"/", "/jobs", "/schedules", "/queues", "/admin"} <= linked
             pages = {path_of(pattern, made) for pattern in PATTERNS}
             assert linked <= pages
             visitor.taken()

@@ -74,6 +74,13 @@ async def test_the_keyboard_alone_is_enough(server: Running, visitor: Visitor) -
     await page.get_by_role("link", name=job).wait_for()
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_contain_text(job)
+    await expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+    await page.keyboard.press("/")
+    await page.keyboard.type("cancel")
+    found = page.get_by_role("listbox", name="Found").get_by_role("option")
+    await expect(found).to_have_text("Do: Cancel")  # what the page offers
+    await page.keyboard.press("Enter")
+    await expect(page.locator("h1 .chip")).to_have_text("CANCELED")
 
 
 HOSTILE = "\n".join(
@@ -92,7 +99,16 @@ async def test_hostile_texts_run_nothing_and_break_nothing(server: Running, visi
     page = visitor.page
     made = await fill(server, HOSTILE)
     jobs, runs = ("/jobs", made["/jobs/:id"], f"/jobs/{made['waits']}"), ("/runs", made["/runs/:id"])
-    more = ("/workloads", made["/workloads/:id"], "/simulations", made["/records/:kind/:id"], "/journal", "/")
+    more = (
+        "/schedules",
+        made["/schedules/:name"],
+        "/workloads",
+        made["/workloads/:id"],
+        "/simulations",
+        made["/records/:kind/:id"],
+        "/journal",
+        "/",
+    )
     for path in (*jobs, *runs, *more):
         await visitor.turn_to(path)
         assert await page.evaluate("() => window.ran") is None, path

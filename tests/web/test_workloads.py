@@ -16,7 +16,7 @@ from tests.server.runners import done
 from tests.server.running import Running
 from tests.systems.fleet.fleets import LOADS, fleet
 from tests.waiting import PATIENCE_S
-from tests.web.visiting import Visitor
+from tests.web.visiting import ON_EVERY_STORE, Visitor
 
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.workloads import QUEUE
@@ -58,7 +58,8 @@ async def controller(server: Running) -> AsyncIterator[None]:
         await asyncio.wait([working])
 
 
-@pytest.mark.long
+@pytest.mark.long  # real agents; a workload of a runner is among the pages of test_pages.py
+@ON_EVERY_STORE
 async def test_a_workload_is_started_by_a_form_watched_live_on_real_agents_and_aborted(
     server: Running, visitor: Visitor, agents: list[AgentProcess], tmp_path: Path
 ) -> None:

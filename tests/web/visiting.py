@@ -199,9 +199,16 @@ async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, st
     flu = {"task": "flu", "scenario_name": "Flu", "total_steps": 10, "run_id": "flu"}
     assert (await client.post("/api/simulations", json=flu)).status_code == 201
     load, _, _ = await started(client, text.splitlines()[0][:100])
+    job = {"task": "shop.report", "queue": "shop", "description": text, "input": {"text": text}}
+    nightly = {"cron": "0 2 * * 1-5", "tz": "Europe/Berlin", "jitter": "5m", "job": job}
+    made = await client.post("/api/schedules", json={"name": "nightly", "schedule": nightly})
+    assert made.status_code == 201, made.text
+    fired = await client.post("/api/schedules/nightly/run", json={"reason": text[:500]})
+    assert fired.status_code == 201, fired.text
     return {
         "/jobs/:id": f"/jobs/{fails}",
         "/queues/:name": "/queues/idle",
+        "/schedules/:name": "/schedules/nightly",
         "/workers/:id": f"/workers/{worker['id']}",
         "/runs/:id": f"/runs/{run['id']}",
         "/simulations/:id": "/simulations/flu",

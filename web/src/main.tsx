@@ -43,12 +43,18 @@ function App() {
 function Side() {
   // Not every page reads something again; without news, each has to notice that the server or the session is gone.
   useNews(() => false, checkSession);
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    const here = nav.current?.querySelector<HTMLElement>("[aria-current]");
+    // In a narrow window the pages are a line that scrolls.
+    if (nav.current && here) nav.current.scrollLeft = here.offsetLeft - (nav.current.clientWidth - here.offsetWidth) / 2;
+  }, [path.value]);
   return (
     <header class="side">
       <a class="brand" href="/">
         <img src="/icon.svg" alt="" width="24" height="24" /> Interlock
       </a>
-      <nav aria-label="Pages">
+      <nav ref={nav} aria-label="Pages">
         {PAGES.filter((page) => page.title && (!page.needs || !session.value || sees(page.needs))).map((page) => {
           const root = page.pattern;
           const here = root === "/" ? path.value === "/" : path.value === root || path.value.startsWith(`${root}/`);

@@ -37,6 +37,8 @@ class HistoryQuery(Input, frozen=True, kw_only=True):
 
     after: Annotated[int, Meta(ge=0, le=2**53)] = 0
     limit: Limit = 200
+    newest: bool = False
+    """The last entries instead of the first ones; still oldest first."""
 
 
 class PageQuery(Input, frozen=True, kw_only=True):
@@ -87,6 +89,8 @@ class HistoryPage(Output, frozen=True, kw_only=True):
 
     entries: tuple[EntryView, ...]
     after: int | None = None
+    older: bool = False
+    """With `newest`: there are entries before these."""
 
 
 class Done(Output, frozen=True, kw_only=True):

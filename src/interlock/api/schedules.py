@@ -75,6 +75,8 @@ class BackfillRequest(Input, frozen=True, kw_only=True):
     """End of the range, exclusive."""
     queued: bool = False
     """Submit the jobs one after the other, instead of all at once."""
+    dry_run: bool = False
+    """Return the fire times that would get a job, and submit nothing."""
     reason: Reason = ""
     request_id: RequestId | None = None
 
@@ -186,7 +188,7 @@ RUN_SCHEDULE = Operation(
 BACKFILL_SCHEDULE = Operation(
     name="backfillSchedule",
     request="POST /api/schedules/{schedule}/backfill",
-    summary="Submit the jobs of past fire times that have none.",
+    summary="Submit the jobs of past fire times that have none; with dry_run only list these times.",
     role=Role.SUBMITTER,
     confined=Confined.HIDES,
     parameters=_NAMED,

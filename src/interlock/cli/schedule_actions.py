@@ -244,15 +244,23 @@ def backfill(
     until: str,
     *,
     queued: bool,
+    dry_run: bool,
     reason: str,
     request_id: str | None,
     as_json: bool,
 ) -> None:
-    """Submit jobs of the past."""
+    """Submit jobs of the past, or print the fire times that would get one."""
 
     async def work(port: Reach) -> Backfilled:
         return await port.here.schedules.backfill(
-            name, since, until, queued=queued, reason=reason, actor=actor(), request_id=request_id
+            name,
+            since,
+            until,
+            queued=queued,
+            dry_run=dry_run,
+            reason=reason,
+            actor=actor(),
+            request_id=request_id,
         )
 
     done = ask(store, work)
@@ -261,6 +269,10 @@ def backfill(
         return
     for fire in done.jobs:
         output.print_row((fire.job_id, iso(fire.scheduled_for)))
+    for at in done.fires:
+        output.print_row((iso(at),))
+    if dry_run:
+        typer.echo(f"{counted(len(done.fires), 'fire time')} would get a job.", err=True)
     if done.waiting:
         typer.echo(f"{counted(done.waiting, 'fire')} will be submitted one after the other.", err=True)
     if done.present:

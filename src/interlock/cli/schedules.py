@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import Json, Place, epilog, examples, parse_seconds
+from interlock.cli.options import DryRun, Json, Place, epilog, examples, parse_seconds
 
 WHEN = """\b
 WHEN is one of
@@ -237,6 +237,7 @@ def run(
     epilog=examples(
         "schedule backfill nightly-report --since 2026-01-01 --until 2026-02-01",
         "schedule backfill nightly-report --since 2026-01-01 --until 2026-02-01 --queued",
+        "schedule backfill nightly-report --since 2026-01-01 --until 2026-02-01 --dry-run",
     ),
 )
 def backfill(
@@ -244,6 +245,7 @@ def backfill(
     since: Annotated[str, typer.Option(metavar="TIME", help="From this date or time on.")],
     until: Annotated[str, typer.Option(metavar="TIME", help="Before this date or time.")],
     queued: Annotated[bool, typer.Option("--queued", help="One after the other, not all at once.")] = False,
+    dry_run: DryRun = False,
     reason: Reason = "",
     request_id: RequestId = None,
     store: Place = None,
@@ -253,7 +255,15 @@ def backfill(
     from interlock.cli import schedule_actions
 
     schedule_actions.backfill(
-        store, name, since, until, queued=queued, reason=reason, request_id=request_id, as_json=as_json
+        store,
+        name,
+        since,
+        until,
+        queued=queued,
+        dry_run=dry_run,
+        reason=reason,
+        request_id=request_id,
+        as_json=as_json,
     )
 
 

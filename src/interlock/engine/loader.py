@@ -86,13 +86,13 @@ async def every_record(store: Store, kind: str) -> AsyncIterator[Record]:
             return
 
 
-async def every_entry(store: Store, key: Key) -> AsyncIterator[Entry]:
-    """Yield the whole journal of one record, the oldest first.
+async def every_entry(store: Store, key: Key, after: int = 0) -> AsyncIterator[Entry]:
+    """Yield the journal of one record, from a version on, the oldest first.
 
     Refusals have the version of the record, so many entries may share one: a page that ends within a version
     is read again from its beginning.
     """
-    version, page = 0, PAGE
+    version, page = after, PAGE
     while True:
         entries = (await store.history(key, after_version=version, limit=page)).entries
         full = len(entries) == page

@@ -78,6 +78,7 @@ class SchedulesApi(Protocol):
         until: str | datetime,
         *,
         queued: bool = False,
+        dry_run: bool = False,
         reason: str = "",
         actor: str = "",
         request_id: str | None = None,
@@ -171,6 +172,7 @@ class HttpSchedules:
         until: str | datetime,
         *,
         queued: bool = False,
+        dry_run: bool = False,
         reason: str = "",
         actor: str = "",
         request_id: str | None = None,
@@ -178,7 +180,7 @@ class HttpSchedules:
         """Submit the jobs of past fire times that have none."""
         first, last = (each if isinstance(each, str) else iso(each) for each in (since, until))
         sent = api.BackfillRequest(
-            since=first, until=last, queued=queued, reason=reason, request_id=request_id
+            since=first, until=last, queued=queued, dry_run=dry_run, reason=reason, request_id=request_id
         )
         return await self._client.call(api.BACKFILL_SCHEDULE, sent, schedule=name)
 

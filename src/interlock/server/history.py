@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+
 from interlock.api.messages import EntryView, HistoryPage, HistoryQuery, StepView
+from interlock.engine.loader import every_entry
 from interlock.server.routes import Call
+from interlock.store.contract import Store
 from interlock.store.records import Entry, Key, StepLine
+
+_WIDER = 8
 
 
 async def history_of(call: Call, key: Key) -> HistoryPage:
     """Return the journal of a record, oldest first."""
     asked: HistoryQuery = call.query
+    if asked.newest:
+        entries, older = await _last(call.parts.store, key, asked.limit)
+        return HistoryPage(entries=tuple(map(entry_view, entries)), older=older)
     feed = await call.parts.store.history(key, after_version=asked.after, limit=asked.limit)
     full = len(feed.entries) == asked.limit
     return HistoryPage(
         entries=tuple(map(entry_view, feed.entries)), after=feed.entries[-1].version if full else None
     )
+
+
+async def _last(store: Store, key: Key, limit: int) -> tuple[Sequence[Entry], bool]:
+    """Return the last entries of a record, and whether there are older ones.
+
+    Most versions may have no entry, as those of a lease that is renewed; so ever more of them are looked at.
+    """
+    (record,) = await store.load([key])
+    versions = limit
+    while True:
+        after = max(0, record.version - versions) if record else 0
+        last: deque[Entry] = deque(maxlen=limit + 1)
+        async for entry in every_entry(store, key, after):
+            last.append(entry)
+        if after == 0 or len(last) > limit:
+            return list(last)[-limit:], len(last) > limit
+        versions *= _WIDER
 
 
 def entry_view(entry: Entry) -> EntryView:

@@ -131,6 +131,8 @@ class Backfilled(View, frozen=True, kw_only=True):
     """Number of fires that wait for the previous job to end."""
     present: int = 0
     """Number of fire times that already had a job."""
+    fires: tuple[datetime, ...] = ()
+    """With `dry_run`: the fire times that would get a job."""
 
 
 def schedule_in(trace: Mapping[str, str]) -> str | None:

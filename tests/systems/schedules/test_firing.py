@@ -219,6 +219,10 @@ async def test_backfill_submits_what_has_no_job_yet(house: House, schedules: Sch
     await house.later(2 * HOUR)
     await house.later(3 * HOUR)
     assert await times(house) == [2, 5]
+    before = await schedules.get("nightly")
+    foreseen = await schedules.backfill("nightly", "2026-01-01", "2026-01-01T06:00", dry_run=True)
+    assert ([at.hour for at in foreseen.fires], foreseen.present, foreseen.jobs) == ([0, 1, 3, 4], 2, ())
+    assert (await schedules.get("nightly"), await times(house)) == (before, [2, 5]), "nothing was submitted"
     done = await schedules.backfill("nightly", MIDNIGHT, MIDNIGHT + timedelta(hours=6), request_id="b1")
     assert (len(done.jobs), done.present) == (4, 2)
     assert await times(house) == [0, 1, 2, 3, 4, 5]

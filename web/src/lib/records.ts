@@ -4,6 +4,7 @@ const OWN: Readonly<Record<string, string>> = {
   job: "/jobs",
   run: "/runs",
   worker: "/workers",
+  schedule: "/schedules",
   simulation: "/simulations",
 };
 

@@ -51,6 +51,7 @@ const EXACT = new Intl.DateTimeFormat(undefined, {
   dateStyle: "medium",
   timeStyle: "medium",
 });
+const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 const CLOCK = new Intl.DateTimeFormat(undefined, {
   hour: "2-digit",
   minute: "2-digit",
@@ -63,7 +64,9 @@ export function exact(moment: string): string {
   return EXACT.format(Date.parse(moment));
 }
 
-/** Return the time of day to the millisecond. */
-export function clock(moment: string): string {
-  return CLOCK.format(Date.parse(moment));
+/** Return the time of day to the millisecond, with the day where it is another one. */
+export function clock(moment: string, present = Date.now()): string {
+  const at = Date.parse(moment);
+  const day = DAY.format(at);
+  return day === DAY.format(present) && Math.abs(present - at) < 2 * 86_400_000 ? CLOCK.format(at) : `${day}, ${CLOCK.format(at)}`;
 }

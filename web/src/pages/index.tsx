@@ -11,6 +11,7 @@ import { QueuePage, Queues } from "./queues";
 import { RecordPage, Records } from "./records";
 import { RunPage } from "./run";
 import { Runs } from "./runs";
+import { SchedulePage, Schedules } from "./schedules";
 import { SimulationCompare } from "./simulation_compare";
 import { SimulationPage, Simulations } from "./simulations";
 import { WorkerPage, Workers } from "./workers";
@@ -32,6 +33,8 @@ export const PAGES: readonly Page[] = [
   { pattern: "/", title: "Overview", show: () => <Overview /> },
   { pattern: "/jobs", title: "Jobs", show: () => <Jobs /> },
   { pattern: "/jobs/:id", title: "", show: (at) => <JobPage key={at["id"]} id={at["id"] ?? ""} /> },
+  { pattern: "/schedules", title: "Schedules", show: () => <Schedules /> },
+  { pattern: "/schedules/:name", title: "", show: (at) => <SchedulePage key={at["name"]} name={at["name"] ?? ""} /> },
   { pattern: "/queues", title: "Queues", show: () => <Queues /> },
   { pattern: "/queues/:name", title: "", show: (at) => <QueuePage key={at["name"]} name={at["name"] ?? ""} /> },
   { pattern: "/workers", title: "Workers", needs: "GET /api/workers", show: () => <Workers /> },

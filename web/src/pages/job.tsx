@@ -20,7 +20,9 @@ export function JobPage({ id }: { id: string }) {
   // Each part is read by itself: what one of them refuses takes nothing from the others.
   const { data, problem, look } = useLoaded(`job ${id}`, (signal) => ask(client.GET("/api/jobs/{job_id}", { ...path, signal })));
   const explanation = useLoaded(`explain ${id}`, (signal) => ask(client.GET("/api/jobs/{job_id}/explain", { ...path, signal })));
-  const history = useLoaded(`history ${id}`, (signal) => ask(client.GET("/api/jobs/{job_id}/history", { ...path, signal })));
+  const history = useLoaded(`history ${id}`, (signal) =>
+    ask(client.GET("/api/jobs/{job_id}/history", { params: { ...path.params, query: { newest: true } }, signal })),
+  );
   const tree = useLoaded(`tree ${id}`, (signal) =>
     ask(client.GET("/api/jobs/{job_id}/tree", { params: { ...path.params, query: { limit: 200 } }, signal })),
   );
@@ -58,6 +60,8 @@ export function JobPage({ id }: { id: string }) {
               ["took", job.started_at && <Took from={job.started_at} to={job.completed_at} />],
               ["ready", !hasEnded("job", job.state) && job.ready_at && <When at={job.ready_at} />],
               ["deadline", !hasEnded("job", job.state) && job.deadline_at && <When at={job.deadline_at} />],
+              ["schedule", job.schedule && <a href={`/schedules/${encodeURIComponent(job.schedule)}`}>{job.schedule}</a>],
+              ["scheduled for", job.scheduled_for && <When at={job.scheduled_for} />],
               ["parent", job.parent_job_id && <JobLink id={job.parent_job_id} />],
               ["does again", job.origin_job_id && <JobLink id={job.origin_job_id} />],
               ["run", job.run_id && <a class="mono" href={`/runs/${encodeURIComponent(job.run_id)}`}>{job.run_id}</a>],
@@ -113,7 +117,7 @@ export function JobPage({ id }: { id: string }) {
           ["Python", `await il.job("${job.id}")`],
         ]}
       />
-      <Part of={history}>{(page) => <History entries={page.entries} />}</Part>
+      <Part of={history}>{(page) => <History entries={page.entries} older={page.older ?? false} />}</Part>
     </>
   );
 }
@@ -121,7 +125,7 @@ export function JobPage({ id }: { id: string }) {
 /** What a job waits for, or how it ended; what to do about it, and whose turn it is. */
 function Explained({ told }: { told: Explanation }) {
   return (
-    <>
+    <div class="explained">
       <p>
         <Words text={told.sentence} />
       </p>
@@ -149,7 +153,7 @@ function Explained({ told }: { told: Explanation }) {
           </ul>
         </details>
       )}
-    </>
+    </div>
   );
 }
 
@@ -259,6 +263,7 @@ function Attempts({ attempts }: { attempts: readonly Attempt[] }) {
               <th>Attempt</th>
               <th>State</th>
               <th>Runner</th>
+              <th>Lease</th>
               <th>Started</th>
               <th class="number">Took</th>
               <th>Progress</th>
@@ -275,6 +280,14 @@ function Attempts({ attempts }: { attempts: readonly Attempt[] }) {
                   <State machine="attempt" state={one.state} />
                 </td>
                 <td class="mono">{one.lease?.runner_id ?? ""}</td>
+                <td class="nowrap">
+                  {one.lease && <State machine="lease" state={one.lease.state} />}{" "}
+                  {one.lease && !hasEnded("lease", one.lease.state) && (
+                    <span class="quiet">
+                      ends <When at={one.lease.expires_at} />
+                    </span>
+                  )}
+                </td>
                 <td>
                   <When at={one.started_at} />
                 </td>

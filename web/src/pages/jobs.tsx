@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Job } from "../api/client";
 import { begin, isBusy, type Verb } from "../lib/bulk";
 import { useJobs } from "../lib/jobs";
-import { hasEnded } from "../lib/machines";
+import { hasEnded, machines } from "../lib/machines";
 import { go, query } from "../lib/router";
 import { may } from "../lib/session";
 import { forget, own, save, USUAL } from "../lib/views";
@@ -18,7 +18,13 @@ import { tell } from "../ui/toasts";
 import { useWindowed } from "../ui/windowed";
 
 const ROW_PX = 40;
-const WORDS = ["state:failed", "queue:default", "since:1h", "state:running", "-state:completed", "task:", "label:"];
+const WORDS = ["queue:default", "since:1h", "since:1d", "task:", "label:", "id:"];
+
+/** Return the words that a filter may have; the names of the states come from the table. */
+function words(): string[] {
+  const states = machines.value.get("job")?.states ?? [];
+  return [...states.map((state) => `state:${state.toLowerCase()}`), ...WORDS];
+}
 
 const COLUMNS = chosen<Job>("columns of jobs", [
   { name: "state", title: "State", class: "state", usual: true, show: (job) => <State machine="job" state={job.state} /> },
@@ -110,7 +116,7 @@ function List({ q }: { q: string }) {
         )}
         {selected.value.size === 0 && q && may("POST /api/jobs/actions") && <ActOnAll q={q} look={list.look} />}
       </Head>
-      <FilterBox q={q} words={WORDS} />
+      <FilterBox q={q} words={words()} hint="state:failed queue:default since:1h" />
       <div class="beside">
         <Views q={q} />
         <ChooseColumns of={COLUMNS} />

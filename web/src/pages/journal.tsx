@@ -6,9 +6,9 @@ import { filterOf, wants, type Filter } from "../lib/journal";
 import { useLoaded } from "../lib/loading";
 import { machines, tableOf } from "../lib/machines";
 import { useNewest } from "../lib/newest";
-import { pageOf } from "../lib/records";
+import { pageOf, recordPage } from "../lib/records";
 import { go, query } from "../lib/router";
-import { clock } from "../lib/time";
+import { clock, exact } from "../lib/time";
 import { useEntries, useNews } from "../live/live";
 import { NewRows } from "../ui/new_rows";
 import { Empty, Head, Refusal, State } from "../ui/parts";
@@ -39,15 +39,20 @@ export function Journal() {
       <NewRows of={newest} />
       <Head title="Journal">
         {filter.kind && filter.id && (
-          <a class="button" href={pageOf(filter.kind, filter.id)}>
-            The page of this {filter.kind}
-          </a>
+          <>
+            <a class="button" href={pageOf(filter.kind, filter.id)}>
+              The page of this {filter.kind}
+            </a>
+            <a class="button" href={recordPage(filter.kind, filter.id)}>
+              Compare its versions
+            </a>
+          </>
         )}
       </Head>
       <Filters key={said} filter={filter} />
       <Refusal problem={problem.value} again={look} />
       <section class="panel scroll" aria-label="Entries of the journal">
-        <table>
+        <table class="story">
           <thead>
             <tr>
               <th>When</th>
@@ -63,7 +68,7 @@ export function Journal() {
             ))}
           </tbody>
         </table>
-        {shown.length === 0 && data.value && <Empty>{said ? "Nothing that the server remembers fits." : "Nothing has happened yet."}</Empty>}
+        {shown.length === 0 && data.value && <Empty>{said ? "Nothing that the server remembers fits." : data.value.gap ? "Nothing since this server was started." : "Nothing has happened yet."}</Empty>}
         {data.value?.gap && (
           <p class="quiet">
             Older entries are in the store: <code>GET /api/journal</code> reads all of them. The story of one record is whole.
@@ -78,7 +83,9 @@ function Line({ entry }: { entry: Entry }) {
   return (
     <tr>
       <td class="nowrap">
-        <time dateTime={entry.at}>{clock(entry.at)}</time>
+        <time dateTime={entry.at} title={exact(entry.at)}>
+          {clock(entry.at)}
+        </time>
       </td>
       <td class="nowrap">
         <a href={`/journal?${new URLSearchParams({ kind: entry.kind })}`}>{entry.kind}</a>{" "}

@@ -66,7 +66,7 @@ export function MachinePage({ name }: { name: string }) {
           </>
         )}
       </Head>
-      <p>{table.doc}</p>
+      <p class="lead">{table.doc}</p>
       <Panel title="Lifecycle">
         <Picture src={pictureOf(name, "", [])} alt={`The lifecycle of a ${name}; the tables below say the same.`} />
       </Panel>
@@ -90,7 +90,7 @@ export function MachinePage({ name }: { name: string }) {
                   </td>
                   <td>{state.doc}</td>
                   <td>{state.turn ?? ""}</td>
-                  <td>{state.within ? `${state.within.event} after ${state.within.seconds} s since ${state.within.since}` : ""}</td>
+                  <td>{state.within ? `${state.within.event} after ${span(state.within.seconds * 1_000)} since ${state.within.since}` : ""}</td>
                 </tr>
               ))}
             </tbody>

@@ -1,6 +1,6 @@
 /** How it goes: what is wrong now, each with its button, and figures over time. */
 import { ask, client, type components, requestId } from "../api/client";
-import { useLoaded } from "../lib/loading";
+import { TIME_PASSES_MS, useEvery, useLoaded } from "../lib/loading";
 import { query, setQuery } from "../lib/router";
 import { span } from "../lib/time";
 import { useNews } from "../live/live";
@@ -32,6 +32,7 @@ export function Overview() {
     return { overview, figures };
   });
   useNews((entry) => entry.kind === "job" || entry.kind === "worker", look, LOOK_EVERY_MS);
+  useEvery(TIME_PASSES_MS, look);
   const shown = data.value;
   if (!shown) return <Waiting title="Overview" problem={problem.value} />;
   const { overview, figures } = shown;

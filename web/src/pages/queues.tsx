@@ -1,6 +1,6 @@
 /** Queues: what waits in each and for how long, which workers take it, and pausing one. */
 import { ask, client, type components, requestId } from "../api/client";
-import { useLoaded } from "../lib/loading";
+import { TIME_PASSES_MS, useEvery, useLoaded } from "../lib/loading";
 import { machines } from "../lib/machines";
 import { span } from "../lib/time";
 import { useNews } from "../live/live";
@@ -19,6 +19,7 @@ export function Queues() {
   const { data, problem, look } = useLoaded("queues", (signal) => ask(client.GET("/api/queues", { signal })));
   useNews((entry) => KINDS.has(entry.kind), look, LOOK_EVERY_MS);
   useNews((entry) => entry.kind === "queue", look);
+  useEvery(TIME_PASSES_MS, look);
   const queues = data.value?.queues ?? [];
   return (
     <>
@@ -32,7 +33,7 @@ export function Queues() {
               <th>State</th>
               <th class="number">Pending</th>
               <th class="number">Running</th>
-              <th>Oldest pending</th>
+              <th>Oldest</th>
               <th>Workers</th>
               <th class="number">Done, 1 h</th>
               <th class="number">Failed, 1 h</th>
@@ -144,6 +145,7 @@ export function QueuePage({ name }: { name: string }) {
   });
   useNews((entry) => KINDS.has(entry.kind), look, LOOK_EVERY_MS);
   useNews((entry) => entry.kind === "queue", look);
+  useEvery(TIME_PASSES_MS, look);
   const shown = data.value;
   if (!shown) return <Waiting title={name} problem={problem.value} />;
   const { queue, figures } = shown;

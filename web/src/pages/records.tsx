@@ -13,7 +13,7 @@ import { Action } from "../ui/action";
 import { Compare } from "../ui/compare";
 import { History, pathOf } from "../ui/history";
 import { NewRows } from "../ui/new_rows";
-import { Empty, Facts, Head, Json, Panel, Part, Picture, Refusal, State, Waiting, When } from "../ui/parts";
+import { Empty, Facts, Head, Json, Panel, Part, Picture, Refusal, State, States, Waiting, When } from "../ui/parts";
 
 type View = components["schemas"]["RecordView"];
 type Table = components["schemas"]["Blueprint"];
@@ -105,7 +105,7 @@ export function Records({ kind }: { kind: string }) {
         </a>
       </Head>
       {table?.doc && <p class="lead">{table.doc}</p>}
-      <States kind={kind} states={table?.states.map((each) => each.name) ?? []} here={state} />
+      <States list={listOf(kind)} states={table?.states.map((each) => each.name) ?? []} here={state} />
       <Refusal problem={problem.value} />
       <section class="panel scroll" aria-label={`List of records: ${kind}`}>
         <table>
@@ -139,24 +139,6 @@ export function Records({ kind }: { kind: string }) {
   );
 }
 
-/** The states of the lifecycle, each a link to the records that are in it. */
-function States({ kind, states, here }: { kind: string; states: readonly string[]; here: string }) {
-  if (!states.length) return null;
-  return (
-    <nav class="views" aria-label="States">
-      {["", ...states].map((state) => (
-        <a
-          key={state}
-          href={state ? `${listOf(kind)}?state=${encodeURIComponent(state)}` : listOf(kind)}
-          aria-current={state.toLowerCase() === here.toLowerCase() ? "true" : undefined}
-        >
-          {state || "All"}
-        </a>
-      ))}
-    </nav>
-  );
-}
-
 export function RecordPage({ kind, id }: { kind: string; id: string }) {
   const path = { params: { path: { kind, record_id: id } } };
   const { data, problem, look } = useLoaded(`record ${kind} ${id}`, async (signal) => {
@@ -165,7 +147,7 @@ export function RecordPage({ kind, id }: { kind: string; id: string }) {
     return record;
   });
   const story = useLoaded(`story ${kind} ${id}`, (signal) =>
-    ask(client.GET("/api/records/{kind}/{record_id}/history", { ...path, signal })),
+    ask(client.GET("/api/records/{kind}/{record_id}/history", { params: { ...path.params, query: { newest: true } }, signal })),
   );
   useNews(
     (entry) => entry.kind === kind && entry.id === id,
@@ -233,18 +215,16 @@ export function RecordPage({ kind, id }: { kind: string; id: string }) {
           </Panel>
         )}
       </div>
+      <Compare kind={kind} version={record.version} entries={story.data.value?.entries ?? []} bodies={recall(`${kind} ${id}`)} />
       {record.body !== undefined && (
-        <>
-          <Compare versions={recall(`${kind} ${id}`)} />
-          <Panel title="Body">
-            <details>
-              <summary>As the store keeps it, version {record.version}</summary>
-              <Json value={record.body} />
-            </details>
-          </Panel>
-        </>
+        <Panel title="Body">
+          <details>
+            <summary>As the store keeps it, version {record.version}</summary>
+            <Json value={record.body} />
+          </details>
+        </Panel>
       )}
-      <Part of={story}>{(page) => <History entries={page.entries} />}</Part>
+      <Part of={story}>{(page) => <History entries={page.entries} older={page.older ?? false} />}</Part>
     </>
   );
 }

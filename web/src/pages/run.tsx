@@ -55,7 +55,7 @@ export function RunPage({ id }: { id: string }) {
         <RunActions run={run} look={look} />
       </Head>
       <Refusal problem={problem.value} />
-      <p>{explanation.sentence}</p>
+      <p class="lead">{explanation.sentence}</p>
       {(explanation.findings ?? []).length > 0 && (
         <ul>
           {(explanation.findings ?? []).map((finding) => (

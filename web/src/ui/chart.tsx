@@ -55,6 +55,7 @@ export function Chart({ title, times, lines, unit = String, along }: Props) {
       {
         width: element.clientWidth,
         height: HEIGHT,
+        padding: [null, 26, null, null], // for the half of the last label
         cursor: { sync: { key: along?.name ?? "time" } },
         legend: { live: true },
         scales: {

@@ -1,32 +1,44 @@
-/** Two versions of a body side by side: only what differs. */
+/** Two versions of a record side by side: its states and what happened as the journal tells, and the bodies that are known. */
 import { useSignal } from "@preact/signals";
+import type { Entry } from "../api/client";
 import { differences } from "../lib/diff";
+import { between, standingAt, versionsOf } from "../lib/versions";
 import { Empty, Panel } from "./parts";
 
-/** Compare versions of a record that the page has seen; the store keeps the newest only. */
-export function Compare({ versions }: { versions: ReadonlyMap<number, unknown> }) {
-  const numbers = [...versions.keys()].sort((a, b) => a - b);
+interface Props {
+  readonly kind: string;
+  /** The newest version. */
+  readonly version: number;
+  readonly entries: readonly Entry[];
+  /** The bodies that this page has seen, by version: the store keeps the newest only. */
+  readonly bodies: ReadonlyMap<number, unknown>;
+}
+
+export function Compare({ kind, version, entries, bodies }: Props) {
+  const numbers = versionsOf(entries, bodies.keys(), version);
   const picked = useSignal<readonly [number | undefined, number | undefined]>([undefined, undefined]);
   const [from, to] = [picked.value[0] ?? numbers.at(-2), picked.value[1] ?? numbers.at(-1)];
   if (from === undefined || to === undefined)
     return (
       <Panel title="What has changed">
-        <p class="quiet">
-          Nothing since this page was opened. The store keeps the newest body of a record; what this page sees while it is
-          open can be compared here.
-        </p>
+        <Empty>There is one version only.</Empty>
       </Panel>
     );
-  const { shown, more } = differences(versions.get(from), versions.get(to));
+  const states = differences(standingAt(kind, entries, from), standingAt(kind, entries, to)).shown;
+  const known = bodies.has(from) && bodies.has(to);
+  const { shown, more } = known ? differences(bodies.get(from), bodies.get(to)) : { shown: [], more: 0 };
+  const rows = [
+    ...states.map((one) => ({ ...one, before: stateOf(one.before), after: stateOf(one.after), of: "state" })),
+    ...shown.map((one) => ({ ...one, of: "body" })),
+  ];
+  const steps = between(entries, from, to);
   return (
     <Panel title="What has changed">
       <p class="head">
         <Choice label="From version" numbers={numbers} value={from} choose={(one) => (picked.value = [one, picked.value[1]])} />
         <Choice label="to version" numbers={numbers} value={to} choose={(one) => (picked.value = [picked.value[0], one])} />
       </p>
-      {shown.length === 0 ? (
-        <Empty>The bodies of these versions are the same.</Empty>
-      ) : (
+      {rows.length > 0 && (
         <div class="scroll">
           <table class="differences">
             <thead>
@@ -37,9 +49,9 @@ export function Compare({ versions }: { versions: ReadonlyMap<number, unknown> }
               </tr>
             </thead>
             <tbody>
-              {shown.map((one) => (
-                <tr key={one.path}>
-                  <td class="mono">{one.path || "all of it"}</td>
+              {rows.map((one) => (
+                <tr key={`${one.of} ${one.path}`}>
+                  <td class={one.of === "body" ? "mono" : ""}>{one.path || "all of it"}</td>
                   <td class="mono before">{one.before}</td>
                   <td class="mono after">{one.after}</td>
                 </tr>
@@ -49,7 +61,48 @@ export function Compare({ versions }: { versions: ReadonlyMap<number, unknown> }
         </div>
       )}
       {more > 0 && <p class="quiet">{more.toLocaleString()} more differ.</p>}
+      {known && !shown.length && <p>The body is the same in both.</p>}
+      {steps.length > 0 && <Between entries={steps} />}
+      {!known && <NotKept bodies={bodies} wanted={[from, to]} />}
     </Panel>
+  );
+}
+
+/** Of differences, which are JSON, the text of a state. */
+function stateOf(text: string): string {
+  return text ? String(JSON.parse(text)) : "";
+}
+
+/** What was done between the two versions, by whom and why. */
+function Between({ entries }: { entries: readonly Entry[] }) {
+  return (
+    <details>
+      <summary>{entries.length === 1 ? "What was done in between" : `The ${entries.length} changes in between`}</summary>
+      <ul class="tree">
+        {entries.map((entry) => (
+          <li key={entry.version}>
+            Version {entry.version}: <code>{entry.steps?.map((step) => step.event).join(", ") || "no step"}</code>{" "}
+            <span class="quiet">
+              {entry.actor && `by ${entry.actor}`}
+              {entry.reason && `: ${entry.reason}`}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+/** Say plainly which bodies cannot be shown. */
+function NotKept({ bodies, wanted }: { bodies: ReadonlyMap<number, unknown>; wanted: readonly number[] }) {
+  if (!bodies.size) return <p class="quiet">States are compared. Bodies are shown to admins only.</p>;
+  const missing = wanted.filter((each) => !bodies.has(each));
+  return (
+    <p class="quiet">
+      The {missing.length > 1 ? `bodies of versions ${missing.join(" and ")} are` : `body of version ${missing[0]} is`} not kept: the store keeps
+      the newest body of a record, and of older versions what was done, by whom and why. Bodies that this page has seen since it was
+      opened can be compared: {[...bodies.keys()].length > 1 ? `versions ${[...bodies.keys()].join(", ")}` : `version ${[...bodies.keys()][0]}`}.
+    </p>
   );
 }
 

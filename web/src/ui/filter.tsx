@@ -1,11 +1,15 @@
 /** The filter box: the same words as on the command line and in the address. */
+import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { completions } from "../lib/completions";
 import { setQuery } from "../lib/router";
 
-export function FilterBox({ q, words }: { q: string; words: readonly string[] }) {
+export function FilterBox({ q, words, hint }: { q: string; words: readonly string[]; hint?: string }) {
   const box = useRef<HTMLInputElement>(null);
+  const typed = useSignal(q);
   useEffect(() => {
     if (box.current && box.current.value !== q) box.current.value = q;
+    typed.value = q;
   }, [q]);
   return (
     <form
@@ -25,12 +29,15 @@ export function FilterBox({ q, words }: { q: string; words: readonly string[] })
         class="mono grows"
         list="filter-words"
         defaultValue={q}
-        placeholder={words.slice(0, 3).join(" ")}
+        placeholder={hint ?? words.slice(0, 3).join(" ")}
         autoComplete="off"
         spellcheck={false}
+        onInput={(event) => {
+          typed.value = event.currentTarget.value;
+        }}
       />
       <datalist id="filter-words">
-        {words.map((word) => (
+        {completions(typed.value, words).map((word) => (
           <option key={word} value={word} />
         ))}
       </datalist>

@@ -1,13 +1,13 @@
 /** The story of one record, step by step: when, what, who and why. */
 import type { Entry } from "../api/client";
-import { clock } from "../lib/time";
+import { clock, exact } from "../lib/time";
 import { Panel, State } from "./parts";
 
-export function History({ entries }: { entries: readonly Entry[] }) {
+export function History({ entries, older = false }: { entries: readonly Entry[]; older?: boolean }) {
   return (
     <Panel title="History">
       <div class="scroll">
-        <table>
+        <table class="story">
           <thead>
             <tr>
               <th>When</th>
@@ -22,6 +22,7 @@ export function History({ entries }: { entries: readonly Entry[] }) {
           <tbody>{entries.flatMap(rowsOf)}</tbody>
         </table>
       </div>
+      {older && <p class="quiet">These are the last {entries.length} entries; the journal has older ones.</p>}
     </Panel>
   );
 }
@@ -29,7 +30,9 @@ export function History({ entries }: { entries: readonly Entry[] }) {
 function rowsOf(entry: Entry) {
   const when = (
     <td class="nowrap">
-      <time dateTime={entry.at}>{clock(entry.at)}</time>
+      <time dateTime={entry.at} title={exact(entry.at)}>
+        {clock(entry.at)}
+      </time>
     </td>
   );
   if (entry.refusal) {

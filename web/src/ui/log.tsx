@@ -11,6 +11,13 @@ import { Empty, Panel } from "./parts";
 export type Line = components["schemas"]["LogLineView"];
 
 const LOUD = new Set(["error", "critical", "failed", "gap"]);
+const WARNING = new Set([...LOUD, "warning", "stderr"]);
+/** By name: whether a line of this level is shown. */
+const LEVELS: readonly (readonly [string, (level: string) => boolean])[] = [
+  ["all levels", () => true],
+  ["warnings and errors", (level) => WARNING.has(level)],
+  ["errors", (level) => LOUD.has(level)],
+];
 export const MOST_SHOWN = 5_000;
 const MOST_CHARACTERS = 4_000;
 
@@ -62,7 +69,7 @@ export function useLines(job: string): ReadonlySignal<readonly Line[]> {
 export function Log({ job }: { job: string }) {
   const lines = useLines(job);
   const wanted = useSignal("");
-  const loudOnly = useSignal(false);
+  const level = useSignal(0);
   const wrap = useSignal(true);
   const follow = useSignal(true);
   const box = useRef<HTMLOListElement>(null);
@@ -73,7 +80,7 @@ export function Log({ job }: { job: string }) {
   const shown = useComputed(() => {
     const text = wanted.value.toLowerCase();
     return lines.value
-      .filter((line) => (!loudOnly.value || LOUD.has(line.level)) && (!text || line.text.toLowerCase().includes(text)))
+      .filter((line) => LEVELS[level.value]?.[1](line.level) && (!text || line.text.toLowerCase().includes(text)))
       .slice(-MOST_SHOWN);
   });
 
@@ -112,7 +119,22 @@ export function Log({ job }: { job: string }) {
             wanted.value = event.currentTarget.value;
           }}
         />
-        <Toggle name="Errors only" on={loudOnly} />
+        <label class="hidden-text" for="log-level">
+          Level
+        </label>
+        <select
+          id="log-level"
+          value={level.value}
+          onChange={(event) => {
+            level.value = Number(event.currentTarget.value);
+          }}
+        >
+          {LEVELS.map(([name], place) => (
+            <option key={name} value={place}>
+              {name}
+            </option>
+          ))}
+        </select>
         <Toggle name="Wrap" on={wrap} />
         <Toggle name="Follow" on={follow} />
         <button type="button" onClick={jump}>

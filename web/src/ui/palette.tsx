@@ -8,11 +8,20 @@ import { KEYS, palette } from "./keys";
 
 interface Target {
   readonly label: string;
-  readonly to: string;
+  /** Where it leads, or what it presses on this page. */
+  readonly to: string | HTMLButtonElement;
+}
+
+/** Return the actions of the page as it is now: its own buttons, so that what is not offered cannot be done. */
+function actions(): HTMLButtonElement[] {
+  return [...document.querySelectorAll<HTMLButtonElement>("main > .head .acts button:not(:disabled)")];
 }
 
 function targetsFor(text: string): Target[] {
   const said = text.trim();
+  const acts = actions()
+    .map((button) => ({ label: `Do: ${button.innerText}`, to: button }))
+    .filter((each) => each.label.toLowerCase().includes(said.toLowerCase()));
   const known = kindOf(said);
   const ids = known ? [{ label: `${known.charAt(0).toUpperCase()}${known.slice(1)} ${said}`, to: pageOf(known, said) }] : [];
   const pages = KEYS.filter(([, title]) => title.toLowerCase().includes(said.toLowerCase())).map(([, title, to]) => ({
@@ -26,7 +35,7 @@ function targetsFor(text: string): Target[] {
     .filter((name) => said && name.includes(said.toLowerCase()))
     .map((name) => ({ label: `Records of the kind ${name}`, to: listOf(name) }));
   const filter = said.includes(":") ? [{ label: `Jobs ${said}`, to: `/jobs?q=${encodeURIComponent(said)}` }] : [];
-  return [...ids, ...record, ...filter, ...pages, ...lists];
+  return [...ids, ...record, ...filter, ...pages, ...acts, ...lists];
 }
 
 export function Palette() {
@@ -52,7 +61,9 @@ export function Palette() {
   function choose(target: Target | undefined): void {
     if (!target) return;
     palette.value = "";
-    go(target.to);
+    dialog.current?.close(); // an action may open a dialog of its own
+    if (typeof target.to === "string") go(target.to);
+    else target.to.click();
   }
   return (
     <dialog ref={dialog} aria-label={open === "keys" ? "Keys" : "Find"} onCancel={escaped} onClose={closed}>
@@ -71,7 +82,7 @@ export function Palette() {
             <dt>
               <kbd>/</kbd> <kbd>⌘K</kbd>
             </dt>
-            <dd>Find an id or a page</dd>
+            <dd>Find an id, a page or an action</dd>
             <dt>
               <kbd>n</kbd>
             </dt>
@@ -92,7 +103,7 @@ export function Palette() {
       )}
       {open === "find" && (
         <>
-          <label for="palette">Find an id, a page, or jobs by a filter</label>
+          <label for="palette">Find an id, a page, an action of this page, or jobs by a filter</label>
           <input
             id="palette"
             class="mono wide"
@@ -119,7 +130,7 @@ export function Palette() {
           <ul id="palette-targets" class="targets" role="listbox" aria-label="Found">
             {targets.map((target, place) => (
               <li
-                key={target.to}
+                key={target.label}
                 id={`target-${place}`}
                 role="option"
                 aria-selected={place === chosen.value}

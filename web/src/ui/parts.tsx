@@ -12,6 +12,24 @@ export function State({ machine, state }: { machine: string; state: string }) {
   return <span class={`chip ${meaningOf(machine, state)}`}>{state}</span>;
 }
 
+/** The states of a lifecycle, each a link to the part of a list that is in it. */
+export function States({ list, states, here }: { list: string; states: readonly string[]; here: string }) {
+  if (!states.length) return null;
+  return (
+    <nav class="views" aria-label="States">
+      {["", ...states].map((state) => (
+        <a
+          key={state}
+          href={state ? `${list}?state=${encodeURIComponent(state)}` : list}
+          aria-current={state.toLowerCase() === here.toLowerCase() ? "true" : undefined}
+        >
+          {state || "All"}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
 /** How many jobs there are in each state. */
 export function Tally({ tally }: { tally: Readonly<Record<string, number>> }) {
   return (

@@ -117,6 +117,7 @@ async def backfill(call: Call) -> Backfilled:
         asked.since,
         asked.until,
         queued=asked.queued,
+        dry_run=asked.dry_run,
         reason=asked.reason,
         actor=call.actor,
         request_id=call.request_id,

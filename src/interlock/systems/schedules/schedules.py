@@ -231,16 +231,19 @@ class Schedules:
         until: str | datetime,
         *,
         queued: bool = False,
+        dry_run: bool = False,
         reason: str = "",
         actor: str = "",
         request_id: str | None = None,
     ) -> Backfilled:
         """Submit jobs for past fire times in a period that have none.
 
-        With `queued` one after the other: each waits for the previous one to end.
+        With `queued` one after the other: each waits for the previous one to end. With `dry_run` submit nothing,
+        and return the fire times that would get a job.
         """
         first, last = (each if isinstance(each, str) else iso(each) for each in (since, until))
-        asked = self._engine.asked(request_id, f"backfill schedule {name}", (first, last, queued, reason))
+        once = None if dry_run else request_id  # nothing is done, so nothing has to be done once
+        asked = self._engine.asked(once, f"backfill schedule {name}", (first, last, queued, reason))
 
         def decide(record: Record | None, jobs: KnownJobs, now: datetime) -> Decision[Backfilled] | None:
             entity = SCHEDULES.of(_present(name, record), now)
@@ -262,6 +265,8 @@ class Schedules:
             if waiting and due_at is not None:
                 due_at = min(due_at, look_at(now, self._settings) if body.live else now)
             entity.must(schedule.Backfill(at=now, submitted=len(new), waiting=waiting, due_at=due_at))
+            if dry_run:
+                return Decision(_foreseen(fresh, answer.present))
             if not queued:
                 recent = (*reversed(fresh), *body.recent)[:MAX_RECENT]
                 entity.body = msgspec.structs.replace(entity.body, recent=recent)
@@ -422,6 +427,10 @@ def _words(name: str, spec: ScheduleSpec) -> str:
         return calendar_of(name, spec).text
     except InvalidSchedule as error:  # its time zone may be missing on this machine
         return error.sentence
+
+
+def _foreseen(fresh: Sequence[Fire], present: int) -> Backfilled:
+    return Backfilled(fires=tuple(fire.scheduled_for for fire in fresh), present=present)
 
 
 def _fire_view(fire: Fire, state: str) -> FireView:

@@ -1,0 +1,10 @@
+/** Completion of a filter: the last word of what was typed, with what stands before it. */
+
+/** Return the whole texts that what was typed may become, by words that a filter knows. */
+export function completions(typed: string, words: readonly string[]): string[] {
+  const [, before = "", minus = "", last = ""] = /^(.*\s)?(-?)(\S*)$/s.exec(typed) ?? [];
+  const used = new Set(before.split(/\s+/));
+  return words
+    .filter((word) => word.toLowerCase().startsWith(last.toLowerCase()) && word !== last && !used.has(minus + word))
+    .map((word) => `${before}${minus}${word}`);
+}
