@@ -184,7 +184,7 @@ class Alike(Output, frozen=True, kw_only=True):
     looked_at: int
     """Number of failed jobs examined, newest first."""
     more: bool = False
-    """There are older failed jobs that were not examined."""
+    """Older failed jobs were not examined."""
     since: datetime | None = None
     """Time of the first failure."""
     ids: tuple[str, ...] = ()

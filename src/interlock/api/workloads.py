@@ -113,7 +113,7 @@ class WorkloadJobView(Output, frozen=True, kw_only=True):
     spec: WorkloadSpec
     agents: tuple[WorkloadView, ...] = ()
     more_agents: bool = False
-    """There are more agents; list them with GET /api/workloads?job=ID."""
+    """More agents exist; list them with GET /api/workloads?job=ID."""
     result: WorkloadResult | None = None
     """Result, once it has ended; its seconds and its histogram have requests of their own."""
 

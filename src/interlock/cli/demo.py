@@ -315,7 +315,7 @@ def _expect_alive(workers: Sequence[subprocess.Popen[bytes]], *, but: int) -> No
 
 
 def _half_way(film: JobView) -> str:
-    """The name of the worker that is half-way through the film; empty before."""
+    """Return the name of the worker that is half-way through the film; empty before."""
     (one,) = film.attempts[-1:]
     done = one.progress.done if one.progress is not None else None
     if one.ended_at or one.lease is None or (done or 0) < tasks.FILM_SCENES / 2:

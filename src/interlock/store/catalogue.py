@@ -34,7 +34,7 @@ class Shown(msgspec.Struct, frozen=True):
     into: str = ""
     """The key of a JSON object of another kind, in which a change of this one replaces some fields."""
     fields: Callable[[Change], dict[str, bytes]] | None = None
-    """Those fields: numbers, times or null, as JSON."""
+    """Computes the fields: numbers, times or null, as JSON."""
     keeps: tuple[str, ...] = ()
     """Fields that another kind replaces: a change of this kind leaves them as they are shown."""
 

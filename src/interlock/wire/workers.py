@@ -142,7 +142,7 @@ class WorkerTasks(View, frozen=True, kw_only=True, omit_defaults=True):
     lately: tuple[WorkerTask, ...] = ()
     """Among the newest jobs that have ended, the latest first."""
     more: bool = False
-    """There are more running jobs than were examined, so `now` may be incomplete."""
+    """More jobs run than were examined, so `now` may be incomplete."""
 
 
 class PoolView(View, frozen=True, kw_only=True, omit_defaults=True):

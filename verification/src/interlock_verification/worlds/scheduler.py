@@ -205,7 +205,7 @@ class Loop(asyncio.AbstractEventLoop):
     # The interface of an asyncio event loop
 
     def time(self) -> float:
-        """The monotonic clock of this process."""
+        """Return the monotonic clock of this process."""
         return self.schedule.now * self.rate
 
     def call_soon(

@@ -1,0 +1,284 @@
+"""Docstrings and comments are plain: a named subject, an imperative verb, and no indefinite pronoun."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("src", "verification/src")
+MADE = ("_pb2.py", "_pb2_grpc.py")  # by `make proto`
+LONGEST = 110
+BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
+
+_OPENINGS = """
+What How Where Who Whoever Whom Whose Which Why When It There They Those
+Nobody Somebody Someone Anybody Everybody Something Anything Everything Nothing
+Or Nor And But So Likewise Either Neither
+"""
+OPENINGS = frozenset(_OPENINGS.split())
+"""First words of a riddle: the subject or the verb is missing."""
+NOT_VERBS = frozenset({"A", "An", "The", "All", "Whether", "This", "That", "One", "Its", "Always", "Never"})
+"""First words that do not begin what a function does."""
+THIRD_PERSON = re.compile(r"[A-Z][a-z]+[^su]s")
+BANNED = re.compile(
+    r"\b(whoever|whomever|whom|somebody|someone|anybody|nobody|everybody|such a one"
+    r"|(?:after|at most|at least|by|every|for|of|than|up to) so (?:many|much|long|often|far))\b",
+    re.IGNORECASE,
+)
+COMMENT = re.compile(r"(?:^|\s)#\s(?P<text>[^\"']*)$")
+
+GERUNDS = {"judging", "planning", "ranking", "reporting"}
+"""Modules that are still named by a gerund. The set may only shrink."""
+NOUNS = {"testing", "tracing"}
+"""Names of a field that end like a gerund."""
+_TWICE = """
+Ack Answer Artifact Asked
+Caches Call Cancel CancelAck Change Channel Claim Claiming Clock Complete Completed Connection Connections
+Desk Due
+Ended Entry Execution
+Failed Family Fault Finding Format Found
+Guard
+Handshake Heartbeat
+Incoming Input Interlock
+JsonLines
+Keeper Kept Kind
+Lane Lanes Lease LeaseExpired Line Lines Link LogLine LongPoll
+Metrics Mode
+Net Notifier
+Pace Page Parts Pause Place Plan
+Query
+Receiver Records Refused Release Report Reporter Resume Route Row Run RunArtifact RunnerMessage Runs
+Sample Scenario Schedules Screen Seen Server ServerRefused Shown Simulation Source Step Stop Submittable
+Tally Task TaskCancelled Told Transitions Trouble
+Undone Upload
+Verdict
+Wanted Worker Workload
+_Body _Connection _Handler _Report _User _Wire
+"""
+TWICE = set(_TWICE.split())
+"""Classes that several modules of `src` still define. The set may only shrink: a name has one meaning."""
+
+
+class Doc(NamedTuple):
+    """A docstring, and the kind of its owner: module, class, function, property or field."""
+
+    place: str
+    kind: str
+    text: str
+
+
+class Source(NamedTuple):
+    """What the rules read of a module, which is parsed once."""
+
+    path: Path
+    docs: tuple[Doc, ...]
+    classes: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+def parsed(path: Path) -> Source:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    classes = tuple(node.name for node in tree.body if isinstance(node, ast.ClassDef))
+    return Source(path, tuple(docs_of(tree, path.name)), classes, tuple(text.splitlines()))
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    found = (path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py")))
+    return tuple(parsed(path) for path in found if not path.name.endswith(MADE))
+
+
+def docs_of(tree: ast.Module, name: str) -> Iterator[Doc]:
+    open_ones: list[ast.AST] = [tree]
+    while open_ones:
+        owner = open_ones.pop()
+        statements = [node for part in BLOCKS for node in getattr(owner, part, ())]
+        for number, node in enumerate(statements):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                kind = kind_of(owner) if number == 0 else "field"
+                yield Doc(f"{name}:{node.lineno}", kind, node.value.value.strip())
+            open_ones.append(node)
+
+
+def kind_of(owner: ast.AST) -> str:
+    match owner:
+        case ast.Module():
+            return "module"
+        case ast.ClassDef():
+            return "class"
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            decorators = [ast.unparse(decorator) for decorator in owner.decorator_list]
+            if owner.name.startswith("test_") or any("callback" in one for one in decorators):
+                return "title"  # the docstring explains a test, or is the help text of a program
+            return "property" if any("property" in one for one in decorators) else "function"
+    return "field"
+
+
+def riddles_in(found: Iterable[Source]) -> list[str]:
+    """Return the docstrings that do not begin with what is done, returned or described."""
+    return [f"{doc.place}: {doc.text[:60]}" for source in found for doc in source.docs if is_riddle(doc)]
+
+
+def is_riddle(doc: Doc) -> bool:
+    first = re.match(r"[A-Za-z]+", doc.text)
+    if first is None or first[0][0].islower():  # code, or the reason of a guard
+        return False
+    word = first[0]
+    if doc.kind == "function" and (word in NOT_VERBS or THIRD_PERSON.fullmatch(word)):
+        return True
+    return word in OPENINGS
+
+
+def pronouns_in(found: Iterable[Source]) -> list[str]:
+    """Return the docstrings and comments that name nothing as the subject."""
+    docs = [f"{doc.place}: {word[0]}" for s in found for doc in s.docs if (word := BANNED.search(doc.text))]
+    comments = [
+        f"{source.path.name}:{number}: {word[0]}"
+        for source in found
+        for number, line in enumerate(source.lines, 1)
+        if "#" in line and (comment := COMMENT.search(line)) and (word := BANNED.search(comment["text"]))
+    ]
+    return docs + comments
+
+
+def long_openings_in(found: Iterable[Source]) -> list[str]:
+    """Return the docstrings whose first line is too long."""
+    return [doc.place for s in found for doc in s.docs if len(doc.text.partition("\n")[0]) > LONGEST]
+
+
+def gerunds_in(found: Iterable[Source]) -> set[str]:
+    """Return the names of modules and packages that are gerunds."""
+    names = {s.path.parent.name if s.path.stem == "__init__" else s.path.stem for s in found}
+    return {name for name in names if re.search(r"[a-z]{2,}ing$", name)} - NOUNS
+
+
+def twice_in(found: Iterable[Source]) -> set[str]:
+    """Return the names of classes that several modules define."""
+    homes: defaultdict[str, set[Path]] = defaultdict(set)
+    for source in found:
+        for name in source.classes:
+            homes[name].add(source.path)
+    return {name for name, paths in homes.items() if len(paths) > 1}
+
+
+def product() -> list[Source]:
+    return [source for source in sources() if source.path.is_relative_to(ROOT / "src")]
+
+
+def test_there_are_docstrings_to_read() -> None:
+    assert sum(len(source.docs) for source in sources()) > 5000
+
+
+def test_a_docstring_begins_with_a_verb_or_with_a_noun() -> None:
+    assert riddles_in(sources()) == []
+
+
+def test_docstrings_and_comments_name_their_subject() -> None:
+    assert pronouns_in(sources()) == []
+
+
+def test_the_first_line_of_a_docstring_is_short() -> None:
+    assert long_openings_in(sources()) == []
+
+
+def test_no_further_module_is_named_by_a_gerund() -> None:
+    assert gerunds_in(sources()) - GERUNDS == set()
+
+
+def test_modules_that_were_renamed_are_struck_from_the_list() -> None:
+    assert GERUNDS - gerunds_in(sources()) == set()
+
+
+def test_no_further_name_of_a_class_is_defined_twice() -> None:
+    assert twice_in(product()) - TWICE == set()
+
+
+def test_classes_that_were_renamed_are_struck_from_the_list() -> None:
+    assert TWICE - twice_in(product()) == set()
+
+
+def source_of(text: str, tmp_path: Path, name: str = "example.py") -> Source:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(text)
+    return parsed(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""What crosses a process."""',
+        'class Order:\n    """Whoever has shown nothing that is any good."""',
+        'class Order:\n    size: int\n    """How large it is."""',
+        'def due() -> int:\n    """The jobs that are ready."""',
+        'def due() -> int:\n    """Returns the ready jobs."""',
+        'def due() -> bool:\n    """Whether a job is ready."""',
+        'class Order:\n    @property\n    def size(self) -> int:\n        """Where it stands."""',
+    ],
+)
+def test_a_riddle_would_be_noticed(text: str, tmp_path: Path) -> None:
+    assert len(riddles_in([source_of(text, tmp_path)])) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""Structs that cross a process."""',
+        'class Order:\n    """An order."""\n\n    size: int\n    """Size in bytes."""',
+        'def due() -> int:\n    """Return the ready jobs."""',
+        'async def pause() -> None:\n    """Pass the order on."""',
+        'class Order:\n    @property\n    def size(self) -> int:\n        """The size in bytes."""',
+        'def in_time(lease: object) -> bool:\n    """the lease has expired"""',
+        'x = "What is this?"',
+    ],
+)
+def test_plain_docstrings_are_left_alone(text: str, tmp_path: Path) -> None:
+    assert riddles_in([source_of(text, tmp_path)]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'class Order:\n    """An order that somebody gives."""',
+        "x = 1  # nobody reads it",
+        "# Whoever waits is told.\nx = 1",
+        'LIMIT = 3\n"""Each agent ends after so many."""',
+    ],
+)
+def test_a_pronoun_without_a_name_would_be_noticed(text: str, tmp_path: Path) -> None:
+    assert len(pronouns_in([source_of(text, tmp_path)])) == 1
+
+
+@pytest.mark.parametrize("text", ['x = "nobody"', "# So many callers share it.\nx = 1", 'x = "# nobody"'])
+def test_other_texts_are_left_alone(text: str, tmp_path: Path) -> None:
+    assert pronouns_in([source_of(text, tmp_path)]) == []
+
+
+def test_a_long_first_line_would_be_noticed(tmp_path: Path) -> None:
+    assert long_openings_in([source_of(f'"""{"x" * 111}"""', tmp_path)]) == ["example.py:1"]
+    assert long_openings_in([source_of(f'"""{"x" * 110}\n\n{"x" * 200}\n"""', tmp_path)]) == []
+
+
+def test_a_gerund_would_be_noticed(tmp_path: Path) -> None:
+    names = ("hearing.py", "ring.py", "reporting/__init__.py", "testing/__init__.py", "settings.py")
+    found = [source_of("", tmp_path, name) for name in names]
+    assert gerunds_in(found) == {"hearing", "reporting"}
+
+
+def test_a_class_that_is_defined_twice_would_be_noticed(tmp_path: Path) -> None:
+    first = source_of("class Order: ...\nclass Screen: ...", tmp_path, "first.py")
+    assert twice_in([first, source_of("class Order: ...", tmp_path, "second.py")]) == {"Order"}
+    assert twice_in([first]) == set()
