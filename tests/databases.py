@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.clocks import movable
@@ -85,7 +86,8 @@ class SharedPostgres(PostgresServer):
     def start(self) -> None:
         """Start, and make the schema in the template of all other databases."""
         super().start()
-        asyncio.run(migrate(self.url_of("template1")))
+        with ThreadPoolExecutor(1) as thread:  # an async fixture may be what asks for the server
+            thread.submit(asyncio.run, migrate(self.url_of("template1"))).result()
         self.sql(KEEP, database="template1")
         self._schema = self.sql(SCHEMA, database="template1")
 

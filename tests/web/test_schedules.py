@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE_S
 from tests.web.test_access import sign_in
 from tests.web.visiting import ON_EVERY_STORE, WIDE, Visitor, visit, visiting
 
-from interlock.systems.access.principals import Role
+from interlock.wire.access import Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

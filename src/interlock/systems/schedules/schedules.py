@@ -238,8 +238,8 @@ class Schedules:
     ) -> Backfilled:
         """Submit jobs for past fire times in a period that have none.
 
-        With `queued` one after the other: each waits for the previous one to end. With `dry_run` submit nothing,
-        and return the fire times that would get a job.
+        With `queued` one after the other: each waits for the previous one to end. With `dry_run` submit
+        nothing, and return the fire times that would get a job.
         """
         first, last = (each if isinstance(each, str) else iso(each) for each in (since, until))
         once = None if dry_run else request_id  # nothing is done, so nothing has to be done once
