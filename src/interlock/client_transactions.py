@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Deciding:
-    """What is done in a transaction, as steps that the connection carries out."""
+    """Operations of a transaction, as steps that the connection executes."""
 
     def __init__(self, here: Callable[[], Runtime], middleware: Callable[[], Chain], actor: str) -> None:
         self._here = here

@@ -42,7 +42,7 @@ NOUNS = {"testing", "tracing"}
 _TWICE = """
 Ack Answer Artifact Asked
 Caches Call Cancel CancelAck Change Channel Claim Claiming Clock Complete Completed Connection Connections
-Desk Due
+DeadLetters Desk Due
 Ended Entry Execution
 Failed Family Fault Finding Format Found
 Guard

@@ -25,7 +25,7 @@ JOB = id_of("job", UnknownJob)
 
 
 class DeadLettersQuery(Input, frozen=True, kw_only=True):
-    """Which page of which dead letters."""
+    """Filter and page of a list of dead letters."""
 
     q: FilterText = ""
     limit: Limit = 50

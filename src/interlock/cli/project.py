@@ -203,7 +203,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
     """Modules and files that declare kinds of record."""
     retention: RetentionSettings = RetentionSettings()
-    """How long the server of this project keeps what has ended."""
+    """Retention of ended records on the server of this project."""
     middleware: tuple[str, ...] = ()
     """Functions and classes as `module:name`, the outermost first."""
     schedules: dict[str, Declared] = msgspec.field(default_factory=dict)

@@ -13,15 +13,15 @@ from interlock.store.records import Pruned
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long records of each kind are kept after they have ended, also by the state in which they have."""
+    """Retention of ended records, by kind and by final state."""
 
     default: timedelta = timedelta(days=30)
     by_kind: Mapping[str, timedelta] = msgspec.field(default_factory=dict)
     by_state: Mapping[str, Mapping[str, timedelta]] = msgspec.field(default_factory=dict)
-    """By kind and state; this goes before what is said about the kind."""
+    """Retention by kind and state; takes precedence over `by_kind`."""
 
     def of(self, kind: str, state: str = "") -> timedelta:
-        """How long records of this kind are kept that have ended in this state."""
+        """Return the retention of records of this kind that ended in this state."""
         kept = self.by_state.get(kind, {}).get(state)
         return self.by_kind.get(kind, self.default) if kept is None else kept
 

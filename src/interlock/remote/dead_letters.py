@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # who has a store needs no HTTP
 
 
 class DeadLettersApi(Protocol):
-    """Everything that people and programs do with dead letters."""
+    """Operations on dead letters."""
 
     async def get(self, job_id: str) -> DeadLetterView:
         """Return a dead letter, and what was done about it."""

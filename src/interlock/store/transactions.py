@@ -1,4 +1,4 @@
-"""Writing in a transaction that somebody else has begun, on a connection of theirs.
+"""Write in a transaction of the user, on the user's connection.
 
 A store that can do so makes a `Dialect`: how the time is read, how records are loaded and how commits are
 judged and written, on a bare connection of a driver. Nothing here begins or ends the transaction: what is
@@ -37,11 +37,11 @@ _UNKNOWN_THERE = ("3F000", "42883", "42P01", "42501")
 
 
 class Now(msgspec.Struct, frozen=True):
-    """What time is it?"""
+    """Read the clock of the store."""
 
 
-class Load(msgspec.Struct, frozen=True):
-    """How do these records stand?"""
+class LoadRecords(msgspec.Struct, frozen=True):
+    """Load records."""
 
     keys: tuple[Key, ...]
 
@@ -52,7 +52,7 @@ class Write(msgspec.Struct, frozen=True):
     commits: tuple[Commit, ...]
 
 
-Step: TypeAlias = Now | Load | Write
+Step: TypeAlias = Now | LoadRecords | Write
 Steps: TypeAlias = Generator[Step, Any, T]
 """Steps in a transaction; the answer to each is sent back."""
 
@@ -96,14 +96,14 @@ class FileDialect(Protocol):
 
 @runtime_checkable
 class TransactionalStore(Protocol):
-    """A store that can be written to on a connection of somebody else."""
+    """A store that can write on a connection of the user."""
 
     def dialect(self) -> SqlDialect | FileDialect:
         """Return how."""
         ...
 
 
-class Executor(ABC):
+class StepExecutor(ABC):
     """A connection of a driver. What its methods return is awaited if the driver is async."""
 
     is_async = False
@@ -125,7 +125,7 @@ class Executor(ABC):
         """Have others woken when the transaction is committed."""
 
 
-def run_steps(executor: Executor, steps: Callable[[], Steps[T]]) -> T:
+def run_steps(executor: StepExecutor, steps: Callable[[], Steps[T]]) -> T:
     """Carry out steps in a savepoint, in this thread."""
     if executor.is_async:
         raise InvalidArguments(
@@ -144,7 +144,7 @@ def run_steps(executor: Executor, steps: Callable[[], Steps[T]]) -> T:
     raise told from (None if told is last else last)
 
 
-def _in_savepoint(executor: Executor, steps: Callable[[], Steps[T]]) -> T:
+def _in_savepoint(executor: StepExecutor, steps: Callable[[], Steps[T]]) -> T:
     executor.run(f"SAVEPOINT {SAVEPOINT}")
     try:
         made = _driven(executor, steps())
@@ -156,7 +156,7 @@ def _in_savepoint(executor: Executor, steps: Callable[[], Steps[T]]) -> T:
     return made
 
 
-def _driven(executor: Executor, steps: Steps[T]) -> T:
+def _driven(executor: StepExecutor, steps: Steps[T]) -> T:
     answer: Any = None
     while True:
         try:
@@ -167,8 +167,8 @@ def _driven(executor: Executor, steps: Steps[T]) -> T:
         answer = executor.ask(step)
 
 
-async def run_steps_async(executor: Executor, steps: Callable[[], Steps[T]]) -> T:
-    """The same with await, for drivers of either kind."""
+async def run_steps_async(executor: StepExecutor, steps: Callable[[], Steps[T]]) -> T:
+    """Run the steps with await, for drivers of either kind."""
     await _waited(executor.ready())
     for _ in range(RETRIES):
         try:
@@ -181,7 +181,7 @@ async def run_steps_async(executor: Executor, steps: Callable[[], Steps[T]]) -> 
     raise told from (None if told is last else last)
 
 
-async def _in_savepoint_async(executor: Executor, steps: Callable[[], Steps[T]]) -> T:
+async def _in_savepoint_async(executor: StepExecutor, steps: Callable[[], Steps[T]]) -> T:
     await _waited(executor.run(f"SAVEPOINT {SAVEPOINT}"))
     try:
         made = await _driven_async(executor, steps())
@@ -193,7 +193,7 @@ async def _in_savepoint_async(executor: Executor, steps: Callable[[], Steps[T]])
     return made
 
 
-async def _driven_async(executor: Executor, steps: Steps[T]) -> T:
+async def _driven_async(executor: StepExecutor, steps: Steps[T]) -> T:
     answer: Any = None
     while True:
         try:
@@ -236,7 +236,7 @@ def not_begun() -> InvalidArguments:
     )
 
 
-class _Sql(Executor):
+class _Sql(StepExecutor):
     """A driver of PostgreSQL."""
 
     def __init__(self, dialect: SqlDialect, connection: Any) -> None:
@@ -318,7 +318,7 @@ def _rows(statement: Statement) -> Any:
     return dict_row if statement.by_name else tuple_row
 
 
-class Sqlite(Executor):
+class Sqlite(StepExecutor):
     """A connection of sqlite3."""
 
     def __init__(self, dialect: FileDialect, connection: sqlite3.Connection) -> None:
@@ -339,7 +339,7 @@ class Sqlite(Executor):
             raise _busy(error) from error
 
     def wake(self) -> None:
-        """Nothing: others look at the file."""
+        """Do nothing: other processes poll the file."""
 
     def run(self, sql: str) -> None:
         """Execute a command."""
@@ -374,8 +374,8 @@ def _busy(error: sqlite3.OperationalError) -> StoreUnavailable:
 # From what users have to a driver
 
 
-async def executor_for_async(store: object, transaction: Any) -> Executor:
-    """The same where there is an event loop, also for async sessions and connections of SQLAlchemy."""
+async def executor_for_async(store: object, transaction: Any) -> StepExecutor:
+    """Return the executor in an event loop, also for async sessions and connections of SQLAlchemy."""
     if type(transaction).__module__.partition(".")[0] == "sqlalchemy":
         if hasattr(transaction, "sync_session"):
             transaction = await transaction.connection()
@@ -384,7 +384,7 @@ async def executor_for_async(store: object, transaction: Any) -> Executor:
     return executor_for(store, transaction)
 
 
-def executor_for(store: object, transaction: Any) -> Executor:
+def executor_for(store: object, transaction: Any) -> StepExecutor:
     """Return how to write in this transaction of sqlite3, asyncpg, psycopg, or a layer above them."""
     connection = _unwrapped(transaction)
     if not isinstance(store, TransactionalStore):

@@ -1,4 +1,4 @@
-"""How long jobs are kept after they have ended, by their outcome, and what is kept with them."""
+"""Retention of ended jobs by outcome, and of the records that belong to them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OUTCOMES = {"completed": job.COMPLETED, "failed": job.FAILED, "canceled": job.C
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long jobs of each outcome are kept, and everything else: `12h`, `7d`; empty for as it is."""
+    """Retention of jobs by outcome and of everything else: `12h`, `7d`; empty keeps the default."""
 
     completed: str = ""
     failed: str = ""

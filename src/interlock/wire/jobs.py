@@ -170,7 +170,7 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an alert task is told of a job that has failed and has no try left."""
+    """Input of an alert task: a job that has failed and has no try left."""
 
     job_id: str
     task: str
@@ -193,11 +193,11 @@ class DeadLetterView(View, frozen=True, kw_only=True, omit_defaults=True):
     retried_as: str | None = None
     """The job that does it again."""
     edited: bool = False
-    """It was retried with another input."""
+    """Whether it was retried with another input."""
     reason: str = ""
     by: str = ""
     at: datetime | None = None
-    """When it was retried or discarded."""
+    """Time of the retry or the discard."""
 
 
 class QueueView(View, frozen=True, kw_only=True, omit_defaults=True):

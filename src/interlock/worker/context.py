@@ -168,7 +168,7 @@ class HandlerServices(msgspec.Struct, frozen=True, kw_only=True):
     """Removes the worker's secrets from all output."""
     sandbox: SandboxSettings = NO_SANDBOX
     middleware: Callable[[], Chain] = no_middleware
-    """What goes before the submission of a child."""
+    """Middleware of the submission of a child."""
 
 
 NO_SERVICES = HandlerServices()

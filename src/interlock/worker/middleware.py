@@ -86,7 +86,7 @@ class Chain:
         """Whether one of them is async around handlers."""
 
     def __bool__(self) -> bool:
-        """Whether there is anything around handlers."""
+        """Return whether any middleware wraps handlers."""
         return bool(self._around)
 
     def addresses(self) -> list[str]:
@@ -156,7 +156,7 @@ class Chain:
         return [await self._submitted(spec) for spec in specs]
 
     def submission_sync(self, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
-        """The same in a thread without an event loop."""
+        """Return the specs as they are submitted, in a thread without an event loop."""
         if not self._submit:
             return specs
         submission = self.submission(specs)
@@ -294,7 +294,7 @@ def _manager_of(function: Any, address: str) -> Around:
     elif inspect.isgeneratorfunction(function):
         made = contextmanager(function)
     elif _is_async(function) or inspect.isgeneratorfunction(_inner(function)):
-        made = function  # somebody has used the decorators of contextlib already
+        made = function  # it has a decorator of contextlib already
     else:
         raise _refused(address, "it does not yield")
     return made

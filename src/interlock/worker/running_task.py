@@ -115,7 +115,7 @@ class RunningTask:
         self.task: AnyTask | None = None
         """The task of its handler; None before it is looked up."""
         self.chain = NO_MIDDLEWARE
-        """What is around its handler."""
+        """Middleware of its handler."""
         self.handle: Any = None
         """The executor's handle to stop it."""
         self.ahead = False

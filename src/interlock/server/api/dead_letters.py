@@ -17,12 +17,12 @@ from interlock.wire.jobs import DeadLetterView
 
 ENDPOINT = "actions on dead letters"
 PAGES = 20
-"""How many pages of failed jobs are looked through for an action."""
+"""Maximum number of pages of failed jobs that one action searches."""
 
 
 @handles(api.LIST_DEAD_LETTERS)
 async def list_letters(call: Call) -> api.DeadLetterPage:
-    """A page of what a filter means."""
+    """Return a page of the dead letters that match a filter."""
     asked: api.DeadLettersQuery = call.query
     wanted = filter_of(call, asked.q)
     letters, cursor = await _letters(call).find(wanted, limit=asked.limit, cursor=await place_asked(call))
@@ -32,7 +32,7 @@ async def list_letters(call: Call) -> api.DeadLetterPage:
 
 @handles(api.GET_DEAD_LETTER)
 async def get_letter(call: Call) -> DeadLetterView:
-    """One of them, also one that was dealt with."""
+    """Return a dead letter, also one that was retried or discarded."""
     return await _seen(call, await _letters(call).get(await _own(call)))
 
 

@@ -1,8 +1,8 @@
-"""Writing in a transaction of somebody else, on their connection of asyncpg or psycopg.
+"""Write in a transaction of the user, on a connection of asyncpg or psycopg.
 
-`write_wave` judges and writes in one statement, as in a transaction of ours. The journal has the number of
-their transaction, and readers wait for it as for any other that is under way. Others are woken by NOTIFY,
-which PostgreSQL sends when the transaction is committed.
+`write_wave` validates and writes in one statement, as in a transaction of the store. The journal has the
+number of the user's transaction, and readers wait for it as for any other open one. PostgreSQL wakes other
+processes by NOTIFY when the transaction is committed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from interlock.store.postgres.queries import in_schema, query
 from interlock.store.postgres.rows import record_of
 from interlock.store.postgres.target import Target
 from interlock.store.records import Outcome, Record
-from interlock.store.transactions import Load, Now, Statement, Step
+from interlock.store.transactions import LoadRecords, Now, Statement, Step
 
 _LOAD = """
 SELECT kind, id, state, version, body::text, given::text, result::text, parent, queue, labels, priority,
@@ -43,7 +43,7 @@ class PostgresDialect:
         schema = self._target.schema
         if isinstance(step, Now):
             return Statement(query("now", schema), (), (), self._read_now)
-        if isinstance(step, Load):
+        if isinstance(step, LoadRecords):
             keys = [key.kind for key in step.keys], [key.id for key in step.keys]
             return Statement(in_schema(_LOAD, schema), keys, ("text[]", "text[]"), _read_records)
         self._writing.check(step.commits)

@@ -198,7 +198,7 @@ class PostgresStore:
         return self._waking.tell(outcomes, speaker)
 
     def dialect(self) -> PostgresDialect:
-        """Return how to write in a transaction of somebody else."""
+        """Return the dialect for writes in a transaction of the user."""
         return PostgresDialect(self._writing, self._target)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:

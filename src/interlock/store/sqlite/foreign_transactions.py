@@ -1,7 +1,7 @@
-"""Writing in a transaction of somebody else, on their connection of sqlite3.
+"""Write in a transaction of the user, on a connection of sqlite3.
 
-The same judgement as in a transaction of ours. Other processes and the reader of this one notice the commit
-by looking, as they notice all others.
+Commits are validated as in a transaction of the store. Other processes and the reader of this one notice the
+commit by polling, as they notice all others.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from interlock.store.ranking import moment
 from interlock.store.sqlite import queries
 from interlock.store.sqlite.database import HeldClock, check_floor
 from interlock.store.sqlite.transaction import Moves, RowCache, Transaction
-from interlock.store.transactions import Load, Now, Step
+from interlock.store.transactions import LoadRecords, Now, Step
 from interlock.store.validation import check_commits
 
 
 class SqliteDialect:
-    """How records of a file are read and written on a connection to it."""
+    """Reads and writes the records of a file on a connection to it."""
 
     def __init__(
         self, path: Path, catalogue: Catalogue, clock: HeldClock, moves: Moves, max_body_bytes: int
@@ -48,7 +48,7 @@ class SqliteDialect:
         """Carry out a step."""
         if isinstance(step, Now):
             return moment(self._clock.read(queries.latest_us(connection)))
-        if isinstance(step, Load):
+        if isinstance(step, LoadRecords):
             return queries.load_within(connection, step.keys)
         check_floor(connection)
         check_commits(self._catalogue, step.commits, self._max_body_bytes)

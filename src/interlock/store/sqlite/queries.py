@@ -72,7 +72,7 @@ def load(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | N
 
 
 def load_within(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | None]:
-    """The same in a transaction that is under way."""
+    """Return the records as `load` does, within an open transaction."""
     names: dict[str, list[str]] = {}
     for key in keys:
         names.setdefault(key.kind, []).append(key.id)

@@ -151,7 +151,7 @@ class SqliteStore:
         return await self._writer.do(lambda ledger: ledger.judge(commits), weight=number_of(commits))
 
     def dialect(self) -> SqliteDialect:
-        """Return how to write in a transaction of somebody else."""
+        """Return the dialect for writes in a transaction of the user."""
         most = self.capabilities.max_body_bytes
         return SqliteDialect(self._path, self._catalogue, self._clock, self._writer.moves, most)
 

@@ -1,6 +1,6 @@
-"""Dead letters: failed jobs that have no try left, until somebody retries or discards them.
+"""Dead letters: failed jobs that have no try left, until they are retried or discarded.
 
-A failed job is a dead letter as it stands, so its failure costs nothing more. What somebody has done about it
+A failed job is a dead letter as it stands, so its failure costs nothing more. The retry or the discard
 is a record of the kind `dead_letter` under the id of the job, made in the commit that does it: a job is
 retried or discarded once, however many people decide at the same time. Jobs of a run and executions of a
 simulation are none: their run or simulation deals with them.
@@ -44,7 +44,7 @@ PAGE = 200
 
 
 class DeadLetterState(StrEnum):
-    """What was done about a failed job."""
+    """States of a dead letter."""
 
     OPEN = "open"
     RETRIED = "retried"
@@ -79,13 +79,13 @@ DEAD_LETTER = Machine[DeadLetterState, None](
 
 
 class LetterBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was done about a dead letter."""
+    """Body of the record of a dead letter."""
 
     reason: str = ""
     by: str = ""
     retried_as: str = ""
     edited: bool = False
-    """It was retried with another input."""
+    """Whether it was retried with another input."""
 
 
 _LETTERS = RecordKind(DEAD_LETTER, LetterBody)
@@ -161,7 +161,7 @@ def _dealt_with(job_id: str, letter: Record, event: Event) -> TransitionNotAllow
 
 
 def is_letter(record: Record) -> bool:
-    """Whether a job has failed, and nothing else deals with it."""
+    """Return whether a job has failed and neither a run nor a simulation handles that."""
     return record.state == FAILED and not belongs_elsewhere(decode_body(record.body))
 
 

@@ -136,5 +136,5 @@ def alert_for(draft: JobAggregate) -> tuple[Change, ...]:
 
 
 def belongs_elsewhere(body: JobBody) -> bool:
-    """Whether a run or a simulation deals with the failure of a job."""
+    """Return whether a run or a simulation handles the failure of a job."""
     return body.run is not None or body.simulation is not None

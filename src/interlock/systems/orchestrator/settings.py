@@ -23,7 +23,7 @@ DEFAULT_QUOTAS = (10, 8, 5, 3, 2, 1)
 
 
 class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Who hears of jobs that have failed and have no try left."""
+    """Alert about jobs that have failed and have no try left."""
 
     task: str = ""
     """The task that is submitted for each of them, with the argument `letter`; empty for none."""

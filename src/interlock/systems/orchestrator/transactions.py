@@ -1,4 +1,4 @@
-"""Jobs in a transaction of somebody else: submitted, or completed, together with their own writes.
+"""Submit and complete jobs in a transaction of the user, together with the user's own writes.
 
 Nothing here waits or knows a driver: each function yields the steps to be carried out on the connection
 (`store.transactions`) and is sent the answers. A job that is submitted is decided about as any other. A
@@ -27,7 +27,7 @@ from interlock.store.records import (
     RequestReused,
     TooLate,
 )
-from interlock.store.transactions import Load, Now, Steps, Write
+from interlock.store.transactions import LoadRecords, Now, Steps, Write
 from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.runner_messages import decide_message
@@ -39,7 +39,7 @@ from interlock.wire.runner import Complete, Succeeded
 
 TRIES = 10
 MOST = 1_000
-"""How many jobs are submitted at once."""
+"""Maximum number of jobs of one submission."""
 
 
 def submitting(
@@ -73,7 +73,7 @@ def submitting(
             case RequestReused() | Illegal():
                 raise failed(outcome)
             case Conflict():
-                conflict = outcome  # somebody else has drawn the same name
+                conflict = outcome  # another job has drawn the same id
     raise contended([Key(JOB.name, names[0])], conflict, TRIES)
 
 
@@ -106,7 +106,7 @@ def completing(
     conflict: Conflict | None = None
     for _ in range(TRIES):
         now, mark = (yield Now()), engine.mark()
-        record: Record | None = (yield Load((key,)))[0]
+        record: Record | None = (yield LoadRecords((key,)))[0]
         said = Complete(
             token=lease, runner_id=_runner_of(record, token), outcome=Succeeded(result), cost=cost
         )
