@@ -223,7 +223,8 @@ async def test_a_connection_without_a_transaction_is_refused(url: str, tmp_path:
 async def test_a_database_without_the_store_is_refused_with_what_to_do(
     url: str, postgres: PostgresServer
 ) -> None:
-    async with Interlock(url) as il, begun("asyncpg", postgres.new_database()) as transaction:
+    elsewhere = postgres.new_database(template="template0")
+    async with Interlock(url) as il, begun("asyncpg", elsewhere) as transaction:
         with pytest.raises(InvalidArguments, match="without this store"):
             await il.within(transaction).submit("t")
 
