@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bench import anatomy, kernel
 from bench.fleet import controller, overhead
-from bench.jobs import crowd, drains, idle
+from bench.jobs import crowd, drains, idle, unique
 from bench.jobs.contenders import STORES, names
 from bench.report import report, show
 from bench.rounds import FULL, LONG, QUICK, Pace
@@ -26,7 +26,7 @@ from bench.workers import beats, holding
 SUITES = {
     "kernel": (kernel, anatomy),
     "stores": (claims, grouping, flat, memory),
-    "jobs": (drains, idle, crowd),
+    "jobs": (drains, idle, crowd, unique),
     "runs": (sizes, shapes, pushes),
     "simulations": (races, simulation_lists),
     "server": (cycles, lists, streams),

@@ -141,6 +141,9 @@ SIGNALS = {
     "interlock.worker.extraction.Unreadable": "a cache that is left out",
     "interlock.worker.http.CannotDownload": "a cache that is left out",
     "interlock.worker.outcomes.StepFailed": "becomes the failure of the attempt",
+    "interlock.worker.postponement.RetryAfter": "becomes the failure of the attempt",
+    "interlock.worker.postponement.RetryAt": "becomes the failure of the attempt",
+    "interlock.worker.postponement.Snooze": "ends a handler past `except Exception`",
 }
 """Exceptions outside of the tree that never reach a user, each with what becomes of it."""
 OF_TESTS = ("interlock.testing.", "interlock_verification.")

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from interlock.systems.kinds import kind
     from interlock.systems.runs.planning.flow import Flow, flow
     from interlock.wire.access import Role
-    from interlock.wire.jobs import DeadLetter, JobSpec, JobView, RetryRule
+    from interlock.wire.jobs import DeadLetter, JobSpec, JobView, RetryRule, Unique
     from interlock.wire.schedules import ScheduleSpec, ScheduleView
     from interlock.worker.context import Context, TaskCancelled
+    from interlock.worker.postponement import RetryAfter, RetryAt, Snooze
     from interlock.worker.simulations import Simulation, SimulationContext, simulation
     from interlock.worker.tasks import Registry, Task, middleware, schedule, task
 
@@ -53,14 +54,18 @@ _HOMES = {
     "JobSpec": "interlock.wire.jobs",
     "JobView": "interlock.wire.jobs",
     "Registry": "interlock.worker.tasks",
+    "RetryAfter": "interlock.worker.postponement",
+    "RetryAt": "interlock.worker.postponement",
     "RetryRule": "interlock.wire.jobs",
     "ScheduleSpec": "interlock.wire.schedules",
     "ScheduleView": "interlock.wire.schedules",
     "Simulation": "interlock.worker.simulations",
     "SimulationContext": "interlock.worker.simulations",
+    "Snooze": "interlock.worker.postponement",
     "Task": "interlock.worker.tasks",
     "TaskCancelled": "interlock.worker.context",
     "Role": "interlock.systems.access.principals",
+    "Unique": "interlock.wire.jobs",
     "flow": "interlock.systems.runs.planning.flow",
     "kind": "interlock.systems.kinds",
     "middleware": "interlock.worker.tasks",
@@ -80,14 +85,18 @@ __all__ = [
     "JobSpec",
     "JobView",
     "Registry",
+    "RetryAfter",
+    "RetryAt",
     "RetryRule",
     "Role",
     "ScheduleSpec",
     "ScheduleView",
     "Simulation",
     "SimulationContext",
+    "Snooze",
     "Task",
     "TaskCancelled",
+    "Unique",
     "flow",
     "kind",
     "middleware",

@@ -37,7 +37,7 @@ from interlock.systems.runtime import Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
-from interlock.wire.jobs import NODES, JobSpec, JobView, TreeView
+from interlock.wire.jobs import NODES, JobSpec, JobView, Submission, TreeView
 from interlock.worker.codec import Work, decoder_of, spec_of, with_json
 from interlock.worker.middleware import Chain, layer_of
 from interlock.worker.tasks import DEFAULT
@@ -51,11 +51,13 @@ D = TypeVar("D")
 class JobHandle:
     """A submitted job."""
 
-    __slots__ = ("_interlock", "id")
+    __slots__ = ("_interlock", "how", "id")
 
-    def __init__(self, interlock: Interlock, job_id: str) -> None:
+    def __init__(self, interlock: Interlock, job_id: str, how: Submission = "created") -> None:
         self._interlock = interlock
         self.id = job_id
+        self.how: Submission = how
+        """`created`; or, where another job had its unique key: `existing`, `replaced` or `debounced`."""
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"
@@ -154,16 +156,16 @@ class Interlock:
         creates one job. For options see `task.options(...)`; a `JobSpec` is submitted as it is.
         """
         (spec,) = await self.middleware().submission([spec_of(work, args, kwargs)])
-        job_id = await self._jobs.submit(spec, actor=self.actor, request_id=request_id)
-        return JobHandle(self, job_id)
+        (made,) = await self._jobs.submit_jobs([spec], actor=self.actor, request_id=request_id)
+        return JobHandle(self, made.id, made.how)
 
     async def submit_many(
         self, specs: Sequence[JobSpec], *, request_id: str | None = None
     ) -> list[JobHandle]:
         """Submit many jobs in one call: `[task.spec(n) for n in range(1000)]`."""
         specs = await self.middleware().submission([with_json(spec) for spec in specs])
-        ids = await self._jobs.submit_many(specs, actor=self.actor, request_id=request_id)
-        return [JobHandle(self, job_id) for job_id in ids]
+        made = await self._jobs.submit_jobs(specs, actor=self.actor, request_id=request_id)
+        return [JobHandle(self, one.id, one.how) for one in made]
 
     def within(self, transaction: Any) -> TransactionClient:
         """Return a client that submits and completes jobs in a transaction of yours, on your connection.

@@ -29,7 +29,7 @@ from interlock.store.records import Entry, Query
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.artifacts import ArtifactView
-from interlock.wire.jobs import NODES, DeadLetterView, JobSpec, JobView, TreeView
+from interlock.wire.jobs import NODES, DeadLetterView, JobSpec, JobView, SubmittedJob, TreeView
 from interlock.wire.records import RecordExplanation, StoredRecord
 from interlock.wire.runs import RunView, Source
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
@@ -385,6 +385,11 @@ class Interlock:
         inner = self._inner
         deciding = Deciding(lambda: inner.here, inner.middleware, inner.actor)
         return SyncTransactionClient(deciding, transaction)
+
+    def submit_jobs(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[SubmittedJob]:
+        """Submit many jobs; return for each its id, and whether it was created (see `Unique`)."""
+        made = self._run(self._inner.submit_many(specs, request_id=request_id))
+        return [SubmittedJob(one.id, one.how) for one in made]
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
         """Wait until a job has ended and return it."""

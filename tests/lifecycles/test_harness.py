@@ -17,6 +17,7 @@ JOB_TRANSITIONS = {
     ("SUBMITTED", "cancel"): {"CANCELED"},
     ("PENDING", "allocate_resources"): {"RUNNING"},
     ("PENDING", "cancel"): {"CANCELED"},
+    ("PENDING", "expire"): {"FAILED"},
     ("RUNNING", "success"): {"COMPLETED"},
     ("RUNNING", "error"): {"FAILED"},
     ("RUNNING", "cancel"): {"CANCELED"},

@@ -16,6 +16,7 @@ TRANSITIONS: dict[tuple[str, str], set[str]] = {
     ("SUBMITTED", "cancel"): {"CANCELED"},  # S0-20
     ("PENDING", "allocate_resources"): {"RUNNING"},  # S0-15
     ("PENDING", "cancel"): {"CANCELED"},  # S0-16
+    ("PENDING", "expire"): {"FAILED"},  # decision 0404
     ("RUNNING", "success"): {"COMPLETED"},  # S0-17
     ("RUNNING", "error"): {"FAILED"},  # S0-18
     ("RUNNING", "cancel"): {"CANCELED"},  # S0-19

@@ -76,6 +76,7 @@ ERRORS = [
     "ConflictingCompletion",
     "ConflictingRequestIds",
     "Contended",
+    "DuplicateJob",
     "EventIgnored",
     "FlakyError",
     "ForeignOrigin",

@@ -30,6 +30,7 @@ BY_WORLDS = {
     "supervisor/leases.py: _decide": "workers die in worlds; the model has leases that run out",
     "orchestrator/grants.py: _opened": "a claim that is sent again; worlds lose answers",
     "orchestrator/cancellation.py: outgrown": "a body that is too large; tests/systems/orchestrator",
+    "orchestrator/uniqueness.py: _draft": "a job that is replaced or debounced; worlds with unique keys",
     "orchestrator/trees.py: parents": "trees of jobs; worlds with families",
     "orchestrator/trees.py: decide": "trees of jobs; worlds with families",
     "orchestrator/tree_slots.py: _let_in": "trees of jobs; worlds with families",

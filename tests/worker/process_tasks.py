@@ -13,6 +13,7 @@ from typing import Any
 
 from interlock.errors import JobError
 from interlock.worker.context import Context
+from interlock.worker.postponement import Snooze
 from interlock.worker.tasks import Registry
 
 REGISTRY = Registry()
@@ -140,3 +141,8 @@ def traced_over_there() -> str:
 @task(name="unsaid")
 def unsaid() -> int:
     return os.getpid()
+
+
+@task(name="snooze", executor="process")
+def snooze() -> None:
+    raise Snooze("10m")

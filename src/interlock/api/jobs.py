@@ -24,6 +24,7 @@ from interlock.api.operation import Confined, Link, Operation, Parameter, id_of
 from interlock.errors import (
     BadFilter,
     BadRequest,
+    DuplicateJob,
     InvalidJob,
     LeaseExpired,
     LeaseRevoked,
@@ -54,6 +55,7 @@ from interlock.wire.jobs import (
     NewChildren,
     QueueHold,
     QueueView,
+    Submission,
     TreeView,
 )
 
@@ -129,6 +131,9 @@ class Submitted(Output, frozen=True, kw_only=True):
 
     ids: tuple[str, ...]
     id: str | None = None
+    how: tuple[Submission, ...] = ()
+    """What was done for each: a job was created, or the one with its unique key was found or changed. Empty
+    when all were created."""
 
 
 class JobPage(Output, frozen=True, kw_only=True):
@@ -220,7 +225,7 @@ SUBMIT_JOBS = Operation[OneJob | ManyJobs, Submitted](
     input=(OneJob, ManyJobs),
     output=Submitted,
     status=201,
-    errors=(InvalidJob, TooLarge, RequestIdReused, UnknownJob, TerminalState, NotAllowed),
+    errors=(InvalidJob, TooLarge, RequestIdReused, DuplicateJob, UnknownJob, TerminalState, NotAllowed),
     example={"task": "shop.send", "input": {"order": 17}, "queue": "mail", "request_id": "order-17"},
     answer_example={"id": "j_0123456789ab", "ids": ["j_0123456789ab"]},
     links=(
@@ -316,7 +321,7 @@ RETRY_JOB = Operation(
     input=RetryRequest,
     output=Submitted,
     status=201,
-    errors=(UnknownJob, TransitionNotAllowed, RequestIdReused),
+    errors=(UnknownJob, TransitionNotAllowed, RequestIdReused, DuplicateJob),
     example={"request_id": "again-17"},
     answer_example={"id": "j_0123456789ac", "ids": ["j_0123456789ac"]},
     links=(Link("getJob", "job_id"),),
@@ -371,7 +376,7 @@ SUBMIT_CHILDREN = Operation(
     input=NewChildren,
     output=Born,
     status=201,
-    errors=(*_LEASED, InvalidJob, TooLarge, TerminalState, RequestIdReused, NotAllowed),
+    errors=(*_LEASED, InvalidJob, TooLarge, TerminalState, RequestIdReused, DuplicateJob, NotAllowed),
     by_claim=True,
     example={
         "token": "j_0123456789ab.1.1.5f1c0d0a9b8e4c7d6a5b4c3d2e1f0a9b",

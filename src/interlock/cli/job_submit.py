@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -20,16 +21,18 @@ import typer
 from interlock.cli import job_watch, project
 from interlock.cli.connection import actor, connected
 from interlock.cli.job_views import whole_id
+from interlock.cli.options import parse_seconds
 from interlock.cli.output import print_line, print_struct
 from interlock.cli.project import Project
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments, UnknownTask
 from interlock.remote.interfaces import JobsApi, Reach
 from interlock.systems.orchestrator.jobs import BULK
 from interlock.systems.orchestrator.submission import check_size, check_spec
-from interlock.wire.jobs import JobSpec, JobView
+from interlock.wire.jobs import JobSpec, JobView, Unique
 from interlock.worker.codec import told
 from interlock.worker.imports import import_named
 from interlock.worker.middleware import Chain, load_middleware
+from interlock.worker.postponement import is_duration
 from interlock.worker.tasks import Registry, Task, load_tasks
 
 MOST_FILES = 200
@@ -164,6 +167,44 @@ def read_metadata(words: Sequence[str]) -> dict[str, str]:
             facts={"argument": wrong[0]},
         )
     return {name: text for name, _, text in pairs}
+
+
+def read_time(text: str | None, option: str) -> datetime | None:
+    """Return the time that an option gives; whether it has a time zone is checked with the job."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArguments(
+            f"{option} {text} is not a time.",
+            todo="Write 2026-12-24T18:00+01:00, or 2026-12-24T17:00Z.",
+            facts={"option": option, "given": text},
+        ) from None
+
+
+def read_limit(text: str | None) -> dict[str, Any]:
+    """Return by when a job must have started: as a time, or as a duration."""
+    if text is not None and is_duration(text):
+        return {"start_within_s": parse_seconds(text)}
+    return {"not_after": read_time(text, "--not-after")}
+
+
+def read_unique(**said: Any) -> Unique | None:
+    """Return the rule that the options for unique jobs make."""
+    given = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in said.items() if value
+    }
+    if not given:
+        return None
+    try:
+        return msgspec.convert(given, Unique)
+    except msgspec.ValidationError as error:
+        raise InvalidArguments(
+            f"The options for a unique job do not fit: {told(error)}.",
+            todo="Scopes are task and queue; policies are reject, existing, replace and debounce.",
+            facts={"cause": told(error)},
+        ) from None
 
 
 def specs_for(asked: SubmitOptions, here: Project, lines: Iterable[bytes]) -> list[JobSpec]:
@@ -376,10 +417,21 @@ async def _stored(reach: Reach, made: Sequence[JobSpec], request_id: str | None,
     size = len(made) if request_id is not None else BULK
     for start in range(0, len(made), max(size, 1)):
         batch = made[start : start + size]
-        ids += (new := await jobs.submit_many(batch, actor=actor(), request_id=request_id))
+        new = await jobs.submit_jobs(batch, actor=actor(), request_id=request_id)
+        ids += [each.id for each in new]
+        for each in new:
+            if each.how != "created":
+                typer.echo(f"{each.id} {_FOUND[each.how]}", err=True)
         if not quiet:
-            print("\n".join(new), flush=True)
+            print("\n".join(each.id for each in new), flush=True)
     return ids
+
+
+_FOUND = {
+    "existing": "exists already; no job was created.",
+    "replaced": "was waiting already; its input was replaced.",
+    "debounced": "was waiting already; its input was replaced, and its delay begins anew.",
+}
 
 
 async def _with_whole_parents(reach: Reach, made: Sequence[JobSpec]) -> Sequence[JobSpec]:

@@ -134,6 +134,8 @@ def _about(view: JobView, now: datetime, *, terminal: bool) -> Iterator[tuple[st
     yield "again after", view.origin_job_id or ""
     yield "submitted", when(view.created_at)
     yield "ready", when(view.ready_at)
+    yield "not after", when(view.not_after) if view.started_at is None else ""
+    yield "unique key", view.unique_key or ""
     yield "started", when(view.started_at)
     yield "ended", when(view.completed_at)
     yield "took", _took(view, now) if terminal else ""
@@ -164,6 +166,8 @@ def _attempt_row(one: AttemptView, now: datetime, *, terminal: bool) -> tuple[st
     told = f"{one.failure.failure_class}: {one.failure.error}" if one.failure else ""
     if one.progress is not None and not told:
         told = progress_text(one.progress)
+    if one.snoozed_until is not None:
+        told = f"snoozed until {shown(one.snoozed_until, now, terminal=terminal)}"
     name = f"{one.shard}.{one.index}"
     return (name, one.state, runner, shown(one.started_at, now, terminal=terminal), took, told)
 

@@ -104,6 +104,7 @@ def register_submit(app: typer.Typer) -> None:
                 "submit shop.tasks:resize '{\"width\": 200}' --retries 3 --timeout 10m --wait",
                 "submit shop.tasks:resize - < images.jsonl",
                 "submit --shell 'make test' --label linux",
+                "submit shop.tasks:index doc=17 --unique-by doc --if-exists debounce --delay 30s",
                 "job watch $(interlock submit shop.tasks:send address=a@b.example)",
             ),
         ),
@@ -132,6 +133,36 @@ def submit(
     workers: Annotated[int | None, typer.Option(help="Run as this many parallel shards (1 to 10).")] = None,
     delay: Annotated[
         str | None, typer.Option(metavar="TIME", help="Start no earlier than after 90s, 15m, 12h.")
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="WHEN", help="Start no earlier than at 2026-12-24T18:00+01:00."),
+    ] = None,
+    not_after: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Expire if no worker starts it before this time, or within 15m."),
+    ] = None,
+    unique: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Unique key: at most one job of the task with it at a time."),
+    ] = None,
+    unique_by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARGUMENT", help="Make the unique key of this argument; repeatable."),
+    ] = None,
+    unique_scope: Annotated[
+        str | None, typer.Option(metavar="SCOPE", help="Unique among jobs of the task, or of the queue.")
+    ] = None,
+    unique_states: Annotated[
+        list[str] | None,
+        typer.Option("--unique-state", metavar="STATE", help="State in which a job counts; repeatable."),
+    ] = None,
+    unique_within: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Count completed jobs for this long, such as 1h.")
+    ] = None,
+    if_exists: Annotated[
+        str | None,
+        typer.Option(metavar="POLICY", help="If there is one: reject, existing, replace or debounce."),
     ] = None,
     timeout: Annotated[str | None, typer.Option(metavar="TIME", help="Timeout of one attempt.")] = None,
     job_timeout: Annotated[
@@ -175,6 +206,16 @@ def submit(
         "labels": tuple(labels) if labels else None,
         "worker_count": workers,
         "delay_s": parse_seconds(delay),
+        "at": job_submit.read_time(at, "--at"),
+        **job_submit.read_limit(not_after),
+        "unique": job_submit.read_unique(
+            key=unique,
+            by=unique_by,
+            scope=unique_scope,
+            states=unique_states,
+            within=unique_within,
+            policy=if_exists,
+        ),
         "timeout_s": parse_seconds(timeout),
         "job_timeout_s": parse_seconds(job_timeout),
         "retries": retries,

@@ -37,6 +37,7 @@ text, and the API answers with `status`.
     │   └── IllegalChange         illegal_change           500  the store has refused a state
     ├── JobError
     │   ├── InvalidJob            invalid_job              422  a submission that breaks a rule
+    │   ├── DuplicateJob          duplicate_job            409  another job has its unique key
     │   ├── UnknownJob            unknown_job              404
     │   ├── InvalidArguments      invalid_arguments        422  they do not fit the task
     │   ├── NotJson               not_json                 422  a value that JSON cannot hold
@@ -290,6 +291,10 @@ class NotJson(JobError, code="not_json", status=422):
 
 class ConflictingCompletion(JobError, code="conflicting_completion", status=409):
     """The attempt has already ended with another outcome, which is kept."""
+
+
+class DuplicateJob(JobError, code="duplicate_job", status=409):
+    """Another job has the unique key, so this one was not created; `facts` name that job."""
 
 
 class JobFailed(JobError, code="job_failed", status=409):

@@ -5,6 +5,7 @@ Invariants:
 * It completes only when each of its 1 to 10 shards has succeeded; each shard has its own attempts.
 * A crash of a worker is not its end: it stays RUNNING while another attempt is made.
 * Cancel and timeout stop its active attempts first; it is CANCELED when none is left.
+* A job that says by when it must have started fails as expired if no worker has started it before.
 * It starts once (started_at is its first RUNNING) and ends once; a retry is a new job.
 """
 
@@ -18,7 +19,21 @@ import msgspec
 
 from interlock.lifecycles.durations import Timed, deadline
 from interlock.lifecycles.owners import Owner
-from interlock.machine import STAY, Across, Always, Kind, Machine, Tone, end, event, ignore, on, refuse, state
+from interlock.machine import (
+    STAY,
+    Across,
+    Always,
+    Deadline,
+    Kind,
+    Machine,
+    Tone,
+    end,
+    event,
+    ignore,
+    on,
+    refuse,
+    state,
+)
 
 MAX_DEPTH = 5
 MAX_WORKERS = 10
@@ -87,6 +102,11 @@ class Error(Timed):
     """A shard has failed and no retry is left, or too many attempts were lost."""
 
 
+@event(Kind.TIMER, by=Owner.CLOCK)
+class Expire(Timed):
+    """No worker has started the job by the time that it says."""
+
+
 @event(Kind.CONSEQUENCE, by=Owner.USER)
 class Cancel(Stop):
     """A user, its parent or its run cancels it; or the last of its active attempts has ended."""
@@ -124,6 +144,10 @@ def stops(job: Job, stop: Stop) -> Job:
     return ends(ask_to_stop(job, stop), stop)
 
 
+START_WITHIN = "start_within_s"
+LONGEST_START_S = 366 * 86_400.0
+"""A job says how long it may wait, up to this; the timer does not run for a job that does not say so."""
+START_DEADLINE = Deadline(Expire, START_WITHIN, LONGEST_START_S, "the submission, for a job that says so")
 JOB_TIMEOUT = deadline(Timeout, "job_timeout_s", since="the first attempt")
 
 # fmt: off
@@ -135,7 +159,8 @@ JOB = Machine[JobState, Job](
     stop=(Cancel,),
     states=(
         state(SUBMITTED, "Received; not yet looked at.", turn=Owner.ORCHESTRATOR),
-        state(PENDING, "Possible; waits for a worker.", turn=Owner.ORCHESTRATOR, tone=Tone.WAITING),
+        state(PENDING, "Possible; waits for a worker.", turn=Owner.ORCHESTRATOR, tone=Tone.WAITING,
+              within=START_DEADLINE),
         state(RUNNING, "Attempts are made at its shards.", turn=Owner.ORCHESTRATOR, within=JOB_TIMEOUT),
         end(COMPLETED, "Every shard has succeeded; the result is stored."),
         end(FAILED, "It cannot succeed any more."),
@@ -147,6 +172,8 @@ JOB = Machine[JobState, Job](
            why="It was accepted, and yet can never run: waiting would be silence."),
         on(AllocateResources, PENDING, RUNNING, owner=Owner.ORCHESTRATOR, then=starts,
            why="A worker took its first attempt."),
+        on(Expire, PENDING, FAILED, owner=Owner.ORCHESTRATOR, then=ends,
+           why="No worker has started it in time; it is of no use any more."),
         on(Success, RUNNING, COMPLETED, owner=Owner.ORCHESTRATOR, then=ends, why="All shards are done."),
         on(Error, RUNNING, FAILED, owner=Owner.ORCHESTRATOR, then=ends, why="No try is left."),
         on(Cancel, WAITING, CANCELED, owner=Owner.ORCHESTRATOR, then=stops, why="Nothing has begun."),
@@ -164,8 +191,10 @@ JOB = Machine[JobState, Job](
         refuse(AllocateResources, SUBMITTED, why="it has not been validated"),
         *(refuse(fact, WAITING, why="no attempt was made yet") for fact in (Success, Error)),
         ignore(Timeout, WAITING, why="its time has not begun"),
+        ignore(Expire, SUBMITTED, why="it does not wait for a worker yet"),
+        ignore(Expire, RUNNING, why="a worker has started it in time"),
         *(ignore(fact, ENDED, why="the job has ended; create a new one to do it again")
-          for fact in (AllocateResources, Success, Error, Timeout)),
+          for fact in (AllocateResources, Success, Error, Timeout, Expire)),
         *(refuse(Cancel, ended, why="the job has ended; there is nothing to cancel") for ended in ENDED),
     ),
     invariants=(

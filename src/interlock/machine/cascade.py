@@ -21,6 +21,7 @@ wiring with faults cannot be made. This module knows no lifecycle, clock or stor
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -382,6 +383,12 @@ def later(at: datetime, seconds: float) -> datetime:
     return at + timedelta(seconds=seconds)
 
 
+@lru_cache(maxsize=1_024)
+def timer_after(at: datetime, seconds: float) -> datetime | None:
+    """Return when a timer of so many seconds runs out; None for one that never does."""
+    return None if seconds == math.inf else at + timedelta(seconds=seconds)
+
+
 class Cascade(ABC):
     """The working copy of machines that change together."""
 
@@ -445,7 +452,7 @@ class Cascade(ABC):
         if effects.is_news:
             self.is_news = True
         if effects.sets_timer:
-            part.timer_at = later(self.now, self.seconds(effects.arms)) if effects.arms else None  # type: ignore[misc]
+            part.timer_at = timer_after(self.now, self.seconds(effects.arms)) if effects.arms else None  # type: ignore[misc]
         if effects.consequences:
             self._follow(effects, owner)
         return None
@@ -458,7 +465,7 @@ class Cascade(ABC):
     def arm(self, machine: AnyMachine, part: Any) -> None:
         """Start the timer of a part's state, for a new or reloaded part."""
         within = machine.table.entry(part.state).within
-        part.timer_at = None if within is None else later(self.now, self.seconds(within.setting))
+        part.timer_at = None if within is None else timer_after(self.now, self.seconds(within.setting))
 
     def has_entered(self, states: Collection[Any]) -> bool:
         """Return whether a step of the root has led to one of these states."""

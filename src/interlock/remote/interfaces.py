@@ -14,7 +14,16 @@ from interlock.systems.orchestrator.attachments import Chunk
 from interlock.systems.settings import Settings
 from interlock.wire.access import Issued, Role, TokenView
 from interlock.wire.artifacts import ArtifactView
-from interlock.wire.jobs import NODES, Explanation, JobSpec, JobView, QueueHold, QueueView, TreeView
+from interlock.wire.jobs import (
+    NODES,
+    Explanation,
+    JobSpec,
+    JobView,
+    QueueHold,
+    QueueView,
+    SubmittedJob,
+    TreeView,
+)
 from interlock.wire.records import KindView, RecordExplanation, StoredRecord
 from interlock.wire.runs import (
     FlakyJobs,
@@ -50,6 +59,12 @@ class JobsApi(Protocol):
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[str]:
         """Submit jobs and return their ids, in order."""
+        ...
+
+    async def submit_jobs(
+        self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
+    ) -> list[SubmittedJob]:
+        """The same; also say of each whether it was created, or which job has its unique key."""
         ...
 
     async def cancel(

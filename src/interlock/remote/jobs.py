@@ -33,6 +33,7 @@ from interlock.wire.jobs import (
     JobView,
     QueueHold,
     QueueView,
+    SubmittedJob,
     TreeView,
 )
 from interlock.wire.runner import LogLine
@@ -64,6 +65,12 @@ class HttpJobs:
         """Submit jobs and return their ids, in order; those in one request are created together or not at
         all.
         """
+        return [made.id for made in await self.submit_jobs(specs, actor=actor, request_id=request_id)]
+
+    async def submit_jobs(
+        self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
+    ) -> list[SubmittedJob]:
+        """The same; also say of each whether it was created, or which job has its unique key."""
         batches = list(_batches([msgspec.json.encode(spec) for spec in specs]))
         if request_id is not None and len(batches) > 1:
             raise InvalidArguments(
@@ -72,11 +79,15 @@ class HttpJobs:
                 todo=f"Submit up to {api.MAX_BULK} at once, each time under an id of its own.",
                 facts={"jobs": len(specs), "most": api.MAX_BULK, "most_bytes": MAX_BODY_BYTES},
             )
-        ids: list[str] = []
+        jobs: list[SubmittedJob] = []
         for batch in batches:
             sent = api.ManyJobs(jobs=batch, request_id=request_id)
-            ids += (await self._client.call(api.SUBMIT_JOBS, sent)).ids
-        return ids
+            made = await self._client.call(api.SUBMIT_JOBS, sent)
+            jobs += [
+                SubmittedJob(job_id, made.how[place] if made.how else "created")
+                for place, job_id in enumerate(made.ids)
+            ]
+        return jobs
 
     async def cancel(
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None

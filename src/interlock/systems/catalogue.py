@@ -27,6 +27,7 @@ from interlock.systems.orchestrator.attachments import ARTIFACT, CHILDREN, LOG, 
 from interlock.systems.orchestrator.body import TREE
 from interlock.systems.orchestrator.dead_letters import DEAD_LETTER
 from interlock.systems.orchestrator.queues import QUEUE
+from interlock.systems.orchestrator.uniqueness import UNIQUE_KEY
 from interlock.systems.quarantine import STANDING
 from interlock.systems.runs.caches import CACHE
 from interlock.systems.runs.job_history import HISTORY
@@ -83,8 +84,8 @@ _KEPT = (
     DEAD_LETTER.name,
 )
 
-_UNTOLD = (FIGURES,)
-"""Machines whose records are derived from the journal, and not journalled."""
+_UNTOLD = (FIGURES, UNIQUE_KEY)
+"""Machines whose records are not journalled: they are derived from the journal, or from their jobs."""
 
 CATALOGUE = {
     name: msgspec.structs.replace(kind, shown=SHOWN.get(name))

@@ -38,6 +38,7 @@ from interlock.systems.orchestrator.notifications import DEAD_LETTERS, TO_SIMULA
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.trees import Trees
+from interlock.systems.orchestrator.uniqueness import UniqueKeys
 from interlock.systems.orchestrator.waiters import JobWaiters
 from interlock.systems.quarantine import Quarantine
 from interlock.systems.records import Records
@@ -123,6 +124,7 @@ class Runtime:
         )
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
         self.dead_letters = DeadLetters(self.engine, self.jobs, settings=settings)
+        self.unique_keys = UniqueKeys(self.engine)
         self.schedules = Schedules(self.engine, settings=settings, draw=self.jobs.draw)
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.stops.tell = self.workers.tell
@@ -191,6 +193,7 @@ class Runtime:
     async def retain(self, retention: Retention) -> int:
         """Prune one bounded batch of each kind; return the size of a full batch if there is more."""
         await self._retain_blobs()
+        await self.unique_keys.free(limit=SWEEP)
         kinds = {**CATALOGUE, **self.records.catalogue}
         pruned = await sweep_ended(self.store, kinds, retention, limit=SWEEP)
         self.pruned = Pruned(

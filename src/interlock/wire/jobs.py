@@ -30,6 +30,37 @@ class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     """Maximum share by which a pause is longer, so that many retries do not start at once."""
 
 
+UniquePolicy: TypeAlias = Literal["reject", "existing", "replace", "debounce"]
+UniqueScope: TypeAlias = Literal["task", "queue"]
+Submission: TypeAlias = Literal["created", "existing", "replaced", "debounced"]
+"""What a submission has done: it has created a job, or found or changed the one that has its unique key."""
+
+
+class SubmittedJob(msgspec.Struct, frozen=True, gc=False):
+    """The job that a submission has led to."""
+
+    id: str
+    how: Submission = "created"
+
+
+class Unique(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """At most one job with the same key: which key, which jobs count, and what to do if there is one."""
+
+    key: str = ""
+    """The key; without one it is made of the arguments."""
+    by: tuple[str, ...] = ()
+    """Names of the arguments that make the key; without any all of them do."""
+    scope: UniqueScope = "task"
+    """Where the key is unique: among jobs of the task, or among all jobs of the queue."""
+    states: tuple[str, ...] = ()
+    """States in which an existing job counts. Without any: those of a job that has not ended; with the
+    policies `replace` and `debounce` only PENDING, since a job that runs cannot be changed."""
+    within: str = ""
+    """How long a job counts after its end, such as `1h`: a completed one, or as `states` says."""
+    policy: UniquePolicy = "reject"
+    """If there is such a job: raise `DuplicateJob`, return it, replace its input, or also delay it anew."""
+
+
 class _PlainOrRaw(Protocol):
     """The type of an input for type checkers: plain values are accepted and become JSON on submission."""
 
@@ -57,6 +88,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     parent."""
     description: str = ""
     delay_s: float = 0.0
+    at: datetime | None = None
+    """Start no earlier than at this time, which has a time zone; instead of `delay_s`."""
+    not_after: datetime | None = None
+    """If no worker has started it before this time, the job fails as expired."""
+    start_within_s: float | None = None
+    """The same as a duration, counted from when it may start; instead of `not_after`."""
+    unique: Unique | None = None
+    """At most one job with the same key."""
     timeout_s: float | None = None
     """Timeout of one attempt."""
     job_timeout_s: float | None = None
@@ -115,6 +154,8 @@ class AttemptView(View, frozen=True, kw_only=True, omit_defaults=True):
     failure: FailureView | None = None
     progress: Progress | None = None
     cost: float | None = None
+    snoozed_until: datetime | None = None
+    """The handler gave it back, to run again at this time."""
     forced: bool = False
     """The attempt was canceled without confirmation that it stopped."""
     confirmed_dead: bool | None = None
@@ -146,6 +187,10 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     completed_at: datetime | None = None
     ready_at: datetime | None = None
     deadline_at: datetime | None = None
+    not_after: datetime | None = None
+    """If no worker has started it before this time, it fails as expired."""
+    unique_key: str | None = None
+    """What it is unique by, as people read it."""
     stop_reason: str | None = None
     cancel_reason: str | None = None
     """Reason of the cancel, as given in the request."""

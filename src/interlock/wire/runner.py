@@ -162,6 +162,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field=
     failure_class: str = ""
     retry_after_s: float | msgspec.UnsetType = msgspec.UNSET
     """Delay before the next attempt, if there is one; by default that of its retry rule."""
+    retry_at: datetime | msgspec.UnsetType = msgspec.UNSET
+    """When the next attempt is to begin, by the store's clock; it goes before `retry_after_s`."""
     logged: bool = False
     """The log of the attempt already contains the details; they are not added to it."""
 
@@ -188,6 +190,10 @@ class Release(RunnerMessage, frozen=True, kw_only=True, tag="release"):
     cost: float | None = None
     await_children: bool = False
     """Grant it again only when the children of the job have ended."""
+    snooze_s: float | msgspec.UnsetType = msgspec.UNSET
+    """It is to be given out again after so long, and not before. Only to a server that `snoozes`."""
+    snooze_until: datetime | msgspec.UnsetType = msgspec.UNSET
+    """The same as a time."""
 
 
 Message: TypeAlias = Ack | Heartbeat | Complete | CancelAck | Release
@@ -248,6 +254,8 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     max_wait_s: float
     max_body_bytes: int = 1_048_576
     """Maximum size of a request."""
+    snoozes: bool = False
+    """Whether it heeds `snooze_s` and `snooze_until` of a release; earlier versions do not."""
 
 
 class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

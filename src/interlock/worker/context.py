@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -35,6 +35,7 @@ from interlock.wire.workloads import WorkloadFact
 from interlock.worker.child_jobs import NO_FAMILY, Family, Parent
 from interlock.worker.codec import decode, encode
 from interlock.worker.middleware import Chain, no_middleware
+from interlock.worker.postponement import Duration, Snooze
 from interlock.worker.secrets import Secrets
 from interlock.worker.simulation_channel import NOBODY, SimulationChannel, Speech
 from interlock.worker.transfers import NO_CACHES, Caching, OwnCaches, Upload, Uploads, nowhere
@@ -386,6 +387,10 @@ class Context(Parent):
         """Report events of agents that this job drives; only in the worker's process."""
         if isinstance(self._upload, Uploads):
             await asyncio.wrap_future(self._upload.tell(self._grant.token, facts))
+
+    def snooze(self, when: Duration | datetime) -> NoReturn:
+        """End this attempt and run again later: after "10m", or at a time. Costs no retry (see `Snooze`)."""
+        raise Snooze(when)
 
     def spend(self, amount: float) -> None:
         """Add to the cost of this attempt, in a unit of your choice: money, tokens, seconds."""

@@ -470,8 +470,8 @@ def _judge(said: Over | None, end: End, running: RunningTask) -> Outcome:
         return Interrupted(end.confirmed_dead)
     if said is not None and said.outcome is not None:
         return said.outcome
-    if said is not None and said.waits:
-        return Yielded()
+    if said is not None and (said.waits or said.snoozed is not None):
+        return said.snoozed or Yielded()
     if said is not None or running.stop_reason:
         return Interrupted(end.confirmed_dead)
     return Failed(

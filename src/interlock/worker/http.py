@@ -30,11 +30,14 @@ from interlock.wire.json_values import decode_as
 from interlock.wire.runner import (
     Answer,
     ClaimRequest,
+    Complete,
+    Failed,
     Grant,
     Granted,
     Greeting,
     Message,
     NotHeard,
+    Release,
 )
 from interlock.wire.schedules import ScheduleSpec
 from interlock.wire.simulations import AnySimulationWord, SaidOfSimulation, SimulationOrders
@@ -95,6 +98,11 @@ async def downloaded_cache(
 
 
 PROTOCOL = 1
+NOT_SNOOZED = Failed(
+    error="The handler has snoozed, and the server is of a version that cannot do that.",
+    details="Upgrade the server before the workers.",
+    failure_class="tooling",
+)
 TRIES = 3
 WAIT_S = 20.0
 UPLOADED_S = 60.0
@@ -243,9 +251,26 @@ class HttpOrchestrator:
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
         """Send messages, in batches of the size that the server accepts."""
         answers: list[Answer] = []
+        messages = [self._understood(message) for message in messages]
         for batch in self._batches([msgspec.json.encode(message) for message in messages]):
             answers += await self._say(batch)
         return answers
+
+    def _understood(self, message: Message) -> Message:
+        """Return what the server understands: one of an earlier version would run a snoozed job at once."""
+        if not isinstance(message, Release) or self._greeting is None or self._greeting.snoozes:
+            return message
+        if message.snooze_s is msgspec.UNSET and message.snooze_until is msgspec.UNSET:
+            return message
+        return Complete(
+            token=message.token,
+            runner_id=message.runner_id,
+            sequence=message.sequence,
+            outcome=NOT_SNOOZED,
+            cost=message.cost,
+            log=message.log,
+            log_offset=message.log_offset,
+        )
 
     def _batches(self, messages: Sequence[bytes]) -> Iterator[list[bytes]]:
         """Yield as few batches as the limits of the server allow."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,6 +19,7 @@ from interlock.wire.runner import Failed, Succeeded
 from interlock.worker import codec
 from interlock.worker.child_jobs import WaitsForChildren
 from interlock.worker.context import TaskCancelled
+from interlock.worker.postponement import RetryAt, Snooze
 
 MAX_RESULT_BYTES = 262_144
 MAX_DETAILS_BYTES = 16_384
@@ -35,7 +37,14 @@ class Yielded(msgspec.Struct, frozen=True):
     """The handler waits for the children of its job, and runs again when they have ended."""
 
 
-Outcome: TypeAlias = Succeeded | Failed | Interrupted | Yielded
+class Snoozed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The handler is to run again later, as if it had not run."""
+
+    after_s: float | None = None
+    until: datetime | None = None
+
+
+Outcome: TypeAlias = Succeeded | Failed | Interrupted | Yielded | Snoozed
 
 
 class StepFailed(Exception):
@@ -67,10 +76,12 @@ def success_of(value: object, *, max_bytes: int = MAX_RESULT_BYTES) -> Succeeded
     return Succeeded(result)
 
 
-def outcome_of(error: BaseException) -> Failed | Interrupted | Yielded:
-    """Return the outcome of a handler that raised: failed, waiting for children, or interrupted."""
+def outcome_of(error: BaseException) -> Failed | Interrupted | Yielded | Snoozed:
+    """Return the outcome of a handler that raised: failed, waiting, snoozed or interrupted."""
     if isinstance(error, WaitsForChildren):
         return Yielded()
+    if isinstance(error, Snooze):
+        return Snoozed(error.after_s, error.until)
     if isinstance(error, (asyncio.CancelledError, TaskCancelled)):
         return Interrupted(getattr(error, "confirmed_dead", True))
     return failure_of(error)
@@ -99,6 +110,7 @@ def failure_of(error: BaseException) -> Failed:
         exit_code=_exit_code(error),
         details=details_of(error),
         retry_after_s=_pause_wanted(error),
+        retry_at=error.retry_at if isinstance(error, RetryAt) else msgspec.UNSET,
     )
 
 

@@ -42,7 +42,7 @@ from interlock.wire.runner import (
 from interlock.worker.context import NOTHING, Context, Unsent
 from interlock.worker.machines import Machines
 from interlock.worker.middleware import NO_MIDDLEWARE, waiting_on
-from interlock.worker.outcomes import Outcome, Yielded
+from interlock.worker.outcomes import Outcome, Snoozed, Yielded
 from interlock.worker.tasks import Task as HandlerTask
 from interlock.worker.telemetry import Observer
 
@@ -268,7 +268,14 @@ class RunningTask:
             log_offset=None if unsent is None else unsent.log_offset,
         )
 
-    def release(self, reason: str, unsent: Unsent | None = None, *, await_children: bool = False) -> Release:
+    def release(
+        self,
+        reason: str,
+        unsent: Unsent | None = None,
+        *,
+        await_children: bool = False,
+        snoozed: Snoozed | None = None,
+    ) -> Release:
         """Return the release, with the saved checkpoint."""
         return Release(
             token=self.grant.token,
@@ -278,6 +285,8 @@ class RunningTask:
             checkpoint=_saved(unsent),
             cost=None if self.context is None else self.context.cost,
             await_children=await_children,
+            snooze_s=msgspec.UNSET if snoozed is None or snoozed.after_s is None else snoozed.after_s,
+            snooze_until=msgspec.UNSET if snoozed is None or snoozed.until is None else snoozed.until,
             log=() if unsent is None else unsent.log,
             log_offset=None if unsent is None else unsent.log_offset,
         )
@@ -344,7 +353,7 @@ def outcome_event(
         return ProcessingFailed(at=at, cost=cost, error="cancelled, as it was asked to")
     if isinstance(outcome, Succeeded):
         return ProcessingSucceeded(at=at, cost=cost, output=outcome.result)
-    if isinstance(outcome, Yielded):
+    if isinstance(outcome, Yielded | Snoozed):
         return ProcessingYielded(at=at, cost=cost)
     error = outcome.error if isinstance(outcome, Failed) else "stopped"
     return ProcessingFailed(at=at, cost=cost, error=error)
@@ -359,6 +368,8 @@ def report_of(running: RunningTask, outcome: Outcome, unsent: Unsent | None) -> 
     if running.owed is None:
         return []
     if running.owed is lease.Release:
+        if isinstance(outcome, Snoozed):
+            return [running.release("snooze", unsent, snoozed=outcome)]
         waits = isinstance(outcome, Yielded)
         return [running.release("children" if waits else "shutdown", unsent, await_children=waits)]
     ahead: list[Message] = []

@@ -42,7 +42,7 @@ from interlock.worker import tasks
 from interlock.worker.captured_output import OFF, records_captured
 from interlock.worker.context import Context, HandlerServices, Unsent
 from interlock.worker.middleware import Chain, find_in, layer_of
-from interlock.worker.outcomes import Interrupted, Yielded, outcome_of, success_of
+from interlock.worker.outcomes import Interrupted, Snoozed, Yielded, outcome_of, success_of
 from interlock.worker.tracing import continuing
 
 MAIN = "__main__"
@@ -93,6 +93,8 @@ class Over(msgspec.Struct, frozen=True, tag="over"):
     cost: float | None = None
     waits: bool = False
     """Whether it waits for the children of its job."""
+    snoozed: Snoozed | None = None
+    """It is to run again later."""
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
@@ -214,6 +216,8 @@ def execute(order: Run, context: Context) -> Over:
             value = _called(task, order, context, chain)
     except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
         outcome = outcome_of(error)
+        if isinstance(outcome, Snoozed):
+            return Over(None, context.cost, snoozed=outcome)
         if isinstance(outcome, Interrupted | Yielded):
             return Over(None, context.cost, waits=isinstance(outcome, Yielded))
         return Over(outcome, context.cost)

@@ -15,14 +15,15 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from types import FrameType, ModuleType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 import msgspec
 
 from interlock.errors import CannotLoad, InvalidArguments, UnknownTask
 from interlock.text import nearest
-from interlock.wire.jobs import JobSpec, RetryRule
+from interlock.wire.jobs import JobSpec, RetryRule, Unique
 from interlock.wire.schedules import ScheduleSpec
 from interlock.worker.codec import told
 from interlock.worker.context import Context
@@ -39,14 +40,18 @@ from interlock.worker.functions import (
 )
 from interlock.worker.imports import cannot_load, import_named
 from interlock.worker.middleware import NO_MIDDLEWARE, Chain, Layer, layer_of
+from interlock.worker.postponement import Duration, is_duration, seconds_of
 from interlock.worker.schedules import Declared, checked_name, schedule_spec
 
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M")
 
-OPTIONS = tuple(name for name in JobSpec.__struct_fields__ if name not in ("task", "input"))
+START_WITHIN = "start_within"
+OPTIONS = (*(name for name in JobSpec.__struct_fields__ if name not in ("task", "input")), START_WITHIN)
 """Options of a submission besides the arguments."""
+UniqueBy: TypeAlias = "Unique | bool | str | Sequence[str]"
+"""A rule; True for all arguments, text for a key, or names of the arguments that make the key."""
 
 
 class Task(Generic[P, R]):
@@ -104,7 +109,11 @@ class Task(Generic[P, R]):
         return msgspec.structs.replace(self.template, input=self._arguments.encode(args, kwargs))
 
     def options(self, **overrides: Any) -> Task[P, R]:
-        """Return the task with other options: `send.options(queue="slow", delay_s=60)`."""
+        """Return the task with other options: `send.options(queue="slow", delay_s=60)`.
+
+        `start_within` and `not_after` take "10m" or a timedelta, and `not_after` also a time. `unique` takes
+        a `Unique`, True for all arguments, the names of some of them, or a key as text.
+        """
         other = copy.copy(self)
         other.template = _template(self.name, msgspec.structs.asdict(self.template), overrides)
         return other
@@ -192,6 +201,8 @@ class Registry:
         job_timeout_s: float | None = None,
         losses: int | None = None,
         worker_count: int = 1,
+        unique: UniqueBy | None = None,
+        start_within: Duration | None = None,
         executor: Executor | None = None,
         memory_limit_mb: int | None = None,
         description: str = "",
@@ -207,7 +218,7 @@ class Registry:
         `name` is its name for workers; `executor` is "async", "thread" or "process"; `memory_limit_mb` is the
         maximum address space of a separate process, in megabytes of 2**20 bytes; the rest are options of its
         submissions: queue, priority, labels, retries, retry, timeout_s, job_timeout_s, losses, worker_count,
-        description. With `every`, such as "15m", a schedule submits it.
+        unique, start_within, description. With `every`, such as "15m", a schedule submits it.
         """
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
@@ -332,13 +343,48 @@ def _template(name: str, known: Mapping[str, Any], options: Mapping[str, Any]) -
             facts={"task": name, "option": wrong[0]},
         )
     try:
-        return msgspec.convert({**known, "task": name, **options}, JobSpec)
+        return msgspec.convert({**known, "task": name, **_plain(options)}, JobSpec)
     except msgspec.ValidationError as error:
         raise InvalidArguments(
             f"The options of the task {name} do not fit: {told(error)}.",
             todo="Labels are a list; times are seconds; retry maps a class of failure to a RetryRule.",
             facts={"task": name, "cause": told(error)},
         ) from error
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options as a job spec has them."""
+    plain = dict(options)
+    if "unique" in plain:
+        plain["unique"] = _unique(plain["unique"])
+    until = plain.get("not_after")
+    if isinstance(until, timedelta | int | float) or (isinstance(until, str) and is_duration(until)):
+        plain[START_WITHIN] = plain.pop("not_after")
+    if START_WITHIN in plain:
+        wait = plain.pop(START_WITHIN)
+        plain["start_within_s"] = None if wait is None else seconds_of(wait, "be started within")
+    # Each of two that say the same replaces the other one of the task.
+    for one, other, nothing in (("at", "delay_s", 0.0), ("not_after", "start_within_s", None)):
+        if plain.get(one) is not None:
+            plain.setdefault(other, nothing)
+        elif plain.get(other):
+            plain.setdefault(one, None)
+    return plain
+
+
+def _unique(rule: object) -> object:
+    """Return a rule for unique jobs from its short forms."""
+    match rule:
+        case None | False:
+            return None
+        case True:
+            return Unique()
+        case str():
+            return Unique(key=rule)
+        case list() | tuple():
+            return {"by": tuple(rule)}
+        case _:
+            return rule
 
 
 def _memory_limit(name: str, megabytes: object, executor: Executor) -> int | None:

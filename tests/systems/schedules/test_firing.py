@@ -14,7 +14,7 @@ from interlock.errors import InvalidSchedule, ScheduleExists, TerminalState, Unk
 from interlock.store.records import Query
 from interlock.systems.schedules.fires import job_id_of
 from interlock.systems.schedules.schedules import Schedules
-from interlock.wire.jobs import JobSpec, JobView
+from interlock.wire.jobs import JobSpec, JobView, Unique
 from interlock.wire.schedules import ScheduleSpec, ScheduleView
 
 HOUR = 3_600.0
@@ -323,6 +323,18 @@ async def test_a_schedule_ends_after_its_last_fire(house: House, schedules: Sche
     assert await schedules.next("once") == ()
     with pytest.raises(InvalidSchedule, match="would never fire"):
         await schedules.create("late", hourly(every="", at=("2025-01-01",)))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("unique", Unique()), ("at", MIDNIGHT), ("not_after", MIDNIGHT)]
+)
+async def test_a_job_of_a_schedule_says_nothing_that_the_schedule_says(
+    schedules: Schedules, field: str, value: object
+) -> None:
+    spec = hourly()
+    spec = msgspec.structs.replace(spec, job=msgspec.structs.replace(spec.job, **{field: value}))
+    with pytest.raises(InvalidSchedule, match=f"A job that a schedule submits has no {field}"):
+        await schedules.create("hourly", spec)
 
 
 async def test_a_schedule_whose_last_fire_passed_while_paused_ends_when_resumed(

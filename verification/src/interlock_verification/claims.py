@@ -192,7 +192,8 @@ def columns_agree(seen: Look) -> bool:
 def timers_run(seen: Look) -> bool:
     """Return whether timers run exactly in states with a deadline, and waiting attempts have a ready time."""
     stopping = bool(seen.body.data.stop_reason)
-    if not stopping and (seen.body.timer_at is not None) != (seen.state is job.RUNNING):
+    waits = seen.state is job.PENDING and seen.body.not_after is not None
+    if not stopping and (seen.body.timer_at is not None) != (seen.state is job.RUNNING or waits):
         return False
     for one in seen.body.attempts:
         timed = ATTEMPT.table.entry(one.state).within is not None
@@ -202,6 +203,13 @@ def timers_run(seen: Look) -> bool:
         if one.state in attempt.UNLEASED and not ready and not _is_held(seen, one):
             return False
     return True
+
+
+def expired_never_began(seen: Look) -> bool:
+    """A job that has expired was not started, and its submitter had said by when it must be."""
+    if seen.body.failure is None or seen.body.failure.failure_class is not FailureClass.EXPIRED:
+        return True
+    return seen.state is job.FAILED and seen.body.data.started_at is None
 
 
 def _is_held(seen: Look, one: AttemptBody) -> bool:
@@ -223,6 +231,7 @@ VALUE_CLAIMS: Mapping[str, Callable[[Look], bool]] = {
     "the claims of the tables hold": tables_hold,
     "the columns agree with the body": columns_agree,
     "a timer runs exactly where a table says so": timers_run,
+    "only a job that nobody has started expires": expired_never_began,
 }
 
 
@@ -290,6 +299,29 @@ def swept_is_settled(step: Taken) -> bool:
     return step.cause != "clock" or deadline is None or deadline > step.now
 
 
+def starts_in_time(step: Taken) -> bool:
+    """No job begins after the time by which it says that it must have."""
+    until, began = step.before.body.not_after, step.after.state is job.RUNNING
+    return step.before.state is not job.PENDING or until is None or not began or until > step.now
+
+
+def snoozes(step: Taken) -> bool:
+    """What is snoozed is not given out before its time, and costs no try and no loss."""
+    if not gives_back(step.lines) or step.token is None:
+        return True
+    given = [one for one in step.after.body.attempts if (one.shard, one.index) == step.token]
+    if not given or given[0].snoozed_until is None or step.after.body.data.stop_reason:
+        return True
+    following = [one for one in step.after.body.attempts if one.shard == given[0].shard][-1]
+    waits = following.ready_at is not None and following.ready_at >= given[0].snoozed_until
+    return (
+        waits
+        and following.index == given[0].index + 1
+        and given[0].failure is None
+        and step.after.body.losses == step.before.body.losses
+    )
+
+
 def across_holds(step: Taken) -> bool:
     """Return whether the step invariants of the tables hold."""
     before, after = step.before, step.after
@@ -311,6 +343,8 @@ STEP_CLAIMS: Mapping[str, Callable[[Taken], bool]] = {
     "a sign of life makes it RUNNING": signs_of_life_are_noted,
     "only the runner does what belongs to the runner": owners_act,
     "a sweep leaves nothing overdue": swept_is_settled,
+    "no job is started after its time": starts_in_time,
+    "what is snoozed waits, and costs nothing": snoozes,
     "the claims of the tables about each step hold": across_holds,
 }
 
@@ -446,6 +480,12 @@ SIGHTS: Mapping[str, Callable[[Look], bool]] = {
     "an attempt is timed out": lambda seen: bool(_ended(seen, attempt.TIMED_OUT)),
     "a job is canceled because its time is up": lambda seen: (
         seen.state is job.CANCELED and seen.body.data.stop_reason == "timeout"
+    ),
+    "a job expires before a worker starts it": lambda seen: (
+        seen.body.failure is not None and seen.body.failure.failure_class is FailureClass.EXPIRED
+    ),
+    "a snoozed job completes": lambda seen: (
+        seen.state is job.COMPLETED and any(o.snoozed_until for o in _ended(seen, attempt.STALE))
     ),
     "a cancel is forced": lambda seen: any(one.forced for one in seen.body.attempts),
     "one shard fails and the others are stopped": lambda seen: (

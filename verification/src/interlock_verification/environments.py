@@ -42,6 +42,8 @@ KEPT = "a result that comes under a cancel is kept"
 TIMED_OUT = "an attempt is timed out"
 OUT_OF_TIME = "a job is canceled because its time is up"
 FORCED = "a cancel is forced"
+EXPIRED = "a job expires before a worker starts it"
+SNOOZED = "a snoozed job completes"
 OTHERS_STOPPED = "one shard fails and the others are stopped"
 
 QUICK: tuple[Plan, ...] = (
@@ -102,6 +104,17 @@ QUICK: tuple[Plan, ...] = (
         duplicates=1,
         shows=(GIVEN_BACK, LOST_AND_DONE, seen.LATE),
         states=10_875,
+    ),
+    Plan(
+        name="in-time",
+        doc="A job has to be started in time; its handler snoozes, and a user cancels.",
+        jobs=(JobPlan(start_within=2, job_timeout=4),),
+        releases=1,
+        snooze=2,
+        cancels=1,
+        heartbeats=0,
+        shows=(EXPIRED, SNOOZED, LOST_AND_DONE, OUT_OF_TIME),
+        states=5_531,
     ),
     Plan(
         name="race",
@@ -339,6 +352,18 @@ REDUCED: tuple[Plan, ...] = (
         heartbeats=1,
         states=746,
         shows=(GIVEN_BACK,),
+    ),
+    Plan(
+        name="mutant-in-time",
+        doc="A job has to be started in time, and its handler snoozes.",
+        jobs=(JobPlan(start_within=1, losses=0),),
+        releases=1,
+        snooze=1,
+        heartbeats=0,
+        fails=False,
+        acknowledge=True,
+        shows=(EXPIRED, SNOOZED),
+        states=45,
     ),
     RunPlan(
         name="mutant-run-of-two",

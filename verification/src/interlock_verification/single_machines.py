@@ -578,6 +578,7 @@ JOB_ALONE = Lifecycle(
         job.AllocateResources(at=AT),
         job.Success(at=AT),
         job.Error(at=AT),
+        job.Expire(at=AT),
         *(stop(at=AT, still_active=active) for stop in (job.Cancel, job.Timeout) for active in (0, 1)),
     ),
     answers=(
@@ -587,6 +588,7 @@ JOB_ALONE = Lifecycle(
         Answer("it starts with its first attempt", must(job.AllocateResources, (job.PENDING,), job.RUNNING)),
         Answer("it completes", must(job.Success, (job.RUNNING,), job.COMPLETED)),
         Answer("it fails", must(job.Error, (job.RUNNING,), job.FAILED)),
+        Answer("what nobody has started in time fails", must(job.Expire, (job.PENDING,), job.FAILED)),
     ),
 )
 

@@ -23,6 +23,7 @@ from interlock.server.api.visibility import (
     every_job,
     filter_of,
     job_of,
+    need_own_keys,
     page_of,
     place_asked,
     place_told,
@@ -73,8 +74,14 @@ async def submit(call: Call) -> api.Submitted:
     if call.principal.scoped:
         for parent in {spec.parent_job_id for spec in specs if spec.parent_job_id}:
             await job_of(call, parent)
-    ids = await call.parts.runtime.jobs.submit_many(specs, actor=call.actor, request_id=call.request_id)
-    return api.Submitted(ids=tuple(ids), id=ids[0] if len(ids) == 1 else None)
+    need_own_keys(call, specs)
+    made = await call.parts.runtime.jobs.submit_jobs(specs, actor=call.actor, request_id=call.request_id)
+    how = tuple(each.how for each in made)
+    return api.Submitted(
+        ids=tuple(each.id for each in made),
+        id=made[0].id if len(made) == 1 else None,
+        how=how if any(each != "created" for each in how) else (),
+    )
 
 
 A = TypeVar("A")

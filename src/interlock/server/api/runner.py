@@ -66,6 +66,7 @@ async def greet(call: Call) -> Greeting:
         max_messages=MAX_MESSAGES,
         max_wait_s=MAX_WAIT_S,
         max_body_bytes=call.parts.settings.max_body_bytes,
+        snoozes=True,
     )
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from interlock.api import jobs as api
 from interlock.server.api.runner import known_as
-from interlock.server.api.visibility import job_of, place_asked, place_told, sight_of
+from interlock.server.api.visibility import job_of, need_own_keys, place_asked, place_told, sight_of
 from interlock.server.authentication import lease_of
 from interlock.server.routes import Call, handles
 from interlock.wire.artifacts import LEASE, RUNNER
@@ -35,6 +35,7 @@ async def submit_children(call: Call) -> Born:
     """Submit children of the attempt that holds the lease."""
     asked: NewChildren = call.body
     call.principal.need_queues(spec.queue for spec in asked.jobs)
+    need_own_keys(call, asked.jobs)
     runner_id = known_as(call.principal, asked.runner_id)
     token = lease_of(call.principal, asked.token)
     return Born(ids=await call.parts.runtime.trees.submit(token, runner_id, asked.name, asked.jobs))

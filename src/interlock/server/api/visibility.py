@@ -25,7 +25,7 @@ from interlock.store.cursors import bad_cursor
 from interlock.store.records import Record
 from interlock.systems.orchestrator.views import glimpse
 from interlock.wire.filters import Filter, Selection, read_filter
-from interlock.wire.jobs import FailureView, JobView
+from interlock.wire.jobs import FailureView, JobSpec, JobView
 
 BLOCK = 96
 """Content is padded to a multiple of this; cursors of stores have up to 85 bytes."""
@@ -181,6 +181,13 @@ def shaped(job_id: str) -> str:
 def is_shaped(name: str) -> bool:
     """Return whether the text can be an id."""
     return ID.fullmatch(name) is not None
+
+
+def need_own_keys(call: Call, specs: Iterable[JobSpec]) -> None:
+    """Raise when a token that is confined to queues submits a job that is unique among all queues."""
+    for spec in specs:
+        if spec.unique is not None and spec.unique.scope == "task":
+            call.principal.need_everything('a unique job with scope "task"')
 
 
 def unknown_job(job_id: str) -> UnknownJob:

@@ -12,7 +12,7 @@ import msgspec
 from interlock.errors import InvalidWorkload
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import FARTHEST_S
-from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.orchestrator.failures import RETRIED
 from interlock.wire.jobs import JobSpec, JobView, RetryRule
 from interlock.wire.workloads import QUEUE, Coverage, Latencies, Policy, Threshold, Verdict, WorkloadSpec
 
@@ -91,7 +91,7 @@ MOST_AGENTS = 1_000
 LONGEST_S = 3_600.0
 MOST_OPERATIONS = 2**53
 MOST_RATE = 1_000_000.0
-NEVER_AGAIN = {str(each): RetryRule(retries=0) for each in FailureClass if each is not FailureClass.LOST}
+NEVER_AGAIN = {str(each): RetryRule(retries=0) for each in RETRIED}
 """A load test must never restart automatically."""
 DRIVE_S = LONGEST_S + 300.0
 """Timeout of the job that drives a workload."""

@@ -6,6 +6,7 @@ their targets.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -48,6 +49,7 @@ from interlock.systems.orchestrator.body import (
 from interlock.systems.orchestrator.failures import (
     Failure,
     FailureClass,
+    expired,
     lost,
     pause_before,
     rule_for,
@@ -139,7 +141,14 @@ class JobFacts:
     def rule(self) -> RetryRule:
         """The retry rule for the failure of this attempt."""
         body = self._body
-        return rule_for(self._class, retries=body.retries, own=body.retry, defaults=self._settings.retries)
+        failure = None if self.one is None else self.one.failure
+        return rule_for(
+            self._class,
+            retries=body.retries,
+            own=body.retry,
+            defaults=self._settings.retries,
+            asked=failure is not None and failure.asks_for_retry,
+        )
 
     @property
     def retries_used(self) -> int:
@@ -310,6 +319,9 @@ class JobAggregate(Aggregate):
 
     def seconds(self, setting: str) -> float:
         """Return the duration of a timer: from the job, or from the settings."""
+        if setting == job.START_WITHIN:
+            until = self.body.not_after
+            return math.inf if until is None else (until - self.now).total_seconds()
         own = None
         if setting == "attempt_timeout_s":
             own = self.body.timeout_s
@@ -328,6 +340,8 @@ class JobAggregate(Aggregate):
     def entered(self, step: Step[Any], owner: One) -> None:
         """Record the data that belong to the new state."""
         if owner is None:
+            if step.event == job.Expire.name and self.body.not_after is not None:
+                self.body.failure = expired(self.body.not_after)
             return
         if step.machine == JOB.name:
             self.body.failure = self.body.failure or owner.failure
@@ -372,8 +386,13 @@ class JobAggregate(Aggregate):
         )
         if owner.waits:
             pass  # until the children have ended: the tree wakes it
+        elif owner.snoozed_until is not None:
+            following.ready_at = owner.snoozed_until
+            self._extend(following.ready_at)
         elif owner.failure is not None and owner.state is not attempt.STALE:
             following.ready_at = self.now + self._pause_after(owner, owner.failure)
+            if owner.failure.asks_for_retry:
+                self._extend(following.ready_at)
         else:  # lost or released, through no fault of its own: it keeps its place in the queue
             following.prompt = owner.prompt
             following.ready_at = None if owner.prompt else owner.ready_at or self.now
@@ -384,7 +403,14 @@ class JobAggregate(Aggregate):
         if ready_at is not None and ready_at <= self.now:
             self.take(ATTEMPT, following, attempt.publish, following)
 
+    def _extend(self, until: datetime) -> None:
+        """Let the timeout of the job not count the time that its handler has asked to wait for."""
+        if self.root.timer_at is not None:
+            self.root.timer_at += max(until - self.now, timedelta(0))
+
     def _pause_after(self, one: AttemptBody, failure: Failure) -> timedelta:
+        if failure.retry_at is not None:
+            return max(failure.retry_at - self.now, timedelta(0))
         if failure.retry_after_s is not None:
             return timedelta(seconds=failure.retry_after_s)
         facts = self.facts(one)
@@ -474,6 +500,7 @@ WIRING = Wiring(
             job.Error: lambda record, _: timed(job.Error, record.now),
             job.Cancel: _stop,
             job.Timeout: lambda record, _: job.Timeout(at=record.now, still_active=record.body.active),
+            job.Expire: lambda record, _: timed(job.Expire, record.now),
             attempt.Completed: lambda _, one: _COMPLETED[one.failure is None],
             lease.Expire: lambda record, _: timed(lease.Expire, record.now),
         },
@@ -481,6 +508,6 @@ WIRING = Wiring(
     ),
     own_timers=(LEASE,),
     notes={JOB: (job.FAILED,), ATTEMPT: (attempt.STARTING, *attempt.ENDED)},
-    durations=Durations.__struct_fields__,
+    durations=(*Durations.__struct_fields__, job.START_WITHIN),
 )
 JobAggregate.wiring = WIRING

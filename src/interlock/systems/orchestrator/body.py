@@ -20,7 +20,7 @@ from interlock.lifecycles.lease import Lease, LeaseState
 from interlock.machine import command, consequence, end, state
 from interlock.store.records import Change, Key, Record
 from interlock.systems.orchestrator.failures import Failure
-from interlock.wire.jobs import RetryRule
+from interlock.wire.jobs import RetryRule, Unique
 from interlock.wire.runner import Progress
 
 
@@ -138,6 +138,8 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Whether it is ready since its job was created."""
     ready_at: datetime | None = None
     """Time from which it may be claimed, unless `prompt`; None while it is held back."""
+    snoozed_until: datetime | None = None
+    """The handler gave it back, to run again then."""
     waits: bool = False
     """Whether it waits for the children of its job; for a released one, whether that was the reason."""
     timer_at: datetime | None = None
@@ -218,6 +220,17 @@ class SimulationPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The number of the execution: a resume starts another one."""
 
 
+class UniquePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The unique key that a job was submitted with."""
+
+    id: str
+    """Of the record of the key."""
+    key: str = ""
+    """As people read it."""
+    rule: Unique = Unique()
+    """As it was submitted: whoever does the job again submits it with the same key."""
+
+
 class JobGiven(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The input of a job, which no decision depends on."""
 
@@ -225,6 +238,7 @@ class JobGiven(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     description: str = ""
     trace: dict[str, str] = {}
     metadata: dict[str, str] = {}
+    unique: UniquePart | None = None
 
 
 class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -234,6 +248,8 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     data: Job = Job()
     timer_at: datetime | None = None
     attempts: list[AttemptBody] = []
+    not_after: datetime | None = None
+    """It fails as expired unless a worker has started it before."""
     timeout_s: float | None = None
     job_timeout_s: float | None = None
     retries: int | None = None
@@ -259,9 +275,11 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     tree: TreePart | None = None
     """Its place in a tree; None for a job without a parent, which may be a root."""
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    """This and the next two fields are for old jobs; now they are in `JobGiven`."""
+    """This and the next three fields replace what is given, after a submission with its unique key; old jobs
+    have them here as well."""
     description: str = ""
     trace: dict[str, str] = {}
+    metadata: dict[str, str] = {}
 
     @property
     def losses(self) -> int:
@@ -335,6 +353,26 @@ def encode_given(given: JobGiven) -> bytes:
     return _ENCODER.encode(given)
 
 
+class _Replaced(msgspec.Struct):
+    """What of a body has replaced what the job was given."""
+
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    description: str = ""
+    trace: dict[str, str] = {}
+    metadata: dict[str, str] = {}
+
+
+_REPLACED_DECODER = msgspec.json.Decoder(_Replaced)
+
+
 def given_of(record: Record) -> JobGiven:
-    """Return the given data of a job; old jobs have it in their bodies."""
-    return _GIVEN_DECODER.decode(record.given or record.body)
+    """Return the given data of a job; old jobs have it in their bodies.
+
+    A submission with the same unique key may have replaced it: then the body says by what.
+    """
+    given = _GIVEN_DECODER.decode(record.given or record.body)
+    if record.given and b'"input":' in record.body:
+        by = _REPLACED_DECODER.decode(record.body)
+        if isinstance(by.input, msgspec.Raw):
+            return JobGiven(by.input, by.description, by.trace, by.metadata, given.unique)
+    return given

@@ -31,6 +31,7 @@ from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.notifications import Alert, belongs_elsewhere
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import check_spec, new_job
+from interlock.systems.orchestrator.uniqueness import KeyedSubmission, apply_keyed
 from interlock.systems.orchestrator.views import glimpse, origin_again, spec_of
 from interlock.wire.filter_language import LOOKED_AT
 from interlock.wire.filters import Filter, Selection
@@ -110,9 +111,8 @@ def decide_retry(
     ended, letter = _present(job_id, found[0]), found[1]
     if as_letter:
         check_letter(ended)
-    spec = spec_of(_ended(ended))
+    spec = _again(_ended(ended), given)
     if given is not None:
-        spec = msgspec.structs.replace(spec, input=given)
         check_spec(spec, settings)
     draft = new_job(spec, new_id, now, settings, origin_job_id=job_id, origin=origin_again(ended))
     changes = [draft.change(mark=mark, actor=by.by, reason=by.reason or f"again, after {job_id}")]
@@ -120,6 +120,12 @@ def decide_retry(
         body = msgspec.structs.replace(by, retried_as=new_id, edited=given is not None)
         changes.append(_handled(retry, ended, letter, body, now, mark))
     return Decision(new_id, Commit(changes=tuple(changes)))
+
+
+def _again(ended: Record, given: msgspec.Raw | None) -> JobSpec:
+    """Return an ended job to be submitted again, perhaps with another input."""
+    spec = spec_of(ended)
+    return spec if given is None else msgspec.structs.replace(spec, input=given)
 
 
 def decide_discard(
@@ -223,7 +229,12 @@ async def retry_once(
 ) -> str:
     """Do an ended job again; return the id of the new one, also to a repeated request."""
 
-    def decide(found: Sequence[Record | None], now: datetime) -> Decision[str]:
+    (ended,) = await engine.load(keys_of(job_id)[:1])
+    again = [] if ended is None else [_again(ended, given)]
+
+    def decide(found: Sequence[Record | None], keyed: KeyedSubmission, now: datetime) -> Decision[str]:
+        for spec in again:
+            keyed.find(spec)  # raises where another job has its unique key by now
         decision = decide_retry(
             job_id,
             found,
@@ -237,9 +248,15 @@ async def retry_once(
         )
         request = asked.answered(msgspec.json.encode(decision.answer)) if asked else None
         assert decision.commit is not None
-        return Decision(decision.answer, msgspec.structs.replace(decision.commit, request=request))
+        for spec in again:
+            keyed.note(spec, decision.answer)
+        taken = keyed.changes(mark=engine.mark(), actor=by.by)
+        changes = (*decision.commit.changes, *taken)
+        return Decision(
+            decision.answer, msgspec.structs.replace(decision.commit, changes=changes, request=request)
+        )
 
-    applied = await engine.apply_once(asked, keys_of(job_id), decide)
+    applied = await apply_keyed(engine, asked, keys_of(job_id), again, decide, settings)
     if isinstance(applied, Repeated):
         return msgspec.json.decode(applied.recorded.answer.body, type=str)
     return applied.answer

@@ -20,6 +20,7 @@ from interlock.machine import Machine
 from interlock.store.contract import Store
 from interlock.store.records import Count, Key, Query, Record
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
+from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.tree_slots import (
     LIVING_JOBS,
     waits_for_children,
@@ -242,6 +243,8 @@ def _ended(record: Record, body: JobBody) -> Explanation:
         case job.FAILED:
             why = f"{body.failure.failure_class}: {body.failure.error}" if body.failure else "it was rejected"
             sentence, todo = f"It has failed after {made}: {why}", f"interlock job retry {record.id}"
+            if body.failure is not None and body.failure.failure_class is FailureClass.EXPIRED:
+                sentence = f"It has expired: {body.failure.error}"
         case _:
             because = f", since its parent {record.parent} was" if body.data.stop_reason == "parent" else ""
             sentence = f"It was stopped ({body.data.stop_reason}) after {made}{because}."
@@ -289,7 +292,9 @@ def _about(one: AttemptBody, record: Record, body: JobBody, now: datetime, ahead
 
 
 def _after(one: AttemptBody, body: JobBody) -> str:
-    before = [a for a in body.attempts if a.shard == one.shard and a.index == one.index - 1 and a.failure]
+    before = [a for a in body.attempts if a.shard == one.shard and a.index == one.index - 1]
+    if before and before[0].snoozed_until is not None:
+        return f", because attempt {before[0].index} snoozed"
     if not before or before[0].failure is None:
         return ", as it was submitted to"
     failure = before[0].failure

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 
@@ -30,6 +30,11 @@ class FailureClass(StrEnum):
     FLAKY = "flaky"
     TIMEOUT = "timeout"
     LOST = "lost"
+    EXPIRED = "expired"
+
+
+RETRIED = tuple(each for each in FailureClass if each not in (FailureClass.LOST, FailureClass.EXPIRED))
+"""The classes that have retries: losses are counted apart, and a job that has expired never began."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +47,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     details: str = ""
     retry_after_s: float | None = None
     """The delay before the next attempt that the handler requests."""
+    retry_at: datetime | None = None
+    """When the handler wants the next attempt to begin; it goes before `retry_after_s`."""
+
+    @property
+    def asks_for_retry(self) -> bool:
+        """Whether the handler says when it is to be tried again."""
+        return self.retry_after_s is not None or self.retry_at is not None
 
 
 class FailureRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,11 +125,17 @@ def rule_for(
     retries: int | None,
     own: Mapping[str, RetryRule],
     defaults: Mapping[FailureClass, RetryRule] = DEFAULT_RETRIES,
+    asked: bool = False,
 ) -> RetryRule:
-    """Return the retry rule of a class for one job."""
+    """Return the retry rule of a class for one job.
+
+    `asked`: the handler has said when to try again; then the job's own number of retries counts, if larger.
+    """
     if failure_class in own:
         return own[failure_class]
     rule = defaults.get(failure_class, RetryRule())
+    if asked and retries is not None and retries > rule.retries:
+        return msgspec.structs.replace(rule, retries=retries)
     if retries is not None and failure_class in (FailureClass.USER, FailureClass.TIMEOUT):
         return msgspec.structs.replace(rule, retries=retries)
     return rule
@@ -148,6 +166,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def timed_out(seconds: float) -> Failure:
     """Return the failure of an attempt that timed out."""
     return Failure(failure_class=FailureClass.TIMEOUT, error=f"It took longer than {seconds:g} s.")
+
+
+def expired(not_after: datetime) -> Failure:
+    """A job that no worker has started in time."""
+    at = not_after.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return Failure(failure_class=FailureClass.EXPIRED, error=f"No worker started it before {at}.")
 
 
 def lost(runner_id: str) -> Failure:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from interlock.engine.unit_of_work import Decision, IdempotencyKey
 from interlock.errors import ClaimOver, RequestIdReused
-from interlock.lifecycles import attempt, lease
+from interlock.lifecycles import attempt, job, lease
 from interlock.store.records import (
     Batch,
     Change,
@@ -112,6 +112,10 @@ def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> l
 def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
     """Return the longest waiting attempt of this job for this runner; None if none waits."""
     draft = JobAggregate.of(record, now, claiming.settings)
+    if has_expired(record, now):
+        draft.fire_due()
+        change = draft.change(mark=claiming.mark, actor="clock")
+        return Offer(change, (record,), (), draft.body, messages_of(draft))
     one = next_attempt(draft)
     if one is None:
         return None
@@ -126,6 +130,8 @@ def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
 
 def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime) -> Offer | None:
     """Return the common offer for jobs of one shape; None if it depends on the job."""
+    if has_expired(records[0], now):
+        return None
     draft = JobAggregate.of(any_job(records[0], now), now, claiming.settings)
     one = next_attempt(draft)
     if one is None:
@@ -137,6 +143,11 @@ def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime
     grant = _grant_in(claiming, draft, one, JobGiven())
     grants = tuple([_for_job(grant, record, claiming.secret) for record in records])
     return Offer(common, tuple(records), grants)
+
+
+def has_expired(record: Record, now: datetime) -> bool:
+    """Whether a job should have been started by now, and has not; the next sweep would say so."""
+    return record.state == job.PENDING and record.deadline_at is not None and record.deadline_at <= now
 
 
 def _for_job(grant: Grant, record: Record, secret: str) -> Grant:

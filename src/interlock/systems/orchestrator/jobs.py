@@ -16,6 +16,7 @@ import msgspec
 
 from interlock.engine.bulk import Item, Result, apply_all, commit_all_with_recovery
 from interlock.engine.loader import every_entry
+from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Applied, Decision, Engine, IdempotencyKey, failed
 from interlock.errors import (
     InterlockError,
@@ -48,12 +49,27 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.notifications import RunsNotified, TreesNotified
 from interlock.systems.orchestrator.queues import look_for_pause
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.submission import NewJobs, alike, without_context
+from interlock.systems.orchestrator.submission import (
+    NewJobs,
+    alike,
+    check_spec,
+    new_job,
+    unique_part,
+    without_context,
+)
 from interlock.systems.orchestrator.trees import TreeSubmission, tree_keys
+from interlock.systems.orchestrator.uniqueness import KeyedSubmission, apply_keyed, first_with
 from interlock.systems.orchestrator.views import apart, tree_below, view_of
 from interlock.systems.quarantine import QUARANTINED, STANDING
 from interlock.text import counted
-from interlock.wire.jobs import NODES, Explanation, JobSpec, JobView, TreeView
+from interlock.wire.jobs import (
+    NODES,
+    Explanation,
+    JobSpec,
+    JobView,
+    SubmittedJob,
+    TreeView,
+)
 
 Present = Callable[[str, Record | None], Record]
 """Returns the record, or raises if there is none."""
@@ -144,6 +160,16 @@ def _told(recorded: Recorded) -> str:
     return msgspec.json.decode(recorded.answer.body, type=str)
 
 
+def _encoded(jobs: Sequence[SubmittedJob]) -> bytes:
+    """Return jobs as the answer to a request keeps them: ids, with what was done where none was created."""
+    return msgspec.json.encode([f"{one.id} {one.how}" if one.how != "created" else one.id for one in jobs])
+
+
+def _decoded(body: bytes) -> list[SubmittedJob]:
+    told = [each.partition(" ") for each in msgspec.json.decode(body, type=list[str])]
+    return [msgspec.convert({"id": job_id, "how": how or "created"}, SubmittedJob) for job_id, _, how in told]
+
+
 BULK = 500
 """Number of jobs submitted in one batch."""
 MAX_COUNT = 10_000
@@ -179,15 +205,27 @@ class Jobs:
     ) -> list[str]:
         """Submit jobs; return their ids in order. All are validated before any is stored.
 
-        With a request id they are created atomically and once; without one, in batches.
+        With a request id, or if one has a unique key, they are created atomically; others in batches.
         """
+        if any(spec.unique is not None for spec in specs):
+            return [made.id for made in await self._submit_unique(specs, actor, request_id)]
         parts = [specs[start : start + BULK] for start in range(0, len(specs), BULK)]
         checked = [(part, alike(part, self.settings)) for part in parts]
         if request_id is not None or any(spec.parent_job_id is not None for spec in specs):
-            return await self._submit_together(specs, actor, request_id)
+            return [made.id for made in await self._submit_together(specs, actor, request_id)]
         if len(checked) == 1:
             return await self._submit_batch(*checked[0], actor)
         return await self._submit_batches(checked, actor)
+
+    async def submit_jobs(
+        self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
+    ) -> list[SubmittedJob]:
+        """The same; also say of each whether it was created, or which job has its unique key."""
+        if any(spec.unique is not None for spec in specs):
+            return await self._submit_unique(specs, actor, request_id)
+        return [
+            SubmittedJob(made) for made in await self.submit_many(specs, actor=actor, request_id=request_id)
+        ]
 
     async def _submit_batches(
         self, batches: Sequence[tuple[Sequence[JobSpec], Sequence[NewJobs]]], actor: str
@@ -237,28 +275,61 @@ class Jobs:
 
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_id: str | None
-    ) -> list[str]:
+    ) -> list[SubmittedJob]:
+        """Create them in one commit, with their parents, their trees and their unique keys."""
         asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
         keys = [Key(JOB.name, name) for name in parents]
         # The root of a job never changes, so it can be read beforehand.
         trees = tree_keys(await self.engine.store.load(keys)) if keys else []
 
-        def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[str]]:
+        def decide(
+            found: Sequence[Record | None], keyed: KeyedSubmission, now: datetime
+        ) -> Decision[list[SubmittedJob]]:
             above = dict(zip(parents, found[: len(parents)], strict=True))
             kept = dict(zip(trees, found[len(parents) :], strict=True))
             joining = TreeSubmission(above, kept, now, self.settings, self._ids.draw)
-            for spec in specs:
-                joining.add(spec)
+            joining.add_all(specs, keyed)
             mark = self.engine.mark()
-            changes = (*joining.changes(mark=mark, actor=actor), *joining.parents(mark=mark))
-            request = asked.answered(msgspec.json.encode(joining.ids)) if asked else None
-            return Decision(joining.ids, Commit(changes=changes, request=request))
+            changes = (
+                *joining.changes(mark=mark, actor=actor),
+                *joining.parents(mark=mark),
+                *keyed.changes(mark=mark, actor=actor),
+            )
+            request = asked.answered(_encoded(joining.jobs)) if asked else None
+            commit = Commit(changes=changes, request=request) if changes or request else None
+            return Decision(joining.jobs, commit)
 
-        applied = await self.engine.apply_once(asked, [*keys, *trees], decide)
+        applied = await apply_keyed(self.engine, asked, [*keys, *trees], specs, decide, self.settings)
         if isinstance(applied, Repeated):
-            return msgspec.json.decode(applied.recorded.answer.body, type=list[str])
+            return _decoded(applied.recorded.answer.body)
         return applied.answer
+
+    async def _submit_unique(
+        self, specs: Sequence[JobSpec], actor: str, request_id: str | None
+    ) -> list[SubmittedJob]:
+        if len(specs) > 1:
+            alike(specs, self.settings)  # raises for the first bad one
+        else:
+            check_spec(specs[0], self.settings)
+        if len(specs) == 1 and request_id is None and specs[0].parent_job_id is None:
+            made = await self._submit_first(specs[0], actor)
+            if made is not None:
+                return [SubmittedJob(made)]
+        return await self._submit_together(specs, actor, request_id)
+
+    async def _submit_first(self, spec: JobSpec, actor: str) -> str | None:
+        """Submit a job as the first with its key: one commit, and nothing to load; None if it is not."""
+        now, mark = await self.engine.clock.now(), self.engine.mark()
+        job_id, part = self._ids.draw(now), unique_part(spec)
+        assert spec.unique is not None
+        draft = new_job(spec, job_id, now, self.settings, unique=part)
+        taken = first_with(part, spec.unique, job_id, now, mark)
+        commit = Commit(changes=(draft.change(mark=mark, actor=actor), taken))
+        outcome = await commit_with_recovery(self.engine.store, self.engine.committer, commit)
+        if isinstance(outcome, Illegal | RequestReused):
+            raise failed(outcome)
+        return job_id if isinstance(outcome, Committed) else None
 
     # Cancel and retry
 
@@ -330,10 +401,11 @@ class Jobs:
         request_ids: Sequence[str | None] | None = None,
     ) -> list[str | InterlockError]:
         """Retry many jobs; return the id of each new one, or why there is none."""
+        request_ids = request_ids or [None] * len(job_ids)
         return await retry_all(
             self.engine,
             job_ids,
-            request_ids or [None] * len(job_ids),
+            request_ids,
             settings=self.settings,
             draw=self._ids.draw,
             actor=actor,

@@ -6,7 +6,7 @@ Equal reports about jobs that were granted together are decided once for all of 
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple, assert_never
 
@@ -115,9 +115,10 @@ def note_report(draft: JobAggregate, one: AttemptBody, message: Message) -> None
             one.result = msgspec.UNSET if one.result_apart else result
             one.cost, one.failure = cost, None
         case Complete(outcome=Failed() as failed, cost=cost):
-            one.failure, one.cost = _failure(failed, draft.settings), cost
+            one.failure, one.cost = _failure(failed, draft.settings, draft.now), cost
         case Release(await_children=waits, cost=cost):
             one.cost, one.waits = cost, waits and draft.body.children > 0  # no children: no wait
+            one.snoozed_until = _snoozed_until(message, draft.now)
         case _:
             pass  # no other field has the outcome
 
@@ -216,6 +217,8 @@ def _commit(
     assert one.lease is not None
     stretches = placed(one.lease, message, draft.settings.max_log_bytes) if message.log else []
     reason = message.reason if type(message) is Release else ""
+    if one.snoozed_until is not None and type(message) is Release:
+        reason = f"snoozed until {one.snoozed_until.isoformat()}"
     if type(message) is Complete and one.state is attempt.CANCELED:
         reason = f"it {message.outcome.__struct_config__.tag} after the cancel, which stands"
     changes = [draft.change(mark=mark, actor=message.runner_id, reason=reason), *messages_of(draft)]
@@ -314,7 +317,7 @@ def _attempt_of(draft: JobAggregate, token: Token) -> AttemptBody | None:
     return None
 
 
-def _failure(failed: Failed, settings: OrchestratorSettings) -> Failure:
+def _failure(failed: Failed, settings: OrchestratorSettings, now: datetime) -> Failure:
     known = failed.failure_class in FailureClass.__members__.values() or not failed.failure_class
     told = failed if known else msgspec.structs.replace(failed, failure_class="")
     return Failure(
@@ -323,14 +326,29 @@ def _failure(failed: Failed, settings: OrchestratorSettings) -> Failure:
         exception=failed.exception.split(" ", 1)[0],
         exit_code=failed.exit_code,
         details=fitting(failed.details, MAX_DETAILS),
-        retry_after_s=_pause_wanted(failed),
+        retry_after_s=_pause_wanted(failed.retry_after_s),
+        retry_at=_moment_wanted(failed.retry_at, now),
     )
 
 
-def _pause_wanted(failed: Failed) -> float | None:
+def _pause_wanted(wanted: float | msgspec.UnsetType) -> float | None:
     """Return the delay that the runner requests, within the limit."""
-    wanted = failed.retry_after_s
     return None if isinstance(wanted, msgspec.UnsetType) or not wanted >= 0 else min(wanted, MAX_DELAY_S)
+
+
+def _moment_wanted(wanted: datetime | msgspec.UnsetType, now: datetime) -> datetime | None:
+    """The same for a time; one without a time zone says nothing."""
+    if isinstance(wanted, msgspec.UnsetType) or wanted.tzinfo is None:
+        return None
+    return min(wanted.astimezone(UTC), now + timedelta(seconds=MAX_DELAY_S))
+
+
+def _snoozed_until(release: Release, now: datetime) -> datetime | None:
+    """Return when an attempt that is given back is to be made again; None for at once."""
+    if (at := _moment_wanted(release.snooze_until, now)) is not None:
+        return max(at, now)
+    pause_s = _pause_wanted(release.snooze_s)
+    return None if pause_s is None else now + timedelta(seconds=pause_s)
 
 
 def digest_of_report(message: Message) -> str:
@@ -338,14 +356,23 @@ def digest_of_report(message: Message) -> str:
     match message:
         case Complete(outcome=outcome, cost=cost):
             content: object = (outcome, cost)
-        case Release(reason=reason, checkpoint=checkpoint, cost=cost, await_children=waits):
-            saved = checkpoint if isinstance(checkpoint, msgspec.Raw) else None
-            content = (reason, saved, cost, waits) if waits or cost is not None else (reason, saved)
+        case Release():
+            content = _said_by_release(message)
         case CancelAck(confirmed_dead=confirmed):
             content = confirmed
         case _:
             content = None
     return _short(_ENCODER.encode((message_name(message), content)))
+
+
+def _said_by_release(release: Release) -> tuple[object, ...]:
+    """Return what a release says; of one that says no more than earlier versions could, as they did."""
+    saved = release.checkpoint if isinstance(release.checkpoint, msgspec.Raw) else None
+    said: tuple[object, ...] = (release.reason, saved)
+    if release.await_children or release.cost is not None:
+        said = (*said, release.cost, release.await_children)
+    again = [each for each in (release.snooze_s, release.snooze_until) if each is not msgspec.UNSET]
+    return (*said, "snooze", *again) if again else said
 
 
 @lru_cache(maxsize=1_024)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 import msgspec
@@ -15,7 +16,7 @@ from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Batch, Record
-from interlock.store.validation import MAX_ID, MAX_LABEL, MAX_LABELS
+from interlock.store.validation import MAX_ID, MAX_LABEL, MAX_LABELS, MAX_YEAR, MIN_YEAR
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import (
     JobBody,
@@ -25,12 +26,14 @@ from interlock.systems.orchestrator.body import (
     RunPart,
     SimulationPart,
     TreePart,
+    UniquePart,
     encode_given,
 )
-from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.orchestrator.failures import RETRIED
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.texts import is_whole
-from interlock.wire.jobs import IfFails, JobSpec
+from interlock.text import read_duration
+from interlock.wire.jobs import IfFails, JobSpec, Unique, UniquePolicy, UniqueScope
 from interlock.wire.json_values import json_fault
 
 MAX_RETRIES = 100
@@ -42,6 +45,9 @@ MAX_TRACE = 4_096
 MAX_METADATA = 4_096
 MAX_METADATA_NAME = 100
 MAX_SECRETS = 50
+MAX_KEY = 200
+"""How long a unique key may be; of one that is made of arguments so much is shown."""
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _NO_INPUT = msgspec.Raw(b"null")
 MOST_KINDS = 8
 """Number of recent groups of a submission to compare the next job with."""
@@ -60,6 +66,7 @@ def new_job(
     run: RunPart | None = None,
     simulation: SimulationPart | None = None,
     tree: TreePart | None = None,
+    unique: UniquePart | None = None,
     held: bool = False,
 ) -> JobAggregate:
     """Return a new job that waits for a worker. The spec was validated before.
@@ -69,6 +76,7 @@ def new_job(
     body = JobBody(
         task=spec.task,
         data=Job(depth=depth, worker_count=spec.worker_count),
+        not_after=not_after_of(spec, now),
         timeout_s=spec.timeout_s,
         job_timeout_s=spec.job_timeout_s,
         retries=spec.retries,
@@ -85,12 +93,47 @@ def new_job(
     )
     parent = run.run_id if run is not None else spec.parent_job_id
     place = Place(spec.queue, tuple(sorted(set(spec.labels))), spec.priority, parent)
-    given = _given(spec)
+    given = _given(spec, unique)
     draft = JobAggregate(job_id, JOB.initial, body, place, now, settings, given=given)
     draft.send(job.Validate(at=now))
     if not held:
-        release(draft, delay_s=spec.delay_s)
+        release(draft, delay_s=delay_of(spec, now))
     return draft
+
+
+def delay_of(spec: JobSpec, now: datetime) -> float:
+    """Return for how many seconds a job is not given out yet."""
+    return spec.delay_s if spec.at is None else max((spec.at - now).total_seconds(), 0.0)
+
+
+def not_after_of(spec: JobSpec, now: datetime) -> datetime | None:
+    """Return by when a worker must have started a job; None where it does not say so."""
+    if spec.start_within_s is None:
+        return None if spec.not_after is None else spec.not_after.astimezone(UTC)
+    return now + timedelta(seconds=delay_of(spec, now) + spec.start_within_s)
+
+
+def unique_part(spec: JobSpec) -> UniquePart:
+    """Return the unique key of a job: made of its task or queue and of its key or arguments."""
+    rule = spec.unique
+    assert rule is not None
+    place = spec.task if rule.scope == "task" else spec.queue
+    shown = rule.key
+    if not shown:
+        shown = _encode_sorted(_key_arguments(spec.input, rule.by)).decode()
+    named = f"{rule.scope}\0{place}\0{'key' if rule.key else 'arguments'}\0{shown}"
+    key_id = f"u_{hashlib.sha256(named.encode()).hexdigest()[:40]}"
+    if len(shown) > MAX_KEY:
+        shown = f"{shown[: MAX_KEY - 1]}…"
+    return UniquePart(id=key_id, key=shown, rule=rule)
+
+
+def _key_arguments(given: msgspec.Raw, names: tuple[str, ...]) -> object:
+    """Return the arguments that make the key; one that was not given is not among them."""
+    arguments = msgspec.json.decode(given)
+    if not names or not isinstance(arguments, dict):
+        return arguments
+    return {name: arguments[name] for name in names if name in arguments}
 
 
 class NewJobs(msgspec.Struct, frozen=True):
@@ -128,8 +171,10 @@ def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJ
     return groups
 
 
-def _given(spec: JobSpec) -> bytes:
-    return encode_given(JobGiven(spec.input, spec.description, spec.trace, spec.metadata))
+def _given(spec: JobSpec, unique: UniquePart | None = None) -> bytes:
+    if unique is None and spec.unique is not None:
+        unique = unique_part(spec)
+    return encode_given(JobGiven(spec.input, spec.description, spec.trace, spec.metadata, unique))
 
 
 def without_context(spec: JobSpec) -> JobSpec:
@@ -157,7 +202,7 @@ def check_spec(spec: JobSpec, settings: OrchestratorSettings) -> None:
 def _check_given(spec: JobSpec, settings: OrchestratorSettings) -> None:
     """Validate the given data of a job whose group is already validated."""
     check_size(spec.task, spec.input, settings)
-    if json_fault(spec.input) or any(_text_faults(spec)):
+    if json_fault(spec.input) or any(_text_faults(spec)) or any(_argument_faults(spec)):
         raise _unacceptable(spec, list(_faults(spec)))
 
 
@@ -220,11 +265,76 @@ def _faults(spec: JobSpec) -> Iterator[str]:
         yield f"worker_count is {spec.worker_count} and must be 1 to {MAX_WORKERS}"
     if not (math.isfinite(spec.delay_s) and 0 <= spec.delay_s <= MAX_DELAY_S):
         yield f"delay_s is {spec.delay_s:g} and must be 0 to {MAX_DELAY_S:g}"
+    yield from _time_faults(spec)
+    if spec.unique is not None:
+        yield from _unique_faults(spec, spec.unique)
     for name, seconds in (("timeout_s", spec.timeout_s), ("job_timeout_s", spec.job_timeout_s)):
         if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= MAX_DELAY_S):
             yield f"{name} is {seconds:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
     yield from _retry_faults(spec)
     yield from _secret_faults(spec)
+
+
+def _time_faults(spec: JobSpec) -> Iterator[str]:
+    if spec.at is None and spec.not_after is None and spec.start_within_s is None:
+        return
+    for name, at in (("at", spec.at), ("not_after", spec.not_after)):
+        if at is None:
+            continue
+        if at.tzinfo is None:
+            yield f"{name} is {at.isoformat()}, which has no time zone; write {at.isoformat()}Z for UTC"
+        elif not MIN_YEAR <= at.year <= MAX_YEAR:
+            yield f"{name} is {at.isoformat()} and must be in the years {MIN_YEAR} to {MAX_YEAR}"
+    if spec.at is not None and spec.delay_s:
+        yield "at and delay_s say the same; give one of them"
+    wait_s = spec.start_within_s
+    if wait_s is not None and spec.not_after is not None:
+        yield "not_after and start_within_s say the same; give one of them"
+    if wait_s is not None and not 0 < wait_s <= MAX_DELAY_S:  # neither holds for what is no number
+        yield f"start_within_s is {wait_s:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
+
+
+def _unique_faults(spec: JobSpec, rule: Unique) -> Iterator[str]:
+    for name, text, allowed in (
+        ("unique.policy", rule.policy, get_args(UniquePolicy)),
+        ("unique.scope", rule.scope, get_args(UniqueScope)),
+    ):
+        if text not in allowed:
+            yield f"{name} is {text!r} and must be one of {', '.join(allowed)}"
+    if rule.key and not _is_name(rule.key, MAX_KEY):
+        yield f"unique.key has 1 to {MAX_KEY} printable characters"
+    if rule.key and rule.by:
+        yield "unique has both a key and names of arguments (by); give one of them"
+    yield from _argument_faults(spec)
+    yield from _counting_faults(rule)
+
+
+def _argument_faults(spec: JobSpec) -> Iterator[str]:
+    rule = spec.unique
+    if rule is None or not rule.by or json_fault(spec.input):
+        return
+    given = msgspec.json.decode(spec.input)
+    if not isinstance(given, dict):
+        yield "unique.by names arguments, and the input is no object of arguments by name"
+    elif not any(name in given for name in rule.by):
+        yield f"none of the arguments of unique.by is given: {', '.join(rule.by)}"
+
+
+def _counting_faults(rule: Unique) -> Iterator[str]:
+    known = [str(each) for each in JobState]
+    for name in rule.states:
+        if name.upper() not in known:
+            yield f"unique.states has {name!r}; a job is one of {', '.join(known)}"
+    ended = [name for name in rule.states if name.upper() in job.ENDED]
+    if ended and not rule.within:
+        yield f"unique.states has {ended[0]}, so unique.within must say for how long, such as 1h"
+    if rule.within:
+        try:
+            read_duration(rule.within)
+        except ValueError as error:
+            yield f"unique.within: {error}"
+        if rule.states and not ended:
+            yield "unique.within is about jobs that have ended, and unique.states names none of their states"
 
 
 def _place_faults(spec: JobSpec) -> Iterator[str]:
@@ -271,7 +381,7 @@ def _secret_faults(spec: JobSpec) -> Iterator[str]:
 def _retry_faults(spec: JobSpec) -> Iterator[str]:
     if spec.retries is None and spec.losses is None and not spec.retry:
         return
-    known = [str(each) for each in FailureClass if each is not FailureClass.LOST]
+    known = [str(each) for each in RETRIED]
     counts = {"retries": spec.retries, "losses": spec.losses}
     counts |= {f"the retries of {name}": rule.retries for name, rule in spec.retry.items()}
     for name, number in counts.items():

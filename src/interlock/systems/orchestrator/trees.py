@@ -46,6 +46,7 @@ from interlock.systems.orchestrator.attachments import Births, Brood, brood_chan
 from interlock.systems.orchestrator.body import (
     Provenance,
     TreePart,
+    UniquePart,
     decode_body,
     decode_tree,
     given_of,
@@ -57,7 +58,7 @@ from interlock.systems.orchestrator.failures import Failure, FailureClass
 from interlock.systems.orchestrator.notifications import RunsNotified
 from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.submission import check_spec, depth_below, new_job
+from interlock.systems.orchestrator.submission import check_spec, delay_of, depth_below, new_job
 from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
 from interlock.systems.orchestrator.tree_slots import (
     CANCEL_CHILDREN,
@@ -69,8 +70,9 @@ from interlock.systems.orchestrator.tree_slots import (
     look_at,
     tended,
 )
+from interlock.systems.orchestrator.uniqueness import KeyedSubmission, apply_keyed
 from interlock.systems.orchestrator.views import children_of
-from interlock.wire.jobs import MAX_CHILD_NAME, MAX_CHILDREN, SHELL, ChildPage, JobSpec
+from interlock.wire.jobs import MAX_CHILD_NAME, MAX_CHILDREN, SHELL, ChildPage, JobSpec, SubmittedJob
 from interlock.wire.runner import Answer, Heard
 
 Draw = Callable[[datetime], str]
@@ -109,6 +111,12 @@ def beneath(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
             allowed=[SHELL],
             facts={"task": spec.task, "parent_job_id": parent.id},
         )
+    if spec.unique is not None:
+        raise InvalidJob(
+            "A job of a change from a fork submits no unique jobs: their keys are shared with other jobs.",
+            todo="Leave unique out.",
+            facts={"task": spec.task, "parent_job_id": parent.id},
+        )
     return replace(spec, queue=parent.queue or spec.queue, labels=parent.labels), kin.origin
 
 
@@ -128,20 +136,31 @@ class TreeSubmission:
         self._trees = trees
         self._now, self._settings, self._draw = now, settings, draw
         self._seatings: dict[str, TreeSlots] = {}
-        self.ids: list[str] = []
+        self.jobs: list[SubmittedJob] = []
         self._drafts: list[JobAggregate] = []
         self._born = Counter[str]()
 
-    def add(self, spec: JobSpec) -> None:
+    def add_all(self, specs: Sequence[JobSpec], keyed: KeyedSubmission) -> None:
+        """Add jobs in their order; one whose unique key another job has is found instead."""
+        for spec in specs:
+            found = keyed.find(spec)
+            if found is None:
+                keyed.take(spec, self.add(spec, keyed.part(spec)))
+            else:
+                self.jobs.append(found)
+
+    def add(self, spec: JobSpec, unique: UniquePart | None = None) -> JobAggregate:
         """Add a job, in order."""
         while (job_id := self._draw(self._now)) in self._parents:
             pass  # the id of a parent in the same commit
-        self.ids.append(job_id)
+        self.jobs.append(SubmittedJob(job_id))
         if spec.parent_job_id is None:
-            self._drafts.append(new_job(spec, job_id, self._now, self._settings))
-            return
-        self._born[spec.parent_job_id] += 1
-        self._drafts.append(self._child(spec, job_id, spec.parent_job_id))
+            draft = new_job(spec, job_id, self._now, self._settings, unique=unique)
+        else:
+            self._born[spec.parent_job_id] += 1
+            draft = self._child(spec, job_id, spec.parent_job_id)
+        self._drafts.append(draft)
+        return draft
 
     def _child(self, spec: JobSpec, job_id: str, parent_id: str) -> JobAggregate:
         depth = self._depths[parent_id]
@@ -149,7 +168,8 @@ class TreeSubmission:
         check_workers(spec.task, depth, spec.worker_count, self._settings.tree_quotas)
         root_id = root_of(self._parents[parent_id])
         seated = self._seating(root_id).join(job_id, parent_id, depth, spec.worker_count)
-        later = self._now + timedelta(seconds=spec.delay_s) if spec.delay_s and not seated else None
+        delay_s = delay_of(spec, self._now)
+        later = self._now + timedelta(seconds=delay_s) if delay_s and not seated else None
         part = TreePart(root_id=root_id, if_fails=spec.if_fails, not_before=later)
         return new_job(
             spec, job_id, self._now, self._settings, depth=depth, origin=origin, tree=part, held=not seated
@@ -160,6 +180,16 @@ class TreeSubmission:
             body = decode_tree(self._trees.get(tree_key(root_id)))
             self._seatings[root_id] = TreeSlots(body, self._settings.tree_quotas)
         return self._seatings[root_id]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The jobs in the order of their specs."""
+        return tuple(each.id for each in self.jobs)
+
+    @property
+    def created(self) -> int:
+        """How many jobs are new."""
+        return len(self._drafts)
 
     def parents(self, *, mark: str) -> list[Change]:
         """Return the changes of the parents, which count their children for later cancellation."""
@@ -205,7 +235,9 @@ async def submit_children(
     trees = tree_keys(await engine.store.load([parent]))
     births = Births(token=token_text, runner_id=runner_id, children=len(specs))
 
-    def decide(found: Sequence[Record | None], now: datetime) -> Decision[Answer | tuple[str, ...]]:
+    def decide(
+        found: Sequence[Record | None], keyed: KeyedSubmission, now: datetime
+    ) -> Decision[Answer | tuple[str, ...]]:
         above, before, *kept = found
         mark = engine.mark()
         heard = decide_message(above, token, births, now, mark, settings)
@@ -214,17 +246,23 @@ async def submit_children(
         if before is not None:
             return Decision(_again(before, name, specs))
         joining = TreeSubmission({above.id: above}, dict(zip(trees, kept, strict=True)), now, settings, draw)
-        for spec in _inherited(specs, above):
-            joining.add(spec)
-        told = Brood(shard=token.shard, name=name, ids=tuple(joining.ids), fingerprint=_fingerprint(specs))
+        joining.add_all(_inherited(specs, above), keyed)
+        own = msgspec.structs.replace(births, children=joining.created)
+        # A parent waits for those alone that are its own.
+        commit = (
+            decide_message(above, token, own, now, mark, settings).commit if keyed.found else heard.commit
+        )
+        assert commit is not None
+        told = Brood(shard=token.shard, name=name, ids=joining.ids, fingerprint=_fingerprint(specs))
         changes = (
-            *heard.commit.changes,
+            *commit.changes,
             *joining.changes(mark=mark, actor=runner_id),
+            *keyed.changes(mark=mark, actor=runner_id),
             brood_change(token.job_id, told, mark=mark, actor=runner_id),
         )
-        return Decision(told.ids, msgspec.structs.replace(heard.commit, changes=changes))
+        return Decision(told.ids, msgspec.structs.replace(commit, changes=changes))
 
-    applied = await engine.apply([parent, brood, *trees], decide)
+    applied = await apply_keyed(engine, None, [parent, brood, *trees], specs, decide, settings)
     assert not isinstance(applied, Repeated)  # it has no request
     if isinstance(applied.answer, tuple):
         return applied.answer

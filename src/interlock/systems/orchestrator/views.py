@@ -142,6 +142,8 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         completed_at=body.data.completed_at,
         ready_at=record.ready_at,
         deadline_at=record.deadline_at,
+        not_after=body.not_after,
+        unique_key=given.unique.key if given.unique is not None else None,
         stop_reason=body.data.stop_reason,
         cancel_reason=body.cancel_reason or None,
         losses=body.losses,
@@ -199,6 +201,7 @@ def spec_of(record: Record) -> JobSpec:
         secrets_withheld=body.secrets_withheld,
         trace=given.trace,
         metadata=given.metadata,
+        unique=None if given.unique is None else msgspec.structs.replace(given.unique.rule, policy="reject"),
     )
 
 
@@ -223,6 +226,7 @@ def _attempt_view(record: Record, one: AttemptBody, kept: Mapping[str, msgspec.R
         failure=failure_view(one.failure),
         progress=one.progress,
         cost=one.cost,
+        snoozed_until=one.snoozed_until,
         forced=one.forced,
         confirmed_dead=one.confirmed_dead,
         result=_result(record.id, one, kept) if one.state is attempt.CANCELED else msgspec.UNSET,

@@ -52,6 +52,12 @@ MAX_WAITING = 1_000
 MAX_LIVE = 20
 MAX_RECENT = 20
 MAX_SPEC_BYTES = 65_536
+_NOT_IN_A_SCHEDULE = {
+    "unique": "the overlap policy says what happens while a job of the schedule has not ended. For a task "
+    "that is unique, use task.options(unique=None).",
+    "at": "the schedule says when its jobs begin.",
+    "not_after": "start_within_s counts from each fire.",
+}
 _WHY = 500
 _SALTS = 8
 _HASHED_BITS = 26
@@ -135,6 +141,13 @@ def check_schedule(name: str, spec: ScheduleSpec, settings: OrchestratorSettings
             todo="Leave parent_job_id out.",
             facts={"schedule": name},
         )
+    for field, instead in _NOT_IN_A_SCHEDULE.items():
+        if getattr(spec.job, field) is not None:
+            raise InvalidSchedule(
+                f"A job that a schedule submits has no {field}.",
+                todo=f"Leave {field} out: {instead}",
+                facts={"schedule": name, "task": spec.job.task},
+            )
     size = len(msgspec.json.encode(spec))
     if size > MAX_SPEC_BYTES:
         raise InvalidSchedule(

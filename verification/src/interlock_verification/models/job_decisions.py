@@ -89,9 +89,12 @@ _MESSAGES: dict[Say, Callable[[str, str, int], Message]] = {
 }
 
 
-def message_of(note: Note, token: Token) -> Message:
-    """Return the message of a note."""
-    return _MESSAGES[note.say](str(token), runner_of(note.worker), note.number)
+def message_of(note: Note, token: Token, snooze: int | None = None) -> Message:
+    """The message that a note stands for; work that is given back may have to wait."""
+    message = _MESSAGES[note.say](str(token), runner_of(note.worker), note.number)
+    if snooze is not None and isinstance(message, Release):
+        return msgspec.structs.replace(message, snooze_s=float(snooze))
+    return message
 
 
 def reply_of(note: Note, answer: Answer) -> Say | None:
@@ -269,7 +272,7 @@ class Deciding:
     def _hear(self, value: int, code: int) -> Entry:
         note = read_note(code)
         token = token_for(runner_of(note.worker).encode(), JOB_ID, note.shard, note.attempt)
-        message = message_of(note, token)
+        message = message_of(note, token, self.plan.snooze)
         record = self._record(value)
         decision = decide_message(record, token, message, NOW, MARK, self._settings)
         together = self._heard_together(record, token, message)

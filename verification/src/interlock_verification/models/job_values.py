@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from interlock.lifecycles import attempt, lease
-from interlock.lifecycles.job import JOB, Job
+from interlock.lifecycles.job import JOB, PENDING, Job
 from interlock.store.records import Record
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body, encode_body
 from interlock.systems.orchestrator.failures import Failure
@@ -154,6 +154,7 @@ def normal(record: Record, *, passed: int = 0, names: tuple[int, ...] = (), know
     body.data = _undated(body.data)
     body.timer_at = timers.moved(body.timer_at)
     body.failure = _wordless(body.failure)
+    body.not_after = timers.moved(body.not_after) if record.state == PENDING else None
     for one in body.attempts:
         _normal_attempt(one, timers)
         if names or known != -1:
@@ -195,7 +196,7 @@ class _Timers:
 
 
 def _moments(body: JobBody) -> list[datetime]:
-    timers = [body.timer_at, *(one.timer_at for one in body.attempts)]
+    timers = [body.timer_at, body.not_after, *(one.timer_at for one in body.attempts)]
     leases = [one.lease.timer_at for one in body.attempts if one.lease is not None]
     return [moment for moment in (*timers, *leases) if moment is not None]
 
@@ -216,6 +217,7 @@ def _wordless(failure: Failure | None) -> Failure | None:
 
 def _normal_attempt(one: AttemptBody, timers: _Timers) -> None:
     one.created_at = NOW
+    one.snoozed_until = NOW + TICK if one.snoozed_until else None  # no model snoozes for less
     one.started_at = NOW if one.started_at else None
     one.ended_at = NOW if one.ended_at else None
     one.timer_at = timers.moved(one.timer_at)

@@ -24,6 +24,8 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     attempt_timeout: int | None = None
     job_timeout: int | None = None
     """None: no timeout."""
+    start_within: int | None = None
+    """By when a worker must have started it; without one it waits for ever."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -44,6 +46,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     heartbeats: int = 1
     """Maximum number of heartbeats of an attempt."""
     releases: int = 0
+    snooze: int | None = None
+    """For how long what is given back is not given out again; None for not at all."""
     cancels: int = 0
     crashes: int = 0
     duplicates: int = 0
@@ -92,6 +96,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             losses=job.losses,
             timeout_s=job.attempt_timeout,
             job_timeout_s=job.job_timeout,
+            start_within_s=job.start_within,
         )
 
 

@@ -61,6 +61,7 @@ from interlock_verification.claims import (
     unsettled,
 )
 from interlock_verification.worlds.judge_fleet import FleetJudge, job_of
+from interlock_verification.worlds.judge_keys import KeyJudge
 from interlock_verification.worlds.judge_runs import RunJudge
 from interlock_verification.worlds.judge_simulations import SimulationJudge
 from interlock_verification.worlds.judge_workers import WorkerJudge
@@ -246,6 +247,7 @@ class Judge:
         self._fences: dict[tuple[str, int], tuple[int, int]] = {}
         """The latest fence of each shard, and its attempt."""
         self.trees = TreeJudge(watcher, self._looks.get, self.forgotten)
+        self.keys = KeyJudge(watcher, self._looks.get, self.forgotten)
         self.workers = WorkerJudge(watcher, self._looks.items)
         self.simulations = SimulationJudge(watcher, self._looks.get)
         self.fleet = FleetJudge(watcher, self.forgotten)
@@ -272,6 +274,7 @@ class Judge:
             self._step(earlier, look, note, after.id, now)
         elif before is None:
             self._created(after.id, look)
+            self.keys.created(after, now)
         if look.state in job.ENDED:
             self._has_ended(after.id, look)
         self._looks[after.id] = look

@@ -10,7 +10,7 @@ from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS
 from interlock.systems.orchestrator.vault import Environment, SecretPolicy
 from interlock.systems.settings import Settings
 from interlock.text import nearest
-from interlock.wire.jobs import RetryRule
+from interlock.wire.jobs import RetryRule, UniquePolicy
 
 HOUR_S = 3_600.0
 
@@ -44,6 +44,10 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     labels: tuple[str, ...] = ()
     delay_s: float = 0.0
+    keys: int = 0
+    """How many unique keys such jobs share; 0 for none."""
+    policy: UniquePolicy = "existing"
+    start_within_s: float | None = None
     timeout_s: float | None = None
     job_timeout_s: float | None = None
     retries: int = 0
@@ -273,6 +277,14 @@ BOUNDED = JobKind(
 )
 ALIKE = JobKind(name="alike", weight=8, brief=True, ends=("ok",) * 8 + ("said", "flaky", "user"), cancels=0.1)
 SPECIAL = JobKind(name="special", weight=0.5, seconds=(1.0, 30.0), labels=("gpu",))
+SINGLE = JobKind(
+    name="single", weight=3, seconds=(10.0, 240.0), keys=1, cancels=0.2, ends=("ok", "infra", "user")
+)
+REFUSED = JobKind(name="refused", weight=3, seconds=(10.0, 240.0), keys=1, policy="reject", again=0.5)
+REPLACED = JobKind(name="replaced", weight=2, seconds=(1.0, 30.0), keys=1, policy="replace", delay_s=60.0)
+DEBOUNCED = JobKind(name="debounced", weight=2, seconds=(1.0, 30.0), keys=1, policy="debounce", delay_s=60.0)
+PERISHABLE = JobKind(name="perishable", weight=2, seconds=(30.0, 120.0), start_within_s=45.0, cancels=0.1)
+KEYED = (SINGLE, REFUSED, REPLACED, DEBOUNCED, PERISHABLE)
 ALL = (PLAIN, LONG, WRONG, STOPPED, HANGING, DEAF, SHARDED, TREE, HURRIED, LATER, BOUNDED, SPECIAL)
 
 CHECK = RunKind(
@@ -528,6 +540,17 @@ WORLDS = (
         arrivals=Arrivals(by_day_per_h=20.0, by_night_per_h=5.0, bursts_per_day=24.0, burst=30),
         chapter_h=2.0,
         scene_h=0.3,
+    ),
+    World(
+        name="keys",
+        doc="Two servers and two workers with little room: unique jobs, and jobs that expire.",
+        orchestrators=2,
+        workers=2,
+        slots=2,
+        kinds=KEYED,
+        arrivals=Arrivals(by_day_per_h=120.0, by_night_per_h=20.0, bursts_per_day=6.0, burst=30),
+        chapter_h=1.0,
+        scene_h=0.5,
     ),
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from yaml.nodes import MappingNode, Node
 
-from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.orchestrator.failures import RETRIED
 from interlock.systems.runs.planning.expressions import (
     COMPARING,
     FAMILIES,
@@ -252,7 +252,7 @@ CACHE = Object(
         ),
     ),
 )
-_CLASSES = tuple(str(one) for one in FailureClass if one is not FailureClass.LOST)
+_CLASSES = tuple(map(str, RETRIED))
 _DEFAULTS = (
     Field("runs-on", Several(TemplateText(most=100)), "Labels that a runner must have.", "[linux, gpu]"),
     Field("queue", TemplateText(most=100), "Queue of the job.", "ci"),

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.errors import Contended, InterlockError, StoreUnavailable
+from interlock.errors import Contended, DuplicateJob, InterlockError, StoreUnavailable
 from interlock.lifecycles import job, run, simulation
 from interlock.lifecycles.job import JobState
 from interlock.systems.runtime import Runtime
-from interlock.wire.jobs import JobSpec
+from interlock.wire.jobs import JobSpec, Unique
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock_verification.worlds.judge import BRANCH, BRIEF, Judge
@@ -184,16 +184,23 @@ class Errand:
         request_id = f"s{number}" if asked.named else None
         jobs = self._here.jobs
         try:
-            made = await surely(
+            told = await surely(
                 self._process,
-                lambda: jobs.submit(spec, actor="people", request_id=request_id),
+                lambda: jobs.submit_jobs([spec], actor="people", request_id=request_id),
                 again=asked.named,
             )
+            if told is not None and told[0].how != "created":
+                self._judge.keys.refused()
+                return None
+            made = None if told is None else told[0].id
             if asked.named and drawn.random() < 0.1:  # the client sends it twice
                 same = await surely(
                     self._process, lambda: jobs.submit(spec, actor="people", request_id=request_id)
                 )
                 self._same(made, same, number)
+        except DuplicateJob:
+            self._judge.keys.refused()
+            return None
         except InterlockError:
             return None  # its parent has ended
         if made is None:
@@ -267,6 +274,10 @@ def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
         worker_count=kind.shards,
         parent_job_id=parent,
         delay_s=kind.delay_s,
+        start_within_s=kind.start_within_s,
+        unique=Unique(key=f"{kind.name} {asked.number % kind.keys}", policy=kind.policy)
+        if kind.keys
+        else None,
         timeout_s=kind.timeout_s,
         job_timeout_s=kind.job_timeout_s,
         retry=world.retry_rules(kind),

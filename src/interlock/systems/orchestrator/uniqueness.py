@@ -1,0 +1,399 @@
+"""Unique jobs: at most one job that counts has a key. Pure but for `UniqueKeys`, which frees old keys.
+
+A key has a record of its own, which names the jobs that were submitted with it. It is written in the commit
+that creates a job, and is compared by its version: of two submissions with one key the store refuses the
+second, which reads again and finds the job of the first. Whether a job counts follows from the job itself,
+from its state and the time of its end. So a key is free the moment its job ends, crashes or is pruned, and
+nothing has to be cleaned up for that. `UniqueKeys.free` only removes records that say nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from interlock.engine.aggregate import Columns, RecordKind
+from interlock.engine.bulk import Item, apply_all
+from interlock.engine.unit_of_work import Applied, Decision, Engine, IdempotencyKey, contended
+from interlock.errors import DuplicateJob
+from interlock.lifecycles import attempt, job
+from interlock.lifecycles.job import JOB, Job, JobState
+from interlock.machine import Machine, Tone, command, ignore, on, rest, state
+from interlock.store.records import Change, Commit, Key, Query, Record, Repeated
+from interlock.systems.orchestrator.aggregate import JobAggregate
+from interlock.systems.orchestrator.body import JobGiven, UniquePart, encode_given
+from interlock.systems.orchestrator.grants import has_expired
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.submission import delay_of, not_after_of, unique_part
+from interlock.text import read_duration
+from interlock.wire.jobs import JobSpec, SubmittedJob, Unique
+
+A = TypeVar("A")
+ROUNDS = 20
+"""How often a submission is decided again because a key names jobs that were not loaded."""
+MAX_JOBS = 100
+"""How many jobs a key remembers: more than one where running jobs do not count, and many of them run."""
+FREED_AFTER = timedelta(hours=1)
+"""How old a record of a key is before it is looked at, and how long a free one is kept."""
+
+
+class KeyState(StrEnum):
+    """Where a unique key stands."""
+
+    HELD = "held"
+    FREE = "free"
+
+
+HELD, FREE = KeyState.HELD, KeyState.FREE
+
+take = command("take", "A job was submitted with the key.", by="orchestrator")
+free = command("free", "None of its jobs counts any more.", by="orchestrator")
+
+# fmt: off
+UNIQUE_KEY = Machine[KeyState, None](
+    "unique_key",
+    "Which jobs were submitted with a unique key.",
+    initial=HELD,
+    spine=(HELD, FREE),
+    stop=(free,),
+    states=(
+        state(HELD, "A job was submitted with it; whether that counts, the job says.", turn="orchestrator"),
+        rest(FREE, "No job with it counts; the record is pruned, or taken again.", tone=Tone.WAITING),
+    ),
+    rows=(
+        on(take, FREE, HELD, owner="orchestrator", why="Another job was submitted with it."),
+        on(free, HELD, FREE, owner="orchestrator", why="Its jobs have ended, and their time is over."),
+        ignore(take, HELD, why="it is held already; it names one more job"),
+        ignore(free, FREE, why="it is free"),
+    ),
+)
+# fmt: on
+
+
+class KeyBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What the record of a key keeps."""
+
+    key: str = ""
+    """As people read it."""
+    jobs: tuple[str, ...] = ()
+    """The jobs that may count, oldest first."""
+    keep_s: float = 0.0
+    """The longest time for which one of them counts after its end."""
+
+
+KEYS = RecordKind(UNIQUE_KEY, KeyBody, columns=lambda _: Columns(), journalled=False)
+
+
+def key_of(part: UniquePart) -> Key:
+    """Return where the record of a unique key is."""
+    return Key(UNIQUE_KEY.name, part.id)
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Which jobs count as existing ones."""
+
+    states: frozenset[str]
+    within_s: float = 0.0
+
+    def counts(self, record: Record | None, now: datetime) -> bool:
+        """Whether a job counts; one that was pruned, or has expired, does not."""
+        if record is None or record.state not in self.states or has_expired(record, now):
+            return False
+        return record.state not in job.ENDED or ended_at(record) + timedelta(seconds=self.within_s) > now
+
+
+@lru_cache(maxsize=1_024)
+def counting(rule: Unique) -> Counts:
+    """Return which jobs count by a rule; what it leaves out follows from its policy."""
+    within_s = read_duration(rule.within).total_seconds() if rule.within else 0.0
+    if rule.states:
+        return Counts(frozenset(name.upper() for name in rule.states), within_s)
+    live = job.WAITING if rule.policy in ("replace", "debounce") else LIVE
+    return Counts(frozenset((*live, job.COMPLETED) if within_s else live), within_s)
+
+
+LIVE = tuple(each for each in JobState if each not in job.ENDED)
+ANY_STATE = frozenset(map(str, JobState))
+
+
+class _Ends(msgspec.Struct):
+    data: Job = Job()
+
+
+_ENDS = msgspec.json.Decoder(_Ends)
+
+
+def ended_at(record: Record) -> datetime:
+    """Return when a job ended."""
+    return _ENDS.decode(record.body).data.completed_at or record.updated_at
+
+
+def first_with(part: UniquePart, rule: Unique, job_id: str, now: datetime, mark: str) -> Change:
+    """Return the change that creates the record of a key; the store refuses it where there is one."""
+    body = KeyBody(key=part.key, jobs=(job_id,), keep_s=counting(rule).within_s)
+    return KEYS.new(part.id, body, now).change(mark=mark, actor="orchestrator")
+
+
+class KeyedSubmission:
+    """The unique keys of jobs that are being submitted together, and the jobs that have them.
+
+    `missing` are jobs that a key names and that were not loaded: load them, and decide again.
+    """
+
+    def __init__(
+        self,
+        keys: Mapping[str, Record | None],
+        jobs: Mapping[str, Record | None],
+        now: datetime,
+        settings: OrchestratorSettings,
+        parts: Mapping[int, UniquePart] | None = None,
+    ) -> None:
+        self._keys, self._jobs = keys, jobs
+        self._parts = parts or {}
+        self._now, self._settings = now, settings
+        self.missing: set[str] = set()
+        self.found = False
+        """Whether another job was found for a submission."""
+        self._bodies = {
+            name: KeyBody() if record is None else KEYS.body_of(record) for name, record in keys.items()
+        }
+        self._written: set[str] = set()
+        self._new: dict[str, JobAggregate] = {}
+        self._changed: dict[str, tuple[JobAggregate, str]] = {}
+
+    def part(self, spec: JobSpec) -> UniquePart | None:
+        """Return the unique key of a job, made once for each spec."""
+        if spec.unique is None:
+            return None
+        return self._parts.get(id(spec)) or unique_part(spec)
+
+    def find(self, spec: JobSpec) -> SubmittedJob | None:
+        """Return the job that a submission means instead of a new one, and do with it as the policy says.
+
+        Raise `DuplicateJob` where the policy is to reject, or where the job cannot be changed.
+        """
+        part, rule = self.part(spec), spec.unique
+        if part is None or rule is None:
+            return None
+        there = self._counting(part, counting(rule))
+        if there is None or self.missing:
+            return None
+        self.found = True
+        match rule.policy:
+            case "existing":
+                return SubmittedJob(there, "existing")
+            case "replace" | "debounce":
+                self._change(there, part, spec)
+                return SubmittedJob(there, "replaced" if rule.policy == "replace" else "debounced")
+            case _:
+                raise self._duplicate(there, part)
+
+    def take(self, spec: JobSpec, draft: JobAggregate) -> None:
+        """Note a new job under its key."""
+        self.note(spec, draft.id)
+        self._new[draft.id] = draft
+
+    def note(self, spec: JobSpec, job_id: str) -> None:
+        """The same for a job that no other of this submission has the key of."""
+        part = self.part(spec)
+        if part is None or spec.unique is None:
+            return
+        body = self._bodies[part.id]
+        keep_s = max(body.keep_s, counting(spec.unique).within_s)
+        kept = Counts(ANY_STATE, keep_s)
+        jobs = [
+            each for each in body.jobs if each in self._new or kept.counts(self._jobs.get(each), self._now)
+        ]
+        jobs = [*jobs, job_id][-MAX_JOBS:]
+        self._bodies[part.id] = KeyBody(key=part.key, jobs=tuple(jobs), keep_s=keep_s)
+        self._written.add(part.id)
+
+    def changes(self, *, mark: str, actor: str) -> list[Change]:
+        """Return the keys that were taken, and the jobs that were changed."""
+        changes = [
+            draft.change(mark=mark, actor=actor, reason=why, note=True)
+            for draft, why in self._changed.values()
+        ]
+        for name in sorted(self._written):
+            record, body = self._keys[name], self._bodies[name]
+            entity = KEYS.upsert(record, name, body, self._now)
+            if record is not None and record.state != HELD:
+                entity.must(take)
+            changes.append(entity.change(mark=mark, actor=actor))
+        return changes
+
+    def _counting(self, part: UniquePart, rule: Counts) -> str | None:
+        """Return the newest job of a key that counts."""
+        for job_id in reversed(self._bodies[part.id].jobs):
+            if job_id in self._new:
+                if job.PENDING in rule.states:
+                    return job_id
+            elif job_id not in self._jobs:
+                self.missing.add(job_id)
+            elif rule.counts(self._jobs[job_id], self._now):
+                return job_id
+        return None
+
+    def _change(self, job_id: str, part: UniquePart, spec: JobSpec) -> None:
+        """Give the job what was submitted now; debounced, it also waits anew."""
+        draft = self._draft(job_id)
+        if why := _fixed(draft, spec):
+            raise self._duplicate(job_id, part, why)
+        if job_id in self._new:
+            draft.given = encode_given(
+                JobGiven(spec.input, spec.description, spec.trace, spec.metadata, part)
+            )
+            return
+        body = draft.body
+        body.input, body.description, body.trace = spec.input, spec.description, spec.trace
+        body.metadata = spec.metadata
+        words = f"input replaced by a submission with its unique key {part.key}"
+        if spec.unique is not None and spec.unique.policy == "debounce":
+            words = f"debounced by a submission with its unique key {part.key}"
+            debounce(draft, spec)
+        self._changed[job_id] = draft, words[:500]
+
+    def _draft(self, job_id: str) -> JobAggregate:
+        """Return the working copy of a job, the same each time."""
+        if job_id in self._new:
+            return self._new[job_id]
+        if job_id in self._changed:
+            return self._changed[job_id][0]
+        record = self._jobs[job_id]
+        assert record is not None
+        return JobAggregate.of(record, self._now, self._settings)
+
+    def _duplicate(self, job_id: str, part: UniquePart, why: str = "") -> DuplicateJob:
+        record = self._jobs.get(job_id)
+        state = JobState.PENDING if record is None else record.state
+        cannot = f", which cannot be changed: {why}" if why else ""
+        return DuplicateJob(
+            f"The job {job_id} has the unique key {part.key!r} and is {state}{cannot}.",
+            todo=f"See it with `interlock job show {job_id}`, or cancel it first. Submit with policy "
+            '"existing" to get it instead of an error.',
+            facts={"job_id": job_id, "state": str(state), "unique_key": part.key},
+        )
+
+
+def _fixed(draft: JobAggregate, spec: JobSpec) -> str:
+    """Return why a submission may not change a job; nothing where it may.
+
+    A submitter must not come by what another one has been given: another task, secrets, or a place in a tree.
+    """
+    if draft.state is not job.PENDING:
+        return f"it is {draft.state}, and only a job that waits is changed"
+    body = draft.body
+    if body.task != spec.task:
+        return f"its task is {body.task}"
+    if body.run is not None or body.origin is not None or body.simulation is not None:
+        return "it belongs to a run or a simulation"
+    if body.secrets != spec.secrets or body.secrets_withheld != spec.secrets_withheld:
+        return "it is given other secrets"
+    if draft.place.parent != spec.parent_job_id:
+        return "it has another parent"
+    return ""
+
+
+def debounce(draft: JobAggregate, spec: JobSpec) -> None:
+    """Let a job that waits begin its delay anew."""
+    ready_at = draft.now + timedelta(seconds=delay_of(spec, draft.now))
+    for one in draft.body.attempts:
+        if one.state in attempt.UNLEASED and one.ready_in(draft.created_at) is not None:
+            one.prompt, one.ready_at = False, ready_at
+    draft.body.not_after = not_after_of(spec, draft.now)
+    draft.arm(JOB, draft.root)
+
+
+DecideKeyed: TypeAlias = "Callable[[Sequence[Record | None], KeyedSubmission, datetime], Decision[A]]"
+"""Pure: from the records that were asked for, the unique keys and the time to a decision."""
+
+
+async def apply_keyed(
+    engine: Engine,
+    asked: IdempotencyKey | None,
+    keys: Sequence[Key],
+    specs: Sequence[JobSpec],
+    decide: DecideKeyed[A],
+    settings: OrchestratorSettings,
+) -> Applied[A] | Repeated:
+    """Make what `decide` says true, with the unique keys of these jobs and the jobs that have them."""
+    parts = {id(spec): unique_part(spec) for spec in specs if spec.unique is not None}
+    unique, wanted = list(dict.fromkeys(map(key_of, parts.values()))), list[str]()
+    for _ in range(ROUNDS):
+        last: list[KeyedSubmission] = []
+
+        def decide_all(
+            found: Sequence[Record | None],
+            now: datetime,
+            wanted: Sequence[str] = tuple(wanted),
+            last: list[KeyedSubmission] = last,
+        ) -> Decision[A]:
+            records = iter(found)
+            first = [next(records) for _ in keys]
+            held = {key.id: next(records) for key in unique}
+            keyed = KeyedSubmission(held, dict(zip(wanted, records, strict=True)), now, settings, parts)
+            last[:] = [keyed]
+            decision = decide(first, keyed, now)
+            return Decision(decision.answer) if keyed.missing else decision
+
+        jobs = [Key(JOB.name, name) for name in wanted]
+        applied = await engine.apply_once(asked, [*keys, *unique, *jobs], decide_all)
+        if isinstance(applied, Repeated) or not last[0].missing:
+            return applied
+        wanted += sorted(last[0].missing)
+    raise contended(unique, None, ROUNDS)
+
+
+class UniqueKeys:
+    """Removes records of keys that no job needs any more, a bounded number at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._cursor = ""
+
+    async def free(self, *, limit: int = 500) -> int:
+        """Free keys whose jobs have ended, and prune free ones; return how many were freed.
+
+        Each call goes on where the one before ended, so that keys of jobs that live long hold up no others.
+        """
+        store, now = self._engine.store, await self._engine.clock.now()
+        query = Query(
+            kind=UNIQUE_KEY.name,
+            states=(HELD,),
+            until=now - FREED_AFTER,
+            newest_first=False,
+            cursor=self._cursor,
+            limit=min(limit, 1_000),
+        )
+        page = await store.find(query)
+        self._cursor = page.cursor
+        names = sorted({job_id for record in page.records for job_id in KEYS.body_of(record).jobs})
+        jobs: dict[str, Record | None] = {}
+        for start in range(0, len(names), limit):
+            some = names[start : start + limit]
+            jobs |= zip(some, await store.load([Key(JOB.name, name) for name in some]), strict=True)
+        over = [record for record in page.records if _is_over(record, jobs, now)]
+        await apply_all(self._engine, [Item(record.key, freed, record) for record in over])
+        await store.prune(kind=UNIQUE_KEY.name, states=(FREE,), older_than=FREED_AFTER, limit=limit)
+        return len(over)
+
+
+def _is_over(record: Record, jobs: Mapping[str, Record | None], now: datetime) -> bool:
+    """Whether no job of a key can count any more, by whichever rule."""
+    body = KEYS.body_of(record)
+    kept = Counts(ANY_STATE, body.keep_s)
+    return not any(kept.counts(jobs.get(job_id), now) for job_id in body.jobs)
+
+
+def freed(record: Record | None, now: datetime, mark: str) -> Decision[None]:
+    """Return a key that no job has any more; the version says that none has taken it since."""
+    if record is None or record.state != HELD:
+        return Decision(None)
+    entity = KEYS.of(record, now, KeyBody(key=KEYS.body_of(record).key))
+    entity.must(free)
+    return Decision(None, Commit(changes=(entity.change(mark=mark, actor="clock"),)))

@@ -1,0 +1,75 @@
+"""Unique keys and times to start, in worlds and in the model: each rule is taken away, which is noticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.effort import pick
+from tests.rerouting import reroute
+
+from interlock.lifecycles.couplings import Receiver
+from interlock.machine import cascade
+from interlock.systems.orchestrator import aggregate, grants
+from interlock.systems.orchestrator.uniqueness import KeyedSubmission
+from interlock.testing.model_checker import check
+from interlock_verification.models.job_world import JobWorld
+from interlock_verification.models.plan import JobPlan, Plan
+from interlock_verification.worlds.episode import Played, play
+from interlock_verification.worlds.faults import faults_named
+from interlock_verification.worlds.judge_keys import ONE
+from interlock_verification.worlds.worlds import world_named
+
+IN_TIME = Plan(
+    name="in time", doc="", jobs=(JobPlan(start_within=1),), releases=1, snooze=1, heartbeats=0, fails=False
+)
+
+
+def played(faults: str, seed: int, hours: float = 0.5) -> Played:
+    """A chapter of the world with unique keys."""
+    return play(world_named("keys"), faults_named(faults), seed=seed, hours=hours)
+
+
+@pytest.mark.parametrize(
+    "faults", pick(["everything"], ["none", "network", "deaths", "store", "lossy", "everything"])
+)
+def test_keys_stay_unique_whatever_goes_wrong(faults: str) -> None:
+    chapter = played(faults, seed=1)
+    assert chapter.broken is None
+    assert chapter.seen["another job has the unique key"] > 10
+    assert chapter.seen["a unique key is taken again"] > 5
+
+
+def test_a_submission_that_does_not_look_at_the_jobs_of_its_key_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(KeyedSubmission, "_counting", lambda *_: None)
+    chapter = played("none", seed=1)
+    assert chapter.broken is not None
+    assert chapter.broken.claim == ONE
+
+
+def broken_claims(plan: Plan) -> set[str]:
+    """What the model checker finds."""
+    return {violation.claim for violation in check(JobWorld(plan), most=200_000).violations}
+
+
+def test_nothing_breaks_while_the_rules_are_there() -> None:
+    assert broken_claims(IN_TIME) == set()
+
+
+def test_a_job_that_is_given_out_after_its_time_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grants, "has_expired", lambda *_: False)
+    assert "no job is started after its time" in broken_claims(IN_TIME)
+
+
+def test_a_snooze_that_is_not_heeded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = aggregate.JobAggregate.create_next_attempt
+
+    def hasty(self: Any, owner: Any) -> None:
+        create(self, owner)
+        if owner.snoozed_until is not None:
+            self.body.attempts[-1].ready_at = self.now
+
+    reroute(monkeypatch, aggregate.WIRING, Receiver.NEXT_ATTEMPT, cascade.create(hasty))
+    assert "what is snoozed waits, and costs nothing" in broken_claims(IN_TIME)
