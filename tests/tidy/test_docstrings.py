@@ -43,7 +43,7 @@ _TWICE = """
 Ack Answer Artifact Asked
 Caches Call Cancel CancelAck Change Channel Claim Claiming Clock Complete Completed Connection Connections
 DeadLetters Desk Due
-Ended Entry Execution
+Ended Entry Execution Expire
 Failed Family Fault Finding Format Found
 Guard
 Handshake Heartbeat

@@ -132,8 +132,9 @@ class Submitted(Output, frozen=True, kw_only=True):
     ids: tuple[str, ...]
     id: str | None = None
     how: tuple[Submission, ...] = ()
-    """What was done for each: a job was created, or the one with its unique key was found or changed. Empty
-    when all were created."""
+    """Effect of each submission: a job was created, or the one with its unique key was found or changed.
+    Empty if all were created.
+    """
 
 
 class JobPage(Output, frozen=True, kw_only=True):

@@ -385,7 +385,7 @@ def later(at: datetime, seconds: float) -> datetime:
 
 @lru_cache(maxsize=1_024)
 def timer_after(at: datetime, seconds: float) -> datetime | None:
-    """Return when a timer of so many seconds runs out; None for one that never does."""
+    """Return when a timer of this many seconds expires; None for one that never does."""
     return None if seconds == math.inf else at + timedelta(seconds=seconds)
 
 

@@ -64,7 +64,7 @@ class JobsApi(Protocol):
     async def submit_jobs(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[SubmittedJob]:
-        """The same; also say of each whether it was created, or which job has its unique key."""
+        """Submit jobs, and report for each whether it was created or which job has its unique key."""
         ...
 
     async def cancel(

@@ -70,7 +70,7 @@ class HttpJobs:
     async def submit_jobs(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[SubmittedJob]:
-        """The same; also say of each whether it was created, or which job has its unique key."""
+        """Submit jobs, and report for each whether it was created or which job has its unique key."""
         batches = list(_batches([msgspec.json.encode(spec) for spec in specs]))
         if request_id is not None and len(batches) > 1:
             raise InvalidArguments(

@@ -33,7 +33,7 @@ class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 UniquePolicy: TypeAlias = Literal["reject", "existing", "replace", "debounce"]
 UniqueScope: TypeAlias = Literal["task", "queue"]
 Submission: TypeAlias = Literal["created", "existing", "replaced", "debounced"]
-"""What a submission has done: it has created a job, or found or changed the one that has its unique key."""
+"""Effect of a submission: it created a job, or found or changed the one that has its unique key."""
 
 
 class SubmittedJob(msgspec.Struct, frozen=True, gc=False):
@@ -51,12 +51,12 @@ class Unique(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     by: tuple[str, ...] = ()
     """Names of the arguments that make the key; without any all of them do."""
     scope: UniqueScope = "task"
-    """Where the key is unique: among jobs of the task, or among all jobs of the queue."""
+    """Scope of the key: jobs of the task, or all jobs of the queue."""
     states: tuple[str, ...] = ()
     """States in which an existing job counts. Without any: those of a job that has not ended; with the
     policies `replace` and `debounce` only PENDING, since a job that runs cannot be changed."""
     within: str = ""
-    """How long a job counts after its end, such as `1h`: a completed one, or as `states` says."""
+    """Duration for which a job counts after its end, such as `1h`: a completed one, or as `states` says."""
     policy: UniquePolicy = "reject"
     """If there is such a job: raise `DuplicateJob`, return it, replace its input, or also delay it anew."""
 
@@ -190,7 +190,7 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     not_after: datetime | None = None
     """If no worker has started it before this time, it fails as expired."""
     unique_key: str | None = None
-    """What it is unique by, as people read it."""
+    """Unique key in readable form."""
     stop_reason: str | None = None
     cancel_reason: str | None = None
     """Reason of the cancel, as given in the request."""

@@ -163,7 +163,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field=
     retry_after_s: float | msgspec.UnsetType = msgspec.UNSET
     """Delay before the next attempt, if there is one; by default that of its retry rule."""
     retry_at: datetime | msgspec.UnsetType = msgspec.UNSET
-    """When the next attempt is to begin, by the store's clock; it goes before `retry_after_s`."""
+    """Time of the next attempt, by the store's clock; takes precedence over `retry_after_s`."""
     logged: bool = False
     """The log of the attempt already contains the details; they are not added to it."""
 
@@ -191,7 +191,7 @@ class Release(RunnerMessage, frozen=True, kw_only=True, tag="release"):
     await_children: bool = False
     """Grant it again only when the children of the job have ended."""
     snooze_s: float | msgspec.UnsetType = msgspec.UNSET
-    """It is to be given out again after so long, and not before. Only to a server that `snoozes`."""
+    """Seconds before the job may be leased again. Only for a server that `snoozes`."""
     snooze_until: datetime | msgspec.UnsetType = msgspec.UNSET
     """The same as a time."""
 

@@ -1,4 +1,4 @@
-"""What a handler raises to run again later: `Snooze`, `RetryAfter` and `RetryAt`.
+"""Exceptions that postpone a job: `Snooze`, `RetryAfter` and `RetryAt`.
 
 raise Snooze("10m")                  # nothing to do yet: costs no retry, and is no failure
 raise RetryAfter(30)                 # HTTP 429: a failure that is retried after 30 s instead of the backoff
@@ -70,7 +70,7 @@ def seconds_of(duration: object, verb: str) -> float:
 
 
 def is_duration(text: str) -> bool:
-    """Whether a text is a duration, and not a time."""
+    """Return whether a text is a duration, not a time."""
     try:
         read_duration(text)
     except ValueError:

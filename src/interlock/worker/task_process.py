@@ -94,7 +94,7 @@ class Over(msgspec.Struct, frozen=True, tag="over"):
     waits: bool = False
     """Whether it waits for the children of its job."""
     snoozed: Snoozed | None = None
-    """It is to run again later."""
+    """Result of a handler that postponed its job."""
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):

@@ -206,7 +206,7 @@ def timers_run(seen: Look) -> bool:
 
 
 def expired_never_began(seen: Look) -> bool:
-    """A job that has expired was not started, and its submitter had said by when it must be."""
+    """Return whether an expired job was never started."""
     if seen.body.failure is None or seen.body.failure.failure_class is not FailureClass.EXPIRED:
         return True
     return seen.state is job.FAILED and seen.body.data.started_at is None
@@ -300,13 +300,13 @@ def swept_is_settled(step: Taken) -> bool:
 
 
 def starts_in_time(step: Taken) -> bool:
-    """No job begins after the time by which it says that it must have."""
+    """Return whether a job does not begin after its `not_after`."""
     until, began = step.before.body.not_after, step.after.state is job.RUNNING
     return step.before.state is not job.PENDING or until is None or not began or until > step.now
 
 
 def snoozes(step: Taken) -> bool:
-    """What is snoozed is not given out before its time, and costs no try and no loss."""
+    """Return whether a snoozed job waits for its time, and costs no try and no loss."""
     if not gives_back(step.lines) or step.token is None:
         return True
     given = [one for one in step.after.body.attempts if (one.shard, one.index) == step.token]

@@ -228,7 +228,7 @@ class UniquePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     key: str = ""
     """As people read it."""
     rule: Unique = Unique()
-    """As it was submitted: whoever does the job again submits it with the same key."""
+    """Unique key as submitted; a retry submits the job with the same key."""
 
 
 class JobGiven(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -249,7 +249,7 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     timer_at: datetime | None = None
     attempts: list[AttemptBody] = []
     not_after: datetime | None = None
-    """It fails as expired unless a worker has started it before."""
+    """Time after which it fails as expired, unless a worker has started it."""
     timeout_s: float | None = None
     job_timeout_s: float | None = None
     retries: int | None = None
@@ -354,7 +354,7 @@ def encode_given(given: JobGiven) -> bytes:
 
 
 class _Replaced(msgspec.Struct):
-    """What of a body has replaced what the job was given."""
+    """Return the parts of a body that replaced those the job was given."""
 
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     description: str = ""

@@ -48,7 +48,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_after_s: float | None = None
     """The delay before the next attempt that the handler requests."""
     retry_at: datetime | None = None
-    """When the handler wants the next attempt to begin; it goes before `retry_after_s`."""
+    """Time of the next attempt, set by the handler; takes precedence over `retry_after_s`."""
 
     @property
     def asks_for_retry(self) -> bool:
@@ -169,7 +169,7 @@ def timed_out(seconds: float) -> Failure:
 
 
 def expired(not_after: datetime) -> Failure:
-    """A job that no worker has started in time."""
+    """Return the failure of a job that no worker has started in time."""
     at = not_after.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return Failure(failure_class=FailureClass.EXPIRED, error=f"No worker started it before {at}.")
 

@@ -146,7 +146,7 @@ def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime
 
 
 def has_expired(record: Record, now: datetime) -> bool:
-    """Whether a job should have been started by now, and has not; the next sweep would say so."""
+    """Return whether a job is past its time to start; the next sweep expires it."""
     return record.state == job.PENDING and record.deadline_at is not None and record.deadline_at <= now
 
 

@@ -220,7 +220,7 @@ class Jobs:
     async def submit_jobs(
         self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
     ) -> list[SubmittedJob]:
-        """The same; also say of each whether it was created, or which job has its unique key."""
+        """Submit jobs, and report for each whether it was created or which job has its unique key."""
         if any(spec.unique is not None for spec in specs):
             return await self._submit_unique(specs, actor, request_id)
         return [

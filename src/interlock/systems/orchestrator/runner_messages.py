@@ -337,7 +337,7 @@ def _pause_wanted(wanted: float | msgspec.UnsetType) -> float | None:
 
 
 def _moment_wanted(wanted: datetime | msgspec.UnsetType, now: datetime) -> datetime | None:
-    """The same for a time; one without a time zone says nothing."""
+    """Return the time, or None for one without a time zone."""
     if isinstance(wanted, msgspec.UnsetType) or wanted.tzinfo is None:
         return None
     return min(wanted.astimezone(UTC), now + timedelta(seconds=MAX_DELAY_S))

@@ -46,7 +46,7 @@ MAX_METADATA = 4_096
 MAX_METADATA_NAME = 100
 MAX_SECRETS = 50
 MAX_KEY = 200
-"""How long a unique key may be; of one that is made of arguments so much is shown."""
+"""Maximum length of a unique key; a longer one that is made of arguments is cut."""
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _NO_INPUT = msgspec.Raw(b"null")
 MOST_KINDS = 8

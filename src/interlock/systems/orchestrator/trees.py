@@ -188,7 +188,7 @@ class TreeSubmission:
 
     @property
     def created(self) -> int:
-        """How many jobs are new."""
+        """Number of new jobs."""
         return len(self._drafts)
 
     def parents(self, *, mark: str) -> list[Change]:

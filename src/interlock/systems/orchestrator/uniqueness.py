@@ -35,15 +35,15 @@ from interlock.wire.jobs import JobSpec, SubmittedJob, Unique
 
 A = TypeVar("A")
 ROUNDS = 20
-"""How often a submission is decided again because a key names jobs that were not loaded."""
+"""Maximum number of decisions of a submission whose key names jobs that were not loaded."""
 MAX_JOBS = 100
-"""How many jobs a key remembers: more than one where running jobs do not count, and many of them run."""
+"""Maximum number of jobs in the record of a key: several if running jobs do not count."""
 FREED_AFTER = timedelta(hours=1)
-"""How old a record of a key is before it is looked at, and how long a free one is kept."""
+"""Age from which a record of a key is checked, and retention of a free one."""
 
 
 class KeyState(StrEnum):
-    """Where a unique key stands."""
+    """States of a unique key."""
 
     HELD = "held"
     FREE = "free"
@@ -76,7 +76,7 @@ UNIQUE_KEY = Machine[KeyState, None](
 
 
 class KeyBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What the record of a key keeps."""
+    """Body of the record of a unique key."""
 
     key: str = ""
     """As people read it."""
@@ -95,13 +95,13 @@ def key_of(part: UniquePart) -> Key:
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Which jobs count as existing ones."""
+    """Rule that decides which jobs count as existing."""
 
     states: frozenset[str]
     within_s: float = 0.0
 
     def counts(self, record: Record | None, now: datetime) -> bool:
-        """Whether a job counts; one that was pruned, or has expired, does not."""
+        """Return whether a job counts; one that was pruned, or has expired, does not."""
         if record is None or record.state not in self.states or has_expired(record, now):
             return False
         return record.state not in job.ENDED or ended_at(record) + timedelta(seconds=self.within_s) > now
@@ -199,7 +199,7 @@ class KeyedSubmission:
         self._new[draft.id] = draft
 
     def note(self, spec: JobSpec, job_id: str) -> None:
-        """The same for a job that no other of this submission has the key of."""
+        """Decide about a job whose key no other job of this submission has."""
         part = self.part(spec)
         if part is None or spec.unique is None:
             return
@@ -384,7 +384,7 @@ class UniqueKeys:
 
 
 def _is_over(record: Record, jobs: Mapping[str, Record | None], now: datetime) -> bool:
-    """Whether no job of a key can count any more, by whichever rule."""
+    """Return whether no job of a key counts any more, by any rule."""
     body = KEYS.body_of(record)
     kept = Counts(ANY_STATE, body.keep_s)
     return not any(kept.counts(jobs.get(job_id), now) for job_id in body.jobs)

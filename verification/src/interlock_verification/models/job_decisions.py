@@ -90,7 +90,7 @@ _MESSAGES: dict[Say, Callable[[str, str, int], Message]] = {
 
 
 def message_of(note: Note, token: Token, snooze: int | None = None) -> Message:
-    """The message that a note stands for; work that is given back may have to wait."""
+    """Return the message of a note; a job that is given back may have to wait."""
     message = _MESSAGES[note.say](str(token), runner_of(note.worker), note.number)
     if snooze is not None and isinstance(message, Release):
         return msgspec.structs.replace(message, snooze_s=float(snooze))

@@ -25,7 +25,7 @@ class KeyJudge:
         """Of each key, the jobs that were created with it."""
 
     def created(self, record: Record, now: datetime) -> None:
-        """A job was created; the others with its key are looked at as they stand."""
+        """Check a created job against the others with its key."""
         unique = given_of(record).unique
         if unique is None:
             return
@@ -41,7 +41,7 @@ class KeyJudge:
         others.append(record.id)
 
     def refused(self) -> None:
-        """A submission was told that another job has its key."""
+        """Check a submission that was refused because another job has its key."""
         self._watcher.saw("another job has the unique key")
 
 

@@ -45,7 +45,7 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     delay_s: float = 0.0
     keys: int = 0
-    """How many unique keys such jobs share; 0 for none."""
+    """Number of unique keys that such jobs share; 0 for none."""
     policy: UniquePolicy = "existing"
     start_within_s: float | None = None
     timeout_s: float | None = None
