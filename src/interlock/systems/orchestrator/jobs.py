@@ -39,12 +39,15 @@ from interlock.store.records import (
     Recorded,
     Repeated,
     RequestReused,
+    Work,
 )
+from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.attachments import LOG, Chunk
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of
 from interlock.systems.orchestrator.dead_letters import LetterBody, retry_once
 from interlock.systems.orchestrator.explanation import explain, look_around, look_for_lacks
 from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.notifications import RunsNotified, TreesNotified
 from interlock.systems.orchestrator.queues import look_for_pause
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
@@ -158,9 +161,11 @@ class Jobs:
         *,
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
         ids: JobIds | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.engine = engine
         self.settings = settings
+        self._limits = limits
         self._ids = ids or JobIds(secrets.randbelow)
         self.draw = self._ids.draw
 
@@ -183,11 +188,40 @@ class Jobs:
         """
         parts = [specs[start : start + BULK] for start in range(0, len(specs), BULK)]
         checked = [(part, alike(part, self.settings)) for part in parts]
+        limited = bool(self._limits is not None and self._limits.scopes)
+        for _, groups in checked:
+            for group in groups:
+                limited |= bool(group.spec.limits)
+        if limited and self._limits is not None:
+            return await self._submit_limited(self._limits, specs, actor, request_id)
         if request_id is not None or any(spec.parent_job_id is not None for spec in specs):
-            return await self._submit_together(specs, actor, request_id)
+            asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
+            return await self._submit_together(specs, actor, asked)
         if len(checked) == 1:
             return await self._submit_batch(*checked[0], actor)
         return await self._submit_batches(checked, actor)
+
+    async def _submit_limited(
+        self, limits: Limits, said: Sequence[JobSpec], actor: str, request_id: str | None
+    ) -> list[str]:
+        """Submit jobs of which some are under limits: each is stored with its ticket, or not at all."""
+        asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in said])
+        try:
+            specs = await limits.under(said)
+        except InterlockError:
+            before = None if asked is None else await self.engine.recall(asked)
+            if not isinstance(before, Repeated):
+                raise
+            return msgspec.json.decode(before.recorded.answer.body, type=list[str])
+        if asked is not None or any(spec.parent_job_id is not None for spec in specs):
+            ids = await self._submit_together(specs, actor, asked)
+        else:
+            ids = []
+            for start in range(0, len(specs), BULK):
+                part = specs[start : start + BULK]
+                ids += await self._submit_batch(part, alike(part, self.settings), actor)
+        self.engine.bus.publish(LimitsNotified())
+        return ids
 
     async def _submit_batches(
         self, batches: Sequence[tuple[Sequence[JobSpec], Sequence[NewJobs]]], actor: str
@@ -213,14 +247,17 @@ class Jobs:
     ) -> list[str]:
         now, mark = await self.engine.clock.now(), self.engine.mark()
         ids = self._ids.draw_many(now, len(specs))
-        batches = [
-            group.batch([ids[place] for place in group.places], now, self.settings, mark=mark, actor=actor)
+        batches: list[Work] = [
+            (group.commit if group.spec.limits else group.batch)(
+                [ids[place] for place in group.places], now, self.settings, mark=mark, actor=actor
+            )
             for group in groups
         ]
         outcomes = iter(await commit_all_with_recovery(self.engine, batches))
         for group in groups:
+            shared = next(outcomes) if group.spec.limits else None
             for place in group.places:
-                outcome = next(outcomes)
+                outcome = next(outcomes) if shared is None else shared
                 if not isinstance(outcome, Committed):
                     ids[place] = await self._submit_another(specs[place], outcome, actor)
         return ids
@@ -236,9 +273,8 @@ class Jobs:
                 return (await self._submit_batch([spec], alike([spec], self.settings), actor))[0]
 
     async def _submit_together(
-        self, specs: Sequence[JobSpec], actor: str, request_id: str | None
+        self, specs: Sequence[JobSpec], actor: str, asked: IdempotencyKey | None
     ) -> list[str]:
-        asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
         keys = [Key(JOB.name, name) for name in parents]
         # The root of a job never changes, so it can be read beforehand.
@@ -289,6 +325,8 @@ class Jobs:
                 self.engine.bus.publish(RunsNotified())
             if stopped.children or stopped.parent_job_id is not None:
                 self.engine.bus.publish(TreesNotified())
+            if stopped.limits:
+                self.engine.bus.publish(LimitsNotified())
             return stopped
 
         return await self.engine.answer_once(asked, JobView, do)
@@ -313,6 +351,7 @@ class Jobs:
         )
         self.engine.bus.publish(RunsNotified())  # some of them may belong to a run
         self.engine.bus.publish(TreesNotified())  # or to a tree
+        self.engine.bus.publish(LimitsNotified())  # or have held a slot
         return stopped
 
     async def retry(self, job_id: str, *, actor: str = "", request_id: str | None = None) -> str:
@@ -330,7 +369,7 @@ class Jobs:
         request_ids: Sequence[str | None] | None = None,
     ) -> list[str | InterlockError]:
         """Retry many jobs; return the id of each new one, or why there is none."""
-        return await retry_all(
+        made = await retry_all(
             self.engine,
             job_ids,
             request_ids or [None] * len(job_ids),
@@ -338,6 +377,8 @@ class Jobs:
             draw=self._ids.draw,
             actor=actor,
         )
+        self.engine.bus.publish(LimitsNotified())  # some of them may have lined up
+        return made
 
     # Views
 
@@ -415,6 +456,9 @@ class Jobs:
             before = await self.count(waiting, cap=MAX_COUNT, within=MAX_COUNT)
             number = f"{before.number}{' or more' if before.capped else ''}"
             ahead = (f"; {number} older ones wait there" if before.number else "") + ahead
+        if self._limits is not None and (held := await self._limits.explain(record, now, names=in_general)):
+            around = msgspec.structs.replace(around, limit=held.sentence)
+            return explain(record, now, ahead=ahead, around=around, lack=held)
         lack = await look_for_pause(self.engine.store, record)
         if lack is None:
             lacks = await look_for_lacks(self.engine.store, [record], now, names=in_general)

@@ -155,6 +155,9 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         secrets=body.secrets,
         secrets_withheld=body.secrets_withheld,
         metadata=given.metadata,
+        limits=body.limits.keys if body.limits is not None else (),
+        weight=body.limits.weight if body.limits is not None else 1,
+        admitted_at=body.limits.since if body.limits is not None else None,
     )
 
 
@@ -199,6 +202,8 @@ def spec_of(record: Record) -> JobSpec:
         secrets_withheld=body.secrets_withheld,
         trace=given.trace,
         metadata=given.metadata,
+        limits=body.limits.keys if body.limits is not None else (),
+        weight=body.limits.weight if body.limits is not None else 1,
     )
 
 

@@ -267,6 +267,8 @@ def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
         worker_count=kind.shards,
         parent_job_id=parent,
         delay_s=kind.delay_s,
+        limits=kind.limits,
+        weight=kind.heavy,
         timeout_s=kind.timeout_s,
         job_timeout_s=kind.job_timeout_s,
         retry=world.retry_rules(kind),
