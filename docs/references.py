@@ -34,6 +34,7 @@ from interlock.systems.orchestrator.settings import DeadLetterSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine import QuarantineSettings
 from interlock.systems.retention import RetentionSettings
+from interlock.wire.limits import LimitSpec
 from interlock.wire.schedules import ScheduleSpec
 
 WIDTH = 100
@@ -311,6 +312,7 @@ def sections() -> dict[str, type[msgspec.Struct]]:
         "[retries.CLASS]": project.RetrySection,
         "[[failures]]": project.FailureSection,
         "[limits]": project.LimitsSection,
+        "[limits.NAME]": LimitSpec,
         "[blobs]": BlobSettings,
         "[dead_letters]": DeadLetterSettings,
         "[retention]": RetentionSettings,
@@ -326,7 +328,8 @@ def sections() -> dict[str, type[msgspec.Struct]]:
 
 
 def _is_section(field: msgspec.structs.FieldInfo) -> bool:
-    return any(name.strip("[]").partition(".")[0] == field.encode_name for name in sections() if name)
+    names = [name.strip("[]") for name in sections() if name]
+    return any(field.encode_name in (name, name.partition(".")[0]) for name in names)
 
 
 def _setting(section: str, field: msgspec.structs.FieldInfo) -> tuple[str, ...]:

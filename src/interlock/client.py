@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from interlock.client_dead_letters import DeadLettersClient
+from interlock.client_limits import LimitsClient
 from interlock.client_resources import RecordsClient, RunsClient, SimulationsClient
 from interlock.client_schedules import SchedulesClient
 from interlock.client_transactions import Deciding, TransactionClient
@@ -105,6 +106,8 @@ class Interlock:
         """Schedules: jobs that are submitted at certain times."""
         self.dead_letters = DeadLettersClient(lambda: self._port.here, actor)
         """Dead letters: failed jobs without a try left."""
+        self.limits = LimitsClient(lambda: self._port.here, actor)
+        """Limits: how many jobs of a key run at the same time."""
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 from interlock import client
 from interlock.client_dead_letters import DeadLettersClient
+from interlock.client_limits import LimitsClient
 from interlock.client_resources import Evaluation, RecordsClient, RunsClient, SimulationsClient, Views
 from interlock.client_resources import Work as Stepped
 from interlock.client_schedules import SchedulesClient
@@ -30,6 +31,7 @@ from interlock.systems.kinds import DeclaredKind
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import NODES, DeadLetterView, JobSpec, JobView, SubmittedJob, TreeView
+from interlock.wire.limits import LimitView
 from interlock.wire.records import RecordExplanation, StoredRecord
 from interlock.wire.runs import RunView, Source
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
@@ -314,6 +316,34 @@ class DeadLetters:
         return done
 
 
+class SyncLimits:
+    """`Interlock.limits` for synchronous code; see `interlock.client_limits.LimitsClient`."""
+
+    def __init__(self, inner: LimitsClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._inner = inner
+        self._run = run
+
+    def set(self, name: str, **how: Any) -> LimitView:
+        """Declare a limit, or change it; see `LimitsClient.set`."""
+        view: LimitView = self._run(self._inner.set(name, **how))
+        return view
+
+    def delete(self, name: str, **how: Any) -> LimitView:
+        """Delete a limit; jobs that wait for it are admitted. Return it as it was."""
+        view: LimitView = self._run(self._inner.delete(name, **how))
+        return view
+
+    def get(self, name: str) -> LimitView:
+        """Return a limit with the jobs that hold its slots, and how many wait."""
+        view: LimitView = self._run(self._inner.get(name))
+        return view
+
+    def list(self) -> Sequence[LimitView]:
+        """Return all limits, by name, with the keys that are in use."""
+        found: Sequence[LimitView] = self._run(self._inner.list())
+        return found
+
+
 class Interlock:
     """Jobs in a store or behind a server, for synchronous code, named by their ids. Safe among threads."""
 
@@ -334,6 +364,7 @@ class Interlock:
         self.simulations = Simulations(self._inner.simulations, self._run)
         self.schedules = Schedules(self._inner.schedules, self._run)
         self.dead_letters = DeadLetters(self._inner.dead_letters, self._run)
+        self.limits = SyncLimits(self._inner.limits, self._run)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 

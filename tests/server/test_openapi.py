@@ -19,6 +19,7 @@ from interlock.systems.fleet.spec import TASK
 from interlock.wire.access import Role
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.jobs import JobSpec
+from interlock.wire.limits import LimitSpec
 from interlock.wire.runner import Complete, Failed
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.schedules import ScheduleSpec
@@ -129,6 +130,8 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
     every_hour = ScheduleSpec(job=JobSpec(task="a.b"), every="1h")
     await server.parts.runtime.schedules.create("nightly", every_hour)
     await server.parts.runtime.schedules.run("nightly")
+    await server.parts.runtime.limits.set("vendor-x", LimitSpec(max=1))
+    params = {"listAttempts": {"job": job_id}, "getLimit": {"limit": "vendor-x"}}
     for route in ROUTES:
         if route.method != "GET" or route.output is None or not route.bounded:
             continue
@@ -140,9 +143,8 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
             names["job_id"] = drives
         run_id = over.id if route.name == "previewRerun" else run.id
         path = path_of(route, run_id=run_id, workload_id=load.workload_id, **names)
-        params = {"job": job_id} if route.name == "listAttempts" else {}
         headers = {LEASE: held.token, RUNNER: "r"} if route.headers else {}
-        answer = await client.get(path, params=params, headers=headers)
+        answer = await client.get(path, params=params.get(route.name), headers=headers)
         assert answer.status_code == 200, answer.text
         content = DOCUMENT["paths"][route.path]["get"]["responses"]["200"]["content"]["application/json"]
         check(answer.json(), content["schema"])

@@ -130,6 +130,11 @@ def submit(
         list[str] | None,
         typer.Option("--label", metavar="LABEL", help="Require workers with this label; repeatable."),
     ] = None,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="LIMIT", help="Limit that the job counts against; repeatable."),
+    ] = None,
+    weight: Annotated[int | None, typer.Option(help="Slots of each limit that it takes (default 1).")] = None,
     workers: Annotated[int | None, typer.Option(help="Run as this many parallel shards (1 to 10).")] = None,
     delay: Annotated[
         str | None, typer.Option(metavar="TIME", help="Start no earlier than after 90s, 15m, 12h.")
@@ -204,6 +209,8 @@ def submit(
         "queue": queue,
         "priority": priority,
         "labels": tuple(labels) if labels else None,
+        "limits": tuple(limits) if limits else None,
+        "weight": weight,
         "worker_count": workers,
         "delay_s": parse_seconds(delay),
         "at": job_submit.read_time(at, "--at"),

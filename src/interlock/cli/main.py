@@ -31,6 +31,7 @@ from interlock.cli import (
     dead_letters,
     dev,
     jobs,
+    limits,
     machines,
     queues,
     records,
@@ -72,6 +73,7 @@ app.add_typer(jobs.app, name="job")
 app.add_typer(dead_letters.app, name="dead-letter")
 app.add_typer(records.app, name="record")
 app.add_typer(queues.app, name="queue")
+app.add_typer(limits.app, name="limit")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(workers.app, name="worker")
 app.add_typer(workloads.app, name="workload")

@@ -25,6 +25,12 @@
     [limits]
     max_input_bytes = 262144
 
+    [limits.vendor-x]                     # jobs with limits = ["vendor-x"]: five run at the same time
+    max = 5
+
+    [limits."tenant:*"]                   # each key has its own slots; also "queue:NAME" and "task:NAME"
+    max = 10
+
     [blobs]
     directory = "blobs"                   # for artifacts; relative to this file
     keep_days = 30
@@ -74,7 +80,7 @@ from interlock.cli.project_ci import (
     faults_of,
     policy_of,
 )
-from interlock.errors import InvalidSchedule, InvalidSettings
+from interlock.errors import InvalidLimit, InvalidSchedule, InvalidSettings
 from interlock.lifecycles.durations import Durations
 from interlock.store.urls import url_of
 from interlock.systems.blobs import BlobSettings
@@ -92,7 +98,9 @@ from interlock.systems.retention import RetentionSettings
 from interlock.systems.settings import Settings
 from interlock.text import nearest
 from interlock.wire.jobs import JobSpec, RetryRule
+from interlock.wire.limits import LimitSpec, check_limit
 from interlock.wire.schedules import ScheduleSpec
+from interlock.worker.limits import DeclaredLimit
 from interlock.worker.schedules import PROJECT, Declared, checked_name, read_schedule
 
 FILE = "interlock.toml"
@@ -151,6 +159,10 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     max_checkpoint_bytes: int = Settings().max_checkpoint_bytes
 
 
+JOB_LIMITS = "limits.NAME"
+"""Under which name the tables below `[limits]` are read apart from its sizes."""
+
+
 class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     """The schema of the project file."""
 
@@ -164,6 +176,8 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     retries: dict[FailureClass, RetrySection] = msgspec.field(default_factory=dict)
     failures: tuple[FailureSection, ...] = ()
     limits: LimitsSection = LimitsSection()
+    job_limits: dict[str, LimitSpec] = msgspec.field(name=JOB_LIMITS, default_factory=dict)
+    """The tables below `[limits]`, such as `[limits.vendor-x]`."""
     blobs: BlobSettings = BlobSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     retention: RetentionSettings = RetentionSettings()
@@ -208,6 +222,8 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     """Functions and classes as `module:name`, the outermost first."""
     schedules: dict[str, Declared] = msgspec.field(default_factory=dict)
     """Schedules that the file declares, by name."""
+    limits: dict[str, DeclaredLimit] = msgspec.field(default_factory=dict)
+    """Limits that the file declares, by name."""
     file: Path | None = None
     """The project file, if there is one."""
 
@@ -231,6 +247,7 @@ def load(
         retention=said.retention,
         middleware=tuple(_module(name, file) for name in said.middleware),
         schedules=_schedules(said, file) if file else {},
+        limits={name: DeclaredLimit(spec, PROJECT) for name, spec in said.job_limits.items()},
         file=file,
     )
 
@@ -249,7 +266,8 @@ def read_file(path: Path) -> ProjectFile:
         tables = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise _bad(path, [_one_line(error) + _line_named(error, text)]) from error
-    if faults := list(_unknown_names(tables)):
+    tables = _with_job_limits(tables)
+    if faults := [*_unknown_names(tables), *_unknown_in_limits(tables)]:
         raise _bad(path, faults)
     try:
         said = msgspec.convert(tables, ProjectFile)
@@ -260,6 +278,16 @@ def read_file(path: Path) -> ProjectFile:
     if faults := list(_impossible(said)):
         raise _bad(path, faults)
     return said
+
+
+def _with_job_limits(tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the file with `[limits.NAME]` apart from the sizes of `[limits]`."""
+    section = tables.get("limits")
+    if not isinstance(section, dict):
+        return tables
+    named = {name: table for name, table in section.items() if isinstance(table, dict)}
+    sizes = {name: size for name, size in section.items() if name not in named}
+    return {**tables, "limits": sizes, JOB_LIMITS: named} if named else tables
 
 
 def _settings(said: ProjectFile, file: Path | None) -> Settings:
@@ -340,6 +368,11 @@ def _unknown_names(tables: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{section}.{name} has to be a table, [{section}.{name}]; no value is in this file"
 
 
+def _unknown_in_limits(tables: Mapping[str, Any]) -> Iterator[str]:
+    for name, table in tables.get(JOB_LIMITS, {}).items():
+        yield from _strangers(table, LimitSpec, f"limits.{name}.")
+
+
 def _strangers(table: object, known: type[msgspec.Struct] | list[str], path: str) -> Iterator[str]:
     names = known if isinstance(known, list) else [f.encode_name for f in msgspec.structs.fields(known)]
     for name in table if isinstance(table, dict) else ():
@@ -348,7 +381,16 @@ def _strangers(table: object, known: type[msgspec.Struct] | list[str], path: str
             yield f"there is no {path}{name}" + (f", did you mean {path}{guess}" if guess else "")
 
 
+def _limit_faults(limits: Mapping[str, LimitSpec]) -> Iterator[str]:
+    for name, spec in limits.items():
+        try:
+            check_limit(name, spec)
+        except InvalidLimit as error:
+            yield error.sentence.rstrip(".")
+
+
 def _impossible(said: ProjectFile) -> Iterator[str]:
+    yield from _limit_faults(said.job_limits)
     if said.losses < 0:
         yield f"losses is {said.losses} and must not be negative"
     if said.worker.slots is not None and said.worker.slots < 1:

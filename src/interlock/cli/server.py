@@ -134,7 +134,7 @@ def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
 
     def started(listener: Listener, parts: Parts) -> None:
         collect_seldom()
-        if here.schedules:
+        if here.schedules or here.limits:
             declaring.append(asyncio.ensure_future(_declare(here, parts)))
         typer.echo("\n".join(announcement(listener.url, parts)))
 
@@ -151,9 +151,14 @@ def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
 
 
 async def _declare(here: Project, parts: Parts) -> None:
-    """Register the schedules of the project file; one that is refused is logged."""
+    """Register the limits and schedules of the project file; one that is refused is logged."""
     from interlock.errors import InterlockError
 
+    for name, limit in here.limits.items():
+        try:
+            await parts.runtime.limits.declare(name, limit.spec, source=limit.source, actor="server")
+        except InterlockError as error:
+            parts.log.warning(f"The limit {name} was not registered: {error.sentence}")
     for name, declared in here.schedules.items():
         try:
             await parts.runtime.schedules.put(name, declared.spec, source=declared.source, actor="server")

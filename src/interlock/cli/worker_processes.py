@@ -93,6 +93,7 @@ def start_worker(store: str | None, asked: WorkerOptions) -> int:
         tasks = Registry() if module is None or asked.shell else load_tasks(module)
         tasks.schedules.update(here.schedules)
         tasks.surround(load_middleware(here.middleware))
+        tasks.limits.update(here.limits)
         return run_worker(settings, tasks, lambda: port_for(here, asked, token), shutdown)
 
 

@@ -75,6 +75,8 @@ text, and the API answers with `status`.
     ├── InvalidSchedule           invalid_schedule         422  one that breaks a rule, or would never fire
     ├── ScheduleExists            schedule_exists          409  its name is taken
     ├── UnknownSchedule           unknown_schedule         404
+    ├── InvalidLimit              invalid_limit            422  or a job that is too heavy for one
+    ├── UnknownLimit              unknown_limit            404
     ├── MalformedKind             malformed_kind           422  a declaration with a fault
     ├── InvalidData               invalid_data             422  data that do not fit a kind or its event
     ├── RecordExists              record_exists            409  its id is taken
@@ -447,6 +449,14 @@ class ScheduleExists(InterlockError, code="schedule_exists", status=409):
 
 class UnknownSchedule(InterlockError, code="unknown_schedule", status=404):
     """No schedule has this name."""
+
+
+class InvalidLimit(InterlockError, code="invalid_limit", status=422):
+    """A limit that cannot be declared, or a job that could never have the slots that it wants."""
+
+
+class UnknownLimit(InterlockError, code="unknown_limit", status=404):
+    """No limit has that name, and no pattern fits it."""
 
 
 class MalformedKind(InterlockError, code="malformed_kind", status=422):

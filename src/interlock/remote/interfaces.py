@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
 from interlock.remote.dead_letters import DeadLettersApi
+from interlock.remote.limits import LimitsApi
 from interlock.remote.schedules import SchedulesApi
 from interlock.store.records import Count, Entry, Feed, Key, Query
 from interlock.systems.orchestrator.attachments import Chunk
@@ -524,6 +525,11 @@ class Services(Protocol):
     @property
     def schedules(self) -> SchedulesApi:
         """The schedules."""
+        ...
+
+    @property
+    def limits(self) -> LimitsApi:
+        """The limits."""
         ...
 
     @property

@@ -17,6 +17,7 @@ from interlock.remote.dead_letters import HttpDeadLetters
 from interlock.remote.http_client import ApiClient
 from interlock.remote.interfaces import JobsApi, JournalApi
 from interlock.remote.jobs import HttpArtifacts, HttpJobs, HttpQueues, NewLines
+from interlock.remote.limits import HttpLimits
 from interlock.remote.records import HttpJournal, HttpRecords
 from interlock.remote.runs import HttpRuns
 from interlock.remote.schedules import HttpSchedules
@@ -89,6 +90,7 @@ class HttpServices:
         self.queues = HttpQueues(client)
         self.schedules = HttpSchedules(client)
         self.dead_letters = HttpDeadLetters(client)
+        self.limits = HttpLimits(client)
         self.quarantine = HttpQuarantine(client)
         self.tokens = HttpTokens(client)
         self.workloads = HttpWorkloads(client)

@@ -26,6 +26,8 @@ from interlock.systems.figures.series import FIGURES
 from interlock.systems.orchestrator.attachments import ARTIFACT, CHILDREN, LOG, RESULT
 from interlock.systems.orchestrator.body import TREE
 from interlock.systems.orchestrator.dead_letters import DEAD_LETTER
+from interlock.systems.orchestrator.gates import GATE, TICKET
+from interlock.systems.orchestrator.limits import LIMIT
 from interlock.systems.orchestrator.queues import QUEUE
 from interlock.systems.orchestrator.uniqueness import UNIQUE_KEY
 from interlock.systems.quarantine import STANDING
@@ -55,6 +57,9 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         SESSION.name: SESSION,
         QUEUE.name: QUEUE,
         DEAD_LETTER.name: DEAD_LETTER,
+        LIMIT.name: LIMIT,
+        GATE.name: GATE,
+        TICKET.name: TICKET,
     }
 )
 """Every machine of a journal: attempts and leases live inside the record of a job."""
@@ -82,6 +87,9 @@ _KEPT = (
     SESSION.name,
     QUEUE.name,
     DEAD_LETTER.name,
+    LIMIT.name,
+    GATE.name,
+    TICKET.name,
 )
 
 _UNTOLD = (FIGURES, UNIQUE_KEY)

@@ -21,6 +21,7 @@ from interlock.systems.runtime import THIS_HOST, Host, Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.artifacts import ArtifactView, CacheView
 from interlock.wire.jobs import ChildPage, JobSpec
+from interlock.wire.limits import LimitSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.schedules import ScheduleSpec
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
@@ -144,6 +145,10 @@ class EmbeddedOrchestrator:
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
         """Create or update a schedule."""
         await self.here.schedules.put(name, spec, source=source, actor="worker")
+
+    async def declare_limit(self, name: str, spec: LimitSpec, source: str) -> None:
+        """Declare a limit, unless it was set by hand."""
+        await self.here.limits.declare(name, spec, source=source, actor="worker")
 
     async def register(self, spec: WorkerSpec) -> str:
         """Register a worker."""

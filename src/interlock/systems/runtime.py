@@ -7,9 +7,11 @@ store reads the guard no earlier than the ready jobs, so that such a claim sees 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -30,10 +32,12 @@ from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.figures.figures import Figures
 from interlock.systems.fleet.workloads import Workloads
 from interlock.systems.kinds import DeclaredKind
+from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.attachments import Artifacts
 from interlock.systems.orchestrator.dead_letters import DeadLetters
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
+from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.notifications import DEAD_LETTERS, TO_SIMULATION, JobsSwept, TreesNotified
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
 from interlock.systems.orchestrator.queues import Queues
@@ -76,6 +80,8 @@ SWEEP = 500
 PRUNE_EVERY_S = 900.0
 """Interval of the search for old blobs."""
 _REMOVED = ("records", "entries", "requests")
+ADMITTING_S = 2.0
+"""How long a process that ends goes on admitting jobs under limits."""
 DELIVERY = 50
 """Number of messages delivered in one round."""
 
@@ -118,11 +124,16 @@ class Runtime:
         self.stops = StopNotices(self.committer)
         remembered_s = settings.durations.request_ttl_s
         self.engine = Engine(store, self.stops, clock, ids=host.ids, remembered_s=remembered_s)
-        self.queues = Queues(self.engine)
+        self.limits = Limits(self.engine, settings=settings)
+        self.queues = Queues(self.engine, beside=self.limits.look)
         self.orchestrator = Orchestrator(
-            self.engine, settings=settings, seeds=host.seeds, queues=self.queues.open_among
+            self.engine,
+            settings=settings,
+            seeds=host.seeds,
+            queues=self.queues.open_among,
+            limits=self.limits,
         )
-        self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
+        self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below), limits=self.limits)
         self.dead_letters = DeadLetters(self.engine, self.jobs, settings=settings)
         self.unique_keys = UniqueKeys(self.engine)
         self.schedules = Schedules(self.engine, settings=settings, draw=self.jobs.draw)
@@ -154,6 +165,8 @@ class Runtime:
         self.trees = Trees(self.engine, settings, self.jobs.draw)
         self._tree_bell = Debouncer("trees are kept", self.trees.keep)
         self.engine.bus.subscribe(TreesNotified, lambda _: self._ring_for_trees())
+        self._limit_bell = Debouncer("jobs are admitted", self.limits.keep)
+        self.engine.bus.subscribe(LimitsNotified, lambda _: self._ring_for_limits())
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Claim jobs for a runner, unless it is paused or quarantined."""
@@ -186,6 +199,7 @@ class Runtime:
         back = await recover(self.store, limit=SWEEP) + await self.trees.keep(limit=SWEEP)
         back += await self.quarantine.keep()
         await self.queues.look()
+        back += await self.limits.keep_now_and_then(limit=SWEEP)
         return back + await deliver(
             self.store, self._couriers, self._handlers, DeliveryPolicy(), limit=DELIVERY
         )
@@ -223,8 +237,17 @@ class Runtime:
         if self.runs.prompt:
             self._tree_bell.ring()
 
+    def _ring_for_limits(self) -> None:
+        if self.runs.prompt:
+            self._limit_bell.ring()
+
     async def close(self) -> None:
         """Finish pending work, then close the store."""
+        self.limits.close()
+        with suppress(TimeoutError):  # who has submitted and ends admits its jobs, or others do it later
+            async with asyncio.timeout(ADMITTING_S):
+                await self._limit_bell.idle()
+        await self._limit_bell.close()
         await self._tree_bell.close()
         await self.runs.close()
         await self.waiting.close()

@@ -111,6 +111,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     secrets_withheld: bool = False
     """The secrets are withheld, because the author of the job may not see them."""
     trace: dict[str, str] = {}
+    limits: tuple[str, ...] = ()
+    """Limits that the job counts against, such as `vendor-x`; each must be declared."""
+    weight: int = 1
+    """Number of slots of each limit that it takes."""
     metadata: dict[str, str] = {}
     """Texts by name for middleware and handlers, such as a tenant; children inherit them."""
 
@@ -212,6 +216,12 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     secrets_withheld: bool = False
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
     """Texts by name that the job was submitted with."""
+    limits: tuple[str, ...] = ()
+    """Limits that it counts against."""
+    weight: int = 1
+    """Number of slots of each limit that it takes."""
+    admitted_at: datetime | None = None
+    """Since when it holds slots of its limits; null while it waits for them, or has none."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -20,13 +20,14 @@ from typing import Any, cast
 import httpx2
 import msgspec
 
-from interlock.api import artifacts, jobs, runner, schedules, simulations, workers, workloads
+from interlock.api import artifacts, jobs, limits, runner, schedules, simulations, workers, workloads
 from interlock.api.operation import Operation, Out
 from interlock.api.problems import Problem
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.wire.artifacts import CACHE, LEASE, RUNNER, ArtifactView, CacheView, checked_name
 from interlock.wire.jobs import ChildPage, JobSpec, NewChildren
 from interlock.wire.json_values import decode_as
+from interlock.wire.limits import LimitSpec
 from interlock.wire.runner import (
     Answer,
     ClaimRequest,
@@ -170,6 +171,11 @@ class HttpOrchestrator:
         """Create or update a schedule; the token also needs the role operator."""
         asked = {"name": name, "schedule": spec, "source": source, "replace": True}
         await self._ask(schedules.CREATE_SCHEDULE, msgspec.json.encode(asked))
+
+    async def declare_limit(self, name: str, spec: LimitSpec, source: str) -> None:
+        """Declare a limit; the token needs the role operator as well."""
+        asked = {"limit": name, "spec": spec, "source": source}
+        await self._ask(limits.SET_LIMIT, msgspec.json.encode(asked))
 
     async def disconnect(self) -> None:
         """Close the connections. Safe to call twice."""

@@ -49,6 +49,7 @@ from interlock.worker.components import Components, ProcessHooks
 from interlock.worker.environment import HERE, NO_METERS, Meters, WorkerEnv, WorkerHost
 from interlock.worker.host import Shutdown, StoreTime, set_within, soon, unless
 from interlock.worker.leases import MAX_BATCH
+from interlock.worker.limits import declare_limits
 from interlock.worker.port import OrchestratorPort, Patient
 from interlock.worker.schedules import declare
 from interlock.worker.settings import WorkerSettings
@@ -196,6 +197,7 @@ class WorkerProcess:
         self._fatal: InterlockError | None = None
         self._forced = False
         self._schedules = dict(registry.schedules)
+        self._limits = dict(registry.limits)
         self._steps: dict[ProcessState, Callable[[], Awaitable[None]]] = {
             STARTING: self._start,
             CONNECTING: self._connect,
@@ -303,10 +305,17 @@ class WorkerProcess:
         """Handle expired deadlines, unless that was just done."""
         recover, every_s = self._connection.recover, self._durations.sweep_every_s
         await self._patiently(lambda: recover(every_s), "recovery_failed")
+        if self._limits:
+            await self._patiently(self._declare_limits, "limits_not_registered")
         if self._schedules:
             await self._patiently(self._declare_schedules, "schedules_not_registered")
         if self.state is RECOVERING:
             self.tell(RecoveryComplete(at=self._now()))
+
+    async def _declare_limits(self) -> None:
+        """Register the limits of its module, once in its life."""
+        await declare_limits(self._connection.port, self._limits, self._log)
+        self._limits = {}
 
     async def _declare_schedules(self) -> None:
         """Register the schedules of its module, once in its life."""

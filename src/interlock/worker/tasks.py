@@ -39,6 +39,7 @@ from interlock.worker.functions import (
     written_function,
 )
 from interlock.worker.imports import cannot_load, import_named
+from interlock.worker.limits import DeclaredLimit, limit_of_task
 from interlock.worker.middleware import NO_MIDDLEWARE, Chain, Layer, layer_of
 from interlock.worker.postponement import Duration, is_duration, seconds_of
 from interlock.worker.schedules import Declared, checked_name, schedule_spec
@@ -150,6 +151,8 @@ class Registry:
         """Schedules by name, which a worker with these tasks registers."""
         self.chain = NO_MIDDLEWARE
         """Middleware around the handlers of these tasks, in its order."""
+        self.limits: dict[str, DeclaredLimit] = {}
+        """Limits by name, which a worker with these tasks registers."""
 
     def __iter__(self) -> Iterator[Task[..., Any]]:
         return iter([self._tasks[name] for name in self.names()])
@@ -208,10 +211,19 @@ class Registry:
         description: str = "",
         metadata: Mapping[str, str] = {},
         every: str | None = None,
+        limit: int | None = None,
+        limits: Sequence[str] = (),
+        weight: int = 1,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(
-        self, function: Callable[..., Any] | None = None, /, *, every: str | None = None, **options: Any
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        every: str | None = None,
+        limit: int | None = None,
+        **options: Any,
     ) -> Any:
         """Declare a function as a task. Used with or without options.
 
@@ -219,6 +231,8 @@ class Registry:
         maximum address space of a separate process, in megabytes of 2**20 bytes; the rest are options of its
         submissions: queue, priority, labels, retries, retry, timeout_s, job_timeout_s, losses, worker_count,
         unique, start_within, description. With `every`, such as "15m", a schedule submits it.
+        `limit` is the maximum number of its jobs that run at the same time; `limits` names limits that other
+        tasks share, and `weight` is the number of slots of each limit that a job takes.
         """
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
@@ -226,6 +240,9 @@ class Registry:
                 function, local_names=names_around(inspect.currentframe(), __file__), **options
             )
             self.add(made)
+            if limit is not None:
+                name, declared = limit_of_task(made.name, limit)
+                self.limits[name] = declared
             return made if every is None else self.schedule(every=every)(made)
 
         return decorate if function is None else decorate(function)

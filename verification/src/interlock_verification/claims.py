@@ -175,18 +175,24 @@ def tables_hold(seen: Look) -> bool:
 
 def columns_agree(seen: Look) -> bool:
     """Return whether the columns ready_at and deadline_at agree with the body."""
+    timers = [seen.body.timer_at, *(one.timer_at for one in seen.body.attempts)]
+    timers += [one.lease.timer_at for one in seen.body.attempts if one.lease is not None]
+    running = [timer for timer in timers if timer is not None]
+    return _is_ready_as_said(seen) and seen.value.deadline_at == min(running, default=None)
+
+
+def _is_ready_as_said(seen: Look) -> bool:
     waiting = [one for one in seen.body.attempts if one.state in attempt.UNLEASED]
-    column = seen.value.ready_at
+    column, limits = seen.value.ready_at, seen.body.limits
+    if limits is not None and limits.since is None:
+        return column is None  # it is not admitted
     if column is None and any(one.prompt for one in waiting):
         return False
     # The ready time of an attempt that is ready since its job was created is in the column.
     ready = [at for one in waiting if (at := column if one.prompt else one.ready_at) is not None]
-    timers = [seen.body.timer_at, *(one.timer_at for one in seen.body.attempts)]
-    timers += [one.lease.timer_at for one in seen.body.attempts if one.lease is not None]
-    running = [timer for timer in timers if timer is not None]
-    return seen.value.ready_at == min(ready, default=None) and seen.value.deadline_at == min(
-        running, default=None
-    )
+    if limits is not None and limits.since is not None:
+        ready = [max(at, limits.since) for at in ready]
+    return column == min(ready, default=None)
 
 
 def timers_run(seen: Look) -> bool:

@@ -9,6 +9,7 @@ from interlock.server.api import (  # noqa: F401 - each binds its handlers
     dead_letters,
     jobs,
     journal,
+    limits,
     machines,
     queues,
     records,

@@ -41,6 +41,7 @@ from interlock.systems.orchestrator.body import (
     Granting,
     JobBody,
     LeaseBody,
+    LimitPart,
     Place,
     decode_body,
     encode_body,
@@ -184,6 +185,8 @@ class JobAggregate(Aggregate):
         "body",
         "given",
         "granting",
+        "left_limits",
+        "lines_up_at",
         "lost",
         "place",
         "remarks",
@@ -214,6 +217,10 @@ class JobAggregate(Aggregate):
         self.remarks: tuple[tuple[AttemptBody, str], ...] = ()
         """Log lines for attempts that cannot write them: timed out, or lost."""
         self.stop_reason = "cancel"
+        self.left_limits: tuple[str, ...] = ()
+        """The limits whose slots it has given back by what was decided here."""
+        self.lines_up_at: datetime | None = None
+        """The time at which it needs its slots again, if this decision made it line up."""
         self._known_facts: JobFacts | None = None
 
     @classmethod
@@ -252,13 +259,15 @@ class JobAggregate(Aggregate):
             queue=place.queue,
             labels=place.labels,
             priority=place.priority,
-            ready_at=self.ready_at,
+            ready_at=self.ready_at if self.body.limits is None else self._ready_under(self.body.limits),
             handler=self.body.task,
         )
 
     def encoded(self) -> bytes:
         """Return the body, encoded for the record."""
         self.body.data, self.body.timer_at = self.root.data, self.root.timer_at
+        if self.body.limits is not None:
+            self.body.limits = self._limits_after(self.body.limits)
         return encode_body(self.body)
 
     def result(self) -> bytes | None:
@@ -298,6 +307,35 @@ class JobAggregate(Aggregate):
             if at is not None and one.state in attempt.UNLEASED and (first is None or at < first):
                 first = at
         return first
+
+    def _ready_under(self, limits: LimitPart) -> datetime | None:
+        """Return from when on a job under limits may be claimed: never before it was admitted."""
+        at = self.ready_at
+        return None if at is None or limits.since is None else max(at, limits.since)
+
+    def _limits_after(self, limits: LimitPart) -> LimitPart:
+        """Return where the job stands with its limits after what was decided here.
+
+        It holds its slots from its admission until no attempt of it is leased or may be leased now. A
+        retry that waits for its time and a parent that waits for its children hold none. Under a rate an
+        admission is good for one start.
+        """
+        at, inside = self.ready_at, limits.since is not None
+        leased = any(one.lease is not None and one.lease.state in lease.LIVE for one in self.body.attempts)
+        over = self.root.state in job.ENDED
+        if inside and leased and limits.metered and not limits.used_up:
+            limits = msgspec.structs.replace(limits, started_at=self.now)
+        may_start = at is not None and at <= self.now and not limits.used_up
+        if inside and (over or not (leased or may_start)):
+            self.left_limits = limits.keys
+            limits = msgspec.structs.replace(limits, since=None)
+            inside = False
+        if over:
+            return msgspec.structs.replace(limits, waits=False)
+        if not inside and not leased and not limits.waits and at is not None:
+            self.lines_up_at = max(at, self.now)
+            limits = msgspec.structs.replace(limits, waits=True)
+        return limits
 
     @property
     def ended(self) -> bool:

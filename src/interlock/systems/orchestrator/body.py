@@ -231,6 +231,30 @@ class UniquePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """Unique key as submitted; a retry submits the job with the same key."""
 
 
+class LimitPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The state of a job with respect to its limits."""
+
+    keys: tuple[str, ...]
+    """The limits that it counts against. It waits in the line of the first one."""
+    weight: int = 1
+    """Number of slots of each limit that every worker of the job takes."""
+    since: datetime | None = None
+    """Since when it is admitted; None while it holds no slot."""
+    waits: bool = False
+    """A ticket for it is in the line of its first limit."""
+    metered: bool = False
+    """One of its limits has a rate: its admission is good for one start."""
+    started_at: datetime | None = None
+    """When an attempt of it was given to a runner under its last metered admission."""
+
+    @property
+    def used_up(self) -> bool:
+        """Whether its admission was good for one start, and that was made."""
+        if not self.metered or self.started_at is None or self.since is None:
+            return False
+        return self.started_at >= self.since
+
+
 class JobGiven(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The input of a job, which no decision depends on."""
 
@@ -274,6 +298,8 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The simulation that it executes."""
     tree: TreePart | None = None
     """Its place in a tree; None for a job without a parent, which may be a root."""
+    limits: LimitPart | None = None
+    """The limits that it is under; None for a job without any."""
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     """This and the next three fields replace what is given, after a submission with its unique key; old jobs
     have them here as well."""

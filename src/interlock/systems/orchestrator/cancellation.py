@@ -15,6 +15,7 @@ from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import Chunk, chunk_change
 from interlock.systems.orchestrator.body import AttemptBody
 from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.orchestrator.gates import limit_words_of
 from interlock.systems.orchestrator.notifications import alert_for, notifications_for
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tree_slots import CANCEL_CHILDREN, tree_words_of
@@ -96,11 +97,12 @@ def commit_of(draft: JobAggregate, *, mark: str, actor: str, reason: str = "") -
 def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     """Return messages to other records, committed with their cause, so that a crash does not lose them."""
     body, alert = draft.body, alert_for(draft)
-    alone = body.run is None and body.simulation is None and body.tree is None
+    alone = body.run is None and body.simulation is None and body.tree is None and body.limits is None
     if alone and not body.children and not draft.remarks:
         return alert
     told = (*notifications_for(draft), *_to_children(draft), *tree_words_of(draft), *_about_runners(draft))
-    return (*alert, *told, *(_logged(draft, one, text) for one, text in draft.remarks))
+    remarks = [_logged(draft, one, text) for one, text in draft.remarks]
+    return (*alert, *told, *limit_words_of(draft), *remarks)
 
 
 def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:

@@ -163,6 +163,8 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     places: int | None = None
     """Maximum number of workers at its depth."""
     parent_stops: bool = False
+    limit: str = ""
+    """Sentence about the limit that it waits for."""
 
 
 ALONE = Around()
@@ -190,6 +192,8 @@ def held_back(one: AttemptBody, record: Record, body: JobBody, around: Around) -
             return f"Its children have ended, and it waits for a place{_in_tree(record, body, around)}."
         many = "" if around.left is None else f": {_many(around.left)} of {body.children} have not ended"
         return f"It waits for its children{many}, and it holds no lease meanwhile."
+    if around.limit and one.state in attempt.UNLEASED and record.ready_at is None:
+        return around.limit
     if not waits_for_place(one, body):
         return None
     if around.parent_stops:

@@ -40,12 +40,15 @@ from interlock.store.records import (
     Recorded,
     Repeated,
     RequestReused,
+    Work,
 )
+from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.attachments import LOG, Chunk
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of
 from interlock.systems.orchestrator.dead_letters import LetterBody, retry_once
 from interlock.systems.orchestrator.explanation import explain, look_around, look_for_lacks
 from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.notifications import RunsNotified, TreesNotified
 from interlock.systems.orchestrator.queues import look_for_pause
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
@@ -184,9 +187,11 @@ class Jobs:
         *,
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
         ids: JobIds | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.engine = engine
         self.settings = settings
+        self._limits = limits
         self._ids = ids or JobIds(secrets.randbelow)
         self.draw = self._ids.draw
 
@@ -211,8 +216,15 @@ class Jobs:
             return [made.id for made in await self._submit_unique(specs, actor, request_id)]
         parts = [specs[start : start + BULK] for start in range(0, len(specs), BULK)]
         checked = [(part, alike(part, self.settings)) for part in parts]
+        limited = bool(self._limits is not None and self._limits.scopes)
+        for _, groups in checked:
+            for group in groups:
+                limited |= bool(group.spec.limits)
+        if limited and self._limits is not None:
+            return await self._submit_limited(specs, actor, request_id)
         if request_id is not None or any(spec.parent_job_id is not None for spec in specs):
-            return [made.id for made in await self._submit_together(specs, actor, request_id)]
+            asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
+            return [made.id for made in await self._submit_together(specs, actor, asked)]
         if len(checked) == 1:
             return await self._submit_batch(*checked[0], actor)
         return await self._submit_batches(checked, actor)
@@ -226,6 +238,22 @@ class Jobs:
         return [
             SubmittedJob(made) for made in await self.submit_many(specs, actor=actor, request_id=request_id)
         ]
+
+    async def _submit_limited(self, said: Sequence[JobSpec], actor: str, request_id: str | None) -> list[str]:
+        """Submit jobs of which some are under limits: each is stored with its ticket, or not at all."""
+        asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in said])
+        specs = await self._under_limits(said, asked)
+        if isinstance(specs, Repeated):
+            return [made.id for made in _decoded(specs.recorded.answer.body)]
+        if asked is not None or any(spec.parent_job_id is not None for spec in specs):
+            ids = [made.id for made in await self._submit_together(specs, actor, asked)]
+        else:
+            ids = []
+            for start in range(0, len(specs), BULK):
+                part = specs[start : start + BULK]
+                ids += await self._submit_batch(part, alike(part, self.settings), actor)
+        self.engine.bus.publish(LimitsNotified())
+        return ids
 
     async def _submit_batches(
         self, batches: Sequence[tuple[Sequence[JobSpec], Sequence[NewJobs]]], actor: str
@@ -251,14 +279,17 @@ class Jobs:
     ) -> list[str]:
         now, mark = await self.engine.clock.now(), self.engine.mark()
         ids = self._ids.draw_many(now, len(specs))
-        batches = [
-            group.batch([ids[place] for place in group.places], now, self.settings, mark=mark, actor=actor)
+        batches: list[Work] = [
+            (group.commit if group.spec.limits else group.batch)(
+                [ids[place] for place in group.places], now, self.settings, mark=mark, actor=actor
+            )
             for group in groups
         ]
         outcomes = iter(await commit_all_with_recovery(self.engine, batches))
         for group in groups:
+            shared = next(outcomes) if group.spec.limits else None
             for place in group.places:
-                outcome = next(outcomes)
+                outcome = next(outcomes) if shared is None else shared
                 if not isinstance(outcome, Committed):
                     ids[place] = await self._submit_another(specs[place], outcome, actor)
         return ids
@@ -274,10 +305,9 @@ class Jobs:
                 return (await self._submit_batch([spec], alike([spec], self.settings), actor))[0]
 
     async def _submit_together(
-        self, specs: Sequence[JobSpec], actor: str, request_id: str | None
+        self, specs: Sequence[JobSpec], actor: str, asked: IdempotencyKey | None
     ) -> list[SubmittedJob]:
         """Create them in one commit, with their parents, their trees and their unique keys."""
-        asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
         keys = [Key(JOB.name, name) for name in parents]
         # The root of a job never changes, so it can be read beforehand.
@@ -306,17 +336,39 @@ class Jobs:
         return applied.answer
 
     async def _submit_unique(
-        self, specs: Sequence[JobSpec], actor: str, request_id: str | None
+        self, said: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[SubmittedJob]:
-        if len(specs) > 1:
-            alike(specs, self.settings)  # raises for the first bad one
+        if len(said) > 1:
+            alike(said, self.settings)  # raises for the first bad one
         else:
-            check_spec(specs[0], self.settings)
-        if len(specs) == 1 and request_id is None and specs[0].parent_job_id is None:
+            check_spec(said[0], self.settings)
+        asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in said])
+        specs = await self._under_limits(said, asked)
+        if isinstance(specs, Repeated):
+            return _decoded(specs.recorded.answer.body)
+        limited = any(spec.limits for spec in specs)
+        if len(specs) == 1 and asked is None and specs[0].parent_job_id is None and not limited:
             made = await self._submit_first(specs[0], actor)
             if made is not None:
                 return [SubmittedJob(made)]
-        return await self._submit_together(specs, actor, request_id)
+        jobs = await self._submit_together(specs, actor, asked)
+        if limited:
+            self.engine.bus.publish(LimitsNotified())
+        return jobs
+
+    async def _under_limits(
+        self, said: Sequence[JobSpec], asked: IdempotencyKey | None
+    ) -> Sequence[JobSpec] | Repeated:
+        """Return the jobs with all limits that they count against, or the answer to the same request."""
+        if self._limits is None:
+            return said
+        try:
+            return await self._limits.under(said)
+        except InterlockError:
+            before = None if asked is None else await self.engine.recall(asked)
+            if not isinstance(before, Repeated):
+                raise
+            return before
 
     async def _submit_first(self, spec: JobSpec, actor: str) -> str | None:
         """Submit a job as the first with its key: one commit, and nothing to load; None if it is not."""
@@ -360,6 +412,8 @@ class Jobs:
                 self.engine.bus.publish(RunsNotified())
             if stopped.children or stopped.parent_job_id is not None:
                 self.engine.bus.publish(TreesNotified())
+            if stopped.limits:
+                self.engine.bus.publish(LimitsNotified())
             return stopped
 
         return await self.engine.answer_once(asked, JobView, do)
@@ -384,6 +438,7 @@ class Jobs:
         )
         self.engine.bus.publish(RunsNotified())  # some of them may belong to a run
         self.engine.bus.publish(TreesNotified())  # or to a tree
+        self.engine.bus.publish(LimitsNotified())  # or have held a slot
         return stopped
 
     async def retry(self, job_id: str, *, actor: str = "", request_id: str | None = None) -> str:
@@ -402,7 +457,7 @@ class Jobs:
     ) -> list[str | InterlockError]:
         """Retry many jobs; return the id of each new one, or why there is none."""
         request_ids = request_ids or [None] * len(job_ids)
-        return await retry_all(
+        made = await retry_all(
             self.engine,
             job_ids,
             request_ids,
@@ -410,6 +465,8 @@ class Jobs:
             draw=self._ids.draw,
             actor=actor,
         )
+        self.engine.bus.publish(LimitsNotified())  # some of them may have lined up
+        return made
 
     # Views
 
@@ -487,6 +544,9 @@ class Jobs:
             before = await self.count(waiting, cap=MAX_COUNT, within=MAX_COUNT)
             number = f"{before.number}{' or more' if before.capped else ''}"
             ahead = (f"; {number} older ones wait there" if before.number else "") + ahead
+        if self._limits is not None and (held := await self._limits.explain(record, now, names=in_general)):
+            around = msgspec.structs.replace(around, limit=held.sentence)
+            return explain(record, now, ahead=ahead, around=around, lack=held)
         lack = await look_for_pause(self.engine.store, record)
         if lack is None:
             lacks = await look_for_lacks(self.engine.store, [record], now, names=in_general)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeAlias
@@ -38,7 +38,9 @@ from interlock.store.records import (
     record_after,
 )
 from interlock.systems.orchestrator import cancellation
+from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.gates import LIMITS
 from interlock.systems.orchestrator.grants import (
     ClaimCommit,
     Claiming,
@@ -55,6 +57,7 @@ from interlock.systems.orchestrator.grants import (
     take_back,
     tokens_of,
 )
+from interlock.systems.orchestrator.limits import Limits
 from interlock.systems.orchestrator.notifications import (
     RUN_JOBS,
     JobsSwept,
@@ -114,8 +117,10 @@ class Orchestrator:
         seeds: Seeds = random_seed,
         vault: Vault | None = None,
         queues: OpenAmong | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.engine = engine
+        self._limits = limits
         self._open_among = queues or _all_of
         self.settings = settings
         self._seeds = seeds
@@ -128,7 +133,7 @@ class Orchestrator:
         self._held: OrderedDict[str, _Held] = OrderedDict()
         # Runs that this process has reported as begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
-        self._has_told = self._has_told_tree = False
+        self._has_told = self._has_told_tree = self._has_told_limits = False
 
     # Claims
 
@@ -181,11 +186,17 @@ class Orchestrator:
         bundles: list[ClaimCommit] = []
         ranks: dict[str, int] = {}
 
+        limits = self._limits
+
         def decide(records: Sequence[Record], now: datetime) -> list[Work]:
             ranks.update({record.id: rank for rank, record in enumerate(records)})
+            lining_up: Sequence[Work] = ()
+            if limits is not None and limits.scopes:
+                records, lining_up = limits.adopt(records, now, mark)
+                self._has_told_limits |= bool(lining_up)
             shares = self._shares(claimings, records, now)
             bundles[:] = commits_for(claimings, shares, chance)
-            return [bundle.work for bundle in bundles]
+            return [*[bundle.work for bundle in bundles], *lining_up]
 
         outcomes: Sequence[Outcome] = ()
         try:
@@ -201,7 +212,12 @@ class Orchestrator:
             mine.sort(key=lambda grant: ranks[grant.job_id])  # the longest waiting job starts first
         if not any(request.claim_id for request in requests):
             return list(grants)
-        told = earlier_answers(bundles, outcomes)
+        return await self._as_before(requests, grants, earlier_answers(bundles, outcomes))
+
+    async def _as_before(
+        self, requests: Sequence[ClaimRequest], grants: Sequence[list[Grant]], told: Mapping[int, Recorded]
+    ) -> list[Claimed]:
+        """Return what runners were given; or what they were given when they asked under the same names."""
         return [
             await self._or_as_before(request, mine, told.get(place))
             for place, (request, mine) in enumerate(zip(requests, grants, strict=True))
@@ -221,6 +237,8 @@ class Orchestrator:
 
     def _given(self, bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]) -> list[tuple[int, Grant]]:
         given = []
+        if self._has_told_limits:
+            self._tell_limits()
         for bundle, offer, number, outcome in outcomes_by_job(bundles, outcomes):
             if not isinstance(outcome, Committed):
                 continue
@@ -347,6 +365,8 @@ class Orchestrator:
         if self._has_told_tree:
             self._has_told_tree = False
             self.engine.bus.publish(TreesNotified())
+        if self._has_told_limits:
+            self._tell_limits()
         return [answer for answer in answers if answer is not None]
 
     async def _hear_together(self, messages: Sequence[Message], answers: list[Answer | None]) -> None:
@@ -408,6 +428,7 @@ class Orchestrator:
         for each in others:
             self._has_told |= each.queue == RUN_JOBS
             self._has_told_tree |= each.queue in TREE_TOPICS
+            self._has_told_limits |= each.queue == LIMITS
         if change.kind == JOB.name and change.state not in job.ENDED:
             written[token.job_id] = change, record
         return decision
@@ -427,6 +448,10 @@ class Orchestrator:
         outcomes = await self.engine.due([JOB.name], limit, decide)
         self.engine.bus.publish(JobsSwept(commits, outcomes))
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
+
+    def _tell_limits(self) -> None:
+        self._has_told_limits = False
+        self.engine.bus.publish(LimitsNotified())
 
     def _hold(self, held: _Held) -> None:
         self._held[held.record.id] = held

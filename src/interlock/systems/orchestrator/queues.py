@@ -7,7 +7,7 @@ second on a server. The process that pauses a queue knows it at once, other proc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -81,9 +81,11 @@ _QUEUES = RecordKind(QUEUE, QueueBody)
 class Queues:
     """The queues in a store."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, beside: Callable[[], Awaitable[object]] | None = None) -> None:
+        """`beside`: reads what else is known from memory, whenever the paused queues are read."""
         self._engine = engine
         self._paused: frozenset[str] | None = None
+        self._beside = beside
 
     # Pause and resume
 
@@ -97,6 +99,8 @@ class Queues:
     async def look(self) -> None:
         """Reload the paused queues."""
         self._paused = frozenset(hold.name for hold in await self.paused())
+        if self._beside is not None:
+            await self._beside()
 
     async def paused(self) -> list[QueueHold]:
         """Return the paused queues, by name."""

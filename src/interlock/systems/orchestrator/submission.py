@@ -15,12 +15,13 @@ from interlock.errors import InvalidJob, TerminalState, TooLarge, UnknownJob
 from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
-from interlock.store.records import Batch, Record
+from interlock.store.records import Batch, Commit, Record
 from interlock.store.validation import MAX_ID, MAX_LABEL, MAX_LABELS, MAX_YEAR, MIN_YEAR
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import (
     JobBody,
     JobGiven,
+    LimitPart,
     Place,
     Provenance,
     RunPart,
@@ -30,11 +31,13 @@ from interlock.systems.orchestrator.body import (
     encode_given,
 )
 from interlock.systems.orchestrator.failures import RETRIED
+from interlock.systems.orchestrator.gates import new_ticket
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.texts import is_whole
 from interlock.text import read_duration
 from interlock.wire.jobs import IfFails, JobSpec, Unique, UniquePolicy, UniqueScope
 from interlock.wire.json_values import json_fault
+from interlock.wire.limits import MAX_KEYS, MAX_SLOTS
 
 MAX_RETRIES = 100
 MAX_DELAY_S = 366 * 86_400.0
@@ -89,6 +92,7 @@ def new_job(
         run=run,
         simulation=simulation,
         tree=tree,
+        limits=LimitPart(keys=spec.limits, weight=spec.weight) if spec.limits else None,
         attempts=[],
     )
     parent = run.run_id if run is not None else spec.parent_job_id
@@ -151,6 +155,17 @@ class NewJobs(msgspec.Struct, frozen=True):
         change = new_job(self.spec, "", now, settings).change(mark=mark, actor=actor)
         change = msgspec.structs.replace(change, given=None)
         return Batch(change=change, ids=tuple(ids), given=tuple(self.given))
+
+    def commit(
+        self, ids: Sequence[str], now: datetime, settings: OrchestratorSettings, *, mark: str, actor: str
+    ) -> Commit:
+        """Return these jobs and the ticket with which they line up for the slots of their limits."""
+        draft = new_job(self.spec, "", now, settings)
+        change = msgspec.structs.replace(draft.change(mark=mark, actor=actor), given=None)
+        at, key = draft.lines_up_at or now, self.spec.limits[0]
+        ticket = new_ticket(f"{ids[0]}.0", key, ids, at, now, priority=self.spec.priority, mark=mark)
+        jobs = Batch(change=change, ids=tuple(ids), given=tuple(self.given)).commits()
+        return Commit(changes=(*[each for one in jobs for each in one.changes], ticket))
 
 
 def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJobs]:
@@ -273,6 +288,17 @@ def _faults(spec: JobSpec) -> Iterator[str]:
             yield f"{name} is {seconds:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
     yield from _retry_faults(spec)
     yield from _secret_faults(spec)
+    if spec.limits or spec.weight != 1:
+        yield from _limit_faults(spec)
+
+
+def _limit_faults(spec: JobSpec) -> Iterator[str]:
+    if len(spec.limits) > MAX_KEYS or len(set(spec.limits)) != len(spec.limits):
+        yield f"there are at most {MAX_KEYS} limits, each named once"
+    if not all(_is_name(key, MAX_ID) and not key.endswith("*") for key in spec.limits):
+        yield f"the name of a limit has 1 to {MAX_ID} printable characters, and no * at its end"
+    if not 1 <= spec.weight <= MAX_SLOTS:
+        yield f"the weight is {spec.weight} and must be 1 to {MAX_SLOTS}"
 
 
 def _time_faults(spec: JobSpec) -> Iterator[str]:

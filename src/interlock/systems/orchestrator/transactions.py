@@ -16,6 +16,7 @@ from interlock.engine.unit_of_work import Engine, contended, failed
 from interlock.errors import InvalidArguments, LeaseExpired, UnknownLease
 from interlock.lifecycles.job import JOB
 from interlock.store.records import (
+    Change,
     Commit,
     Committed,
     Conflict,
@@ -29,6 +30,7 @@ from interlock.store.records import (
 )
 from interlock.store.transactions import LoadRecords, Now, Steps, Write
 from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.gates import limit_words_of
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -58,10 +60,10 @@ def submitting(
     for _ in range(TRIES):
         now, mark = (yield Now()), engine.mark()
         names = ids.draw_many(now, len(specs))
-        changes = [
-            new_job(spec, name, now, settings).change(mark=mark, actor=actor)
-            for spec, name in zip(specs, names, strict=True)
-        ]
+        changes: list[Change] = []
+        for spec, name in zip(specs, names, strict=True):
+            draft = new_job(spec, name, now, settings)
+            changes += (draft.change(mark=mark, actor=actor), *limit_words_of(draft))
         request = asked.answered(msgspec.json.encode(names)) if asked else None
         commit = engine.sealed(Commit(changes=tuple(changes), request=request), ())
         outcome: Outcome = (yield Write((commit,)))[0]

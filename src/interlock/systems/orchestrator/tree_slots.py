@@ -32,6 +32,7 @@ from interlock.systems.orchestrator.body import (
     tree_change,
     tree_key,
 )
+from interlock.systems.orchestrator.gates import limit_words_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 
 
@@ -316,6 +317,7 @@ def _woken(look: Look, now: datetime, mark: str, settings: OrchestratorSettings)
         look.seating.come_back(record.id, draft)
         if draft.taken:
             changes.append(draft.change(mark=mark, actor="orchestrator", reason="its children have ended"))
+            changes += limit_words_of(draft)
     return changes
 
 
@@ -333,6 +335,7 @@ def _let_in(look: Look, now: datetime, mark: str, settings: OrchestratorSettings
         let_in(draft)
         look.seating.let_in(record.id, depth, workers)
         changes.append(draft.change(mark=mark, actor="orchestrator", reason="its tree has a place for it"))
+        changes += limit_words_of(draft)
     for parent_id in left:
         look.seating.body.holding.pop(parent_id, None)
     return changes

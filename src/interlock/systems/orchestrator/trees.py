@@ -41,6 +41,7 @@ from interlock.store.records import (
     Repeated,
     RequestReused,
 )
+from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import Births, Brood, brood_change, brood_key
 from interlock.systems.orchestrator.body import (
@@ -55,6 +56,7 @@ from interlock.systems.orchestrator.body import (
 )
 from interlock.systems.orchestrator.cancellation import CancelChildren, cancelled, commit_of
 from interlock.systems.orchestrator.failures import Failure, FailureClass
+from interlock.systems.orchestrator.gates import limit_words_of
 from interlock.systems.orchestrator.notifications import RunsNotified
 from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -202,7 +204,9 @@ class TreeSubmission:
 
     def changes(self, *, mark: str, actor: str) -> list[Change]:
         """Return the changes of the jobs, and of the trees that they have joined."""
-        changes = [draft.change(mark=mark, actor=actor) for draft in self._drafts]
+        changes: list[Change] = []
+        for draft in self._drafts:
+            changes += (draft.change(mark=mark, actor=actor), *limit_words_of(draft))
         for root_id, seating in self._seatings.items():
             record = self._trees.get(tree_key(root_id))
             changes.append(tree_change(root_id, record, seating.body, mark=mark, over=False))
@@ -342,7 +346,10 @@ class Trees:
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
     ) -> tuple[str, ...]:
         """Submit children of the attempt of the token; idempotent per name."""
-        return await submit_children(self._engine, self._settings, self._draw, token, runner_id, name, specs)
+        ids = await submit_children(self._engine, self._settings, self._draw, token, runner_id, name, specs)
+        if any(spec.limits for spec in specs):
+            self._engine.bus.publish(LimitsNotified())
+        return ids
 
     async def children(
         self,

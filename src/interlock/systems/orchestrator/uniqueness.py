@@ -27,6 +27,7 @@ from interlock.machine import Machine, Tone, command, ignore, on, rest, state
 from interlock.store.records import Change, Commit, Key, Query, Record, Repeated
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import JobGiven, UniquePart, encode_given
+from interlock.systems.orchestrator.gates import limit_words_of
 from interlock.systems.orchestrator.grants import has_expired
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import delay_of, not_after_of, unique_part
@@ -215,10 +216,10 @@ class KeyedSubmission:
 
     def changes(self, *, mark: str, actor: str) -> list[Change]:
         """Return the keys that were taken, and the jobs that were changed."""
-        changes = [
-            draft.change(mark=mark, actor=actor, reason=why, note=True)
-            for draft, why in self._changed.values()
-        ]
+        changes: list[Change] = []
+        for draft, why in self._changed.values():
+            changes.append(draft.change(mark=mark, actor=actor, reason=why, note=True))
+            changes += limit_words_of(draft)
         for name in sorted(self._written):
             record, body = self._keys[name], self._bodies[name]
             entity = KEYS.upsert(record, name, body, self._now)

@@ -157,6 +157,9 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         secrets=body.secrets,
         secrets_withheld=body.secrets_withheld,
         metadata=given.metadata,
+        limits=body.limits.keys if body.limits is not None else (),
+        weight=body.limits.weight if body.limits is not None else 1,
+        admitted_at=body.limits.since if body.limits is not None else None,
     )
 
 
@@ -202,6 +205,8 @@ def spec_of(record: Record) -> JobSpec:
         trace=given.trace,
         metadata=given.metadata,
         unique=None if given.unique is None else msgspec.structs.replace(given.unique.rule, policy="reject"),
+        limits=body.limits.keys if body.limits is not None else (),
+        weight=body.limits.weight if body.limits is not None else 1,
     )
 
 

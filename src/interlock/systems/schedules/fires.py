@@ -10,7 +10,7 @@ missing ones; then they are loaded and it is called again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
@@ -26,6 +26,7 @@ from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Commit, Key, Note, Record
 from interlock.systems.orchestrator.body import given_of
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of
+from interlock.systems.orchestrator.gates import limit_words_of
 from interlock.systems.orchestrator.ids import ticks_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import check_spec, new_job
@@ -218,7 +219,7 @@ def decide_due(
             next_at=next_at,
             due_at=_due_at(calendar, next_at, chosen.waiting, look_at(now, settings)),
             last_at=passed.last_at if passed else None,
-            submitted=len(new),
+            submitted=jobs_in(new),
             skipped=skipped,
             waiting=chosen.waiting,
             live=_live(body, live, chosen, made),
@@ -320,22 +321,29 @@ def submitted(
     settings: OrchestratorSettings,
 ) -> tuple[list[Fire], list[Change]]:
     """Return the jobs of some fires, and the changes that create missing ones."""
-    made, new = [], []
+    made: list[Fire] = []
+    new: list[Change] = []
     for at in fires:
         job_id, is_there = _place(name, at, jobs)
         made.append(Fire(scheduled_for=at, job_id=job_id, how=how))
         if not is_there:
-            new.append(new_scheduled_job(name, spec, at, job_id, now, settings))
+            new += new_scheduled_job(name, spec, at, job_id, now, settings)
     return made, new
+
+
+def jobs_in(changes: Iterable[Change]) -> int:
+    """Return how many jobs are among these changes; one under a limit comes with its ticket."""
+    return sum(change.kind == JOB.name for change in changes)
 
 
 def new_scheduled_job(
     name: str, spec: JobSpec, at: datetime, job_id: str, now: datetime, settings: OrchestratorSettings
-) -> Change:
-    """Return the change that creates the job of a fire."""
+) -> tuple[Change, ...]:
+    """Return the changes that create the job of a fire."""
     trace = {**spec.trace, TRACE_SCHEDULE: name, TRACE_SCHEDULED_FOR: iso(at)}
     draft = new_job(msgspec.structs.replace(spec, trace=trace), job_id, now, settings)
-    return draft.change(actor=f"schedule {name}", reason=f"scheduled for {iso(at)}")
+    change = draft.change(actor=f"schedule {name}", reason=f"scheduled for {iso(at)}")
+    return (change, *limit_words_of(draft))
 
 
 def job_id_of(name: str, at: datetime, salt: int = 0) -> str:

@@ -32,6 +32,7 @@ from interlock.systems.schedules.fires import (
     decide_due,
     iso,
     job_keys,
+    jobs_in,
     look_at,
     never_fires,
     new_schedule,
@@ -217,8 +218,8 @@ class Schedules:
             entity.body = msgspec.structs.replace(entity.body, recent=(fire, *body.recent)[:MAX_RECENT])
             new = new_scheduled_job(name, body.spec.job, now, job_id, now, self._settings)
             told = f"{reason}; as {job_id}" if reason else f"as {job_id}"
-            view = FireView(scheduled_for=now, job_id=job_id, how="run", state=str(new.state))
-            commit = Commit(changes=(written(entity, actor=actor, reason=told), new))
+            view = FireView(scheduled_for=now, job_id=job_id, how="run", state=str(new[0].state))
+            commit = Commit(changes=(written(entity, actor=actor, reason=told), *new))
             return Decision(view, _under(asked, commit, msgspec.json.encode(view)))
 
         applied = await self._engine.apply_once(asked, [_key(name)], decide)
@@ -264,7 +265,7 @@ class Schedules:
             due_at = body.due_at
             if waiting and due_at is not None:
                 due_at = min(due_at, look_at(now, self._settings) if body.live else now)
-            entity.must(schedule.Backfill(at=now, submitted=len(new), waiting=waiting, due_at=due_at))
+            entity.must(schedule.Backfill(at=now, submitted=jobs_in(new), waiting=waiting, due_at=due_at))
             if dry_run:
                 return Decision(_foreseen(fresh, answer.present))
             if not queued:

@@ -44,6 +44,7 @@ from interlock_verification.worlds.actors.workers import WorkerCast
 from interlock_verification.worlds.faults import Blow, Fates
 from interlock_verification.worlds.judge import CLOSED, Judge
 from interlock_verification.worlds.judge_fleet import FREED
+from interlock_verification.worlds.judge_limits import limit_changes
 from interlock_verification.worlds.judge_workers import BOOKS
 from interlock_verification.worlds.network import Broken, Cast, Place, Process, Stage, Watcher
 from interlock_verification.worlds.scheduler import RunsInCircles
@@ -227,6 +228,8 @@ class Play:
         self.judge.trees.quotas = world.quotas
         bench = Bench(self.watcher, self.judge, world.slots, world.simulations)
         self.store = SharedStore(CATALOGUE, self.stage.clock, self.judge)
+        self.judge.limits.declare(world.limits)
+        self.store.seed(limit_changes(world.limits, self.stage.clock()))
         self.people = PeopleCast(self.store, self.judge, self.until_s)
         self.submitters = SubmitterCast(self.store, self.judge.runs, self.until_s)
         self.servers = [f"o{number}" for number in range(1, world.orchestrators + 1)]

@@ -62,6 +62,7 @@ from interlock_verification.claims import (
 )
 from interlock_verification.worlds.judge_fleet import FleetJudge, job_of
 from interlock_verification.worlds.judge_keys import KeyJudge
+from interlock_verification.worlds.judge_limits import LimitJudge
 from interlock_verification.worlds.judge_runs import RunJudge
 from interlock_verification.worlds.judge_simulations import SimulationJudge
 from interlock_verification.worlds.judge_workers import WorkerJudge
@@ -246,6 +247,7 @@ class Judge:
         """Accepted reports, by lease and kind."""
         self._fences: dict[tuple[str, int], tuple[int, int]] = {}
         """The latest fence of each shard, and its attempt."""
+        self.limits = LimitJudge(watcher)
         self.trees = TreeJudge(watcher, self._looks.get, self.forgotten)
         self.keys = KeyJudge(watcher, self._looks.get, self.forgotten)
         self.workers = WorkerJudge(watcher, self._looks.items)
@@ -279,6 +281,8 @@ class Judge:
             self._has_ended(after.id, look)
         self._looks[after.id] = look
         self.trees.job_written(after, earlier, look)
+        if look.body.limits is not None:
+            self.limits.job_written(after.id, look)
 
     def _other_written(self, after: Record, now: datetime) -> None:
         if after.kind == MESSAGE.name:
@@ -328,6 +332,8 @@ class Judge:
 
     def _shaken(self, job_id: str, look: Look) -> None:
         self.trees.lost(look, job_id)
+        if look.body.limits is not None:
+            self.limits.lost(job_id, look)
         if look.body.run is not None:
             self.runs.shaken.add(look.body.run.run_id)
         if look.body.simulation is not None:

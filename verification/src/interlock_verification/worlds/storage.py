@@ -19,6 +19,7 @@ from interlock.store.memory import Clock, MemoryStore
 from interlock.store.records import (
     Change,
     Claim,
+    Commit,
     Count,
     Feed,
     Key,
@@ -63,6 +64,11 @@ class SharedStore(MemoryStore):
         self._reader = reader
         self.fail_overs = 0
         self._recent: deque[tuple[datetime, Key, Record | None]] = deque()
+
+    def seed(self, changes: Sequence[Change]) -> None:
+        """Write records that are there before the world begins."""
+        for change in changes:
+            self._commit_one(Commit(changes=(change,)))
 
     def has_ready(self, kind: str) -> bool:
         """Return whether a record of a kind can be claimed now."""

@@ -48,6 +48,10 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     """Number of unique keys that such jobs share; 0 for none."""
     policy: UniquePolicy = "existing"
     start_within_s: float | None = None
+    limits: tuple[str, ...] = ()
+    """Keys of limits that it counts against."""
+    heavy: int = 1
+    """Number of slots of each limit that it takes."""
     timeout_s: float | None = None
     job_timeout_s: float | None = None
     retries: int = 0
@@ -159,6 +163,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Rate in a storm at which the clock of an agent's machine is set, with clock skew."""
     supervised: bool = False
     """Whether its workers register with the supervisor, and follow its orders."""
+    limits: tuple[tuple[str, int], ...] = ()
+    """Declared limits: name and slots."""
     quotas: tuple[int, ...] = DEFAULT_QUOTAS
     """Quotas of trees, from the root on."""
     arrivals: Arrivals = Arrivals()
@@ -387,6 +393,28 @@ OBSTINATE = WorkloadKind(
 )
 WORKLOADS = (BRISK, LASTING, EXACT, TOLERANT, WHATEVER, OBSTINATE)
 
+CALL = JobKind(
+    name="call",
+    weight=4,
+    seconds=(1.0, 40.0),
+    limits=("vendor-x",),
+    ends=("ok", "ok", "ok", "flaky", "infra"),
+    cancels=0.1,
+)
+TENANT = JobKind(
+    name="tenant",
+    weight=3,
+    seconds=(1.0, 60.0),
+    limits=("tenant:a", "vendor-x"),
+    ends=("ok", "ok", "user"),
+    retries=1,
+    losses=5,
+    cancels=0.1,
+)
+OTHER_TENANT = JobKind(name="other", weight=2, seconds=(1.0, 30.0), limits=("tenant:b",), delay_s=30.0)
+HEAVY = JobKind(name="heavy", weight=1, seconds=(5.0, 90.0), limits=("vendor-x",), heavy=2, losses=5)
+LIMITED = (CALL, TENANT, OTHER_TENANT, HEAVY)
+
 WORLDS = (
     World(
         name="laptop",
@@ -550,6 +578,19 @@ WORLDS = (
         kinds=KEYED,
         arrivals=Arrivals(by_day_per_h=120.0, by_night_per_h=20.0, bursts_per_day=6.0, burst=30),
         chapter_h=1.0,
+        scene_h=0.5,
+    ),
+    World(
+        name="vendors",
+        doc="Two servers, two workers and one of its own: jobs under limits, of several keys and weights.",
+        orchestrators=2,
+        workers=2,
+        embedded=1,
+        slots=4,
+        kinds=(*LIMITED, PLAIN),
+        limits=(("vendor-x", 3), ("tenant:*", 2), ("queue:default", 5)),
+        arrivals=Arrivals(by_day_per_h=60.0, by_night_per_h=10.0, bursts_per_day=4.0, burst=30),
+        chapter_h=2.0,
         scene_h=0.5,
     ),
 )

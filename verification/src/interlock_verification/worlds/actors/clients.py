@@ -278,6 +278,8 @@ def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
         unique=Unique(key=f"{kind.name} {asked.number % kind.keys}", policy=kind.policy)
         if kind.keys
         else None,
+        limits=kind.limits,
+        weight=kind.heavy,
         timeout_s=kind.timeout_s,
         job_timeout_s=kind.job_timeout_s,
         retry=world.retry_rules(kind),

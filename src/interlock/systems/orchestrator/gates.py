@@ -1,0 +1,585 @@
+"""Gates of limits: the jobs that hold the slots of a key, the line, and admission. Pure.
+
+A job under a limit is not ready before it is admitted, so a claim knows nothing of limits and pays nothing
+for them. The *gate* of a key names the jobs that hold its slots; a *ticket* names jobs that wait for one, in
+their order. A job is admitted in one commit with its ticket and with the gates of all its limits, each
+compared by version: of two processes that would give the last slot away, one is told so and looks again.
+
+Nothing is counted. Whether a job holds a slot stands in its own record (`LimitPart.since`), which changes
+with its leases: the commit that ends its last lease gives the slot back and tells the gate, and a gate that
+is full looks at the records of its holders from time to time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from interlock.engine.aggregate import Columns, RecordKind
+from interlock.engine.outbox import outgoing
+from interlock.lifecycles import attempt, job, lease
+from interlock.lifecycles.job import JobState
+from interlock.machine import (
+    STAY,
+    Deadline,
+    Machine,
+    Tone,
+    command,
+    consequence,
+    end,
+    ignore,
+    on,
+    rest,
+    state,
+    timer,
+)
+from interlock.machine.cascade import EventRules
+from interlock.store.ranking import rank_of
+from interlock.store.records import Change, Commit, Key, Record
+from interlock.systems.orchestrator.aggregate import JobAggregate
+from interlock.systems.orchestrator.body import LimitPart, decode_body
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.wire.limits import LimitSpec
+
+# The gate of a key
+
+
+class GateState(StrEnum):
+    """State of a gate."""
+
+    FREE = "free"
+    HELD = "held"
+    FULL = "full"
+
+
+FREE, HELD, FULL = GateState.FREE, GateState.HELD, GateState.FULL
+
+admit = command("admit", "Jobs hold slots, and none waits.", by="orchestrator")
+fill = command("fill", "Jobs wait for a slot.", by="orchestrator")
+clear = command("clear", "No job holds a slot or waits for one.", by="orchestrator")
+review = timer("review", "It was full for long: its holders are looked at.", by="clock")
+
+REVIEW = Deadline(review, "limit_review_s", 60.0)
+
+# fmt: off
+GATE = Machine[GateState, None](
+    "gate",
+    "Which jobs hold the slots of one key of a limit.",
+    initial=FREE,
+    spine=(FREE, HELD, FULL),
+    stop=(clear,),
+    states=(
+        rest(FREE, "No job holds a slot."),
+        state(HELD, "Jobs hold slots, and none waits.", turn="orchestrator"),
+        state(FULL, "Jobs wait for a slot.", turn="orchestrator", within=REVIEW),
+    ),
+    rows=(
+        on(admit, (FREE, FULL), HELD, owner="orchestrator", why="Every job that wants a slot has one."),
+        on(fill, (FREE, HELD), FULL, owner="orchestrator", why="More jobs want a slot than there are."),
+        on(clear, (HELD, FULL), FREE, owner="orchestrator", why="The last job has given its slot back."),
+        on(review, FULL, STAY, owner="orchestrator", arms=REVIEW,
+           why="A slot whose job was not given to a worker goes to one that waits."),
+        ignore(admit, HELD, why="jobs hold slots already"),
+        ignore(fill, FULL, why="it is full"),
+        ignore(clear, FREE, why="it is free"),
+        ignore(review, (FREE, HELD), why="no job waits"),
+    ),
+)
+# fmt: on
+
+
+class GateBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Body of the gate of a key."""
+
+    inside: dict[str, int] = {}
+    """Jobs that hold slots, with how many, in the order of their admission."""
+    behind: tuple[str, ...] = ()
+    """Other keys whose next job waits for a slot here; they are served in turn."""
+    offered: dict[str, datetime] = {}
+    """Under a rate: those inside that were not known to have started, and when they were admitted."""
+    level: float | None = None
+    """Under a rate: how many could start at once at `level_at`, those that are offered included."""
+    level_at: datetime | None = None
+
+
+GATES = RecordKind(GATE, GateBody)
+
+
+# A place in the line
+
+
+class TicketState(StrEnum):
+    """State of a ticket."""
+
+    LATER = "later"
+    WAITING = "waiting"
+    SERVED = "served"
+    DROPPED = "dropped"
+
+
+LATER, WAITING = TicketState.LATER, TicketState.WAITING
+SERVED, DROPPED = TicketState.SERVED, TicketState.DROPPED
+
+serve = command("serve", "Its jobs were admitted, or want no slot any more.", by="orchestrator")
+come = timer("come", "The time of its jobs has come.", by="clock")
+drop = consequence("drop", "Nobody wants it any more.", by="operator")
+
+COMES = Deadline(come, "ticket_s", 1.0, "the time from which on its jobs want a slot")
+
+# fmt: off
+TICKET = Machine[TicketState, None](
+    "ticket",
+    "Jobs that wait for a slot of a limit, in their order.",
+    initial=LATER,
+    spine=(LATER, WAITING, SERVED),
+    stop=(drop,),
+    states=(
+        state(LATER, "Its jobs want a slot later.", turn="clock", within=COMES),
+        state(WAITING, "Its jobs are in line.", turn="orchestrator", tone=Tone.WAITING),
+        end(SERVED, "Its jobs were admitted, or want no slot any more."),
+        end(DROPPED, "Not wanted any more."),
+    ),
+    rows=(
+        on(come, LATER, WAITING, owner="clock", why="They could begin now."),
+        on(serve, WAITING, SERVED, owner="orchestrator", why="None of its jobs waits any more."),
+        on(drop, (LATER, WAITING), DROPPED, owner="operator", why="Somebody said so."),
+        ignore(come, (WAITING, SERVED, DROPPED), why="it is in line, or over"),
+        ignore(drop, (SERVED, DROPPED), why="it is over"),
+    ),
+)
+# fmt: on
+
+
+class TicketBody(msgspec.Struct, frozen=True):
+    """The jobs of a ticket that are still in line, first come first."""
+
+    ids: tuple[str, ...]
+
+
+TICKETS = RecordKind(TICKET, TicketBody, events=EventRules(sent=(drop,)))
+
+
+def new_ticket(
+    name: str, key: str, ids: Sequence[str], at: datetime, now: datetime, *, priority: int = 0, mark: str = ""
+) -> Change:
+    """Return a ticket for jobs that want a slot of a key from this time on."""
+    ticket = TICKETS.new(name, TicketBody(tuple(ids)), now, Columns(parent=key, priority=priority))
+    ticket.root.timer_at = at
+    return ticket.change(mark=mark, actor="orchestrator")
+
+
+# What jobs tell their gates
+
+LIMITS = "limit.left"
+"""The topic under which gates hear of jobs that have given their slots back."""
+_ENCODER = msgspec.json.Encoder()
+
+
+class LimitWord(msgspec.Struct, frozen=True):
+    """A job has given its slots back."""
+
+    job_id: str
+    keys: tuple[str, ...]
+
+
+def limit_words_of(draft: JobAggregate) -> tuple[Change, ...]:
+    """Return what has to be committed with a job that leaves its gates, or lines up; call `change` first."""
+    limits = draft.body.limits
+    if limits is None or not (draft.left_limits or draft.lines_up_at):
+        return ()
+    words: list[Change] = []
+    if draft.left_limits:
+        word = _ENCODER.encode(LimitWord(draft.id, draft.left_limits))
+        words.append(outgoing(f"{draft.id}.limit.{draft.version}", LIMITS, word, draft.now))
+    if draft.lines_up_at is not None:
+        at, priority = draft.lines_up_at, draft.place.priority
+        name = f"{draft.id}.{draft.version}"
+        words.append(new_ticket(name, limits.keys[0], (draft.id,), at, draft.now, priority=priority))
+    return tuple(words)
+
+
+def with_limits(draft: JobAggregate, keys: Iterable[str]) -> None:
+    """Put a job under these limits as well; it lines up with the next change."""
+    limits = draft.body.limits or LimitPart(keys=())
+    if limits.since is not None:
+        draft.left_limits = limits.keys
+    draft.body.limits = msgspec.structs.replace(
+        limits, keys=tuple(dict.fromkeys((*limits.keys, *keys))), since=None, waits=False
+    )
+
+
+def adopted(
+    record: Record, keys: Iterable[str], now: datetime, mark: str, settings: OrchestratorSettings
+) -> Commit:
+    """Return a ready job that was submitted before these limits were known: it lines up for their slots."""
+    draft = JobAggregate.of(record, now, settings)
+    with_limits(draft, keys)
+    reason = "it counts against a limit that was declared after it was submitted"
+    change = draft.change(mark=mark, actor="orchestrator", reason=reason, note=True)
+    return Commit(changes=(change, *limit_words_of(draft)))
+
+
+def is_leased(record: Record) -> bool:
+    """Return whether a runner has an attempt of this job."""
+    return any(
+        one.lease is not None and one.lease.state in lease.LIVE for one in decode_body(record.body).attempts
+    )
+
+
+# Deciding
+
+QUANTUM = 200
+"""Maximum number of jobs that are admitted in one commit."""
+OFFER = timedelta(seconds=60)
+"""A job that no worker takes within this time after its admission goes to the end of the line."""
+_LITTLE = timedelta(seconds=1)
+SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.1, 5.0
+"""The shortest pause before a gate looks again whether its rate lets the next job start, and the longest one
+before it looks whether an offered job has started."""
+_TINY = 1e-6
+
+
+def gate_key(key: str) -> Key:
+    """Return the key of the record of a gate."""
+    return Key(GATE.name, key)
+
+
+class GateLook(msgspec.Struct, kw_only=True):
+    """A key and everything that a decision about it depends on."""
+
+    key: str
+    limits: Mapping[str, LimitSpec]
+    """The limits of this key and of all other keys that are met; without one a key is not limited."""
+    names: Mapping[str, str]
+    """The names of these limits, by key."""
+    gates: dict[str, Record | None]
+    tickets: Sequence[Record]
+    """Tickets whose time has come, in the order of the line."""
+    jobs: Mapping[str, Record | None]
+    """The first jobs in line, and those that may have given their slots back."""
+    gone: Collection[str] = ()
+    """Jobs inside of which it has to be looked at whether they still are."""
+    reviews: bool = False
+    """Slots of jobs that were given to no worker are given to others."""
+
+    @property
+    def records(self) -> list[Record | None]:
+        """Return all records that a commit may change."""
+        return [*self.gates.values(), *self.tickets, *self.jobs.values()]
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """A decision about a gate and its line."""
+
+    commit: Commit | None
+    admitted: int = 0
+    served: int = 0
+    """Number of jobs that left the line: those that were admitted, and those that want no slot any more."""
+    more: bool = False
+    """The line goes on, and the next in it has not been looked at."""
+    room: bool = False
+    """Slots are left, so that others who wait for this key may be served."""
+    behind: tuple[str, ...] = ()
+    """Other keys that wait for this one."""
+    look_at: datetime | None = None
+    """The time at which the rate may let the next job start."""
+
+
+class _Gate:
+    """The slots of one key, while it is decided about."""
+
+    def __init__(self, key: str, record: Record | None, limit: LimitSpec | None, name: str) -> None:
+        self.key, self.record, self.limit, self.name = key, record, limit, name
+        self.body = GATES.body_of(record) if record is not None else GateBody()
+        self.used = sum(self.body.inside.values())
+        self.look_at: datetime | None = None
+        self._wanted = 1
+        """Number of slots that the next job in line wants."""
+
+    # The rate is a bucket of tokens that fills with time. A job takes its tokens when it starts, at the time
+    # of its lease. There are never fewer tokens than are offered, so whenever a job starts its tokens are
+    # there. A start that is not known yet makes the offered ones larger by as much as the bucket, or by more.
+
+    def _tokens(self, now: datetime) -> float:
+        assert self.limit is not None
+        most, level = float(self.limit.capacity), self.body.level
+        if level is None or self.body.level_at is None:
+            return most
+        elapsed = max(0.0, (now - self.body.level_at).total_seconds())
+        return min(most, level + elapsed * self.limit.each_second)
+
+    @property
+    def _is_metered(self) -> bool:
+        return self.limit is not None and self.limit.rate is not None
+
+    @property
+    def _promised(self) -> int:
+        return sum(self.body.inside.get(job_id, 0) for job_id in self.body.offered)
+
+    def settle(self, job_id: str, limits: LimitPart | None, now: datetime) -> None:
+        """Note that a job has started, if its record says so; one that has no record may have."""
+        since = self.body.offered.get(job_id)
+        started_at = limits.started_at if limits is not None else now
+        if since is None or started_at is None or started_at < since:
+            return
+        if self._is_metered:
+            self.body.level = self._tokens(started_at) - self.body.inside.get(job_id, 0)
+            self.body.level_at = max(started_at, self.body.level_at or started_at)
+        del self.body.offered[job_id]
+        if self.limit is None or self.limit.max is None:
+            self.leave(job_id)
+
+    def _may_start(self, slots: int, now: datetime) -> bool:
+        if not self._is_metered:
+            return True
+        assert self.limit is not None
+        wanted = min(slots, self.limit.capacity)
+        return self._tokens(now) - self._promised >= wanted - _TINY
+
+    def _next_at(self, now: datetime) -> datetime | None:
+        """Return when to look again whether the next in line may start; None where the rate lets it."""
+        if not self._is_metered or self._may_start(self._wanted, now):
+            return None
+        assert self.limit is not None
+        each_second, promised = self.limit.each_second, self._promised
+        short_s = (self._wanted + promised - self._tokens(now)) / each_second
+        if self._wanted + promised > self.limit.capacity:  # it waits until one that is offered starts
+            short_s = min(short_s, LONGEST_LOOK_S)
+        return now + timedelta(seconds=max(short_s, SHORTEST_LOOK_S))
+
+    @property
+    def room(self) -> bool:
+        most = self.limit.max if self.limit is not None else None
+        return most is None or self.used < most
+
+    def has_room_for(self, slots: int, now: datetime) -> bool:
+        """Return whether this number of slots is free; a job that wants more than there are may be alone."""
+        self._wanted = slots
+        most = self.limit.max if self.limit is not None else None
+        free = most is None or self.used + slots <= most or not self.body.inside
+        return free and self._may_start(slots, now)
+
+    def take(self, job_id: str, slots: int, at: datetime, limits: LimitPart) -> None:
+        """Let a job in; `limits`, as they were, say whether it has started under the last admission."""
+        if self.limit is None:
+            return
+        self.settle(job_id, limits, at)
+        self.body.inside[job_id] = slots
+        self.used += slots
+        if self._is_metered:
+            self.body.offered[job_id] = at
+
+    @property
+    def meters(self) -> bool:
+        """Return whether an admission is good for one start."""
+        return self._is_metered
+
+    def leave(self, job_id: str) -> None:
+        self.used -= self.body.inside.pop(job_id, 0)
+        self.body.offered.pop(job_id, None)
+
+    def wait(self, key: str) -> None:
+        """Another key waits for a slot here."""
+        if key not in self.body.behind:
+            self.body.behind = (*self.body.behind, key)
+
+    def change(self, now: datetime, mark: str, *, waiting: bool) -> Change | None:
+        """Return the gate as it shall become; None where it stays as it is."""
+        target = FULL if waiting or self.body.behind else HELD if self.body.inside else FREE
+        record = self.record
+        if record is None and target is FREE:
+            return None
+        columns = Columns(parent=self.name or None)
+        gate = (
+            GATES.of(record, now, self.body)
+            if record is not None
+            else GATES.new(self.key, self.body, now, columns)
+        )
+        gate.place(parent=columns.parent)
+        due = gate.root.timer_at is not None and gate.root.timer_at <= now
+        if gate.state != target:
+            gate.must({FREE: clear, HELD: admit, FULL: fill}[target])
+        elif due:
+            gate.must(review)
+        self.look_at = next_at = self._next_at(now) if target is FULL else None
+        if next_at is not None and (gate.root.timer_at is None or next_at < gate.root.timer_at):
+            gate.root.timer_at = next_at
+        change = gate.change(mark=mark, actor="orchestrator")
+        if record is None or gate.taken:
+            return change
+        was, becomes = (record.body, record.parent), (change.body, change.parent)
+        return None if was == becomes and record.deadline_at == change.deadline_at else change
+
+
+def decide_admission(
+    look: GateLook, now: datetime, mark: str, settings: OrchestratorSettings, *, quantum: int = QUANTUM
+) -> Admission:
+    """Return who leaves a gate and who is admitted: the next in line, as long as all its limits have room.
+
+    A job that needs more slots than are free is waited for: those behind it do not go ahead.
+    """
+    return _Decision(look, now, mark, settings, quantum).made()
+
+
+class _Decision:
+    """One decision about a gate and its line."""
+
+    def __init__(
+        self, look: GateLook, now: datetime, mark: str, settings: OrchestratorSettings, quantum: int
+    ) -> None:
+        self._look, self._now, self._mark, self._settings = look, now, mark, settings
+        self._gates = {
+            key: _Gate(key, record, look.limits.get(key), look.names.get(key, ""))
+            for key, record in look.gates.items()
+        }
+        self._own = self._gates[look.key]
+        self._changes: list[Change] = []
+        # While other keys wait for this one, they and its own line are served in turn.
+        self._left = 1 if self._own.body.behind else quantum
+        self._admitted = self._passed = 0
+        self._more = self._waits = False
+
+    def made(self) -> Admission:
+        for gate in self._gates.values():
+            if gate is not self._own:  # keys that wait are noted anew below
+                gate.body.behind = tuple(key for key in gate.body.behind if key != self._look.key)
+        self._let_go()
+        tickets = self._serve()
+        gates = [
+            gate.change(self._now, self._mark, waiting=self._is_waiting(gate))
+            for gate in self._gates.values()
+        ]
+        changes = (*[gate for gate in gates if gate is not None], *self._changes, *tickets)
+        return Admission(
+            Commit(changes=changes) if changes else None,
+            self._admitted,
+            self._passed,
+            self._more,
+            self._own.room,
+            self._own.body.behind,
+            self._own.look_at,
+        )
+
+    def _is_waiting(self, gate: _Gate) -> bool:
+        """Return whether jobs wait in the line of a gate; of other gates only the earlier state is known."""
+        if gate is self._own:
+            return self._waits or self._more
+        return gate.record is not None and gate.record.state == FULL
+
+    def _let_go(self) -> None:
+        """Remove jobs that hold no slot any more by their own records."""
+        for job_id in self._look.gone:
+            if job_id not in self._own.body.inside:
+                continue
+            record = self._look.jobs.get(job_id)
+            self._own.settle(job_id, _decode_limited(record.body).limits if record else None, self._now)
+            limits = limits_of(record)
+            if limits is None or limits.since is None or self._look.key not in limits.keys:
+                self._own.leave(job_id)
+            elif self._look.reviews and self._look.tickets and record is not None:
+                self._withdraw(record, limits)
+
+    def _withdraw(self, record: Record, limits: LimitPart) -> None:
+        """Send a job that no worker takes to the end of the line; it holds slots that others could use."""
+        body = decode_body(record.body)
+        offered = [limits.since, *(one.created_at for one in body.attempts if one.state in attempt.UNLEASED)]
+        if is_leased(record) or max(filter(None, offered)) + OFFER > self._now:
+            return
+        draft = JobAggregate.of(record, self._now, self._settings)
+        draft.body.limits = msgspec.structs.replace(limits, since=None, waits=False)
+        draft.left_limits = limits.keys
+        self._write(draft, "no worker has taken it; others wait for its slot")
+        self._own.leave(record.id)
+
+    def _write(self, draft: JobAggregate, reason: str) -> None:
+        change = draft.change(mark=self._mark, actor="orchestrator", reason=reason, note=True)
+        self._changes += (change, *limit_words_of(draft))
+
+    def _serve(self) -> list[Change]:
+        """Serve the tickets in their order, until the next job finds no room."""
+        changes = []
+        self._waits = bool(self._look.tickets) and not self._own.room
+        for record in self._look.tickets:
+            ticket = TICKETS.of(record, self._now)
+            ids = ticket.body.ids
+            served = self._served(ids)
+            if ticket.state == LATER:
+                ticket.must(come)
+            if served == len(ids):
+                ticket.must(serve)
+            if served:
+                self._passed += served
+                ticket.body = TicketBody(ids[served:])
+            if served or ticket.taken:
+                changes.append(ticket.change(mark=self._mark, actor="orchestrator"))
+        return changes
+
+    def _served(self, ids: Sequence[str]) -> int:
+        """Return how many of these jobs are in line no longer."""
+        for served, job_id in enumerate(ids):
+            if self._waits or self._more or not self._admit(job_id):
+                return served
+        return len(ids)
+
+    def _admit(self, job_id: str) -> bool:
+        """Admit a job, or pass over one that wants no slot any more; False where the line stops here."""
+        if job_id not in self._look.jobs:
+            self._more = True
+            return False
+        record = self._look.jobs[job_id]
+        limits = limits_of(record)
+        if record is None or limits is None or limits.since is not None or not limits.waits:
+            return True
+        if self._left <= 0:
+            self._more = True
+            return False
+        draft = JobAggregate.of(record, self._now, self._settings)
+        at = draft.ready_at
+        if at is None or at > self._now + _LITTLE:  # it was put off meanwhile
+            draft.body.limits = msgspec.structs.replace(limits, waits=False)
+            self._write(draft, "")
+            return True
+        return self._take(draft, limits, max(at, self._now))
+
+    def _take(self, draft: JobAggregate, limits: LimitPart, at: datetime) -> bool:
+        slots = limits.weight * draft.body.data.worker_count
+        gates = [self._gates[key] for key in limits.keys if key in self._gates]
+        for gate in gates:
+            if not gate.has_room_for(slots, self._now):
+                self._waits = True
+                if gate is not self._own:
+                    gate.wait(self._look.key)
+                return False
+        for gate in gates:
+            gate.take(draft.id, slots, at, limits)
+        draft.now = at
+        metered = any(gate.meters for gate in gates)
+        draft.body.limits = msgspec.structs.replace(limits, since=at, waits=False, metered=metered)
+        self._write(draft, f"admitted by {', '.join(limits.keys)}")
+        self._left -= 1
+        self._admitted += 1
+        return True
+
+
+class _Limited(msgspec.Struct):
+    """As much of a job's body as its gates need to know."""
+
+    limits: LimitPart | None = None
+
+
+_decode_limited = msgspec.json.Decoder(_Limited).decode
+
+
+def limits_of(record: Record | None) -> LimitPart | None:
+    """Return where a job stands with its limits; None for one that has ended, or is under none."""
+    if record is None or JobState(record.state) in job.ENDED:
+        return None
+    return _decode_limited(record.body).limits
+
+
+def in_line(tickets: Iterable[Record]) -> list[Record]:
+    """Return tickets in the order of the line: by age, each step of priority being worth a head start."""
+    return sorted(tickets, key=lambda each: (rank_of(each.created_at, each.priority), each.id))

@@ -1,0 +1,1 @@
+"""Limits: slots of keys, whoever holds them and whoever waits."""

@@ -1,0 +1,347 @@
+"""A key has so many slots: jobs hold them while they are at work, and wait for them in line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from tests.systems.orchestrator.house import RUNNER, TTL_S, House, done, failed, release
+
+from interlock.errors import InvalidJob, InvalidLimit, UnknownLimit
+from interlock.store.records import Query
+from interlock.systems.orchestrator.limits import Limits
+from interlock.wire.jobs import JobSpec, RetryRule
+from interlock.wire.limits import KeyView, LimitSpec
+from interlock.wire.runner import Grant
+from interlock.wire.schedules import ScheduleSpec
+
+TWO = LimitSpec(max=2)
+
+
+def limits(house: House) -> Limits:
+    return house.port.here.limits
+
+
+async def given(house: House, limit: int = 100, queues: Sequence[str] = ("default",)) -> list[Grant]:
+    """Return what a runner is given once everything that was said has been heard."""
+    await settle(house)
+    return await house.claim(limit=limit, queues=tuple(queues))
+
+
+async def settle(house: House) -> None:
+    while await limits(house).keep():
+        pass
+
+
+async def key(house: House, name: str) -> KeyView:
+    view = await limits(house).get(name)
+    return next(each for each in view.keys if each.key == name)
+
+
+async def submit(house: House, number: int, *keys: str, **more: object) -> list[str]:
+    spec = JobSpec(task="call", limits=keys, **more)  # type: ignore[arg-type]
+    return await house.jobs.submit_many([spec] * number)
+
+
+async def test_no_more_jobs_of_a_key_are_given_out_than_it_has_slots(house: House) -> None:
+    await limits(house).set("vendor-x", TWO)
+    ids = await submit(house, 5, "vendor-x")
+    free = await house.submit()
+    first = await given(house)
+    assert sorted(grant.job_id for grant in first) == sorted([*ids[:2], free])
+    view = await key(house, "vendor-x")
+    assert (view.used, view.waiting, view.state) == (2, 3, "full")
+    assert [holder.job_id for holder in view.holders] == ids[:2]
+    by_id = {grant.job_id: grant for grant in first}
+    await house.heard(done(by_id[ids[0]]))
+    assert [grant.job_id for grant in await given(house)] == [ids[2]]
+    assert not await house.faults()
+
+
+async def test_a_job_alone_is_admitted_without_waiting_for_a_sweep(house: House) -> None:
+    await limits(house).set("vendor-x", TWO)
+    job_id = (await submit(house, 1, "vendor-x"))[0]
+    await house.port.here._limit_bell.idle()
+    assert [grant.job_id for grant in await house.claim()] == [job_id]
+
+
+async def test_a_heavy_job_takes_several_slots_and_is_not_overtaken_for_ever(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=3))
+    (light,) = await submit(house, 1, "vendor-x")
+    (heavy,) = await submit(house, 1, "vendor-x", weight=3)
+    (last,) = await submit(house, 1, "vendor-x")
+    (grant,) = await given(house)
+    assert grant.job_id == light
+    await house.heard(done(grant))
+    (grant,) = await given(house)
+    assert grant.job_id == heavy
+    assert await given(house) == []
+    await house.heard(done(grant))
+    assert [each.job_id for each in await given(house)] == [last]
+
+
+async def test_a_lost_worker_keeps_the_slot_for_the_next_attempt_and_no_other_job(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    first, second = await submit(house, 2, "vendor-x")
+    assert [grant.job_id for grant in await given(house)] == [first]
+    await house.later(TTL_S + 1)
+    (again,) = await given(house)
+    assert (again.job_id, again.attempt) == (first, 2)
+    await house.heard(done(again))
+    assert [grant.job_id for grant in await given(house)] == [second]
+
+
+async def test_a_job_that_has_lost_all_its_workers_frees_its_slot_with_its_last_lease(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    await submit(house, 1, "vendor-x", losses=0)
+    (second,) = await submit(house, 1, "vendor-x")
+    await given(house)
+    await house.later(TTL_S + 1)
+    assert [grant.job_id for grant in await given(house)] == [second]
+
+
+async def test_a_retry_that_waits_for_its_time_holds_no_slot(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    rule = {"user": RetryRule(retries=1, first_pause_s=100.0, jitter=0.0)}
+    (first,) = await submit(house, 1, "vendor-x", retry=rule)
+    (second,) = await submit(house, 1, "vendor-x")
+    (grant,) = await given(house)
+    await house.heard(failed(grant))
+    (other,) = await given(house)
+    assert other.job_id == second
+    house.clock.jump(101)
+    assert await given(house) == []
+    await house.heard(done(other))
+    (again,) = await given(house)
+    assert (again.job_id, again.attempt) == (first, 2)
+
+
+async def test_a_delayed_job_holds_no_slot_before_its_time(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    (late,) = await submit(house, 1, "vendor-x", delay_s=100.0)
+    (now,) = await submit(house, 1, "vendor-x")
+    (grant,) = await given(house)
+    assert grant.job_id == now
+    await house.heard(done(grant))
+    house.clock.jump(101)
+    assert [each.job_id for each in await given(house)] == [late]
+
+
+async def test_cancelled_jobs_leave_the_line_and_free_their_slots(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    first, second, third = await submit(house, 3, "vendor-x")
+    await settle(house)
+    await house.jobs.cancel(second)
+    await house.jobs.cancel(first)
+    assert [grant.job_id for grant in await given(house)] == [third]
+
+
+async def test_work_that_is_given_back_keeps_its_slot(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    first, _ = await submit(house, 2, "vendor-x")
+    (grant,) = await given(house)
+    await house.heard(release(grant))
+    assert [each.job_id for each in await given(house)] == [first]
+
+
+async def test_a_job_under_two_limits_needs_room_in_both(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=3))
+    await limits(house).set("tenant:*", LimitSpec(max=1))
+    a1, a2 = await submit(house, 2, "tenant:a", "vendor-x")
+    b1, b2 = await submit(house, 2, "tenant:b", "vendor-x")
+    (c1,) = await submit(house, 1, "tenant:c", "vendor-x")
+    (d1,) = await submit(house, 1, "tenant:d", "vendor-x")
+    held = {grant.job_id: grant for grant in await given(house)}
+    assert set(held) == {a1, b1, c1}
+    await house.heard(done(held[a1]))
+    (second,) = await given(house)
+    await house.heard(done(held[b1]))
+    (third,) = await given(house)
+    await house.heard(done(held[c1]))
+    (fourth,) = await given(house)
+    assert {second.job_id, third.job_id, fourth.job_id} == {d1, a2, b2}
+
+
+async def test_keys_that_wait_for_the_same_limit_are_served_in_turn(house: House) -> None:
+    await limits(house).set("queue:default", LimitSpec(max=1))
+    await limits(house).set("tenant:*", LimitSpec(max=1))
+    for tenant, number in (("a", 20), ("b", 2), ("c", 2)):
+        await submit(house, number, f"tenant:{tenant}")
+    order = []
+    for _ in range(6):
+        (grant,) = await given(house)
+        order.append((await house.view(grant.job_id)).limits[0])
+        await house.heard(done(grant))
+    assert sorted(order) == ["tenant:a", "tenant:a", "tenant:b", "tenant:b", "tenant:c", "tenant:c"]
+
+
+async def test_a_tenant_with_many_jobs_does_not_starve_one_with_three(house: House) -> None:
+    await limits(house).set("tenant:*", LimitSpec(max=5))
+    await submit(house, 300, "tenant:big")
+    small = await submit(house, 3, "tenant:small")
+    started: list[str] = []
+    for _ in range(4):
+        house.clock.jump(1)
+        for grant in await given(house, limit=4):
+            started.append(grant.job_id)
+            await house.heard(done(grant))
+    assert set(small) <= set(started[:8])
+
+
+async def test_a_limit_of_a_queue_or_a_task_counts_all_its_jobs(house: House) -> None:
+    await limits(house).set("queue:imports", TWO)
+    await limits(house).set("task:mail", LimitSpec(max=1))
+    await house.jobs.submit_many([JobSpec(task="build", queue="imports")] * 4)
+    await house.jobs.submit_many([JobSpec(task="mail")] * 4)
+    assert len(await given(house, queues=["imports"])) == 2
+    assert len(await given(house)) == 1
+
+
+async def test_jobs_that_were_submitted_before_the_limit_of_their_queue_line_up_when_they_are_found(
+    house: House,
+) -> None:
+    ids = await house.jobs.submit_many([JobSpec(task="build", queue="imports")] * 4)
+    await limits(house).set("queue:imports", TWO)
+    assert await house.claim(queues=("imports",)) == []
+    first = await given(house, queues=["imports"])
+    assert [grant.job_id for grant in first] == ids[:2]
+    await house.heard(done(first[0]))
+    assert [grant.job_id for grant in await given(house, queues=["imports"])] == [ids[2]]
+
+
+async def test_raising_a_limit_admits_more_and_lowering_it_stops_none(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    await submit(house, 6, "vendor-x")
+    first = await given(house)
+    await limits(house).set("vendor-x", LimitSpec(max=3))
+    more = await house.claim(limit=100)
+    assert (len(first), len(more)) == (1, 2)
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    for grant in more:
+        await house.heard(done(grant))
+        assert await given(house) == []
+    await house.heard(done(first[0]))
+    assert len(await given(house)) == 1
+
+
+async def test_deleting_a_limit_admits_all_that_wait(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    await submit(house, 250, "vendor-x")
+    assert len(await given(house)) == 1
+    await limits(house).delete("vendor-x", actor="ann")
+    assert len(await house.claim(limit=300)) == 249
+    with pytest.raises(UnknownLimit):
+        await submit(house, 1, "vendor-x")
+    with pytest.raises(UnknownLimit):
+        await limits(house).delete("vendor-x")
+
+
+async def test_a_slot_whose_job_no_worker_takes_goes_to_one_that_waits(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    (stuck,) = await submit(house, 1, "vendor-x", labels=("gpu",))
+    (free,) = await submit(house, 1, "vendor-x")
+    assert await given(house) == []
+    house.clock.jump(61)
+    (grant,) = await given(house)
+    assert grant.job_id == free
+    await house.heard(done(grant))
+    await settle(house)
+    assert [each.job_id for each in await house.claim(labels=("gpu",))] == [stuck]
+
+
+async def test_served_tickets_are_removed(house: House) -> None:
+    await limits(house).set("vendor-x", TWO)
+    await submit(house, 2, "vendor-x")
+    for grant in await given(house):
+        await house.heard(done(grant))
+    await settle(house)
+    assert not (await house.store.find(Query(kind="ticket"))).records
+    (gate,) = (await house.store.find(Query(kind="gate"))).records
+    assert gate.state == "free"
+
+
+async def test_a_limit_that_is_not_declared_or_too_small_is_refused_at_once(house: House) -> None:
+    await limits(house).set("vendor-x", TWO)
+    with pytest.raises(UnknownLimit) as unknown:
+        await submit(house, 1, "vendor-y")
+    assert unknown.value.todo == "Declare it: interlock limit set vendor-y --max 5"
+    with pytest.raises(InvalidLimit):
+        await submit(house, 1, "vendor-x", weight=3)
+    with pytest.raises(InvalidJob):
+        await submit(house, 1, "vendor-x", weight=0)
+    wrong = [LimitSpec(), LimitSpec(max=0), LimitSpec(max=1, burst=2), LimitSpec(rate=1, period_s=0)]
+    for name, spec in [("", TWO), ("a*b", TWO), *(("a", each) for each in wrong)]:
+        with pytest.raises(InvalidLimit):
+            await limits(house).set(name, spec)
+
+
+async def test_a_job_that_is_done_again_counts_against_the_same_limits(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    (first,) = await submit(house, 1, "vendor-x", weight=1)
+    (grant,) = await given(house)
+    await house.heard(failed(grant))
+    again = await house.jobs.retry(first)
+    assert (await house.view(again)).limits == ("vendor-x",)
+    assert [each.job_id for each in await given(house)] == [again]
+
+
+async def test_a_backlog_of_a_queue_lines_up_when_its_limit_is_declared(house: House) -> None:
+    ids = await house.jobs.submit_many([JobSpec(task="build", queue="imports")] * 1_200)
+    await limits(house).set("queue:imports", TWO)
+    assert [grant.job_id for grant in await given(house, queues=["imports"])] == ids[:2]
+    (view,) = (await limits(house).get("queue:imports")).keys
+    assert (view.used, view.waiting) == (2, 20)
+    assert view.capped
+
+
+async def test_a_job_says_which_limit_it_waits_for_and_who_holds_its_slots(house: House) -> None:
+    await limits(house).set("vendor-x", TWO)
+    first, second, third = await submit(house, 3, "vendor-x")
+    await settle(house)
+    told = await house.jobs.explain(third)
+    assert told.sentence == f"It waits for the limit vendor-x: 2 of 2 in use by {first}, {second}."
+    assert told.todo == "interlock limit show vendor-x"
+    assert "2 of 2 in use." in (await house.jobs.explain(third, in_general=False)).sentence
+    assert "worker" in (await house.jobs.explain(first)).sentence
+
+
+async def test_what_was_set_by_hand_is_not_changed_by_a_declaration(house: House) -> None:
+    await limits(house).declare("vendor-x", TWO, source="code")
+    assert (await limits(house).declare("vendor-x", LimitSpec(max=4), source="code")).spec.max == 4
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    assert (await limits(house).declare("vendor-x", TWO, source="code")).spec.max == 1
+    assert [view.name for view in await limits(house).list()] == ["vendor-x"]
+
+
+async def test_the_same_request_is_done_once(house: House) -> None:
+    set_ = await limits(house).set("vendor-x", TWO, request_id="one")
+    assert await limits(house).set("vendor-x", TWO, request_id="one") == set_
+    gone = await limits(house).delete("vendor-x", request_id="two")
+    assert await limits(house).delete("vendor-x", request_id="two") == gone
+
+
+async def test_children_and_jobs_of_a_schedule_count_against_their_limits(house: House) -> None:
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    parent = await house.started(queue="parents")
+    child = JobSpec(task="call", limits=("vendor-x",))
+    made = await house.port.submit_children(parent.token, RUNNER, "calls", [child])
+    spec = ScheduleSpec(job=child, every="1h")
+    await house.port.here.schedules.create("hourly", spec)
+    run = await house.port.here.schedules.run("hourly")
+    (grant,) = await given(house)
+    assert grant.job_id == made[0]
+    await house.heard(done(grant))
+    assert [each.job_id for each in await given(house)] == [run.job_id]
+
+
+async def test_a_submission_under_a_request_id_is_done_once_whatever_becomes_of_the_limit(
+    house: House,
+) -> None:
+    await limits(house).set("vendor-x", TWO)
+    spec = JobSpec(task="call", limits=("vendor-x",))
+    ids = await house.jobs.submit_many([spec, spec], request_id="one")
+    await limits(house).set("queue:default", TWO)
+    assert await house.jobs.submit_many([spec, spec], request_id="one") == ids
+    await limits(house).delete("vendor-x")
+    assert await house.jobs.submit_many([spec, spec], request_id="one") == ids
+    assert await house.number_of_jobs() == 2

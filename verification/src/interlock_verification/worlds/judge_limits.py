@@ -1,0 +1,68 @@
+"""Claims about limits: no more slots of a key are leased at a time than its limit has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from interlock.lifecycles import lease
+from interlock.store.records import Change
+from interlock.systems.orchestrator.limits import DEFINITIONS, LimitBody
+from interlock.wire.limits import LimitSpec, definition_of
+from interlock_verification.claims import Look
+from interlock_verification.worlds.network import Watcher
+
+HELD = "of a key no more slots are leased at a time than its limit has"
+FULL = "all slots of a limit are leased"
+
+
+def limit_changes(limits: Iterable[tuple[str, int]], now: datetime) -> list[Change]:
+    """Return the changes that declare these limits."""
+    return [
+        DEFINITIONS.new(name, LimitBody(spec=LimitSpec(max=most)), now).change(mark=f"limit {name}")
+        for name, most in limits
+    ]
+
+
+class LimitJudge:
+    """Observes jobs, and checks every claim about limits."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._limits: dict[str, LimitSpec] = {}
+        self._leased: dict[str, dict[str, int]] = {}
+        """Leased slots by key and job."""
+        self._shaken: set[str] = set()
+        """Keys of jobs with writes lost in a fail-over."""
+
+    def declare(self, limits: Iterable[tuple[str, int]]) -> None:
+        """Know the limits of a world."""
+        self._limits = {name: LimitSpec(max=most) for name, most in limits}
+
+    def job_written(self, job_id: str, look: Look) -> None:
+        """Handle a changed job."""
+        limits = look.body.limits
+        assert limits is not None
+        live = sum(one.lease is not None and one.lease.state in lease.LIVE for one in look.body.attempts)
+        for key in limits.keys:
+            holders = self._leased.setdefault(key, {})
+            holders.pop(job_id, None)
+            if live:
+                holders[job_id] = limits.weight * live
+            self._check(key, job_id)
+
+    def lost(self, job_id: str, look: Look) -> None:
+        """Handle a job with writes lost in a fail-over."""
+        assert look.body.limits is not None
+        for key in look.body.limits.keys:
+            self._leased.get(key, {}).pop(job_id, None)
+            self._shaken.add(key)
+
+    def _check(self, key: str, job_id: str) -> None:
+        name = definition_of(key, self._limits)
+        most = self._limits[name].max if name is not None else None
+        used = sum(self._leased[key].values())
+        if most is not None and used == most:
+            self._watcher.saw(FULL)
+        if most is not None and used > most and key not in self._shaken:
+            self._watcher.broke(HELD, f"{used} slots of {key} are leased, not {most}", job_id)
