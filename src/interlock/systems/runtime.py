@@ -81,7 +81,7 @@ PRUNE_EVERY_S = 900.0
 """Interval of the search for old blobs."""
 _REMOVED = ("records", "entries", "requests")
 ADMITTING_S = 2.0
-"""How long a process that ends goes on admitting jobs under limits."""
+"""Seconds for which an ending process still admits jobs under limits."""
 DELIVERY = 50
 """Number of messages delivered in one round."""
 

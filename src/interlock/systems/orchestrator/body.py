@@ -245,7 +245,7 @@ class LimitPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     metered: bool = False
     """One of its limits has a rate: its admission is good for one start."""
     started_at: datetime | None = None
-    """When an attempt of it was given to a runner under its last metered admission."""
+    """Time of the lease under its last metered admission."""
 
     @property
     def used_up(self) -> bool:
