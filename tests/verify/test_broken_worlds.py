@@ -29,8 +29,8 @@ from interlock_verification.models.run_world import SUCCESS_IS_EARNED
 from interlock_verification.worlds import judge_runs
 from interlock_verification.worlds.actors import clients
 from interlock_verification.worlds.episode import SETTLES, Played, play
-from interlock_verification.worlds.faults import faults_named
-from interlock_verification.worlds.worlds import Faults, world_named
+from interlock_verification.worlds.faults import Faults, faults_named
+from interlock_verification.worlds.worlds import world_named
 
 
 def first_failure(

@@ -9,12 +9,12 @@ import pytest
 from interlock.errors import StoreUnavailable
 from interlock.store.records import Key
 from interlock.systems.catalogue import CATALOGUE
-from interlock_verification.worlds.faults import Fates, faults_named
+from interlock_verification.worlds.faults import Fates, Faults, faults_named
 from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.network import STORE, Process, Stage, Watcher
 from interlock_verification.worlds.scheduler import Loop, RunsInCircles, Schedule
 from interlock_verification.worlds.storage import SharedStore, StoreLink, driven
-from interlock_verification.worlds.worlds import Faults, world_named
+from interlock_verification.worlds.worlds import world_named
 
 HOUR_S = 3_600.0
 

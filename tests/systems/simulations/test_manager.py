@@ -180,7 +180,7 @@ async def test_nobody_pauses_what_was_not_asked_to(house: House) -> None:
     view, player = await running(house)
     answer = await player.say(Paused(step=3))
     assert not answer.go_on
-    assert "nobody has asked" in answer.reason
+    assert "no pause or cancel was requested" in answer.reason
     assert (await simulations(house).get(view.run_id)).status == "running"
 
 

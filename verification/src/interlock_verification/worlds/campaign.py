@@ -18,8 +18,8 @@ import msgspec
 
 from interlock_verification.claims import SIGHTS
 from interlock_verification.worlds.episode import Chapter, Played, play
-from interlock_verification.worlds.faults import MIXES, faults_named
-from interlock_verification.worlds.worlds import HOUR_S, WORLDS, Faults, World, world_named
+from interlock_verification.worlds.faults import MIXES, Faults, faults_named
+from interlock_verification.worlds.worlds import HOUR_S, WORLDS, World, world_named
 
 
 def again(chapter: Chapter, *, tells: bool = False) -> Played:

@@ -41,7 +41,7 @@ from interlock_verification.worlds.actors.handlers import Bench
 from interlock_verification.worlds.actors.operators import OperatorCast
 from interlock_verification.worlds.actors.orchestrators import OrchestratorCast
 from interlock_verification.worlds.actors.workers import WorkerCast
-from interlock_verification.worlds.faults import Blow, Fates
+from interlock_verification.worlds.faults import Blow, Fates, Faults
 from interlock_verification.worlds.judge import CLOSED, Judge
 from interlock_verification.worlds.judge_fleet import FREED
 from interlock_verification.worlds.judge_limits import limit_changes
@@ -49,7 +49,7 @@ from interlock_verification.worlds.judge_workers import BOOKS
 from interlock_verification.worlds.network import Broken, Cast, Place, Process, Stage, Watcher
 from interlock_verification.worlds.scheduler import RunsInCircles
 from interlock_verification.worlds.storage import SharedStore, driven
-from interlock_verification.worlds.worlds import HOUR_S, Faults, World
+from interlock_verification.worlds.worlds import HOUR_S, World
 
 LEAVES = "a worker that is asked to go is gone in time"
 

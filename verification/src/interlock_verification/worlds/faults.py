@@ -13,7 +13,54 @@ import msgspec
 
 from interlock.errors import InvalidArguments
 from interlock.text import nearest
-from interlock_verification.worlds.worlds import HOUR_S, Faults, Span
+from interlock_verification.worlds.worlds import HOUR_S, Span
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """A mix of faults: probabilities are per call, rates per hour, both in a storm; `calm` is their share
+    between two storms.
+    """
+
+    name: str
+    doc: str
+    # Faults of one call, to the store or an orchestrator
+    request_lost: float = 0.0
+    reply_lost: float = 0.0
+    late: float = 0.0
+    late_s: Span = (0.5, 15.0)
+    twice: float = 0.0
+    """A message arrives again, after a while, as by a proxy that repeats it."""
+    twice_s: Span = (0.1, 300.0)
+    # Faults of a process, of the network and of the store
+    kills: float = 0.0
+    down_s: Span = (1.0, 300.0)
+    deploys: float = 0.0
+    """A worker is shut down, and restarted under its name."""
+    freezes: float = 0.0
+    frozen_s: Span = (5.0, 600.0)
+    partitions: float = 0.0
+    apart_s: Span = (5.0, 600.0)
+    outages: float = 0.0
+    away_s: Span = (1.0, 120.0)
+    failovers: float = 0.0
+    """The store is unavailable for a moment and returns in another epoch."""
+    lossy_s: float = 0.0
+    """Maximum seconds of writes that a fail-over loses."""
+    lags: float = 0.0
+    """Timers of a process, and so its sweeps, are late for a while."""
+    lag_s: Span = (1.0, 60.0)
+    skew: float = 0.0
+    """Maximum relative drift of a clock; wall clocks are also off by hours."""
+    # Times of storms
+    storm_every_h: float = 8.0
+    storm_lasts_h: float = 2.0
+    calm: float = 0.1
+    quiet_at_end_s: float = 600.0
+
+    def stormy(self, at_s: float) -> bool:
+        """Return whether there is a storm at this time."""
+        return (at_s / HOUR_S) % self.storm_every_h < self.storm_lasts_h
+
 
 MIXES = (
     Faults(name="none", doc="Nothing goes wrong.", calm=0.0, storm_lasts_h=0.0),

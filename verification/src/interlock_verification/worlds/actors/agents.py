@@ -26,9 +26,10 @@ from interlock.worker.host import Shutdown
 from interlock.worker.telemetry import make_log
 from interlock_verification.worlds.actors.grpc_transport import WireServer
 from interlock_verification.worlds.actors.workers import Alarm
+from interlock_verification.worlds.faults import Faults
 from interlock_verification.worlds.judge_fleet import FleetJudge, Life
 from interlock_verification.worlds.network import Process, Stage
-from interlock_verification.worlds.worlds import HOUR_S, Faults
+from interlock_verification.worlds.worlds import HOUR_S
 
 UP_S = (0.05, 0.8)
 """Startup time of a process."""

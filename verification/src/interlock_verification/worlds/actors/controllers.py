@@ -29,12 +29,13 @@ from interlock.workloads import Watcher, drive_workload, driven, prepared, worth
 from interlock_verification.worlds.actors.agents import AgentCast, DrawnLoad, set_clocks
 from interlock_verification.worlds.actors.clients import Errands, surely
 from interlock_verification.worlds.actors.grpc_transport import WireChannel
+from interlock_verification.worlds.faults import Faults
 from interlock_verification.worlds.judge import Judge
 from interlock_verification.worlds.judge_fleet import Counted, FleetJudge, Tour
 from interlock_verification.worlds.network import Cast, Process, Stage
 from interlock_verification.worlds.scheduler import Loop
 from interlock_verification.worlds.storage import SharedStore, StoreLink
-from interlock_verification.worlds.worlds import HOUR_S, Faults, WorkloadKind, World
+from interlock_verification.worlds.worlds import HOUR_S, WorkloadKind, World
 
 SIGHTS = {
     Verdict.COMPLETE: "a workload completes on every agent",
