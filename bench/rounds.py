@@ -102,8 +102,13 @@ class Figure(msgspec.Struct, frozen=True):
         return median(self.rounds)
 
     def ratio(self, base: Figure) -> float:
-        """How many times as much as `base`: the median of what the rounds say."""
-        return median(ours / theirs for ours, theirs in zip(self.rounds, base.rounds, strict=True))
+        """How many times as much as `base`: the median of what the rounds say.
+
+        A short round may take less than the processors' clock can tell; it says nothing.
+        """
+        pairs = zip(self.rounds, base.rounds, strict=True)
+        told = [ours / theirs for ours, theirs in pairs if theirs]
+        return median(told) if told else float("nan")
 
 
 class Raced(msgspec.Struct, frozen=True):

@@ -124,6 +124,11 @@ async def _paused_schedule(desk: Desk) -> str:
     return "nightly"
 
 
+async def _limit(desk: Desk) -> str:
+    await desk.post("/api/limits", limit="vendor-x", spec={"max": 5})
+    return "vendor-x"
+
+
 async def _dead_letter(desk: Desk) -> str:
     return await failed_job(desk.server)
 
@@ -138,6 +143,8 @@ REPEATS = (
         "backfillSchedule",
         _about("/api/schedules/{}/backfill", _schedule, since="2025-01-01", until="2025-01-01T03:00"),
     ),
+    Repeat("setLimit", _about("/api/limits", _nothing, limit="vendor-x", spec={"max": 5})),
+    Repeat("deleteLimit", _about("/api/limits/delete", _limit, limit="vendor-x")),
     Repeat("submitJobs", _about("/api/jobs", _nothing, task="t")),
     Repeat("cancelJob", _about("/api/jobs/{}/cancel", Desk.job)),
     Repeat("retryJob", _about("/api/jobs/{}/retry", Desk.ended_job)),

@@ -173,6 +173,7 @@ OPERATIONS = (
     Operation(W, "terminate", worker, lambda h, s: h.workers.terminate(s, request_id=AS), nobody_changes_it),
     Operation(J, "submit", nothing, lambda h, _: h.jobs.submit(TASK, request_id=AS), work_on),
     Operation(J, "submit_many", nothing, lambda h, _: h.jobs.submit_many([TASK] * 2, request_id=AS), work_on),
+    Operation(J, "submit_jobs", nothing, lambda h, _: h.jobs.submit_jobs([TASK] * 2, request_id=AS), work_on),
     Operation(J, "cancel", running_job, lambda h, s: h.jobs.cancel(s, request_id=AS), work_on),
     Operation(J, "cancel_all", running_job, lambda h, s: h.jobs.cancel_all([s], request_ids=[AS]), work_on),
     Operation(J, "retry", ended_job, lambda h, s: h.jobs.retry(s, request_id=AS), work_on),

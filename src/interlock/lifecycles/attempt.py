@@ -131,11 +131,11 @@ ATTEMPT = Machine[AttemptState, Attempt](
     states=(
         state(CREATED, "Planned; waits for its turn, its needs or its backoff.", turn=Owner.ORCHESTRATOR),
         state(QUEUED, "Ready; waits for a runner that fits.", turn=Owner.ORCHESTRATOR, tone=Tone.WAITING),
-        state(LEASED, "Given to a runner that has not said yes yet.", turn=Owner.RUNNER),
+        state(LEASED, "Leased to a runner that has not acknowledged it yet.", turn=Owner.RUNNER),
         state(STARTING, "The runner prepares.", turn=Owner.RUNNER, within=ATTEMPT_TIMEOUT),
         state(RUNNING, "The steps are executed.", turn=Owner.RUNNER, within=ATTEMPT_TIMEOUT),
         state(UPLOADING, "Logs and artifacts are uploaded.", turn=Owner.RUNNER, within=ATTEMPT_TIMEOUT),
-        state(CANCEL_REQUESTED, "Told to stop.", turn=Owner.RUNNER, within=CANCEL_DEADLINE),
+        state(CANCEL_REQUESTED, "Stop requested.", turn=Owner.RUNNER, within=CANCEL_DEADLINE),
         end(SUCCEEDED, "Done, and the completion was accepted."),
         end(FAILED, "The runner reported a failure."),
         end(CANCELED, "Stopped on request: acknowledged, or forced.", tone=Tone.STOPPED),

@@ -158,8 +158,8 @@ JOB = Machine[JobState, Job](
     spine=(SUBMITTED, PENDING, RUNNING, COMPLETED),
     stop=(Cancel,),
     states=(
-        state(SUBMITTED, "Received; not yet looked at.", turn=Owner.ORCHESTRATOR),
-        state(PENDING, "Possible; waits for a worker.", turn=Owner.ORCHESTRATOR, tone=Tone.WAITING,
+        state(SUBMITTED, "Received; not validated yet.", turn=Owner.ORCHESTRATOR),
+        state(PENDING, "Valid; waits for a worker.", turn=Owner.ORCHESTRATOR, tone=Tone.WAITING,
               within=START_DEADLINE),
         state(RUNNING, "Attempts are made at its shards.", turn=Owner.ORCHESTRATOR, within=JOB_TIMEOUT),
         end(COMPLETED, "Every shard has succeeded; the result is stored."),

@@ -155,7 +155,7 @@ LEASE = Machine[LeaseState, Lease](
     spine=(GRANTED, ACTIVE, COMPLETED),
     stop=(Expire, revoke),
     states=(
-        state(GRANTED, "Issued to a runner that has not said yes.", turn=Owner.RUNNER, within=ACK_WINDOW),
+        state(GRANTED, "Issued to a runner; not acknowledged yet.", turn=Owner.RUNNER, within=ACK_WINDOW),
         state(ACTIVE, "Acknowledged; heartbeats keep it alive.", turn=Owner.RUNNER, within=TIME_TO_LIVE),
         end(COMPLETED, "Ended by a completion that was accepted."),
         end(CANCELED, "Ended by the runner's word that it has stopped, as asked.", tone=Tone.STOPPED),

@@ -148,7 +148,7 @@ RUN = Machine[RunState, Run](
         state(QUEUED, "Its jobs wait for runners.",
               turn=Owner.ORCHESTRATOR, within=RUN_TIMEOUT, tone=Tone.WAITING),
         state(RUNNING, "At least one attempt is or was active.", turn=Owner.ORCHESTRATOR, within=RUN_TIMEOUT),
-        state(CANCEL_REQUESTED, "Told to stop; some of it may still be active.",
+        state(CANCEL_REQUESTED, "Stop requested; parts may still be active.",
               turn=Owner.ORCHESTRATOR, within=CANCEL_DEADLINE),
         state(SUCCESS, "Every required job has succeeded.", turn=Owner.REPORTER, tone=Tone.GOOD),
         state(FAILED, "The plan or a required job has failed.", turn=Owner.REPORTER, tone=Tone.BAD),

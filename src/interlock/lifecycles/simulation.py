@@ -233,7 +233,7 @@ SIMULATION = Machine[SimulationState, Simulation](
     states=(
         state(PENDING, "Created; waits for a worker.", turn=Owner.WORKER),
         state(RUNNING, "A worker executes it step by step.", turn=Owner.WORKER, within=SILENCE),
-        state(PAUSED, "Stands between two steps until somebody resumes it.",
+        state(PAUSED, "Stopped between two steps until it is resumed.",
               turn=Owner.USER, tone=Tone.WAITING),
         state(INTERRUPTED, "Its worker is gone; it can be resumed.", turn=Owner.USER, tone=Tone.BAD),
         end(COMPLETED, "The last step is done."),

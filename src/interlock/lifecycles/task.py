@@ -192,10 +192,10 @@ TASK = Machine[TaskState, Task](
     spine=(PENDING, CLAIMING, PROCESSING, REPORTING, COMPLETED),
     stop=(ShutdownRequested,),
     states=(
-        state(PENDING, "Identified; nobody has claimed it.", turn=Owner.PROCESS),
-        state(CLAIMING, "Its lease is being asked for.", turn=Owner.TASK),
+        state(PENDING, "Identified; not claimed yet.", turn=Owner.PROCESS),
+        state(CLAIMING, "Its lease is being requested.", turn=Owner.TASK),
         state(PROCESSING, "The handler runs under the lease.", turn=Owner.TASK, within=LEASE_TTL),
-        state(REPORTING, "The result, the error or what there is, is being written.", turn=Owner.TASK),
+        state(REPORTING, "The result or the error is being written.", turn=Owner.TASK),
         end(COMPLETED, "A success was reported."),
         end(FAILED, "A failure was reported, the report failed, or it was never claimed."),
         end(ABANDONED, "Interrupted, or its lease was lost; somebody else will do it.", tone=Tone.STOPPED),

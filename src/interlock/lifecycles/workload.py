@@ -253,7 +253,7 @@ WORKLOAD = Machine[WorkloadState, Workload](
               turn=Owner.AGENT, within=START_WAIT, tone=Tone.WAITING),
         state(RUNNING, "The workload executes; its numbers go out every second.",
               turn=Owner.AGENT, within=DURATION),
-        state(FAILED, "Something went wrong; the controller is being told.", turn=Owner.AGENT, tone=Tone.BAD),
+        state(FAILED, "It has failed, and reports so to the controller.", turn=Owner.AGENT, tone=Tone.BAD),
         state(ABORTING, "The workload is being stopped and cleaned up.", turn=Owner.AGENT, within=ABORT_KILL),
     ),
     rows=(

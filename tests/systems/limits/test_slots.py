@@ -255,8 +255,8 @@ async def test_served_tickets_are_removed(house: House) -> None:
     for grant in await given(house):
         await house.heard(done(grant))
     await settle(house)
-    assert not (await house.store.find(Query(kind="ticket"))).records
-    (gate,) = (await house.store.find(Query(kind="gate"))).records
+    assert not (await house.store.find(Query(kind="limit_ticket"))).records
+    (gate,) = (await house.store.find(Query(kind="limit_gate"))).records
     assert gate.state == "free"
 
 

@@ -33,7 +33,7 @@ async def test_each_job_says_what_it_waits_for(site: Site) -> None:
     await site.recover()
     told = await site.runs.explain(run_id)
     assert told.sentence == "0 of 3 jobs ended; it waits for a, b, c."
-    assert told.lines[1].sentence == "Runner#1 is at it."
+    assert told.lines[1].sentence == "Runner runner#1 executes it."
     assert told.next_deadline_at is not None
     await site.heard(done(grant))
     told = await site.runs.explain(run_id)

@@ -71,7 +71,7 @@ class Admissions:
         self._alarm: asyncio.TimerHandle | None = None
 
     def _look_in(self, seconds: float) -> None:
-        """GateLook again after this time, sooner than the next sweep."""
+        """Schedule another round after this time, sooner than the next sweep."""
         loop = asyncio.get_running_loop()
         if self._alarm is not None and self._alarm.when() <= loop.time() + seconds:
             return
@@ -84,7 +84,7 @@ class Admissions:
         self._engine.bus.publish(LimitsNotified())
 
     def close(self) -> None:
-        """GateLook no more."""
+        """Cancel the scheduled round."""
         if self._alarm is not None:
             self._alarm.cancel()
 

@@ -287,12 +287,12 @@ def _about(one: AttemptBody, record: Record, body: JobBody, now: datetime, ahead
             needs = f" that has {', '.join(record.labels)}" if record.labels else ""
             return f"It waits for a worker of the queue {record.queue}{needs}{ahead}"
         case attempt.LEASED:
-            return f"It was given to {runner}, which has not said yes yet."
+            return f"It was leased to {runner}, which has not acknowledged it yet."
         case attempt.CANCEL_REQUESTED:
-            return f"{runner} was asked to stop, and will be taken for stopped at its deadline."
+            return f"Runner {runner} was asked to stop; at its deadline it counts as stopped."
         case _:
             told = f" ({one.progress.message})" if one.progress and one.progress.message else ""
-            return f"{runner} is at it{told}."
+            return f"Runner {runner} executes it{told}."
 
 
 def _after(one: AttemptBody, body: JobBody) -> str:

@@ -66,7 +66,7 @@ REVIEW = Deadline(review, "limit_review_s", 60.0)
 
 # fmt: off
 GATE = Machine[GateState, None](
-    "gate",
+    "limit_gate",
     "Which jobs hold the slots of one key of a limit.",
     initial=FREE,
     spine=(FREE, HELD, FULL),
@@ -131,7 +131,7 @@ COMES = Deadline(come, "ticket_s", 1.0, "the time from which on its jobs want a 
 
 # fmt: off
 TICKET = Machine[TicketState, None](
-    "ticket",
+    "limit_ticket",
     "Jobs that wait for a slot of a limit, in their order.",
     initial=LATER,
     spine=(LATER, WAITING, SERVED),
