@@ -33,6 +33,8 @@ END $$
 RENEW = """
 SET session_replication_role = replica;  -- the schema refuses to be emptied
 SET client_min_messages = error;
+SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid();
 DO $$ DECLARE name text; BEGIN
     EXECUTE (SELECT 'TRUNCATE ' || string_agg(format('interlock.%I', tablename), ', ') || ' RESTART IDENTITY'
              FROM pg_tables WHERE schemaname = 'interlock');
@@ -40,34 +42,34 @@ DO $$ DECLARE name text; BEGIN
         EXECUTE format('INSERT INTO interlock.%I OVERRIDING SYSTEM VALUE TABLE as_new.%I', name, name);
     END LOOP;
 END $$;
-SELECT pg_stat_reset()
+SELECT pg_stat_reset();
 """
-"""Leave the rows that the schema had when it was made, and no others."""
+"""Leave the rows that the schema had when it was made, no others, and no connection."""
 
 SCHEMA = """
-SELECT string_agg(line, E'\\n' ORDER BY line) FROM (
+SELECT md5(string_agg(line, ' ' ORDER BY line)) FROM (
     SELECT concat_ws(' ', 'schema', nspname, nspacl) FROM pg_namespace WHERE nspname !~ '^pg_(temp|toast)'
     UNION ALL SELECT concat_ws(' ', 'setting', setconfig) FROM pg_db_role_setting
         WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
-    UNION ALL SELECT concat_ws(' ', 'relation', oid::regclass, relkind, relpersistence, reloptions, relacl)
-        FROM pg_class WHERE relnamespace::regnamespace::text IN ('interlock', 'public')
-    UNION ALL SELECT concat_ws(' ', 'column', c.oid::regclass, attnum, attname, atttypid::regtype, attnotnull,
-        attisdropped, attstattarget) FROM pg_attribute JOIN pg_class AS c ON c.oid = attrelid
-        WHERE relnamespace::regnamespace::text IN ('interlock', 'public') AND attnum > 0
-    UNION ALL SELECT concat_ws(' ', 'constraint', conrelid::regclass, conname, pg_get_constraintdef(oid))
-        FROM pg_constraint WHERE connamespace::regnamespace::text = 'interlock'
-    UNION ALL SELECT concat_ws(' ', 'index', pg_get_indexdef(indexrelid), indisvalid) FROM pg_index
-        WHERE indrelid::regclass::text LIKE 'interlock.%'
-    UNION ALL SELECT concat_ws(' ', 'trigger', pg_get_triggerdef(oid), tgenabled) FROM pg_trigger
-        WHERE NOT tgisinternal
-    UNION ALL SELECT concat_ws(' ', 'function', oid::regprocedure, md5(prosrc), proconfig, proacl)
-        FROM pg_proc WHERE pronamespace::regnamespace::text IN ('interlock', 'public')
+    UNION ALL SELECT concat_ws(' ', oid, relname, relkind, relpersistence, reloptions, relacl)
+        FROM pg_class WHERE relnamespace IN ('interlock'::regnamespace, 'public'::regnamespace)
+    UNION ALL SELECT a::text FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = attrelid
+        WHERE relnamespace = 'interlock'::regnamespace
+    UNION ALL SELECT c::text FROM pg_constraint AS c WHERE connamespace = 'interlock'::regnamespace
+    UNION ALL SELECT i::text FROM pg_index AS i JOIN pg_class AS c ON c.oid = indrelid
+        WHERE relnamespace = 'interlock'::regnamespace
+    UNION ALL SELECT t::text FROM pg_trigger AS t
+    UNION ALL SELECT p::text FROM pg_proc AS p
+        WHERE pronamespace IN ('interlock'::regnamespace, 'public'::regnamespace)
     UNION ALL SELECT concat_ws(' ', 'extension', extname) FROM pg_extension
-    UNION ALL SELECT concat_ws(' ', 'statistics', starelid::regclass, staattnum) FROM pg_statistic
-        WHERE starelid::regclass::text LIKE 'interlock.%'
+    UNION ALL SELECT concat_ws(' ', 'statistics', starelid, staattnum) FROM pg_statistic
+        JOIN pg_class AS c ON c.oid = starelid WHERE relnamespace = 'interlock'::regnamespace
 ) AS everything (line)
 """
-"""Describe everything that a test could have changed apart from the rows."""
+"""Describe everything that a test could have changed apart from the rows.
+
+A copy of a template has the numbers of its objects, so rows of the catalogue can be compared as they are.
+"""
 
 
 class SharedPostgres(PostgresServer):
@@ -114,11 +116,7 @@ class SharedPostgres(PostgresServer):
     def _renew(self, name: str) -> bool:
         """Return whether the database is as new."""
         try:
-            self.sql(
-                f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '{name}'"
-            )
-            self.sql(RENEW, database=name)
-            return self.sql(SCHEMA, database=name) == self._schema
+            return self.sql(RENEW + SCHEMA, database=name)[-1:] == self._schema
         except ServerRefused:
             return False
 

@@ -43,11 +43,13 @@ Asked = dict[str, tuple[str, dict[str, str]]]
 class Work:
     """How many steps the virtual machine of SQLite has taken, in all connections together, and for what."""
 
-    def __init__(self) -> None:
+    def __init__(self, notes: bool) -> None:
+        """`notes` keeps the statements too, which costs much where a store is being filled."""
         self.steps = 0
         self.statements: set[str] = set()
+        self.notes = notes
         self.noting = False
-        """Whether statements are noted; those that fill a store are many and long."""
+        """Whether statements are noted now."""
 
     def watch(self, connection: sqlite3.Connection) -> sqlite3.Connection:
         def step() -> int:
@@ -55,7 +57,8 @@ class Work:
             return 0
 
         connection.set_progress_handler(step, GRAIN)
-        connection.set_trace_callback(self._note)
+        if self.notes:
+            connection.set_trace_callback(self._note)
         return connection
 
     def _note(self, statement: str) -> None:
@@ -63,9 +66,9 @@ class Work:
             self.statements.add(statement)
 
 
-def watched(monkeypatch: pytest.MonkeyPatch) -> Work:
+def watched(monkeypatch: pytest.MonkeyPatch, *, notes: bool = False) -> Work:
     """Count the work of every connection that is opened from now on."""
-    counted, connect = Work(), database.connect
+    counted, connect = Work(notes), database.connect
     for module in (database, *_users_of(connect)):
         monkeypatch.setattr(module, "connect", lambda path: counted.watch(connect(path)))
     monkeypatch.setattr(overview, "FRESH_S", 0.0)

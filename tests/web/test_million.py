@@ -68,7 +68,7 @@ async def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with running(url) as server:
         await crowd(server, JOBS)
-    work = watched(monkeypatch)
+    work = watched(monkeypatch, notes=True)
     if not ALL:
         for module, name in CAPS:
             monkeypatch.setattr(module, name, BATCH)
