@@ -30,6 +30,8 @@ PROJECT = {
 """Where pages of the repository are in the site."""
 
 EXAMPLES = "examples"
+DEPLOY = "deploy"
+"""Folders whose files pages link to."""
 LATER = frozenset({"reference/http-api.md"})
 """Pages that have a place in the navigation, and appear when their file does."""
 
@@ -49,9 +51,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, place in PROJECT.items():
         if place.startswith("project/") and (REPOSITORY / name).is_file():
             files.append(File.generated(config, place, abs_src_path=str(REPOSITORY / name)))
-    for path in sorted((REPOSITORY / EXAMPLES).iterdir()):
-        if path.is_file():
-            files.append(File.generated(config, f"{EXAMPLES}/{path.name}", abs_src_path=str(path)))
+    for path in sorted((*(REPOSITORY / EXAMPLES).iterdir(), *(REPOSITORY / DEPLOY).rglob("*"))):
+        if path.is_file() and not path.name.startswith("."):  # deploy/.env has a password
+            place = path.relative_to(REPOSITORY).as_posix()
+            files.append(File.generated(config, place, abs_src_path=str(path)))
     return files
 
 

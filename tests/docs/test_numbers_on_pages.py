@@ -17,6 +17,11 @@ SENTENCES = {
         "after {abort_warning_s} s terminates it, after {abort_kill_s} s kills it",
         "IDLE again after {start_wait_s} seconds",
     ),
+    "running-in-production.md": (
+        "| {shutdown_deadline_s} s (`shutdown_deadline_s`) |",
+        "Handlers may finish for {shutdown_soft_s} s",
+        "`lease_ttl_s` ({lease_ttl_s} s)",
+    ),
     "running-workers.md": (
         "without a heartbeat for {worker_silence_s} seconds",
         "may finish for {shutdown_soft_s} seconds",

@@ -16,7 +16,7 @@ import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from tests.server import promql
-from tests.server.promql import Scrape, scrape
+from tests.server.promql import OURS, Scrape, faults_of, metric_of, scrape
 from tests.server.running import Running
 from tests.server.test_runs import made, work
 from tests.waiting import PATIENCE_S
@@ -33,7 +33,6 @@ from interlock.worker.telemetry import Metrics
 __all__ = ["board", "echo", "registry", "start"]
 
 FILE = Path(__file__).parents[2] / "docs" / "grafana" / "interlock.json"
-OURS = {metric.name: metric for metric in (*table.SERVER, *table.WORKER)}
 WORKERS = tuple(metric.name for metric in table.WORKER)
 
 
@@ -46,26 +45,6 @@ def queries(data: dict[str, Any]) -> list[str]:
 QUERIES = queries(dashboard())
 OF_WORKERS = [query for query in QUERIES if any(name in query for name in WORKERS)]
 OF_SERVERS = [query for query in QUERIES if query not in OF_WORKERS]
-
-
-def metric_of(name: str) -> table.Metric | None:
-    """The metric that a series belongs to: of a histogram there are three."""
-    parts = (name, *(name.removesuffix(part) for part in ("_bucket", "_sum", "_count")))
-    return next((OURS[part] for part in parts if part in OURS), None)
-
-
-def faults_of(query: str) -> list[str]:
-    """What a query names that the table of metrics does not know."""
-    faults = []
-    for selector in promql.selectors(query):
-        metric = metric_of(selector.name or "")
-        if metric is None:
-            faults.append(f"there is no metric {selector.name}")
-            continue
-        known = {*metric.labels, "instance", *(("le",) if metric.kind == "histogram" else ())}
-        named = {matcher.name for matcher in selector.matchers.matchers} | promql.grouping(query)
-        faults += [f"{metric.name} has no label {label}" for label in sorted(named - known)]
-    return faults
 
 
 def unanswered(asked: Sequence[str], scrapes: Sequence[Scrape]) -> list[str]:

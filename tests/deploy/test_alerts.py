@@ -1,0 +1,179 @@
+"""The alert rules: each names metrics that there are, fires in its trouble only, and has a runbook."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import pytest
+from tests.deploy.files import DEPLOY, GUIDE, ROOT, commands_in, documents
+from tests.server import promql
+from tests.server.promql import Scrape, scrape
+
+from interlock.lifecycles import MACHINES
+from interlock.server.metrics import CAP
+
+(RULES,) = documents(DEPLOY / "prometheus" / "alerts.yaml")
+ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"]}
+TEXT = GUIDE.read_text(encoding="utf-8")
+STATES = {name: {str(state) for state in machine.states} for name, machine in MACHINES.items()}
+LOOPS = set(
+    re.findall(r'\bLoop\(\s*"(\w+)"', (ROOT / "src/interlock/server/parts.py").read_text(encoding="utf-8"))
+)
+
+
+def unknown_values(query: str) -> list[str]:
+    """Machines, states and loops of a query that the tables do not know."""
+    found = []
+    for selector in promql.selectors(query):
+        said = {one.name: one.value.split("|") for one in selector.matchers.matchers}
+        machines = said.get("machine", [])
+        found += [f"no machine {name}" for name in machines if name not in STATES]
+        states = {state for name in machines for state in STATES.get(name, ())}
+        named = [state for label in ("state", "from_state", "to_state") for state in said.get(label, ())]
+        found += [f"no state {state} of {', '.join(machines)}" for state in named if state not in states]
+        found += [f"no loop {name}" for name in said.get("loop", ()) if name not in LOOPS]
+    return found
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_names_metrics_labels_and_states_that_there_are(name: str) -> None:
+    query = ALERTS[name]["expr"]
+    assert promql.faults_of(query) + unknown_values(query) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        ('interlock_records{machine="jobs"}', "no machine jobs"),
+        ('interlock_records{machine="job", state="WAITING"}', "no state WAITING of job"),
+        ('interlock_records{machine=~"lease|worker", state="LOST"}', "no state LOST of lease, worker"),
+        ('interlock_loop_rounds{loop="sweep"}', "no loop sweep"),
+    ],
+)
+def test_a_state_or_loop_that_is_renamed_is_found_out(query: str, fault: str) -> None:
+    assert unknown_values(query) == [fault]
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_has_what_people_need(name: str) -> None:
+    rule = ALERTS[name]
+    assert set(rule) - {"for"} == {"alert", "expr", "labels", "annotations"}
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    assert rule["annotations"]["summary"].endswith(".")
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    assert ROOT / page == GUIDE
+    assert anchor == name.lower()
+
+
+def runbook_of(name: str) -> str:
+    found = re.search(rf"^### {name}\n(.*?)(?=^#|\Z)", TEXT, re.S | re.M)
+    assert found, f"{name} has no runbook in {GUIDE.name}"
+    return found[1]
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_a_runbook_says_what_it_means_where_to_look_and_what_to_do(name: str) -> None:
+    runbook = runbook_of(name)
+    assert [word for word in ("**Means.**", "**Look.**", "**Do.**") if word not in runbook] == []
+    assert list(commands_in("\n".join(re.findall(r"^```sh\n(.*?)^```$", runbook, re.S | re.M))))
+
+
+def test_every_runbook_has_its_alert() -> None:
+    assert set(re.findall(r"^### (Interlock\w+)$", TEXT, re.M)) == set(ALERTS)
+
+
+def test_the_largest_count_of_the_rules_is_where_counting_stops() -> None:
+    assert f">= {CAP}" in ALERTS["InterlockBacklogGrows"]["expr"]
+
+
+# Which trouble makes which alert fire
+
+Numbers: TypeAlias = Mapping[str, tuple[float, float] | None]
+"""A series, and what it says in the first and in the second scrape; None: it is not there."""
+
+PENDING = 'interlock_records{machine="job",state="PENDING"}'
+IDLE = 'interlock_records{machine="worker",state="IDLE"}'
+STARTED = 'interlock_transitions_total{machine="job",from_state="PENDING",to_state="RUNNING"}'
+ROUNDS = 'interlock_loop_rounds{loop="deadlines"}'
+FAILURES = 'interlock_loop_failures_in_a_row{loop="deadlines"}'
+QUICK = 'interlock_state_seconds_bucket{machine="job",state="PENDING",le="1.0"}'
+SLOW = 'interlock_state_seconds_bucket{machine="job",state="PENDING",le="1800.0"}'
+WAITS = 'interlock_state_seconds_bucket{machine="job",state="PENDING",le="+Inf"}'
+FINE = 'interlock_http_requests_total{method="GET",route="/api/jobs",status="200"}'
+ERRORS = 'interlock_http_requests_total{method="GET",route="/api/jobs",status="503"}'
+FAILED = 'interlock_transitions_total{machine="job",from_state="RUNNING",to_state="FAILED"}'
+EXPIRED = 'interlock_transitions_total{machine="lease",from_state="ACTIVE",to_state="EXPIRED"}'
+WRITTEN_OFF = 'interlock_transitions_total{machine="worker",from_state="IDLE",to_state="TERMINATED"}'
+
+HEALTHY: Numbers = {
+    PENDING: (5, 3),
+    IDLE: (2, 2),
+    STARTED: (100, 200),
+    ROUNDS: (10, 20),
+    FAILURES: (0, 0),
+    QUICK: (100, 200),
+    SLOW: (100, 200),
+    WAITS: (100, 200),
+    FINE: (100, 200),
+    ERRORS: (1, 1),
+    FAILED: (4, 4),
+    EXPIRED: (1, 1),
+}
+TROUBLES: list[tuple[str, Numbers]] = [
+    ("InterlockServerDown", dict.fromkeys(HEALTHY)),
+    ("InterlockQueueWithoutWorkers", {IDLE: (0, 0)}),
+    ("InterlockQueueWithoutWorkers", {IDLE: None}),
+    ("InterlockBacklogGrows", {PENDING: (200, 900)}),
+    ("InterlockBacklogGrows", {PENDING: (CAP, CAP)}),
+    ("InterlockOldestJobTooOld", {QUICK: (100, 110)}),
+    ("InterlockOldestJobTooOld", {STARTED: (100, 100), QUICK: (9, 9), SLOW: (9, 9), WAITS: (9, 9)}),
+    ("InterlockWorkersSilent", {EXPIRED: (1, 2)}),
+    ("InterlockDeadlinesMissed", {ROUNDS: (10, 10)}),
+    ("InterlockDeadlinesMissed", {FAILURES: (2, 3)}),
+    ("InterlockStoreErrors", {FAILURES: (2, 3)}),
+    ("InterlockStoreErrors", {ERRORS: (1, 51)}),
+    ("InterlockDeadLetters", {FAILED: (4, 5)}),
+]
+
+
+def scrapes(numbers: Numbers, servers: int = 1) -> list[Scrape]:
+    """Two scrapes of servers that all say the same."""
+    pages = []
+    for turn in range(2):
+        lines = [f"{series} {both[turn]}" for series, both in numbers.items() if both is not None]
+        pages.append(scrape(60.0 * turn, *["\n".join(lines) + "\n"] * servers))
+    return pages
+
+
+def firing(pages: list[Scrape]) -> set[str]:
+    return {name for name, rule in ALERTS.items() if promql.answer(rule["expr"], pages)}
+
+
+def test_nothing_fires_while_all_is_well() -> None:
+    assert firing(scrapes(HEALTHY)) == set()
+    assert firing(scrapes({**HEALTHY, PENDING: (0, 0), STARTED: (9, 9)})) == set(), "nothing is asked for"
+
+
+@pytest.mark.parametrize(("name", "trouble"), TROUBLES)
+def test_an_alert_fires_in_its_trouble(name: str, trouble: Numbers) -> None:
+    assert name in firing(scrapes({**HEALTHY, **trouble}))
+
+
+def test_every_alert_was_made_to_fire() -> None:
+    assert {name for name, _ in TROUBLES} == set(ALERTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "series"), [("InterlockDeadLetters", FAILED), ("InterlockWorkersSilent", WRITTEN_OFF)]
+)
+def test_the_first_event_of_its_kind_is_noticed(name: str, series: str) -> None:
+    before, after = scrapes({**HEALTHY, series: None}), scrapes({**HEALTHY, series: (1, 1)})
+    assert firing([before[0], after[1]]) == {name}
+
+
+def test_two_servers_count_once() -> None:
+    query: Any = ALERTS["InterlockDeadLetters"]["expr"]
+    pages = scrapes({**HEALTHY, FAILED: (4, 7)}, servers=2)
+    assert promql.answer(query, pages) == {frozenset(): 3.0}
