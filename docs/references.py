@@ -72,7 +72,7 @@ def reference_pages() -> dict[str, str]:
                     "SimulationHandle",
                     "SimulationsClient",
                 ),
-                "interlock.sync": ("Interlock", "Records", "Runs", "Simulations"),
+                "interlock.sync": ("Interlock", "JobId", "Records", "Runs", "Simulations"),
             },
         ),
         "reference/testing-api.md": python_page(

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import msgspec
 
@@ -40,17 +40,21 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import NODES, JobSpec, JobView, Submission, TreeView
 from interlock.worker.codec import Work, decoder_of, spec_of, with_json
+from interlock.worker.context import Context
 from interlock.worker.middleware import Chain, layer_of
-from interlock.worker.tasks import DEFAULT
+from interlock.worker.signatures import ContextByName, J, Result_co, Returns
+from interlock.worker.tasks import DEFAULT, Task
 
 if TYPE_CHECKING:
     from interlock.remote.services import RemoteOrchestrator
 
 D = TypeVar("D")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class JobHandle:
-    """A submitted job."""
+class JobHandle(Generic[Result_co]):
+    """A submitted job. `JobHandle[int]` is one with a result of that type."""
 
     __slots__ = ("_interlock", "how", "id")
 
@@ -62,6 +66,15 @@ class JobHandle:
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"
+
+    @overload
+    async def result(self, *, timeout_s: float | None = None) -> Result_co: ...
+
+    @overload
+    async def result(self, *, timeout_s: float | None = None, as_type: type[T]) -> T: ...
+
+    @overload
+    async def result(self, *, timeout_s: float | None = None, as_type: Any) -> Any: ...
 
     async def result(self, *, timeout_s: float | None = None, as_type: Any = Any) -> Any:
         """Return the result of the handler; see `Interlock.result`."""
@@ -150,7 +163,40 @@ class Interlock:
     def _jobs(self) -> JobsApi:
         return self._port.here.jobs
 
+    @overload
     async def submit(
+        self, work: Task[Concatenate[Context, P], Returns[J]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[J]: ...
+
+    @overload
+    async def submit(
+        self, work: Task[Concatenate[Context, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle: ...
+
+    @overload
+    async def submit(
+        self, work: Task[P, Returns[J]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[J]: ...
+
+    @overload
+    async def submit(self, work: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle: ...
+
+    @overload  # no type can have a parameter beside those of the handler: its arguments are not checked here
+    async def submit(
+        self, work: Task[..., Returns[J]], /, *args: Any, request_id: str | None, **kwargs: Any
+    ) -> JobHandle[J]: ...
+
+    @overload
+    async def submit(
+        self, work: Task[..., Any], /, *args: Any, request_id: str | None, **kwargs: Any
+    ) -> JobHandle: ...
+
+    @overload
+    async def submit(
+        self, work: ContextByName | JobSpec | str, /, *args: Any, request_id: str | None = None, **kwargs: Any
+    ) -> JobHandle: ...
+
+    async def submit(  # type: ignore[misc] # a task with a context by name is Work
         self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
     ) -> JobHandle:
         """Submit one job.
@@ -198,6 +244,12 @@ class Interlock:
             here = self._port.here
             return await here.jobs.view(await here.waiting.ended(job_id))
         return await self._port.here.waiting.ended(job_id)
+
+    @overload
+    async def result(self, job_id: str, *, timeout_s: float | None = None, as_type: type[T]) -> T: ...
+
+    @overload
+    async def result(self, job_id: str, *, timeout_s: float | None = None, as_type: Any = Any) -> Any: ...
 
     async def result(self, job_id: str, *, timeout_s: float | None = None, as_type: Any = Any) -> Any:
         """Wait for the result of the handler and return it; a list if the job has several shards.

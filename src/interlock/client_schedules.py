@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Unpack
 
 from interlock.remote.interfaces import Services
 from interlock.remote.schedules import SchedulesApi
 from interlock.store.records import Entry
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
 from interlock.worker.codec import Work, spec_of, with_json
-from interlock.worker.schedules import schedule_spec
+from interlock.worker.schedules import ScheduleOptions, schedule_spec
 
 
 class SchedulesClient:
@@ -40,7 +40,7 @@ class SchedulesClient:
         *,
         update: bool = False,
         request_id: str | None = None,
-        **how: Any,
+        **how: Unpack[ScheduleOptions],
     ) -> ScheduleView:
         """Create a schedule that submits this work: a task, or `task.spec(...)` with its arguments.
 

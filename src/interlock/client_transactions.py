@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from interlock.store.transactions import (
     Steps,
@@ -26,7 +26,10 @@ from interlock.wire.jobs import JobSpec
 from interlock.worker.codec import Work, encode, spec_of, with_json
 from interlock.worker.context import Context
 from interlock.worker.middleware import Chain
+from interlock.worker.signatures import ContextByName
+from interlock.worker.tasks import Task
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -70,7 +73,27 @@ class TransactionClient:
         self._deciding = deciding
         self._transaction = transaction
 
-    async def submit(self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any) -> str:
+    @overload
+    async def submit(
+        self, work: Task[Concatenate[Context, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> str: ...
+
+    @overload
+    async def submit(self, work: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+
+    @overload
+    async def submit(
+        self, work: Task[..., Any], /, *args: Any, request_id: str | None, **kwargs: Any
+    ) -> str: ...
+
+    @overload
+    async def submit(
+        self, work: ContextByName | JobSpec | str, /, *args: Any, request_id: str | None = None, **kwargs: Any
+    ) -> str: ...
+
+    async def submit(  # type: ignore[misc] # a task with a context by name is Work
+        self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
+    ) -> str:
         """Submit a job and return its id; the job is visible once you have committed."""
         return (await self.submit_many([spec_of(work, args, kwargs)], request_id=request_id))[0]
 
@@ -99,7 +122,25 @@ class SyncTransactionClient:
         self._deciding = deciding
         self._transaction = transaction
 
-    def submit(self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any) -> str:
+    @overload
+    def submit(
+        self, work: Task[Concatenate[Context, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> str: ...
+
+    @overload
+    def submit(self, work: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+
+    @overload
+    def submit(self, work: Task[..., Any], /, *args: Any, request_id: str | None, **kwargs: Any) -> str: ...
+
+    @overload
+    def submit(
+        self, work: ContextByName | JobSpec | str, /, *args: Any, request_id: str | None = None, **kwargs: Any
+    ) -> str: ...
+
+    def submit(  # type: ignore[misc] # a task with a context by name is Work
+        self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
+    ) -> str:
         """Submit a job and return its id; the job is visible once you have committed."""
         return self.submit_many([spec_of(work, args, kwargs)], request_id=request_id)[0]
 

@@ -14,11 +14,21 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from interlock import client
 from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_limits import LimitsClient
+from interlock.client_options import (
+    BackfillOptions,
+    ChangeOptions,
+    CreateScheduleOptions,
+    FindSimulationsOptions,
+    LimitOptions,
+    ManyLettersOptions,
+    RetryLetterOptions,
+    TransitionOptions,
+)
 from interlock.client_resources import Evaluation, RecordsClient, RunsClient, SimulationsClient, Views
 from interlock.client_resources import Work as Stepped
 from interlock.client_schedules import SchedulesClient
@@ -37,9 +47,19 @@ from interlock.wire.runs import RunView, Source
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
 from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock.worker.codec import Work
+from interlock.worker.context import Context
 from interlock.worker.middleware import waiting_on
+from interlock.worker.signatures import ContextByName, J, Result_co, Returns
+from interlock.worker.tasks import Task
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class JobId(str, Generic[Result_co]):
+    """The id of a job, with the type of its result for type checkers. At run time it is plain `str`."""
+
+    __slots__ = ()
 
 
 class Runs:
@@ -120,7 +140,7 @@ class Simulations:
         view: SimulationView = self._run(self._inner.get(run_id))
         return view
 
-    def find(self, **wanted: Any) -> tuple[list[SimulationView], str]:
+    def find(self, **wanted: Unpack[FindSimulationsOptions]) -> tuple[list[SimulationView], str]:
         """Return a page of simulations, newest first, and the cursor of the next page."""
         found: tuple[list[SimulationView], str] = self._run(self._inner.find(**wanted))
         return found
@@ -150,7 +170,7 @@ class Simulations:
         view: SimulationView = self._run(self._inner.create_run(spec, request_id=request_id))
         return view
 
-    def transition(self, run_id: str, new_status: str, **how: Any) -> SimulationView:
+    def transition(self, run_id: str, new_status: str, **how: Unpack[TransitionOptions]) -> SimulationView:
         """Report a transition of a simulation; see `SimulationsClient.transition`."""
         view: SimulationView = self._run(self._inner.transition(run_id, new_status, **how))
         return view
@@ -222,7 +242,14 @@ class Schedules:
         self._inner = inner
         self._run = run
 
-    def create(self, name: str, work: Work | ScheduleSpec, when: str = "", /, **how: Any) -> ScheduleView:
+    def create(
+        self,
+        name: str,
+        work: Work | ScheduleSpec,
+        when: str = "",
+        /,
+        **how: Unpack[CreateScheduleOptions],
+    ) -> ScheduleView:
         """Create a schedule that submits this work; see `SchedulesClient.create`."""
         view: ScheduleView = self._run(self._inner.create(name, work, when, **how))
         return view
@@ -238,22 +265,24 @@ class Schedules:
         found = self._run(self._inner.list(*states, limit=limit, cursor=cursor))
         return found
 
-    def pause(self, name: str, **how: Any) -> ScheduleView:
+    def pause(self, name: str, **how: Unpack[ChangeOptions]) -> ScheduleView:
         """Pause a schedule: it submits nothing until it is resumed."""
         view: ScheduleView = self._run(self._inner.pause(name, **how))
         return view
 
-    def resume(self, name: str, **how: Any) -> ScheduleView:
+    def resume(self, name: str, **how: Unpack[ChangeOptions]) -> ScheduleView:
         """Resume a schedule, from the next fire on."""
         view: ScheduleView = self._run(self._inner.resume(name, **how))
         return view
 
-    def run(self, name: str, **how: Any) -> FireView:
+    def run(self, name: str, **how: Unpack[ChangeOptions]) -> FireView:
         """Submit a job of the schedule now."""
         view: FireView = self._run(self._inner.run(name, **how))
         return view
 
-    def backfill(self, name: str, since: str | datetime, until: str | datetime, **how: Any) -> Backfilled:
+    def backfill(
+        self, name: str, since: str | datetime, until: str | datetime, **how: Unpack[BackfillOptions]
+    ) -> Backfilled:
         """Submit the jobs of past fire times that have none."""
         done: Backfilled = self._run(self._inner.backfill(name, since, until, **how))
         return done
@@ -268,7 +297,7 @@ class Schedules:
         entries: Sequence[Entry] = self._run(self._inner.history(name))
         return entries
 
-    def delete(self, name: str, **how: Any) -> ScheduleView:
+    def delete(self, name: str, **how: Unpack[ChangeOptions]) -> ScheduleView:
         """End a schedule; jobs that it has submitted continue."""
         view: ScheduleView = self._run(self._inner.delete(name, **how))
         return view
@@ -295,22 +324,22 @@ class DeadLetters:
         view: DeadLetterView = self._run(self._inner.get(job_id))
         return view
 
-    def retry(self, job_id: str, **how: Any) -> str:
+    def retry(self, job_id: str, **how: Unpack[RetryLetterOptions]) -> str:
         """Do a dead letter again, as a new job, and return its id; `input` replaces its arguments."""
         new_id: str = self._run(self._inner.retry(job_id, **how))
         return new_id
 
-    def discard(self, job_id: str, **how: Any) -> DeadLetterView:
+    def discard(self, job_id: str, **how: Unpack[ChangeOptions]) -> DeadLetterView:
         """Leave a dead letter as it is, for good."""
         view: DeadLetterView = self._run(self._inner.discard(job_id, **how))
         return view
 
-    def retry_all(self, wanted: str, **how: Any) -> dict[str, str | InterlockError]:
+    def retry_all(self, wanted: str, **how: Unpack[ManyLettersOptions]) -> dict[str, str | InterlockError]:
         """Retry every dead letter that a filter means; return the new id of each, or why there is none."""
         done: dict[str, str | InterlockError] = self._run(self._inner.retry_all(wanted, **how))
         return done
 
-    def discard_all(self, wanted: str, **how: Any) -> dict[str, str | InterlockError]:
+    def discard_all(self, wanted: str, **how: Unpack[ManyLettersOptions]) -> dict[str, str | InterlockError]:
         """Discard every dead letter that a filter means; return the state of each, or why it was not."""
         done: dict[str, str | InterlockError] = self._run(self._inner.discard_all(wanted, **how))
         return done
@@ -323,12 +352,12 @@ class SyncLimits:
         self._inner = inner
         self._run = run
 
-    def set(self, name: str, **how: Any) -> LimitView:
+    def set(self, name: str, **how: Unpack[LimitOptions]) -> LimitView:
         """Declare a limit, or change it; see `LimitsClient.set`."""
         view: LimitView = self._run(self._inner.set(name, **how))
         return view
 
-    def delete(self, name: str, **how: Any) -> LimitView:
+    def delete(self, name: str, **how: Unpack[ChangeOptions]) -> LimitView:
         """Delete a limit; jobs that wait for it are admitted. Return it as it was."""
         view: LimitView = self._run(self._inner.delete(name, **how))
         return view
@@ -399,9 +428,42 @@ class Interlock:
         """Return the records of a kind that you have declared; see `interlock.client.Interlock.records`."""
         return Records(self._inner.records(kind), self._run)
 
-    def submit(self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any) -> str:
+    @overload
+    def submit(
+        self, work: Task[Concatenate[Context, P], Returns[J]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobId[J]: ...
+
+    @overload
+    def submit(
+        self, work: Task[Concatenate[Context, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobId: ...
+
+    @overload
+    def submit(self, work: Task[P, Returns[J]], /, *args: P.args, **kwargs: P.kwargs) -> JobId[J]: ...
+
+    @overload
+    def submit(self, work: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> JobId: ...
+
+    @overload  # no type can have a parameter beside those of the handler: its arguments are not checked here
+    def submit(
+        self, work: Task[..., Returns[J]], /, *args: Any, request_id: str | None, **kwargs: Any
+    ) -> JobId[J]: ...
+
+    @overload
+    def submit(self, work: Task[..., Any], /, *args: Any, request_id: str | None, **kwargs: Any) -> JobId: ...
+
+    @overload
+    def submit(
+        self, work: ContextByName | JobSpec | str, /, *args: Any, request_id: str | None = None, **kwargs: Any
+    ) -> JobId: ...
+
+    def submit(  # type: ignore[misc] # a task with a context by name is Work
+        self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
+    ) -> str:
         """Submit a job and return its id; see `interlock.client.Interlock.submit`."""
-        return self._run(self._inner.submit(work, *args, request_id=request_id, **kwargs)).id
+        submitted: Any = self._inner.submit  # the overloads are the same
+        job_id: str = self._run(submitted(work, *args, request_id=request_id, **kwargs)).id
+        return job_id
 
     def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
         """Submit many jobs and return their ids."""
@@ -425,6 +487,15 @@ class Interlock:
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
         """Wait until a job has ended and return it."""
         return self._run(self._inner.wait(job_id, timeout_s=timeout_s))
+
+    @overload
+    def result(self, job_id: JobId[J], *, timeout_s: float | None = None) -> J: ...
+
+    @overload
+    def result(self, job_id: str, *, timeout_s: float | None = None, as_type: type[T]) -> T: ...
+
+    @overload
+    def result(self, job_id: str, *, timeout_s: float | None = None, as_type: Any = Any) -> Any: ...
 
     def result(self, job_id: str, *, timeout_s: float | None = None, as_type: Any = Any) -> Any:
         """Wait for the result of the handler and return it."""

@@ -93,7 +93,7 @@ def test_a_job_to_submit_carries_the_arguments_and_the_options() -> None:
 
 def test_arguments_that_do_not_fit_are_refused_before_anything_is_submitted() -> None:
     with pytest.raises(InvalidArguments, match=r"do not fit shop\.triple: x: expected int, got str"):
-        triple.spec("4")
+        triple.spec("4")  # type: ignore[arg-type]
 
 
 def test_other_options_make_another_task_and_leave_this_one_alone() -> None:

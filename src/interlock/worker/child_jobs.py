@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -21,6 +21,14 @@ from interlock.wire.runner import Grant
 from interlock.worker.codec import Work, decoder_of, spec_of
 from interlock.worker.middleware import Chain
 from interlock.worker.port import OrchestratorPort, Parental
+
+if TYPE_CHECKING:
+    from interlock.worker.context import Context
+    from interlock.worker.signatures import ContextByName
+    from interlock.worker.tasks import Task
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 TRIES = 3
 PAUSE_S = 0.5
@@ -82,6 +90,12 @@ class Child:
         """The cost of its attempts."""
         return self._view.cost
 
+    @overload
+    def result(self, type: type[T]) -> T: ...
+
+    @overload
+    def result(self, type: Any = Any) -> Any: ...
+
     def result(self, type: Any = Any) -> Any:  # noqa: A002 - read as a sentence: result(type=Page)
         """Return its result; raise `JobError` if there is none."""
         if self.ok and isinstance(self._view.result, msgspec.Raw):
@@ -115,7 +129,27 @@ class Parent:
     _middleware: Callable[[], Chain]
     _submissions: int
 
-    async def submit(self, work: Work, /, *args: Any, child_name: str | None = None, **kwargs: Any) -> str:
+    @overload
+    async def submit(
+        self, work: Task[Concatenate[Context, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> str: ...
+
+    @overload
+    async def submit(self, work: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+
+    @overload
+    async def submit(
+        self, work: Task[..., Any], /, *args: Any, child_name: str | None, **kwargs: Any
+    ) -> str: ...
+
+    @overload
+    async def submit(
+        self, work: ContextByName | JobSpec | str, /, *args: Any, child_name: str | None = None, **kwargs: Any
+    ) -> str: ...
+
+    async def submit(  # type: ignore[misc] # a task with a context by name is Work
+        self, work: Work, /, *args: Any, child_name: str | None = None, **kwargs: Any
+    ) -> str:
         """Submit a child of this job; return its id.
 
         A handler that runs again finds the same child: by `child_name`, or without one by the number of the
@@ -132,7 +166,27 @@ class Parent:
             ids += await self.relay_submit(name, some)
         return ids
 
-    def submit_sync(self, work: Work, /, *args: Any, child_name: str | None = None, **kwargs: Any) -> str:
+    @overload
+    def submit_sync(
+        self, work: Task[Concatenate[Context, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> str: ...
+
+    @overload
+    def submit_sync(self, work: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+
+    @overload
+    def submit_sync(
+        self, work: Task[..., Any], /, *args: Any, child_name: str | None, **kwargs: Any
+    ) -> str: ...
+
+    @overload
+    def submit_sync(
+        self, work: ContextByName | JobSpec | str, /, *args: Any, child_name: str | None = None, **kwargs: Any
+    ) -> str: ...
+
+    def submit_sync(  # type: ignore[misc] # a task with a context by name is Work
+        self, work: Work, /, *args: Any, child_name: str | None = None, **kwargs: Any
+    ) -> str:
         """Submit a child, for a handler in a thread or a process."""
         (made,) = self.submit_many_sync([spec_of(work, args, kwargs)], child_name=child_name)
         return made

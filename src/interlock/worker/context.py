@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 import msgspec
 
@@ -32,7 +32,7 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant, LogLine, Progress, size_of
 from interlock.wire.schedules import schedule_in, scheduled_for_in
 from interlock.wire.workloads import WorkloadFact
-from interlock.worker.child_jobs import NO_FAMILY, Family, Parent
+from interlock.worker.child_jobs import NO_FAMILY, Family, Parent, T
 from interlock.worker.codec import decode, encode
 from interlock.worker.middleware import Chain, no_middleware
 from interlock.worker.postponement import Duration, Snooze
@@ -365,6 +365,10 @@ class Context(Parent):
             self._checkpoint = raw
         self._has_news()
 
+    @overload
+    def restored(self, type: type[T]) -> T | None: ...
+    @overload
+    def restored(self, type: Any = Any) -> Any: ...
     def restored(self, type: Any = Any) -> Any:  # noqa: A002 - read as a sentence: restored(type=Position)
         """Return the last checkpoint of this shard, or None."""
         saved = self._grant.checkpoint

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 import msgspec
 
@@ -41,6 +41,22 @@ class Scheduling(Protocol):
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
         """Create or update a schedule; idempotent."""
         ...
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """Options of `schedule_spec`, for type checkers."""
+
+    cron: str
+    every: str
+    at: str | datetime | Sequence[str | datetime]
+    tz: str
+    start: str | date
+    end: str | date
+    exclude: str | date | Sequence[str | date]
+    jitter: str
+    catch_up: CatchUp
+    catch_up_limit: int
+    overlap: Overlap
 
 
 def schedule_spec(

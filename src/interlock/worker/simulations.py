@@ -55,7 +55,7 @@ from interlock.wire.simulations import (
     SimulationSpec,
     fault_of,
 )
-from interlock.worker.codec import decode, encode
+from interlock.worker.codec import decode, encode, spec_of
 from interlock.worker.context import Context, TaskCancelled, cut
 from interlock.worker.functions import Executor, default_name, refused, written_function
 from interlock.worker.tasks import DEFAULT, Registry, Task, names_around
@@ -389,7 +389,7 @@ class Simulation(Task[P, R], Generic[P, R]):
 
     def run(self, *args: Any, **kwargs: Any) -> SimulationSpec:
         """Return a simulation to start. Arguments are checked and encoded here, not in the worker."""
-        job = self.spec(*args, **kwargs)
+        job = spec_of(self, args, kwargs)
         return SimulationSpec(
             task=job.task,
             input=job.input,

@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import FrameType, ModuleType
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -25,7 +25,7 @@ from interlock.errors import CannotLoad, InvalidArguments, UnknownTask
 from interlock.text import nearest
 from interlock.wire.jobs import JobSpec, RetryRule, Unique
 from interlock.wire.schedules import ScheduleSpec
-from interlock.worker.codec import told
+from interlock.worker.codec import spec_of, told
 from interlock.worker.context import Context
 from interlock.worker.functions import (
     Arguments,
@@ -42,20 +42,21 @@ from interlock.worker.imports import cannot_load, import_named
 from interlock.worker.limits import DeclaredLimit, limit_of_task
 from interlock.worker.middleware import NO_MIDDLEWARE, Chain, Layer, layer_of
 from interlock.worker.postponement import Duration, is_duration, seconds_of
-from interlock.worker.schedules import Declared, checked_name, schedule_spec
+from interlock.worker.schedules import Declared, ScheduleOptions, checked_name, schedule_spec
+from interlock.worker.signatures import ContextByName, ContextFirst, JobOptions, UniqueBy
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 M = TypeVar("M")
 
 START_WITHIN = "start_within"
 OPTIONS = (*(name for name in JobSpec.__struct_fields__ if name not in ("task", "input")), START_WITHIN)
 """Options of a submission besides the arguments."""
-UniqueBy: TypeAlias = "Unique | bool | str | Sequence[str]"
-"""A rule; True for all arguments, text for a key, or names of the arguments that make the key."""
 
 
-class Task(Generic[P, R]):
+class Task(Generic[P, R_co]):
     """A function that workers can run, with the options of its jobs."""
 
     __name__: str
@@ -63,7 +64,7 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[P, R_co],
         *,
         name: str | None = None,
         executor: str | None = None,
@@ -73,7 +74,7 @@ class Task(Generic[P, R]):
     ) -> None:
         plain = plain_function(function)
         functools.update_wrapper(self, plain)
-        self.function: Callable[P, R] = plain
+        self.function: Callable[P, R_co] = plain
         self.name = default_name(plain) if name is None else _checked_name(plain, name)
         self.executor: Executor = executor_of(plain, executor)
         self._says_where = executor is not None
@@ -84,7 +85,7 @@ class Task(Generic[P, R]):
         """The execution of its module that defined it: a reload is another one."""
         self._arguments = Arguments(plain, self.name, local_names or {})
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -105,11 +106,20 @@ class Task(Generic[P, R]):
         """Signature of the arguments of a job: `(x: int, y: str = 'a')`."""
         return self._arguments.takes
 
+    @overload
+    def spec(self: ContextFirst[Q], *args: Q.args, **kwargs: Q.kwargs) -> JobSpec: ...
+
+    @overload
+    def spec(self: ContextByName, *args: Any, **kwargs: Any) -> JobSpec: ...  # type: ignore[misc]
+
+    @overload
+    def spec(self, *args: P.args, **kwargs: P.kwargs) -> JobSpec: ...
+
     def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
         """Return a job to submit. Arguments are checked and encoded here, not in the worker."""
         return msgspec.structs.replace(self.template, input=self._arguments.encode(args, kwargs))
 
-    def options(self, **overrides: Any) -> Task[P, R]:
+    def options(self, **overrides: Unpack[JobOptions]) -> Task[P, R_co]:
         """Return the task with other options: `send.options(queue="slow", delay_s=60)`.
 
         `start_within` and `not_after` take "10m" or a timedelta, and `not_after` also a time. `unique` takes
@@ -123,12 +133,12 @@ class Task(Generic[P, R]):
         """Return the arguments of the function from the input of a job, without the context."""
         return self._arguments.decode(raw)
 
-    def invoke(self, raw: msgspec.Raw | bytes, context: Context | None) -> R:
+    def invoke(self, raw: msgspec.Raw | bytes, context: Context | None) -> R_co:
         """Call the function with the input of a job, as a worker does; without a context if it wants none."""
         args, kwargs = self._arguments.decode(raw)
         if self._arguments.context_name is not None:
             kwargs[self._arguments.context_name] = context
-        function: Callable[..., R] = self.function
+        function: Callable[..., R_co] = self.function
         return function(*args, **kwargs)
 
     def executor_on(self, default: Executor | None) -> Executor:
@@ -254,7 +264,7 @@ class Registry:
         *,
         name: str = "",
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the name in jobs
-        **how: Any,
+        **how: Unpack[ScheduleOptions],
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Submit a task by a schedule; used above `@task`, or above a function that becomes a task.
 
@@ -265,7 +275,7 @@ class Registry:
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
             made = function if isinstance(function, Task) else self.task(function)
-            spec = schedule_spec(made.spec(**(input or {})), when, **how)
+            spec = schedule_spec(spec_of(made, (), dict(input or {})), when, **how)
             self._declare(checked_name(name or made.name), spec, made)
             return made
 
