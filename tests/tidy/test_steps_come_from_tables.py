@@ -14,12 +14,10 @@ AGGREGATE = "engine/aggregate.py"
 MADE_BY = {
     "StepLine": {
         AGGREGATE: "makes the lines of all steps that tables decide",
-        "engine/aggregate.py": "takes the one step of a record that is settled when it is created",
         "remote/history.py": "reads a line that a server has sent",
     },
     "Change": {
         AGGREGATE: "makes the change of a record from its machines",
-        "engine/aggregate.py": "takes the one step of a record that is settled when it is created",
         "systems/simulations/aggregate.py": "has the record of the pulse beside that of the simulation",
         "systems/records.py": "postpones the timer of a record whose data or functions fail, as it is",
     },
