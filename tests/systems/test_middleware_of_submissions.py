@@ -64,7 +64,7 @@ async def test_metadata_of_a_submission_reach_the_handler_and_the_view() -> None
         assert (await job.view()).metadata == {"tenant": "acme"}
 
 
-@pytest.mark.parametrize("task", [parent, pytest.param(threaded, marks=pytest.mark.long)])
+@pytest.mark.parametrize("task", [parent, threaded])
 async def test_children_are_submitted_through_the_middleware_and_inherit_metadata(task: Any) -> None:
     async with in_memory(REGISTRY) as il:
         TENANT.set("acme")

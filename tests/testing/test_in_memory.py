@@ -163,6 +163,13 @@ async def test_what_is_waited_for_in_vain_lets_the_clock_go_on(handlers: int, tu
     assert len(outside.turns) == 2 + turns, "it is not waited for once more"
 
 
+async def test_a_thread_that_waits_for_the_event_loop_does_not_hold_it_up() -> None:
+    virtual = VirtualTime(asyncio.get_running_loop())
+    before, outside = virtual.now, Outside(virtual, answers=None, handlers=1)
+    assert virtual._select(0) == [], "what is ready in the loop goes on at once"
+    assert (outside.turns, virtual.now) == ([0], before)
+
+
 async def test_a_cancel_reaches_a_handler_that_waits() -> None:
     async with in_memory(desk) as il:
         job = await il.submit(sleep_in, HOUR_S)

@@ -110,7 +110,8 @@ class VirtualTime:
 
     def _select(self, timeout: float | None = None) -> Events:
         """Return the events of sockets; without any, advance to the next timer."""
-        events = self._wait(0) or self._held_up()
+        ready = timeout is not None and timeout <= 0  # the loop has work: nothing outside is waited for
+        events = self._wait(0) or ([] if ready else self._held_up())
         if events:
             self._patient = True
         elif timeout is None:
