@@ -6,11 +6,11 @@ import gc
 import os
 import sys
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.brief_reports import pytest_runtest_makereport
+from tests.bytecode import compile_share, keep_bytecode_in
 from tests.databases import postgres, redis, shared_postgres
 from tests.effort import ALL, pick
 
@@ -39,14 +39,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.addinivalue_line("markers", "long: takes long and has found little; only `make test-all` runs it")
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-        _keep_bytecode_in(config.rootpath / ".pytest_cache" / "bytecode")
+        keep_bytecode_in(config.rootpath / ".pytest_cache" / "bytecode")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect tests without looking for garbage, and never look for it among them: they stay to the end."""
     gc.disable()
     try:
+        compile_share(session.config)
         return (yield)
     finally:
         gc.freeze()
@@ -59,11 +60,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long and not ALL and not config.option.markexpr:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in set(long)]
-
-
-def _keep_bytecode_in(folder: Path) -> None:
-    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(folder)
-    sys.dont_write_bytecode = False
 
 
 def pytest_xdist_auto_num_workers() -> int:
