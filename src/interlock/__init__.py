@@ -36,14 +36,16 @@ if TYPE_CHECKING:
     from interlock.systems.kinds import kind
     from interlock.systems.runs.planning.flow import Flow, flow
     from interlock.wire.access import Role
-    from interlock.wire.jobs import DeadLetter, JobSpec, JobView, RetryRule, Unique
+    from interlock.wire.jobs import After, DeadLetter, JobSpec, JobView, RetryRule, Unique
     from interlock.wire.schedules import ScheduleSpec, ScheduleView
+    from interlock.worker.composition import all_of, any_of
     from interlock.worker.context import Context, TaskCancelled
     from interlock.worker.postponement import RetryAfter, RetryAt, Snooze
     from interlock.worker.simulations import Simulation, SimulationContext, simulation
     from interlock.worker.tasks import Registry, Task, middleware, schedule, task
 
 _HOMES = {
+    "After": "interlock.wire.jobs",
     "Context": "interlock.worker.context",
     "DeadLetter": "interlock.wire.jobs",
     "FlakyError": "interlock.errors",
@@ -66,6 +68,8 @@ _HOMES = {
     "TaskCancelled": "interlock.worker.context",
     "Role": "interlock.systems.access.principals",
     "Unique": "interlock.wire.jobs",
+    "all_of": "interlock.worker.composition",
+    "any_of": "interlock.worker.composition",
     "flow": "interlock.systems.runs.planning.flow",
     "kind": "interlock.systems.kinds",
     "middleware": "interlock.worker.tasks",
@@ -75,6 +79,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "After",
     "Context",
     "DeadLetter",
     "FlakyError",
@@ -97,6 +102,8 @@ __all__ = [
     "Task",
     "TaskCancelled",
     "Unique",
+    "all_of",
+    "any_of",
     "flow",
     "kind",
     "middleware",

@@ -7,6 +7,8 @@ from contextlib import suppress
 from tests.couplings.world import World, delivers, must
 from tests.systems.orchestrator.house import CANCEL_DEADLINE_S, TTL_S, beat, done, failed, release, stopped
 
+from interlock.wire.jobs import After
+
 # What a job wants of its attempts
 
 
@@ -280,6 +282,19 @@ async def siblings_of_a_failed_job(world: World) -> None:
     await world.heard(failed(child))
     await world.recover()
     await world.job_took(sibling, "job", "cancel", "PENDING", "CANCELED")
+
+
+@delivers(
+    "job enters FAILED or CANCELED, if jobs come after it and it was not skipped: "
+    "send cancel to each job that comes after it"
+)
+async def followers_of_a_failed_job(world: World) -> None:
+    """A job that waits for a success is canceled when that cannot come any more."""
+    first = await world.started(retries=0)
+    follower = await world.submit(after=After(jobs=(first.job_id,)))
+    await world.heard(failed(first))
+    await world.recover()
+    await world.job_took(follower, "job", "cancel", "PENDING", "CANCELED")
 
 
 @delivers(

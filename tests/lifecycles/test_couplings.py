@@ -81,6 +81,8 @@ DEMANDS: list[Demand] = [
      {"attempt.cancel", "job.cancel", "run.required_job_failed", "simulation.interrupt"}),
     ("ours", ("job", "RUNNING", "error", "FAILED"), {"required": OFF, "stops_siblings": ON},
      {"attempt.cancel", "job.cancel", "simulation.interrupt"}),
+    ("ours", ("job", "RUNNING", "error", "FAILED"), {"required": OFF, "followed": ON},
+     {"attempt.cancel", "job.cancel", "simulation.interrupt"}),
     ("ours", ("job", "RUNNING", "error", "FAILED"), {"required": OFF, "fails_parent": ON},
      {"attempt.cancel", "job.error", "simulation.interrupt"}),
     ("S2-11", ("job", "RUNNING", "success", "COMPLETED"), {"stopping": ON}, {"run.all_stopped"}),

@@ -11,7 +11,7 @@ from typing import Any, assert_type
 from tests.typing.handlers import Report, count, double, find, greet, half, merge, pack, pair, ship, write
 
 import interlock.sync
-from interlock import Context, Interlock, JobHandle, JobSpec, Task
+from interlock import Context, Interlock, JobHandle, JobSpec, Task, any_of
 from interlock.client_transactions import SyncTransactionClient, TransactionClient
 from interlock.sync import JobId
 
@@ -32,6 +32,13 @@ async def the_context_is_not_an_argument(il: Interlock) -> None:
     await il.submit(ship, 17)
     await il.submit(ship, order=17)
     await il.submit(pack, 17, request_id="once")
+
+
+async def jobs_come_after_others(il: Interlock, job: JobHandle[int]) -> None:
+    assert_type(await il.submit(double.options(after=[job, "j_1"]), 1), JobHandle[int])
+    assert_type(await il.submit(double.options(after=any_of(job, on="end")), 1), JobHandle[int])
+    double.options(after=any_of(job, on="failure"))  # type: ignore[arg-type]
+    double.options(after=[1])  # type: ignore[list-item]
 
 
 async def wrong_arguments_are_type_errors(il: Interlock) -> None:

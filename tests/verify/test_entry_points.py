@@ -31,6 +31,8 @@ BY_WORLDS = {
     "orchestrator/grants.py: _opened": "a claim that is sent again; worlds lose answers",
     "orchestrator/cancellation.py: outgrown": "a body that is too large; tests/systems/orchestrator",
     "orchestrator/uniqueness.py: _draft": "a job that is replaced or debounced; worlds with unique keys",
+    "orchestrator/dependencies.py: _draft": "jobs that come after others; tests/systems/orchestrator",
+    "orchestrator/followers.py: decide_follower": "jobs that come after others; tests/systems/orchestrator",
     "orchestrator/gates.py: adopted": "limits; worlds with vendors",
     "orchestrator/gates.py: _withdraw": "limits; worlds with vendors",
     "orchestrator/gates.py: _admit": "limits; worlds with vendors",

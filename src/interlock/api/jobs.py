@@ -53,6 +53,7 @@ from interlock.wire.jobs import (
     JobSpec,
     JobView,
     NewChildren,
+    PredecessorPage,
     QueueHold,
     QueueView,
     Submission,
@@ -396,6 +397,19 @@ LIST_CHILDREN = Operation(
     confined=Confined.LEASED,
     input=ChildrenQuery,
     output=ChildPage,
+    errors=_LEASED,
+    by_claim=True,
+    headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds it."},
+)
+
+LIST_PREDECESSORS = Operation(
+    name="listPredecessors",
+    request="GET /api/runner/predecessors",
+    summary="List the jobs that a job comes after with their results, under the lease of an attempt at it.",
+    role=Role.RUNNER,
+    confined=Confined.LEASED,
+    input=ChildrenQuery,
+    output=PredecessorPage,
     errors=_LEASED,
     by_claim=True,
     headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds it."},

@@ -26,9 +26,10 @@ from interlock.cli.output import print_line, print_struct
 from interlock.cli.project import Project
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments, UnknownTask
 from interlock.remote.interfaces import JobsApi, Reach
+from interlock.systems.orchestrator.dependencies import named_in
 from interlock.systems.orchestrator.jobs import BULK
 from interlock.systems.orchestrator.submission import check_size, check_spec
-from interlock.wire.jobs import JobSpec, JobView, Unique
+from interlock.wire.jobs import After, JobSpec, JobView, Unique
 from interlock.worker.codec import told
 from interlock.worker.imports import import_named
 from interlock.worker.middleware import Chain, load_middleware
@@ -205,6 +206,26 @@ def read_unique(**said: Any) -> Unique | None:
             todo="Scopes are task and queue; policies are reject, existing, replace and debounce.",
             facts={"cause": told(error)},
         ) from None
+
+
+def read_after(
+    jobs: Sequence[str] | None, *, need_any: bool, on_end: bool, into: str | None, skip: bool
+) -> After | None:
+    """Return which jobs a job comes after, and which of their ends it waits for."""
+    if not jobs:
+        if need_any or on_end or into or skip:
+            raise InvalidArguments(
+                "--after-any, --after-end, --after-into and --or-skip say how a job comes after others.",
+                todo="Name the jobs that it comes after: --after ID.",
+            )
+        return None
+    return After(
+        jobs=tuple(jobs),
+        need="any" if need_any else "all",
+        on="end" if on_end else "success",
+        otherwise="skip" if skip else "cancel",
+        into=into or "",
+    )
 
 
 def specs_for(asked: SubmitOptions, here: Project, lines: Iterable[bytes]) -> list[JobSpec]:
@@ -412,7 +433,7 @@ def submit(
 
 async def _stored(reach: Reach, made: Sequence[JobSpec], request_id: str | None, *, quiet: bool) -> list[str]:
     """Store the jobs, and print the ids of each batch as soon as it is stored."""
-    jobs, made = reach.here.jobs, await _with_whole_parents(reach, made)
+    jobs, made = reach.here.jobs, await _with_whole_ids(reach, made)
     ids: list[str] = []
     size = len(made) if request_id is not None else BULK
     for start in range(0, len(made), max(size, 1)):
@@ -434,12 +455,20 @@ _FOUND = {
 }
 
 
-async def _with_whole_parents(reach: Reach, made: Sequence[JobSpec]) -> Sequence[JobSpec]:
-    named = {spec.parent_job_id for spec in made if spec.parent_job_id}
+async def _with_whole_ids(reach: Reach, made: Sequence[JobSpec]) -> Sequence[JobSpec]:
+    """Return the jobs with the whole ids of their parents, and of the jobs that they come after."""
+    named = {spec.parent_job_id for spec in made if spec.parent_job_id} | set(named_in(made))
     if not named:
         return made
     whole = {text: await whole_id(reach, text) for text in named}
-    return [msgspec.structs.replace(s, parent_job_id=whole.get(s.parent_job_id or "")) for s in made]
+
+    def with_ids(spec: JobSpec) -> JobSpec:
+        after = spec.after
+        if after is not None:
+            after = msgspec.structs.replace(after, jobs=tuple(whole.get(each, each) for each in after.jobs))
+        return msgspec.structs.replace(spec, parent_job_id=whole.get(spec.parent_job_id or ""), after=after)
+
+    return [with_ids(spec) for spec in made]
 
 
 async def _waited(

@@ -131,6 +131,9 @@ def _about(view: JobView, now: datetime, *, terminal: bool) -> Iterator[tuple[st
     yield "shards", str(view.worker_count) if view.worker_count > 1 else ""
     yield "parent", view.parent_job_id or ""
     yield "children", str(view.children) if view.children else ""
+    yield "after", _after(view)
+    yield "waits for", ", ".join(view.waits_for[:_MOST_NAMED]) if view.completed_at is None else ""
+    yield "followers", str(view.followers) if view.followers else ""
     yield "again after", view.origin_job_id or ""
     yield "submitted", when(view.created_at)
     yield "ready", when(view.ready_at)
@@ -145,6 +148,19 @@ def _about(view: JobView, now: datetime, *, terminal: bool) -> Iterator[tuple[st
     costs = [one.cost for one in view.attempts if one.cost is not None]
     yield "cost", f"{sum(costs):g}" if costs else ""
     yield from _contents(view, terminal=terminal)
+
+
+_MOST_NAMED = 10
+
+
+def _after(view: JobView) -> str:
+    """Return the jobs that a job comes after, as a list with what it needs of them."""
+    rule = view.after
+    if rule is None:
+        return ""
+    named = ", ".join(rule.jobs[:_MOST_NAMED])
+    more = len(rule.jobs) - _MOST_NAMED
+    return f"{named}{f' and {more} more' if more > 0 else ''} ({rule.need}, on {rule.on})"
 
 
 def _contents(view: JobView, *, terminal: bool) -> Iterator[tuple[str, str]]:

@@ -183,6 +183,20 @@ def submit(
         typer.Option("--metadata", metavar="KEY=TEXT", help="Metadata of the job; repeatable."),
     ] = None,
     parent: Annotated[str | None, typer.Option(metavar="ID", help="Parent job.")] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option("--after", metavar="ID", help="Start after this job has succeeded; repeatable."),
+    ] = None,
+    after_any: Annotated[bool, typer.Option("--after-any", help="Start after the first of them.")] = False,
+    after_end: Annotated[
+        bool, typer.Option("--after-end", help="Start after they have ended, also without success.")
+    ] = False,
+    after_into: Annotated[
+        str | None, typer.Option(metavar="ARGUMENT", help="Pass their results on as this argument.")
+    ] = None,
+    or_skip: Annotated[
+        bool, typer.Option("--or-skip", help="If they do not succeed: skip it, and go on with jobs after it.")
+    ] = False,
     description: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Description, shown in lists.")
     ] = None,
@@ -229,6 +243,9 @@ def submit(
         "secrets": tuple(secrets) if secrets else None,
         "metadata": job_submit.read_metadata(metadata) if metadata else None,
         "parent_job_id": parent,
+        "after": job_submit.read_after(
+            after, need_any=after_any, on_end=after_end, into=after_into, skip=or_skip
+        ),
         "description": description,
     }
     words = ctx.meta[_SHELL]

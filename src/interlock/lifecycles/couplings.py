@@ -38,6 +38,7 @@ class Receiver(StrEnum):
     ITS_CHILDREN = "each of its children"
     DEPENDENTS = "each job that needs it"
     ITS_SIBLINGS = "each of its siblings"
+    FOLLOWERS = "each job that comes after it"
     ITS_LEASE = "its lease"
     ITS_ATTEMPT = "its attempt"
     ITS_JOB = "its job"
@@ -99,6 +100,11 @@ class Facts(Protocol):
         ...
 
     @property
+    def followed(self) -> bool:
+        """Whether jobs come after it, and it was not skipped."""
+        ...
+
+    @property
     def every_required_job_succeeded(self) -> bool:
         """Whether every required job has succeeded."""
         ...
@@ -120,6 +126,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = True
     fails_parent: bool = False
     stops_siblings: bool = False
+    followed: bool = False
     every_required_job_succeeded: bool = False
     fail_fast: bool = True
 
@@ -179,6 +186,11 @@ def stops_siblings(now: Facts) -> bool:
     return now.stops_siblings
 
 
+def followed(now: Facts) -> bool:
+    """jobs come after it and it was not skipped"""
+    return now.followed
+
+
 def every_required_job_succeeded(now: Facts) -> bool:
     """every required job has succeeded"""
     return now.every_required_job_succeeded
@@ -215,6 +227,8 @@ COUPLINGS = Couplings[Facts]((
            why="What was to follow a required job cannot; an optional one holds nobody up."),
     couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Cancel, to=Receiver.ITS_SIBLINGS, when=stops_siblings,
            why="Together or not at all; what is done already stays."),
+    couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Cancel, to=Receiver.FOLLOWERS, when=followed,
+           why="A job that waits for a success which cannot come any more would wait for ever."),
 
     # Down: events that an attempt sends to its lease.
     couple(ATTEMPT, attempt.LEASED, LEASE, None, to=Receiver.ITS_LEASE, why="Only a lease gives the right."),

@@ -72,10 +72,10 @@ class HttpJobs:
     ) -> list[SubmittedJob]:
         """Submit jobs, and report for each whether it was created or which job has its unique key."""
         batches = list(_batches([msgspec.json.encode(spec) for spec in specs]))
-        if request_id is not None and len(batches) > 1:
+        if len(batches) > 1 and (request_id is not None or any(map(_is_joined, specs))):
             raise InvalidArguments(
-                f"{len(specs)} jobs do not fit into one request, so they cannot be made together under one "
-                "request id.",
+                f"{len(specs)} jobs do not fit into one request, so they cannot be made together: under one "
+                "request id, or one after the other.",
                 todo=f"Submit up to {api.MAX_BULK} at once, each time under an id of its own.",
                 facts={"jobs": len(specs), "most": api.MAX_BULK, "most_bytes": MAX_BODY_BYTES},
             )
@@ -172,6 +172,11 @@ def text_of(query: Query) -> str:
         until=query.until,
     )
     return str(wanted)
+
+
+def _is_joined(spec: JobSpec) -> bool:
+    """Return whether a job comes after others of the same request."""
+    return spec.after is not None and any(name.startswith("#") for name in spec.after.jobs)
 
 
 def _batches(specs: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:

@@ -20,7 +20,7 @@ from interlock.systems.kinds import DeclaredKind, lifecycles_with
 from interlock.systems.runtime import THIS_HOST, Host, Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.artifacts import ArtifactView, CacheView
-from interlock.wire.jobs import ChildPage, JobSpec
+from interlock.wire.jobs import ChildPage, JobSpec, PredecessorPage
 from interlock.wire.limits import LimitSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.schedules import ScheduleSpec
@@ -131,6 +131,10 @@ class EmbeddedOrchestrator:
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         """Return the children of a job."""
         return await self.here.trees.children(token, runner_id, cursor)
+
+    async def predecessors(self, token: str, runner_id: str, cursor: str) -> PredecessorPage:
+        """Return the jobs that a job comes after."""
+        return await self.here.followers.predecessors(token, runner_id, cursor)
 
     async def recover(self) -> int:
         """Handle passed deadlines, and deliver pending messages between records."""

@@ -35,6 +35,8 @@ from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.attachments import Artifacts
 from interlock.systems.orchestrator.dead_letters import DeadLetters
+from interlock.systems.orchestrator.dependencies import DependenciesNotified
+from interlock.systems.orchestrator.followers import Followers
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.limits import Limits
@@ -163,6 +165,9 @@ class Runtime:
         )
         self.records = Records(self.engine, kinds, below=host.below)
         self.trees = Trees(self.engine, settings, self.jobs.draw)
+        self.followers = Followers(self.engine, settings)
+        self._follower_bell = Debouncer("jobs are told of ends", self.followers.keep)
+        self.engine.bus.subscribe(DependenciesNotified, lambda _: self._ring_for_followers())
         self._tree_bell = Debouncer("trees are kept", self.trees.keep)
         self.engine.bus.subscribe(TreesNotified, lambda _: self._ring_for_trees())
         self._limit_bell = Debouncer("jobs are admitted", self.limits.keep)
@@ -197,7 +202,7 @@ class Runtime:
     async def deliver(self) -> int:
         """Deliver messages between records; return their number."""
         back = await recover(self.store, limit=SWEEP) + await self.trees.keep(limit=SWEEP)
-        back += await self.quarantine.keep()
+        back += await self.followers.keep(limit=SWEEP) + await self.quarantine.keep()
         await self.queues.look()
         back += await self.limits.keep_now_and_then(limit=SWEEP)
         return back + await deliver(
@@ -237,6 +242,10 @@ class Runtime:
         if self.runs.prompt:
             self._tree_bell.ring()
 
+    def _ring_for_followers(self) -> None:
+        if self.runs.prompt:
+            self._follower_bell.ring()
+
     def _ring_for_limits(self) -> None:
         if self.runs.prompt:
             self._limit_bell.ring()
@@ -246,7 +255,9 @@ class Runtime:
         self.limits.close()
         with suppress(TimeoutError):  # who has submitted and ends admits its jobs, or others do it later
             async with asyncio.timeout(ADMITTING_S):
+                await self._follower_bell.idle()
                 await self._limit_bell.idle()
+        await self._follower_bell.close()
         await self._limit_bell.close()
         await self._tree_bell.close()
         await self.runs.close()

@@ -28,11 +28,11 @@ from interlock.systems.runtime import Host
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.testing.clocks import VirtualTime, seconds_of
 from interlock.testing.faults import FaultyStore, Plan
-from interlock.wire.jobs import ChildPage, JobSpec
+from interlock.wire.jobs import ChildPage, JobSpec, PredecessorPage
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.worker.environment import WorkerHost
 from interlock.worker.host import Begins, Join, Shutdown
-from interlock.worker.port import OrchestratorPort, Parental
+from interlock.worker.port import Informed, OrchestratorPort, Parental
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import DEFAULT, Registry
@@ -171,6 +171,11 @@ class _Connection:
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
     ) -> tuple[str, ...]:
         return await self._parental().submit_children(token, runner_id, name, specs)
+
+    async def predecessors(self, token: str, runner_id: str, cursor: str) -> PredecessorPage:
+        self._wire.check()
+        assert isinstance(self._port, Informed)
+        return await self._port.predecessors(token, runner_id, cursor)
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         return await self._parental().children(token, runner_id, cursor)

@@ -61,6 +61,32 @@ class Unique(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """If there is such a job: raise `DuplicateJob`, return it, replace its input, or also delay it anew."""
 
 
+AfterNeed: TypeAlias = Literal["all", "any"]
+AfterEnd: TypeAlias = Literal["success", "end"]
+AfterPolicy: TypeAlias = Literal["cancel", "skip"]
+MAX_AFTER = 1_000
+"""Maximum number of jobs that one job comes after, and of jobs that come after one."""
+
+
+class After(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The jobs that a job comes after, and which of their ends it waits for."""
+
+    jobs: tuple[str, ...]
+    """Ids. `#0` is the first job of the same request, `#1` the second one, and so on; only earlier ones."""
+    need: AfterNeed = "all"
+    """Whether it waits for all of them, or for the first one."""
+    on: AfterEnd = "success"
+    """End that counts: `success`, or any `end`. A skipped job counts as a success."""
+    otherwise: AfterPolicy = "cancel"
+    """If what it waits for cannot happen any more: it is canceled, and so are jobs after it; or it is
+    skipped, and jobs after it go on."""
+    into: str = ""
+    """Argument that gets the result of the one job that it comes after, or the list of the results of
+    several. A job that has not completed has the result null."""
+    listed: bool = False
+    """`into` gets a list also of one result."""
+
+
 class _PlainOrRaw(Protocol):
     """The type of an input for type checkers: plain values are accepted and become JSON on submission."""
 
@@ -117,6 +143,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """Number of slots of each limit that it takes."""
     metadata: dict[str, str] = {}
     """Texts by name for middleware and handlers, such as a tenant; children inherit them."""
+    after: After | None = None
+    """Jobs that have to end before it may start."""
 
     def with_metadata(self, **metadata: str) -> JobSpec:
         """Return the spec with more metadata; a name that it has already gets the new text."""
@@ -222,6 +250,12 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     """Number of slots of each limit that it takes."""
     admitted_at: datetime | None = None
     """Since when it holds slots of its limits; null while it waits for them, or has none."""
+    after: After | None = None
+    """Jobs that it comes after."""
+    waits_for: tuple[str, ...] = ()
+    """Jobs of `after` that it still waits for."""
+    followers: int = 0
+    """Number of jobs that come after it."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -334,6 +368,13 @@ class ChildPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A page of children of a job, oldest first; `cursor` is for the next page, and is empty at the end."""
 
     children: tuple[ChildView, ...]
+    cursor: str = ""
+
+
+class PredecessorPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A page of the jobs that a job comes after, in their order; `cursor` is for the next page."""
+
+    jobs: tuple[ChildView, ...]
     cursor: str = ""
 
 

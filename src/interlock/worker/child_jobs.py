@@ -8,19 +8,20 @@ then waiting returns at once, with the outcomes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
 from interlock.errors import InterlockError, JobError, StoreUnavailable
 from interlock.lifecycles import job
-from interlock.wire.jobs import MAX_CHILDREN, ChildPage, ChildView, FailureView, JobSpec
+from interlock.wire.jobs import MAX_CHILDREN, ChildView, FailureView, JobSpec
 from interlock.wire.runner import Grant
 from interlock.worker.codec import Work, decoder_of, spec_of
 from interlock.worker.middleware import Chain
-from interlock.worker.port import OrchestratorPort, Parental
+from interlock.worker.port import Informed, OrchestratorPort, Parental
 
 if TYPE_CHECKING:
     from interlock.worker.context import Context
@@ -45,7 +46,7 @@ class WaitsForChildren(BaseException):
 
 
 class Child:
-    """A child of the job, at the time of the query."""
+    """A child of the job, or a job that it comes after, at the time of the query."""
 
     __slots__ = ("_view",)
 
@@ -53,7 +54,7 @@ class Child:
         self._view = view
 
     def __repr__(self) -> str:
-        return f"<child {self.id} of the task {self.task}, {self.state}>"
+        return f"<job {self.id} of the task {self.task}, {self.state}>"
 
     @property
     def id(self) -> str:
@@ -102,7 +103,7 @@ class Child:
             return decoder_of(type)(self._view.result)
         why = self.failure.error if self.failure else self._view.stop_reason or "it has not ended"
         raise JobError(
-            f"The child {self.id} is {self.state} and has no result: {why}",
+            f"The job {self.id} is {self.state} and has no result: {why}",
             todo="Ask whether it is `ok` first, or see `failure`.",
             facts={"job_id": self.id, "state": self.state},
         )
@@ -117,6 +118,10 @@ class Family(Protocol):
 
     def children(self, token: str, /) -> Future[tuple[ChildView, ...]]:
         """Return all children, oldest first."""
+        ...
+
+    def predecessors(self, token: str, /) -> Future[tuple[ChildView, ...]]:
+        """Return all jobs that the job comes after, in their order."""
         ...
 
 
@@ -219,6 +224,18 @@ class Parent:
         """Wait for the children, for a handler in a thread or a process."""
         return _all_ended(self.children_sync())
 
+    async def predecessors(self) -> list[Child]:
+        """Return the jobs that this job comes after, as they were named, with their results."""
+        return [Child(view) for view in await self.relay_predecessors()]
+
+    def predecessors_sync(self) -> list[Child]:
+        """Return the jobs before this one, for a handler in a thread or a process."""
+        return [Child(view) for view in self._family.predecessors(self._grant.token).result()]
+
+    async def relay_predecessors(self) -> tuple[ChildView, ...]:
+        """Return the jobs before this one for a handler in another process."""
+        return await asyncio.wrap_future(self._family.predecessors(self._grant.token))
+
     async def relay_submit(self, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
         """Submit children for a handler in another process, which has split and named them."""
         return await asyncio.wrap_future(self._family.submit(self._grant.token, name, specs))
@@ -273,6 +290,10 @@ class ChildJobs:
         """Return all children, oldest first."""
         return asyncio.run_coroutine_threadsafe(self._children(token), self._running())
 
+    def predecessors(self, token: str) -> Future[tuple[ChildView, ...]]:
+        """Return all jobs that the job comes after, in their order."""
+        return asyncio.run_coroutine_threadsafe(self._predecessors(token), self._running())
+
     def _running(self) -> asyncio.AbstractEventLoop:
         if self.loop is None:
             raise StoreUnavailable("The worker has not begun yet.", todo="Try again a little later.")
@@ -280,35 +301,44 @@ class ChildJobs:
 
     async def _submit(self, token: str, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
         """Submit with retries: submissions under a name are idempotent."""
-        for _ in range(TRIES - 1):
-            try:
-                return await self._parental().submit_children(token, self._runner_id, name, specs)
-            except StoreUnavailable:
-                await asyncio.sleep(PAUSE_S)
-        return await self._parental().submit_children(token, self._runner_id, name, specs)
+        return await _tried(lambda: self._parental().submit_children(token, self._runner_id, name, specs))
 
     async def _children(self, token: str) -> tuple[ChildView, ...]:
         found: list[ChildView] = []
         cursor = ""
         while True:
-            page = await self._page(token, cursor)
+            page = await _tried(partial(self._parental().children, token, self._runner_id, cursor))
             found += page.children
             if not (cursor := page.cursor):
                 return tuple(found)
 
-    async def _page(self, token: str, cursor: str) -> ChildPage:
-        for _ in range(TRIES - 1):
-            try:
-                return await self._parental().children(token, self._runner_id, cursor)
-            except StoreUnavailable:
-                await asyncio.sleep(PAUSE_S)
-        return await self._parental().children(token, self._runner_id, cursor)
+    async def _predecessors(self, token: str) -> tuple[ChildView, ...]:
+        port = self._port()
+        if not isinstance(port, Informed):
+            raise childless()
+        found: list[ChildView] = []
+        cursor = ""
+        while True:
+            page = await _tried(partial(port.predecessors, token, self._runner_id, cursor))
+            found += page.jobs
+            if not (cursor := page.cursor):
+                return tuple(found)
 
     def _parental(self) -> Parental:
         port = self._port()
         if not isinstance(port, Parental):
             raise childless()
         return port
+
+
+async def _tried(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again while the store does not answer: every request here is idempotent."""
+    for _ in range(TRIES - 1):
+        try:
+            return await ask()
+        except StoreUnavailable:
+            await asyncio.sleep(PAUSE_S)
+    return await ask()
 
 
 class NoFamily:
@@ -319,6 +349,10 @@ class NoFamily:
         raise childless()
 
     def children(self, _: str) -> NoReturn:
+        """Raise: there is no worker."""
+        raise childless()
+
+    def predecessors(self, _: str) -> NoReturn:
         """Raise: there is no worker."""
         raise childless()
 

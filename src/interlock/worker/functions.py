@@ -162,15 +162,40 @@ class Arguments:
             for name in self._positional
             if self._more or self._named[name].kind is Parameter.POSITIONAL_ONLY
         )
+        self._without: dict[str, Decode] = {}
+        """Decoders of the arguments without one of them, by its name."""
         self._needs_nothing = all(p.default is not p.empty for p in self._named.values())
 
-    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> msgspec.Raw:
-        """Encode the arguments of a call as the input of a job."""
-        if self._needs_nothing and not args and not kwargs:
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], later: str = "") -> msgspec.Raw:
+        """Encode the arguments of a call as the input of a job; the one named `later` comes later."""
+        if self._needs_nothing and not args and not kwargs and not later:
             return _EMPTY
-        raw = encode(self._by_name(args, kwargs), "arguments")
-        self.decode(raw)
+        given = self._by_name(args, kwargs)
+        raw = encode(given, "arguments")
+        if later:
+            self._check_without(later, given, raw)
+        else:
+            self.decode(raw)
         return raw
+
+    def _check_without(self, later: str, given: Mapping[str, Any], raw: msgspec.Raw) -> None:
+        """Check all arguments but one, which is the result of another job."""
+        if later in given:
+            raise self._unfit(f"{later} was given, and is to be the result of another job")
+        if later not in self._named and self._others is None:
+            raise self._unfit(f"it takes no {later}, which is to be the result of another job")
+        check = self._without.get(later)
+        if check is None:
+            check = self._without[later] = decoder_of(self._struct(later))
+        try:
+            check(raw)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise self._unfit(self._what_is_wrong(raw, later) or told(error)) from error
+
+    @property
+    def first(self) -> str:
+        """The name of the first parameter that can be given by position; empty if there is none."""
+        return next(iter(self._positional), "")
 
     def decode(self, raw: msgspec.Raw | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Decode the input of a job into positional and named arguments of the function."""
@@ -217,13 +242,19 @@ class Arguments:
 
     @cached_property
     def _decode(self) -> Decode:
-        members = [(name, self._type_of(p), _default(p)) for name, p in self._named.items()]
+        return decoder_of(self._struct())
+
+    def _struct(self, later: str = "") -> Any:
+        """Return the arguments as a struct; the one named `later` may be missing."""
+        members = [
+            (name, self._type_of(p), None if name == later else _default(p))
+            for name, p in self._named.items()
+        ]
         if self._more is not None:
             kind: Any = tuple.__class_getitem__((self._type_of(self._more), ...))
             members.append((self._more.name, kind, msgspec.field(name=MORE, default=())))
         forbid = self._others is None
-        struct = msgspec.defstruct("Arguments", members, kw_only=True, forbid_unknown_fields=forbid)
-        return decoder_of(struct)
+        return msgspec.defstruct("Arguments", members, kw_only=True, forbid_unknown_fields=forbid)
 
     def _decode_others(self, raw: msgspec.Raw | bytes, others: Parameter) -> dict[str, Any]:
         """Return the arguments of `**others`: all that are not parameters."""
@@ -238,7 +269,7 @@ class Arguments:
                 raise self._unfit(told(error, at=name)) from error
         return decoded
 
-    def _what_is_wrong(self, raw: msgspec.Raw | bytes) -> str:
+    def _what_is_wrong(self, raw: msgspec.Raw | bytes, later: str = "") -> str:
         """Return the missing or unknown names; empty if the fault is in a value."""
         try:
             given = decoder_of(dict[str, msgspec.Raw])(raw)
@@ -246,7 +277,9 @@ class Arguments:
             return ""
         except msgspec.DecodeError:
             return f"they are not a JSON object of arguments by name but {shortened(raw) or 'nothing'}"
+        given.setdefault(later, msgspec.Raw())
         missing = [name for name, p in self._named.items() if p.default is p.empty and name not in given]
+        given.pop("", None)
         unknown = [name for name in given if name not in self._known_keys] if self._others is None else []
         faults = []
         if missing:

@@ -25,7 +25,7 @@ from interlock.api.operation import Operation, Out
 from interlock.api.problems import Problem
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.wire.artifacts import CACHE, LEASE, RUNNER, ArtifactView, CacheView, checked_name
-from interlock.wire.jobs import ChildPage, JobSpec, NewChildren
+from interlock.wire.jobs import ChildPage, JobSpec, NewChildren, PredecessorPage
 from interlock.wire.json_values import decode_as
 from interlock.wire.limits import LimitSpec
 from interlock.wire.runner import (
@@ -353,6 +353,11 @@ class HttpOrchestrator:
         """Return a page of the children of a job, under a lease on it."""
         headers, query = _held(token, runner_id), {"cursor": cursor}
         return await self._ask(jobs.LIST_CHILDREN, query=query, headers=headers)
+
+    async def predecessors(self, token: str, runner_id: str, cursor: str) -> PredecessorPage:
+        """Return a page of the jobs that a job comes after, under a lease on it."""
+        headers, query = _held(token, runner_id), {"cursor": cursor}
+        return await self._ask(jobs.LIST_PREDECESSORS, query=query, headers=headers)
 
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Report events of agents."""

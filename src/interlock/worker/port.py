@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from interlock.wire.artifacts import ArtifactView, CacheView
-from interlock.wire.jobs import ChildPage, JobSpec
+from interlock.wire.jobs import ChildPage, JobSpec, PredecessorPage
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 from interlock.wire.workers import WorkerView
@@ -135,6 +135,15 @@ class CacheKeeper(Protocol):
         self, token: str, runner_id: str, key: str, prefixes: Sequence[str]
     ) -> AbstractAsyncContextManager[tuple[CacheView, AsyncIterator[bytes]] | None]:
         """Yield the cache of the key, or the newest with a matching prefix; None if there is none."""
+        ...
+
+
+@runtime_checkable
+class Informed(Protocol):
+    """A port through which handlers read the jobs that theirs comes after."""
+
+    async def predecessors(self, token: str, runner_id: str, cursor: str) -> PredecessorPage:
+        """Return a page of the jobs that the leased job comes after, in their order."""
         ...
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Never, ParamSpec, Protocol, TypeAlias, Ty
 if TYPE_CHECKING:
     import typing_extensions
 
-    from interlock.wire.jobs import IfFails, RetryRule, Unique
+    from interlock.wire.jobs import After, IfFails, RetryRule, Unique
     from interlock.worker.context import Context
     from interlock.worker.postponement import Duration
 
@@ -25,8 +25,18 @@ else:
 P = ParamSpec("P")
 T_co = TypeVar("T_co", covariant=True)
 
+AfterJobs: TypeAlias = "After | Sequence[str | HasId]"
+"""Jobs that all have to succeed first, or a rule made with `all_of` or `any_of`."""
 UniqueBy: TypeAlias = "Unique | bool | str | Sequence[str]"
 """A rule; True for all arguments, text for a key, or names of the arguments that make the key."""
+
+
+class HasId(Protocol):
+    """A submitted job: a handle or a view."""
+
+    @property
+    def id(self) -> str:
+        """The id of the job."""
 
 
 class JsonList(Protocol[T_co]):
@@ -114,3 +124,4 @@ class JobOptions(TypedDict, total=False):
     limits: Sequence[str]
     weight: int
     metadata: Mapping[str, str]
+    after: AfterJobs | None

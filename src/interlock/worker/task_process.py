@@ -104,6 +104,8 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
     name: str = ""
     specs: tuple[JobSpec, ...] = ()
     """Children to submit under the name; empty to list all."""
+    before: bool = False
+    """List the jobs that the job comes after instead."""
 
 
 class Told(msgspec.Struct, frozen=True, tag="told", omit_defaults=True):
@@ -152,7 +154,7 @@ A = TypeVar("A")
 class RemoteChildren:
     """Forwards requests about children from the task's process to the worker, which has the lease."""
 
-    def __init__(self, ask: Callable[[str, Sequence[JobSpec]], Future[Told]]) -> None:
+    def __init__(self, ask: Callable[..., Future[Told]]) -> None:
         self._ask = ask
 
     def submit(self, _: str, name: str, specs: Sequence[JobSpec]) -> Future[tuple[str, ...]]:
@@ -162,6 +164,10 @@ class RemoteChildren:
     def children(self, _: str) -> Future[tuple[ChildView, ...]]:
         """Return all children, oldest first."""
         return _then(self._ask("", ()), lambda told: told.children)
+
+    def predecessors(self, _: str) -> Future[tuple[ChildView, ...]]:
+        """Return all jobs that the job comes after, in their order."""
+        return _then(self._ask("", (), before=True), lambda told: told.children)
 
 
 def _then(first: Future[Told], take: Callable[[Told], A]) -> Future[A]:
@@ -183,6 +189,8 @@ async def answer_children(context: Context, asked: Ask) -> Told:
     try:
         if asked.specs:
             return Told(asked.number, ids=await context.relay_submit(asked.name, asked.specs))
+        if asked.before:
+            return Told(asked.number, children=await context.relay_predecessors())
         return Told(asked.number, children=await context.relay_children())
     except InterlockError as error:
         return Told(asked.number, error=error.sentence, todo=error.todo)
@@ -328,13 +336,13 @@ class Channel:
             self._socket.sendall(line_of(Keep(number, name, str(path.absolute()))))
         return future
 
-    def ask(self, name: str, specs: Sequence[JobSpec]) -> Future[Told]:
-        """Request the worker to submit or list children."""
+    def ask(self, name: str, specs: Sequence[JobSpec], *, before: bool = False) -> Future[Told]:
+        """Request the worker to submit or list children, or to list the jobs before this one."""
         future: Future[Told] = Future()
         with self._lock:
             number = len(self._asked)
             self._asked[number] = future
-            self._socket.sendall(line_of(Ask(number, name, tuple(specs))))
+            self._socket.sendall(line_of(Ask(number, name, tuple(specs), before)))
         return future
 
     def serve(self, context: Context) -> None:

@@ -26,6 +26,7 @@ from interlock.text import nearest
 from interlock.wire.jobs import JobSpec, RetryRule, Unique
 from interlock.wire.schedules import ScheduleSpec
 from interlock.worker.codec import spec_of, told
+from interlock.worker.composition import rule_of
 from interlock.worker.context import Context
 from interlock.worker.functions import (
     Arguments,
@@ -117,13 +118,16 @@ class Task(Generic[P, R_co]):
 
     def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
         """Return a job to submit. Arguments are checked and encoded here, not in the worker."""
-        return msgspec.structs.replace(self.template, input=self._arguments.encode(args, kwargs))
+        after = self.template.after
+        later = after.into if after is not None else ""
+        return msgspec.structs.replace(self.template, input=self._arguments.encode(args, kwargs, later))
 
     def options(self, **overrides: Unpack[JobOptions]) -> Task[P, R_co]:
         """Return the task with other options: `send.options(queue="slow", delay_s=60)`.
 
         `start_within` and `not_after` take "10m" or a timedelta, and `not_after` also a time. `unique` takes
-        a `Unique`, True for all arguments, the names of some of them, or a key as text.
+        a `Unique`, True for all arguments, the names of some of them, or a key as text. `after` takes jobs
+        that have to succeed first, or `all_of(...)` or `any_of(...)`.
         """
         other = copy.copy(self)
         other.template = _template(self.name, msgspec.structs.asdict(self.template), overrides)
@@ -382,6 +386,8 @@ def _template(name: str, known: Mapping[str, Any], options: Mapping[str, Any]) -
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options as a job spec has them."""
     plain = dict(options)
+    if plain.get("after") is not None:
+        plain["after"] = rule_of(plain["after"])
     if "unique" in plain:
         plain["unique"] = _unique(plain["unique"])
     until = plain.get("not_after")

@@ -39,6 +39,7 @@ from interlock.server.requests import decode
 from interlock.server.routes import Call, handles
 from interlock.store.records import Key, Query, Record
 from interlock.systems.orchestrator.attachments import LOG, Chunk, lines_of
+from interlock.systems.orchestrator.dependencies import named_in
 from interlock.systems.orchestrator.views import glimpse_failure
 from interlock.wire.filter_language import LOOKED_AT
 from interlock.wire.jobs import AttemptView, Explanation, JobSpec, JobView
@@ -72,8 +73,8 @@ async def submit(call: Call) -> api.Submitted:
             specs = (one.spec(),)
     call.principal.need_queues(spec.queue for spec in specs)
     if call.principal.scoped:
-        for parent in {spec.parent_job_id for spec in specs if spec.parent_job_id}:
-            await job_of(call, parent)
+        for other in {spec.parent_job_id for spec in specs if spec.parent_job_id} | set(named_in(specs)):
+            await job_of(call, other)
     need_own_keys(call, specs)
     made = await call.parts.runtime.jobs.submit_jobs(specs, actor=call.actor, request_id=call.request_id)
     how = tuple(each.how for each in made)

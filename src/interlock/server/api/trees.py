@@ -9,8 +9,9 @@ from interlock.server.api.runner import known_as
 from interlock.server.api.visibility import job_of, need_own_keys, place_asked, place_told, sight_of
 from interlock.server.authentication import lease_of
 from interlock.server.routes import Call, handles
+from interlock.systems.orchestrator.dependencies import named_in
 from interlock.wire.artifacts import LEASE, RUNNER
-from interlock.wire.jobs import Born, ChildPage, NewChildren, TreeView
+from interlock.wire.jobs import Born, ChildPage, NewChildren, PredecessorPage, TreeView
 
 
 @handles(api.GET_JOB_TREE)
@@ -35,6 +36,9 @@ async def submit_children(call: Call) -> Born:
     """Submit children of the attempt that holds the lease."""
     asked: NewChildren = call.body
     call.principal.need_queues(spec.queue for spec in asked.jobs)
+    if call.principal.scoped:
+        for other in named_in(asked.jobs):
+            await job_of(call, other)
     need_own_keys(call, asked.jobs)
     runner_id = known_as(call.principal, asked.runner_id)
     token = lease_of(call.principal, asked.token)
@@ -48,4 +52,14 @@ async def list_children(call: Call) -> ChildPage:
     token, known = lease_of(call.principal, token), known_as(call.principal, runner_id)
     sees = call.principal.sees if call.principal.scoped else None
     page = await call.parts.runtime.trees.children(token, known, await place_asked(call), sees)
+    return msgspec.structs.replace(page, cursor=await place_told(call, page.cursor))
+
+
+@handles(api.LIST_PREDECESSORS)
+async def list_predecessors(call: Call) -> PredecessorPage:
+    """Return the jobs that the job of the lease comes after, with their results."""
+    token, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
+    token, known = lease_of(call.principal, token), known_as(call.principal, runner_id)
+    sees = call.principal.sees if call.principal.scoped else None
+    page = await call.parts.runtime.followers.predecessors(token, known, await place_asked(call), sees)
     return msgspec.structs.replace(page, cursor=await place_told(call, page.cursor))

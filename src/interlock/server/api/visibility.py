@@ -25,7 +25,7 @@ from interlock.store.cursors import bad_cursor
 from interlock.store.records import Record
 from interlock.systems.orchestrator.views import glimpse
 from interlock.wire.filters import Filter, Selection, read_filter
-from interlock.wire.jobs import FailureView, JobSpec, JobView
+from interlock.wire.jobs import After, FailureView, JobSpec, JobView
 
 BLOCK = 96
 """Content is padded to a multiple of this; cursors of stores have up to 85 bytes."""
@@ -134,6 +134,12 @@ class Sight:
             return text
         return _JOB.sub(lambda found: self.id(found[0]) or "(another queue)", text)
 
+    def after(self, after: After) -> After:
+        """Return the jobs that a job comes after, without those that may not be seen."""
+        return msgspec.structs.replace(
+            after, jobs=tuple(each for each in after.jobs if self.id(each) is not None)
+        )
+
     def failure(self, failure: FailureView | None) -> FailureView | None:
         """Return a failure; without the error text of a child in an invisible queue."""
         if failure is None or self._seen is None or self.text(failure.error) == failure.error:
@@ -154,13 +160,16 @@ async def shown(call: Call, views: Sequence[JobView]) -> list[JobView]:
     """Return jobs as the principal may see them."""
     failures = [view.failure.error for view in views if view.failure is not None]
     reasons = [view.cancel_reason for view in views]
-    sight = await sight_of(call, [*(view.parent_job_id for view in views), *failures, *reasons])
+    befores = [each for view in views if view.after is not None for each in view.after.jobs]
+    sight = await sight_of(call, [*(view.parent_job_id for view in views), *failures, *reasons, *befores])
     return [
         msgspec.structs.replace(
             view,
             parent_job_id=sight.id(view.parent_job_id),
             failure=sight.failure(view.failure),
             cancel_reason=view.cancel_reason and sight.text(view.cancel_reason),
+            after=None if view.after is None else sight.after(view.after),
+            waits_for=tuple(each for each in view.waits_for if sight.id(each) is not None),
         )
         for view in views
     ]

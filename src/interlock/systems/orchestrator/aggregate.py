@@ -59,6 +59,8 @@ from interlock.systems.orchestrator.failures import (
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.wire.jobs import RetryRule
 
+SKIPPED = "skipped"
+"""Stop reason of a job that was left out, because what it waited for cannot happen any more."""
 STOPPED_WITH_OTHERS = ("parent", "sibling")
 """Stop reasons of a child that do not reflect on the child itself."""
 
@@ -127,6 +129,11 @@ class JobFacts:
         if part is None or self._job.data.stop_reason in STOPPED_WITH_OTHERS:
             return ""
         return part.if_fails
+
+    @property
+    def followed(self) -> bool:
+        """Whether jobs come after it; those after a skipped one go on."""
+        return bool(self._body.then) and self._job.data.stop_reason != SKIPPED
 
     @property
     def every_required_job_succeeded(self) -> bool:
@@ -524,6 +531,7 @@ WIRING = Wiring(
         Receiver.NEXT_ATTEMPT: create(JobAggregate.create_next_attempt),
         Receiver.ITS_CHILDREN: outward(),
         Receiver.ITS_SIBLINGS: outward(),
+        Receiver.FOLLOWERS: outward(),
         Receiver.ITS_PARENT: outward(),
         Receiver.ITS_SIMULATION: outward(),
         Receiver.ITS_RUN: outward(judged_there=True),

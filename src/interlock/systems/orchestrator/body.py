@@ -20,7 +20,7 @@ from interlock.lifecycles.lease import Lease, LeaseState
 from interlock.machine import command, consequence, end, state
 from interlock.store.records import Change, Key, Record
 from interlock.systems.orchestrator.failures import Failure
-from interlock.wire.jobs import RetryRule, Unique
+from interlock.wire.jobs import After, RetryRule, Unique
 from interlock.wire.runner import Progress
 
 
@@ -67,11 +67,13 @@ class TreeBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Parents whose children have ended, and which have no slot yet."""
     holding: dict[str, int] = {}
     """Parents that may have held-back children, with the depth of the children."""
+    later: tuple[str, ...] = ()
+    """Children that wait for the end of other jobs; they come into the line after that."""
 
     @property
     def empty(self) -> bool:
         """Whether no job is in it or waits."""
-        return not (self.inside or self.waiting or self.returning or self.holding)
+        return not (self.inside or self.waiting or self.returning or self.holding or self.later)
 
 
 def tree_key(root_id: str) -> Key:
@@ -255,6 +257,21 @@ class LimitPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         return self.started_at >= self.since
 
 
+class AfterPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The state of a job with respect to the jobs that it comes after."""
+
+    rule: After
+    """As submitted, with the ids of all jobs."""
+    left: tuple[str, ...] = ()
+    """Jobs that it still waits for."""
+    delay_s: float = 0.0
+    """Delay after the last end that it waits for."""
+    not_before: datetime | None = None
+    """Time before which it does not start in any case."""
+    start_within_s: float | None = None
+    """Time within which a worker must start it, counted from then."""
+
+
 class JobGiven(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The input of a job, which no decision depends on."""
 
@@ -300,6 +317,10 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Its place in a tree; None for a job without a parent, which may be a root."""
     limits: LimitPart | None = None
     """The limits that it is under; None for a job without any."""
+    after: AfterPart | None = None
+    """The jobs that it comes after; None for a job that comes after none."""
+    then: tuple[str, ...] = ()
+    """Jobs that come after it and are told of its end."""
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     """This and the next three fields replace what is given, after a submission with its unique key; old jobs
     have them here as well."""

@@ -14,6 +14,7 @@ from interlock.store.records import Change, Commit, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import Chunk, chunk_change
 from interlock.systems.orchestrator.body import AttemptBody
+from interlock.systems.orchestrator.dependencies import end_words_of
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.gates import limit_words_of
 from interlock.systems.orchestrator.notifications import alert_for, notifications_for
@@ -98,6 +99,7 @@ def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     """Return messages to other records, committed with their cause, so that a crash does not lose them."""
     body, alert = draft.body, alert_for(draft)
     alone = body.run is None and body.simulation is None and body.tree is None and body.limits is None
+    alert += end_words_of(draft) if body.then else ()
     if alone and not body.children and not draft.remarks:
         return alert
     told = (*notifications_for(draft), *_to_children(draft), *tree_words_of(draft), *_about_runners(draft))

@@ -19,11 +19,12 @@ from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.machine import Machine
 from interlock.store.contract import Store
 from interlock.store.records import Count, Key, Query, Record
-from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
+from interlock.systems.orchestrator.body import AfterPart, AttemptBody, JobBody, decode_body
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.tree_slots import (
     LIVING_JOBS,
     waits_for_children,
+    waits_for_jobs,
     waits_for_place,
 )
 from interlock.text import nearest
@@ -32,6 +33,8 @@ from interlock.wire.workers import WorkerSpec
 
 PAGE, PAGES = 500, 4
 """Number of workers to examine; if there are more, and none of these fits, no lack is reported."""
+NAMED = 3
+"""Number of jobs that are named of those that a job waits for."""
 SHELL = "interlock.shell"
 LIVING_WORKERS = tuple(map(str, worker.LIVING))
 
@@ -165,6 +168,8 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     parent_stops: bool = False
     limit: str = ""
     """Sentence about the limit that it waits for."""
+    before: tuple[tuple[str, str], ...] = ()
+    """Some of the jobs that it waits for, with their states."""
 
 
 ALONE = Around()
@@ -174,6 +179,11 @@ ALONE = Around()
 async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Around:
     """Return the facts about the tree of a held-back job; empty for other jobs."""
     body = decode_body(record.body)
+    if waits_for_jobs(body) and body.after is not None:
+        some = body.after.left[:NAMED]
+        found = await store.load([Key(JOB.name, each) for each in some])
+        states = ["removed" if each is None else str(each.state) for each in found]
+        return Around(before=tuple(zip(some, states, strict=True)))
     places = quotas[body.data.depth]
     if any(map(waits_for_children, body.attempts)):
         left = await store.count(Query(kind=JOB.name, parent=record.id, states=LIVING_JOBS))
@@ -186,7 +196,9 @@ async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Ar
 
 
 def held_back(one: AttemptBody, record: Record, body: JobBody, around: Around) -> str | None:
-    """Return why an attempt waits for its tree; None if it does not."""
+    """Return why an attempt waits for other jobs; None if it does not."""
+    if waits_for_jobs(body) and body.after is not None:
+        return _after_others(body.after, around)
     if waits_for_children(one):
         if around.left is not None and not around.left.number:
             return f"Its children have ended, and it waits for a place{_in_tree(record, body, around)}."
@@ -199,6 +211,16 @@ def held_back(one: AttemptBody, record: Record, body: JobBody, around: Around) -
     if around.parent_stops:
         return f"It waits to be stopped with its parent {record.parent}, and is not given out any more."
     return f"It waits for a place{_in_tree(record, body, around)}."
+
+
+def _after_others(part: AfterPart, around: Around) -> str:
+    named = ", ".join(f"{name} ({state})" for name, state in around.before)
+    more = len(part.left) - len(around.before)
+    also = f" and {more} more" if more > 0 and named else ""
+    which = "the first of these jobs" if part.rule.need == "any" else "these jobs"
+    if len(part.left) == 1:
+        which = "this job"
+    return f"It waits for the {part.rule.on} of {which}: {named or len(part.left)}{also}."
 
 
 def _in_tree(record: Record, body: JobBody, around: Around) -> str:
@@ -251,6 +273,8 @@ def _ended(record: Record, body: JobBody) -> Explanation:
                 sentence = f"It has expired: {body.failure.error}"
         case _:
             because = f", since its parent {record.parent} was" if body.data.stop_reason == "parent" else ""
+            if body.after is not None and body.data.stop_reason in ("upstream", "skipped"):
+                because = f": {body.cancel_reason}"
             sentence = f"It was stopped ({body.data.stop_reason}) after {made}{because}."
             todo = f"interlock job retry {record.id}"
     return Explanation(job_id=record.id, state=record.state, sentence=sentence, todo=todo)

@@ -46,6 +46,13 @@ from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.attachments import LOG, Chunk
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of
 from interlock.systems.orchestrator.dead_letters import LetterBody, retry_once
+from interlock.systems.orchestrator.dependencies import (
+    DependenciesNotified,
+    DependentSubmission,
+    is_joined,
+    named_in,
+    refuse_both,
+)
 from interlock.systems.orchestrator.explanation import explain, look_around, look_for_lacks
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.limits import Limits
@@ -222,7 +229,8 @@ class Jobs:
                 limited |= bool(group.spec.limits)
         if limited and self._limits is not None:
             return await self._submit_limited(specs, actor, request_id)
-        if request_id is not None or any(spec.parent_job_id is not None for spec in specs):
+        alone = not any(is_joined(group.spec) for _, groups in checked for group in groups)
+        if request_id is not None or not alone:
             asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
             return [made.id for made in await self._submit_together(specs, actor, asked)]
         if len(checked) == 1:
@@ -245,7 +253,7 @@ class Jobs:
         specs = await self._under_limits(said, asked)
         if isinstance(specs, Repeated):
             return [made.id for made in _decoded(specs.recorded.answer.body)]
-        if asked is not None or any(spec.parent_job_id is not None for spec in specs):
+        if asked is not None or any(map(is_joined, specs)):
             ids = [made.id for made in await self._submit_together(specs, actor, asked)]
         else:
             ids = []
@@ -312,13 +320,18 @@ class Jobs:
         keys = [Key(JOB.name, name) for name in parents]
         # The root of a job never changes, so it can be read beforehand.
         trees = tree_keys(await self.engine.store.load(keys)) if keys else []
+        named = named_in(specs)
+        refuse_both(parents, named)
+        befores = [Key(JOB.name, name) for name in named]
 
         def decide(
             found: Sequence[Record | None], keyed: KeyedSubmission, now: datetime
         ) -> Decision[list[SubmittedJob]]:
             above = dict(zip(parents, found[: len(parents)], strict=True))
-            kept = dict(zip(trees, found[len(parents) :], strict=True))
-            joining = TreeSubmission(above, kept, now, self.settings, self._ids.draw)
+            kept = dict(zip(trees, found[len(parents) : len(found) - len(named)], strict=True))
+            earlier = dict(zip(named, found[len(found) - len(named) :], strict=True))
+            following = DependentSubmission(earlier, now, self.settings, keyed.changed, keyed.known)
+            joining = TreeSubmission(above, kept, now, self.settings, self._ids.draw, following)
             joining.add_all(specs, keyed)
             mark = self.engine.mark()
             changes = (
@@ -330,9 +343,12 @@ class Jobs:
             commit = Commit(changes=changes, request=request) if changes or request else None
             return Decision(joining.jobs, commit)
 
-        applied = await apply_keyed(self.engine, asked, [*keys, *trees], specs, decide, self.settings)
+        needed = [*keys, *trees, *befores]
+        applied = await apply_keyed(self.engine, asked, needed, specs, decide, self.settings)
         if isinstance(applied, Repeated):
             return _decoded(applied.recorded.answer.body)
+        if any(spec.after is not None for spec in specs):
+            self.engine.bus.publish(DependenciesNotified())
         return applied.answer
 
     async def _submit_unique(
@@ -347,7 +363,7 @@ class Jobs:
         if isinstance(specs, Repeated):
             return _decoded(specs.recorded.answer.body)
         limited = any(spec.limits for spec in specs)
-        if len(specs) == 1 and asked is None and specs[0].parent_job_id is None and not limited:
+        if len(specs) == 1 and asked is None and not is_joined(specs[0]) and not limited:
             made = await self._submit_first(specs[0], actor)
             if made is not None:
                 return [SubmittedJob(made)]
@@ -414,6 +430,8 @@ class Jobs:
                 self.engine.bus.publish(TreesNotified())
             if stopped.limits:
                 self.engine.bus.publish(LimitsNotified())
+            if stopped.followers:
+                self.engine.bus.publish(DependenciesNotified())
             return stopped
 
         return await self.engine.answer_once(asked, JobView, do)
@@ -439,6 +457,7 @@ class Jobs:
         self.engine.bus.publish(RunsNotified())  # some of them may belong to a run
         self.engine.bus.publish(TreesNotified())  # or to a tree
         self.engine.bus.publish(LimitsNotified())  # or have held a slot
+        self.engine.bus.publish(DependenciesNotified())  # or others come after it
         return stopped
 
     async def retry(self, job_id: str, *, actor: str = "", request_id: str | None = None) -> str:

@@ -40,6 +40,7 @@ from interlock.store.records import (
 from interlock.systems.orchestrator import cancellation
 from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.dependencies import ENDS, DependenciesNotified
 from interlock.systems.orchestrator.gates import LIMITS
 from interlock.systems.orchestrator.grants import (
     ClaimCommit,
@@ -133,7 +134,7 @@ class Orchestrator:
         self._held: OrderedDict[str, _Held] = OrderedDict()
         # Runs that this process has reported as begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
-        self._has_told = self._has_told_tree = self._has_told_limits = False
+        self._has_told = self._has_told_tree = self._has_told_limits = self._has_told_followers = False
 
     # Claims
 
@@ -359,6 +360,11 @@ class Orchestrator:
             answers[place] = _answer_of(result)
             if isinstance(result, Applied) and (last := written.pop(item.key.id, None)) is not None:
                 self._hold(_Held(record_after(*last, result.at)))
+        self._announce()
+        return [answer for answer in answers if answer is not None]
+
+    def _announce(self) -> None:
+        """Announce the messages that were committed to other records."""
         if self._has_told:
             self._has_told = False
             self.engine.bus.publish(RunsNotified())
@@ -367,7 +373,9 @@ class Orchestrator:
             self.engine.bus.publish(TreesNotified())
         if self._has_told_limits:
             self._tell_limits()
-        return [answer for answer in answers if answer is not None]
+        if self._has_told_followers:
+            self._has_told_followers = False
+            self.engine.bus.publish(DependenciesNotified())
 
     async def _hear_together(self, messages: Sequence[Message], answers: list[Answer | None]) -> None:
         """Process equal reports about jobs that were granted together.
@@ -429,6 +437,7 @@ class Orchestrator:
             self._has_told |= each.queue == RUN_JOBS
             self._has_told_tree |= each.queue in TREE_TOPICS
             self._has_told_limits |= each.queue == LIMITS
+            self._has_told_followers |= each.queue == ENDS
         if change.kind == JOB.name and change.state not in job.ENDED:
             written[token.job_id] = change, record
         return decision

@@ -19,6 +19,7 @@ from interlock.store.records import Batch, Commit, Record
 from interlock.store.validation import MAX_ID, MAX_LABEL, MAX_LABELS, MAX_YEAR, MIN_YEAR
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import (
+    AfterPart,
     JobBody,
     JobGiven,
     LimitPart,
@@ -30,6 +31,7 @@ from interlock.systems.orchestrator.body import (
     UniquePart,
     encode_given,
 )
+from interlock.systems.orchestrator.dependencies import after_faults, into_faults
 from interlock.systems.orchestrator.failures import RETRIED
 from interlock.systems.orchestrator.gates import new_ticket
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -70,16 +72,18 @@ def new_job(
     simulation: SimulationPart | None = None,
     tree: TreePart | None = None,
     unique: UniquePart | None = None,
+    after: AfterPart | None = None,
     held: bool = False,
 ) -> JobAggregate:
     """Return a new job that waits for a worker. The spec was validated before.
 
-    A held job waits for its needs, and cannot be claimed before it is released.
+    A held job waits for its needs, and cannot be claimed before it is released; so does one that comes after
+    others.
     """
     body = JobBody(
         task=spec.task,
         data=Job(depth=depth, worker_count=spec.worker_count),
-        not_after=not_after_of(spec, now),
+        not_after=not_after_of(spec, now) if after is None or spec.start_within_s is None else None,
         timeout_s=spec.timeout_s,
         job_timeout_s=spec.job_timeout_s,
         retries=spec.retries,
@@ -93,6 +97,7 @@ def new_job(
         simulation=simulation,
         tree=tree,
         limits=LimitPart(keys=spec.limits, weight=spec.weight) if spec.limits else None,
+        after=after,
         attempts=[],
     )
     parent = run.run_id if run is not None else spec.parent_job_id
@@ -100,7 +105,7 @@ def new_job(
     given = _given(spec, unique)
     draft = JobAggregate(job_id, JOB.initial, body, place, now, settings, given=given)
     draft.send(job.Validate(at=now))
-    if not held:
+    if not held and after is None:
         release(draft, delay_s=delay_of(spec, now))
     return draft
 
@@ -282,17 +287,20 @@ def _faults(spec: JobSpec) -> Iterator[str]:
         yield f"delay_s is {spec.delay_s:g} and must be 0 to {MAX_DELAY_S:g}"
     yield from _time_faults(spec)
     if spec.unique is not None:
-        yield from _unique_faults(spec, spec.unique)
+        yield from _unique_faults(spec.unique)
+    yield from _argument_faults(spec)
     for name, seconds in (("timeout_s", spec.timeout_s), ("job_timeout_s", spec.job_timeout_s)):
         if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= MAX_DELAY_S):
             yield f"{name} is {seconds:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
     yield from _retry_faults(spec)
     yield from _secret_faults(spec)
-    if spec.limits or spec.weight != 1:
-        yield from _limit_faults(spec)
+    yield from _limit_faults(spec)
+    yield from after_faults(spec)
 
 
 def _limit_faults(spec: JobSpec) -> Iterator[str]:
+    if not spec.limits and spec.weight == 1:
+        return
     if len(spec.limits) > MAX_KEYS or len(set(spec.limits)) != len(spec.limits):
         yield f"there are at most {MAX_KEYS} limits, each named once"
     if not all(_is_name(key, MAX_ID) and not key.endswith("*") for key in spec.limits):
@@ -320,7 +328,7 @@ def _time_faults(spec: JobSpec) -> Iterator[str]:
         yield f"start_within_s is {wait_s:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
 
 
-def _unique_faults(spec: JobSpec, rule: Unique) -> Iterator[str]:
+def _unique_faults(rule: Unique) -> Iterator[str]:
     for name, text, allowed in (
         ("unique.policy", rule.policy, get_args(UniquePolicy)),
         ("unique.scope", rule.scope, get_args(UniqueScope)),
@@ -331,11 +339,11 @@ def _unique_faults(spec: JobSpec, rule: Unique) -> Iterator[str]:
         yield f"unique.key has 1 to {MAX_KEY} printable characters"
     if rule.key and rule.by:
         yield "unique has both a key and names of arguments (by); give one of them"
-    yield from _argument_faults(spec)
     yield from _counting_faults(rule)
 
 
 def _argument_faults(spec: JobSpec) -> Iterator[str]:
+    yield from into_faults(spec)
     rule = spec.unique
     if rule is None or not rule.by or json_fault(spec.input):
         return

@@ -91,6 +91,11 @@ def _check(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> None:
             "A job with a unique key cannot be submitted in a transaction of yours: others share the key.",
             todo="Submit it with task.options(unique=None), or outside of the transaction.",
         )
+    if any(spec.after is not None for spec in specs):
+        raise InvalidArguments(
+            "A job that comes after others cannot be submitted in a transaction of yours: it changes them.",
+            todo="Submit it without after, or outside of the transaction.",
+        )
     if not 0 < len(specs) <= MOST:
         raise InvalidArguments(
             f"1 to {MOST} jobs are submitted at once in a transaction, not {len(specs)}.",

@@ -41,10 +41,15 @@ def waits_for_children(one: AttemptBody) -> bool:
     return one.waits and one.state is attempt.CREATED
 
 
+def waits_for_jobs(body: JobBody) -> bool:
+    """Return whether a job waits for the end of jobs that it comes after."""
+    return body.after is not None and bool(body.after.left) and body.data.completed_at is None
+
+
 def waits_for_place(one: AttemptBody, body: JobBody) -> bool:
     """Return whether an attempt waits for a slot of its tree."""
     held = one.state is attempt.CREATED and one.ready_at is None and not (one.waits or one.prompt)
-    return held and body.tree is not None
+    return held and body.tree is not None and not waits_for_jobs(body)
 
 
 def seats_of(body: JobBody) -> int:
@@ -89,6 +94,21 @@ class TreeSlots:
         self._let_go(job_id, 0)
         self.body.waiting.pop(job_id, None)
         self.body.returning.pop(job_id, None)
+        self._not_later(job_id)
+
+    def join_later(self, job_id: str) -> None:
+        """Add a child that waits for the end of other jobs; until then it takes no slot."""
+        self.body.later = (*self.body.later, job_id)
+
+    def line_up(self, job_id: str, job: JobBody, parent_id: str) -> None:
+        """Put a child into the line whose other jobs have ended."""
+        if job_id in self.body.later:
+            self._not_later(job_id)
+            self.body.holding.setdefault(parent_id, job.data.depth)
+
+    def _not_later(self, job_id: str) -> None:
+        if job_id in self.body.later:
+            self.body.later = tuple(each for each in self.body.later if each != job_id)
 
     def wait(self, job_id: str, job: JobBody) -> None:
         """Release the slots of attempts that wait for children."""
@@ -158,7 +178,7 @@ CANCEL_CHILDREN = "job.cancel_children"
 """The topic of messages to stop the children of a job."""
 TREE_TOPICS = (TREES, CANCEL_CHILDREN)
 
-ENDED, WAITS = "ended", "waits"
+ENDED, WAITS, JOINS = "ended", "waits", "joins"
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -189,6 +209,15 @@ def tree_words_of(draft: JobAggregate) -> tuple[Change, ...]:
         fails_parent=Receiver.ITS_PARENT in told,
         stops_siblings=Receiver.ITS_SIBLINGS in told,
     )
+    return (outgoing(f"{draft.id}.tree.{draft.version}", TREES, _ENCODER.encode(word), draft.now),)
+
+
+def joins(draft: JobAggregate, at: datetime) -> tuple[Change, ...]:
+    """Let a held-back child come into the line of its tree, to be ready at a time; return the message."""
+    part = draft.body.tree
+    assert part is not None
+    draft.body.tree = msgspec.structs.replace(part, not_before=at)
+    word = TreeWord(root_id=part.root_id, job_id=draft.id, what=JOINS, parent_id=draft.place.parent)
     return (outgoing(f"{draft.id}.tree.{draft.version}", TREES, _ENCODER.encode(word), draft.now),)
 
 
@@ -245,9 +274,14 @@ async def _hear(store: Store, seating: TreeSlots, words: Sequence[TreeWord]) -> 
     for word in words:
         if word.what == ENDED:
             seating.leave(word.job_id)
-    waits = [Key(JOB.name, word.job_id) for word in words if word.what == WAITS]
-    for record in await store.load(waits) if waits else []:
-        if record is not None and record.state not in job.ENDED:
+    told = [word for word in words if word.what != ENDED]
+    found = await store.load([Key(JOB.name, word.job_id) for word in told]) if told else []
+    for word, record in zip(told, found, strict=True):
+        if record is None or record.state in job.ENDED:
+            continue
+        if word.what == JOINS:
+            seating.line_up(record.id, decode_body(record.body), record.parent or "")
+        else:
             seating.wait(record.id, decode_body(record.body))
 
 
@@ -286,7 +320,7 @@ async def _held_below(store: Store, parent_id: str, most: int) -> tuple[list[Rec
     held: list[Record] = []
     while most > 0:
         page = await store.find(query)
-        found = [each for each in page.records if each.ready_at is None]
+        found = [each for each in page.records if each.ready_at is None and not _waits_for_jobs(each)]
         held += found[: most - len(held)]
         if len(held) < len(found) or (len(held) >= most and page.cursor):
             return held, False
@@ -294,6 +328,10 @@ async def _held_below(store: Store, parent_id: str, most: int) -> tuple[list[Rec
             return held, True
         query = msgspec.structs.replace(query, cursor=page.cursor)
     return held, False
+
+
+def _waits_for_jobs(record: Record) -> bool:
+    return b'"left":' in record.body and waits_for_jobs(decode_body(record.body))
 
 
 def _is_stopped(parent: Record) -> bool:

@@ -45,6 +45,7 @@ from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import Births, Brood, brood_change, brood_key
 from interlock.systems.orchestrator.body import (
+    AfterPart,
     Provenance,
     TreePart,
     UniquePart,
@@ -55,6 +56,11 @@ from interlock.systems.orchestrator.body import (
     tree_key,
 )
 from interlock.systems.orchestrator.cancellation import CancelChildren, cancelled, commit_of
+from interlock.systems.orchestrator.dependencies import (
+    DependenciesNotified,
+    DependentSubmission,
+    named_in,
+)
 from interlock.systems.orchestrator.failures import Failure, FailureClass
 from interlock.systems.orchestrator.gates import limit_words_of
 from interlock.systems.orchestrator.notifications import RunsNotified
@@ -113,6 +119,12 @@ def beneath(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
             allowed=[SHELL],
             facts={"task": spec.task, "parent_job_id": parent.id},
         )
+    if spec.after is not None:
+        raise InvalidJob(
+            "A job of a change from a fork submits no jobs that come after others.",
+            todo="Leave after out, or wait for the children in the handler.",
+            facts={"task": spec.task, "parent_job_id": parent.id},
+        )
     if spec.unique is not None:
         raise InvalidJob(
             "A job of a change from a fork submits no unique jobs: their keys are shared with other jobs.",
@@ -132,14 +144,16 @@ class TreeSubmission:
         now: datetime,
         settings: OrchestratorSettings,
         draw: Draw,
+        following: DependentSubmission | None = None,
     ) -> None:
+        self._following = following or DependentSubmission({}, now, settings)
         self._depths = {name: depth_below(name, record) for name, record in parents.items()}
         self._parents = {name: record for name, record in parents.items() if record is not None}
         self._trees = trees
         self._now, self._settings, self._draw = now, settings, draw
         self._seatings: dict[str, TreeSlots] = {}
         self.jobs: list[SubmittedJob] = []
-        self._drafts: list[JobAggregate] = []
+        self._drafts: dict[str, JobAggregate] = {}
         self._born = Counter[str]()
 
     def add_all(self, specs: Sequence[JobSpec], keyed: KeyedSubmission) -> None:
@@ -155,20 +169,29 @@ class TreeSubmission:
         """Add a job, in order."""
         while (job_id := self._draw(self._now)) in self._parents:
             pass  # the id of a parent in the same commit
+        after = self._following.part(spec, self.jobs)
         self.jobs.append(SubmittedJob(job_id))
         if spec.parent_job_id is None:
-            draft = new_job(spec, job_id, self._now, self._settings, unique=unique)
+            draft = new_job(spec, job_id, self._now, self._settings, unique=unique, after=after)
         else:
             self._born[spec.parent_job_id] += 1
-            draft = self._child(spec, job_id, spec.parent_job_id)
-        self._drafts.append(draft)
+            draft = self._child(spec, job_id, spec.parent_job_id, after)
+        self._drafts[job_id] = draft
+        if after is not None:
+            self._following.follow(job_id, after, self._drafts)
         return draft
 
-    def _child(self, spec: JobSpec, job_id: str, parent_id: str) -> JobAggregate:
+    def _child(self, spec: JobSpec, job_id: str, parent_id: str, after: AfterPart | None) -> JobAggregate:
         depth = self._depths[parent_id]
         spec, origin = beneath(spec, self._parents[parent_id])
         check_workers(spec.task, depth, spec.worker_count, self._settings.tree_quotas)
         root_id = root_of(self._parents[parent_id])
+        if after is not None:
+            self._seating(root_id).join_later(job_id)
+            part = TreePart(root_id=root_id, if_fails=spec.if_fails)
+            return new_job(
+                spec, job_id, self._now, self._settings, depth=depth, origin=origin, tree=part, after=after
+            )
         seated = self._seating(root_id).join(job_id, parent_id, depth, spec.worker_count)
         delay_s = delay_of(spec, self._now)
         later = self._now + timedelta(seconds=delay_s) if delay_s and not seated else None
@@ -205,8 +228,11 @@ class TreeSubmission:
     def changes(self, *, mark: str, actor: str) -> list[Change]:
         """Return the changes of the jobs, and of the trees that they have joined."""
         changes: list[Change] = []
-        for draft in self._drafts:
+        for draft in self._drafts.values():
             changes += (draft.change(mark=mark, actor=actor), *limit_words_of(draft))
+        for draft in self._following.living:
+            changes += (draft.change(mark=mark, actor=""), *limit_words_of(draft))
+        changes += self._following.words()
         for root_id, seating in self._seatings.items():
             record = self._trees.get(tree_key(root_id))
             changes.append(tree_change(root_id, record, seating.body, mark=mark, over=False))
@@ -237,19 +263,27 @@ async def submit_children(
         check_spec(spec, settings)
     parent, brood = Key(JOB.name, token.job_id), brood_key(token.job_id, token.shard, name)
     trees = tree_keys(await engine.store.load([parent]))
+    named = named_in(specs)
+    before_them = [Key(JOB.name, each) for each in named]
     births = Births(token=token_text, runner_id=runner_id, children=len(specs))
 
     def decide(
         found: Sequence[Record | None], keyed: KeyedSubmission, now: datetime
     ) -> Decision[Answer | tuple[str, ...]]:
-        above, before, *kept = found
+        above, before, *others = found
+        kept, earlier = others[: len(trees)], others[len(trees) :]
         mark = engine.mark()
         heard = decide_message(above, token, births, now, mark, settings)
         if above is None or heard.commit is None or not isinstance(heard.answer, Heard):
             return Decision(heard.answer, heard.commit)
         if before is not None:
             return Decision(_again(before, name, specs))
-        joining = TreeSubmission({above.id: above}, dict(zip(trees, kept, strict=True)), now, settings, draw)
+        following = DependentSubmission(
+            dict(zip(named, earlier, strict=True)), now, settings, keyed.changed, keyed.known
+        )
+        joining = TreeSubmission(
+            {above.id: above}, dict(zip(trees, kept, strict=True)), now, settings, draw, following
+        )
         joining.add_all(_inherited(specs, above), keyed)
         own = msgspec.structs.replace(births, children=joining.created)
         # A parent waits for those alone that are its own.
@@ -266,7 +300,7 @@ async def submit_children(
         )
         return Decision(told.ids, msgspec.structs.replace(commit, changes=changes))
 
-    applied = await apply_keyed(engine, None, [parent, brood, *trees], specs, decide, settings)
+    applied = await apply_keyed(engine, None, [parent, brood, *trees, *before_them], specs, decide, settings)
     assert not isinstance(applied, Repeated)  # it has no request
     if isinstance(applied.answer, tuple):
         return applied.answer
@@ -349,6 +383,8 @@ class Trees:
         ids = await submit_children(self._engine, self._settings, self._draw, token, runner_id, name, specs)
         if any(spec.limits for spec in specs):
             self._engine.bus.publish(LimitsNotified())
+        if any(spec.after is not None for spec in specs):
+            self._engine.bus.publish(DependenciesNotified())
         return ids
 
     async def children(
@@ -435,7 +471,7 @@ class Trees:
             page = await self._engine.store.find(query)
             decide = partial(self._stop, why, reason)
             items = [Item(record.key, decide, record) for record in page.records]
-            _raise_first(await apply_all(self._engine, items))
+            raise_for_retry(await apply_all(self._engine, items))
             if not page.cursor:
                 self._engine.bus.publish(RunsNotified())
                 return
@@ -478,7 +514,7 @@ def _with_its_child(child_id: str, child: Record | None) -> Failure:
     )
 
 
-def _raise_first(results: Iterable[object]) -> None:
+def raise_for_retry(results: Iterable[object]) -> None:
     """Raise the first error that needs a retry; refusals of single jobs are ignored."""
     for result in results:
         if isinstance(result, StoreUnavailable):

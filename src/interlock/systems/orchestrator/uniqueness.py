@@ -165,7 +165,9 @@ class KeyedSubmission:
         }
         self._written: set[str] = set()
         self._new: dict[str, JobAggregate] = {}
-        self._changed: dict[str, tuple[JobAggregate, str]] = {}
+        self.changed: dict[str, tuple[JobAggregate, str]] = {}
+        """Working copies of the jobs that are changed, each with the reason."""
+        self.known = jobs
 
     def part(self, spec: JobSpec) -> UniquePart | None:
         """Return the unique key of a job, made once for each spec."""
@@ -217,7 +219,7 @@ class KeyedSubmission:
     def changes(self, *, mark: str, actor: str) -> list[Change]:
         """Return the keys that were taken, and the jobs that were changed."""
         changes: list[Change] = []
-        for draft, why in self._changed.values():
+        for draft, why in self.changed.values():
             changes.append(draft.change(mark=mark, actor=actor, reason=why, note=True))
             changes += limit_words_of(draft)
         for name in sorted(self._written):
@@ -257,14 +259,14 @@ class KeyedSubmission:
         if spec.unique is not None and spec.unique.policy == "debounce":
             words = f"debounced by a submission with its unique key {part.key}"
             debounce(draft, spec)
-        self._changed[job_id] = draft, words[:500]
+        self.changed[job_id] = draft, words[:500]
 
     def _draft(self, job_id: str) -> JobAggregate:
         """Return the working copy of a job, the same each time."""
         if job_id in self._new:
             return self._new[job_id]
-        if job_id in self._changed:
-            return self._changed[job_id][0]
+        if job_id in self.changed:
+            return self.changed[job_id][0]
         record = self._jobs[job_id]
         assert record is not None
         return JobAggregate.of(record, self._now, self._settings)
@@ -297,6 +299,8 @@ def _fixed(draft: JobAggregate, spec: JobSpec) -> str:
         return "it is given other secrets"
     if draft.place.parent != spec.parent_job_id:
         return "it has another parent"
+    if body.after is not None or spec.after is not None:
+        return "it comes after other jobs"
     return ""
 
 

@@ -30,7 +30,7 @@ from interlock.systems.orchestrator.failures import Failure
 from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, raise_for_answer, read_token
-from interlock.systems.orchestrator.tree_slots import waits_for_children, waits_for_place
+from interlock.systems.orchestrator.tree_slots import waits_for_children, waits_for_jobs, waits_for_place
 from interlock.wire.jobs import (
     AttemptView,
     ChildPage,
@@ -160,6 +160,9 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         limits=body.limits.keys if body.limits is not None else (),
         weight=body.limits.weight if body.limits is not None else 1,
         admitted_at=body.limits.since if body.limits is not None else None,
+        after=body.after.rule if body.after is not None else None,
+        waits_for=body.after.left if body.after is not None else (),
+        followers=len(body.then),
     )
 
 
@@ -343,7 +346,9 @@ def _node(record: Record, body: JobBody, depth: int) -> TreeNode:
 
 
 def held_by(body: JobBody) -> str:
-    """Return why a job waits for its tree, if it does."""
+    """Return why a job waits for others, if it does."""
+    if waits_for_jobs(body):
+        return "jobs"
     if any(map(waits_for_children, body.attempts)):
         return "children"
     return "place" if any(waits_for_place(one, body) for one in body.attempts) else ""
@@ -373,17 +378,17 @@ async def children_of(
     if token is None:
         raise UnknownLease("This is not the token of a lease.", todo="Ask for work first.")
     (parent,) = await engine.store.load([Key(JOB.name, token.job_id)])
-    _check_lease(parent, token, token_text, runner_id, await engine.clock.now(), settings)
+    check_lease(parent, token, token_text, runner_id, await engine.clock.now(), settings)
     query = Query(kind=JOB.name, parent=token.job_id, newest_first=False, cursor=cursor, limit=PAGE)
     page = await engine.store.find(query)
     records = [record for record in page.records if sees is None or sees(record.queue or "")]
     keys = [key for record in records for key in apart(record)]
     found = await engine.store.load(keys) if keys else []
     kept = {each.id: msgspec.Raw(each.body) for each in found if each is not None}
-    return ChildPage(children=tuple(_child(record, kept) for record in records), cursor=page.cursor)
+    return ChildPage(children=tuple(child_view(record, kept) for record in records), cursor=page.cursor)
 
 
-def _check_lease(
+def check_lease(
     record: Record | None,
     token: Token,
     token_text: str,
@@ -396,7 +401,8 @@ def _check_lease(
     raise_for_answer(decide_message(record, token, said, now, "", settings).answer)
 
 
-def _child(record: Record, kept: Mapping[str, msgspec.Raw]) -> ChildView:
+def child_view(record: Record, kept: Mapping[str, msgspec.Raw]) -> ChildView:
+    """Return a job as the handler of another one sees it, with its result."""
     body = decode_body(record.body)
     return ChildView(
         id=record.id,

@@ -79,6 +79,11 @@ class RunFacts:
         return False
 
     @property
+    def followed(self) -> bool:
+        """False: no job comes after a run."""
+        return False
+
+    @property
     def losses_left(self) -> bool:
         """False: a run cannot be lost."""
         return False

@@ -56,6 +56,7 @@ MAX_SPEC_BYTES = 65_536
 _NOT_IN_A_SCHEDULE = {
     "unique": "the overlap policy says what happens while a job of the schedule has not ended. For a task "
     "that is unique, use task.options(unique=None).",
+    "after": "the schedule says when its jobs begin.",
     "at": "the schedule says when its jobs begin.",
     "not_after": "start_within_s counts from each fire.",
 }

@@ -41,7 +41,7 @@ _CARRIED = tuple(
     name for name in JobSpec.__struct_fields__ if name in PlannedJob.__struct_fields__ and name != "secrets"
 )
 """Fields that a planned job takes from the spec of its task."""
-_NOT_IN_A_PLAN = ("delay_s", "at", "not_after", "start_within_s", "unique", "parent_job_id")
+_NOT_IN_A_PLAN = ("delay_s", "at", "not_after", "start_within_s", "unique", "parent_job_id", "after")
 _NO_CHANGE = Source()
 
 
