@@ -81,6 +81,13 @@ async def test_curves_grow_with_the_steps_a_pause_holds_them_and_runs_are_compar
         await expect(page.get_by_text(f"{HELD_AT - 1} of {STEPS}").first).to_be_visible()
         await expect(curve).to_be_visible()
         before = await curve.get_attribute("aria-label")
+        legend = curve.locator(".u-legend")
+        # The legend has the last values, until another place is pointed at.
+        await expect(legend.locator(".u-value").first).to_have_text(str(HELD_AT - 1))
+        await curve.locator(".u-over").hover(position={"x": 1, "y": 20})
+        await expect(legend.locator(".u-value").first).to_have_text("1")
+        await page.mouse.move(0, 0)
+        await expect(legend.locator(".u-value").first).to_have_text(str(HELD_AT - 1))
         await expect(page.get_by_role("img", name="healthy along step")).to_be_visible()
         await page.get_by_role("button", name="Pause").click()
         await expect(page.get_by_text("pause requested")).to_be_visible()

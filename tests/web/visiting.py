@@ -205,9 +205,21 @@ async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, st
     assert made.status_code == 201, made.text
     fired = await client.post("/api/schedules/nightly/run", json={"reason": text[:500]})
     assert fired.status_code == 201, fired.text
+    for name, spec in (
+        ("vendor-x", {"max": 1, "description": text[:200]}),
+        ("tenant:*", {"rate": 5, "max": 2}),
+    ):
+        answer = await client.post("/api/limits", json={"limit": name, "spec": spec})
+        assert answer.status_code == 200, answer.text
+    for limits in (("vendor-x",), ("vendor-x",), ("tenant:a", "vendor-x")):
+        await server.submit("shop.call", queue="limited", limits=limits)
+    while await server.parts.runtime.limits.keep():
+        pass
+    await runner.grant(queues=["limited"])
     return {
         "/jobs/:id": f"/jobs/{fails}",
         "/queues/:name": "/queues/idle",
+        "/limits/:name": "/limits/vendor-x",
         "/schedules/:name": "/schedules/nightly",
         "/workers/:id": f"/workers/{worker['id']}",
         "/runs/:id": f"/runs/{run['id']}",

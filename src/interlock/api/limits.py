@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from interlock.api.messages import Input, Reason, RequestId
-from interlock.api.operation import Operation
+from interlock.api.messages import MAX_PAGE, Cursor, Input, Limit, Reason, RequestId
+from interlock.api.operation import Link, Operation
 from interlock.errors import InvalidLimit, RequestIdReused, UnknownLimit
 from interlock.wire.access import Role
-from interlock.wire.limits import LimitList, LimitSpec, LimitView
+from interlock.wire.limits import KeyPage, LimitList, LimitSpec, LimitView
 
 Name = Annotated[
     str,
@@ -22,10 +22,27 @@ Name = Annotated[
 ]
 
 
+class LimitsQuery(Input, frozen=True, kw_only=True):
+    """Page of the list of limits."""
+
+    keys: Annotated[int, Meta(ge=0, le=100, description="Maximum number of keys shown of each limit.")] = 100
+    limit: Limit = MAX_PAGE
+    cursor: Cursor = ""
+
+
 class LimitQuery(Input, frozen=True, kw_only=True):
-    """The limit to show."""
+    """The limit to show, or one key of a pattern."""
 
     limit: Name
+
+
+class KeysQuery(Input, frozen=True, kw_only=True):
+    """Page of the keys of a limit."""
+
+    limit: Name
+    state: Annotated[Literal["", "held", "full"], Meta(description="`full`: jobs wait for it.")] = ""
+    count: Annotated[int, Meta(ge=1, le=100, description="How many at most.")] = 50
+    cursor: Cursor = ""
 
 
 class NewLimit(Input, frozen=True, kw_only=True):
@@ -50,17 +67,30 @@ LIST_LIMITS = Operation(
     request="GET /api/limits",
     summary="List limits: slots in use and jobs that wait, by key.",
     role=Role.VIEWER,
+    input=LimitsQuery,
     output=LimitList,
+    links=(Link("listLimits", "cursor", "$response.body#/cursor"),),
 )
 
 GET_LIMIT = Operation(
     name="getLimit",
     request="GET /api/limits/show",
-    summary="Show a limit: which jobs hold its slots, and how many wait.",
+    summary="Show a limit or one key of it: which jobs hold its slots, and how many wait.",
     role=Role.VIEWER,
     input=LimitQuery,
     output=LimitView,
     errors=(UnknownLimit,),
+)
+
+LIST_LIMIT_KEYS = Operation(
+    name="listLimitKeys",
+    request="GET /api/limits/keys",
+    summary="List the keys of a limit that are in use: slots in use and jobs that wait.",
+    role=Role.VIEWER,
+    input=KeysQuery,
+    output=KeyPage,
+    errors=(UnknownLimit,),
+    links=(Link("listLimitKeys", "cursor", "$response.body#/cursor"),),
 )
 
 SET_LIMIT = Operation(

@@ -51,6 +51,21 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     runner_id: str | None = None
     """The runner that executes it; null while it waits for one."""
     since: datetime | None = None
+    task: str = ""
+    queue: str = ""
+    expires_at: datetime | None = None
+    """The time at which its lease ends unless the runner renews it."""
+
+
+class Waiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job in the line of a limit."""
+
+    job_id: str
+    task: str
+    queue: str
+    since: datetime
+    """The time at which it lined up."""
+    priority: int = 0
 
 
 class KeyView(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,6 +82,20 @@ class KeyView(View, frozen=True, kw_only=True, omit_defaults=True):
     capped: bool = False
     """More jobs wait than `waiting` says."""
     holders: tuple[Holder, ...] = ()
+    """Jobs that hold its slots; at most 20."""
+    line: tuple[Waiter, ...] = ()
+    """The first jobs that wait, in their order, where one key was asked for; at most 20."""
+    behind: tuple[str, ...] = ()
+    """Other keys whose next job waits for a slot here as well."""
+    starts_left: int | None = None
+    """Number of jobs that may start at once now; null without a rate."""
+
+
+class KeyPage(View, frozen=True, kw_only=True):
+    """Keys of a limit that are in use, those first that were used last. `cursor` is for the next page."""
+
+    keys: tuple[KeyView, ...]
+    cursor: str
 
 
 class LimitView(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,12 +111,18 @@ class LimitView(View, frozen=True, kw_only=True, omit_defaults=True):
     keys: tuple[KeyView, ...] = ()
     """Keys with jobs that hold a slot or wait; at most 100."""
     more_keys: bool = False
+    in_use: int = 0
+    """Number of keys with jobs that hold a slot or wait; a lower bound when `capped`."""
+    full: int = 0
+    """Number of keys for which jobs wait; a lower bound when `capped`."""
+    capped: bool = False
 
 
 class LimitList(View, frozen=True, kw_only=True):
-    """Limits, by name."""
+    """Limits, by name. `cursor` is for the next page, and is empty at the end."""
 
     limits: tuple[LimitView, ...]
+    cursor: str = ""
 
 
 def definition_of(key: str, names: Mapping[str, LimitSpec]) -> str | None:

@@ -345,3 +345,63 @@ async def test_a_submission_under_a_request_id_is_done_once_whatever_becomes_of_
     await limits(house).delete("vendor-x")
     assert await house.jobs.submit_many([spec, spec], request_id="one") == ids
     assert await house.number_of_jobs() == 2
+
+
+async def test_a_key_shows_who_holds_its_slots_who_waits_in_line_and_which_keys_wait_behind_it(
+    house: House,
+) -> None:
+    await limits(house).set("tenant:*", TWO)
+    await limits(house).set("vendor-x", LimitSpec(max=1))
+    held = await submit(house, 2, "tenant:a")
+    await submit(house, 1, "vendor-x")
+    await given(house)
+    (later,) = await submit(house, 1, "tenant:a")
+    (urgent,) = await submit(house, 1, "tenant:a", priority=10)
+    await submit(house, 1, "tenant:b", "vendor-x")
+    await settle(house)
+    view = await limits(house).get("tenant:a")
+    (shown,) = view.keys
+    assert (view.name, shown.key, shown.state) == ("tenant:*", "tenant:a", "full")
+    assert [(one.job_id, one.runner_id, one.task) for one in shown.holders] == [
+        (job_id, RUNNER, "call") for job_id in held
+    ]
+    assert all(one.expires_at is not None for one in shown.holders)
+    assert [one.job_id for one in shown.line] == [urgent, later]
+    assert (await limits(house).get("tenant:nobody")).keys == ()
+    (vendor,) = (await limits(house).get("vendor-x")).keys
+    assert vendor.behind == ("tenant:b",)
+
+
+async def test_many_keys_are_counted_and_come_in_pages(house: House) -> None:
+    await limits(house).set("tenant:*", LimitSpec(max=1))
+    for number in range(7):
+        await submit(house, 1 + number % 2, f"tenant:{number}")
+    await settle(house)
+    (view,) = (await limits(house).page(keys=3)).limits
+    assert (len(view.keys), view.more_keys, view.in_use, view.full, view.capped) == (3, True, 7, 3, False)
+    seen, cursor = list[str](), ""
+    while True:
+        page = await limits(house).keys("tenant:*", limit=3, cursor=cursor)
+        assert len(page.keys) <= 3
+        seen, cursor = [*seen, *(each.key for each in page.keys)], page.cursor
+        if not cursor:
+            break
+    assert sorted(seen) == [f"tenant:{number}" for number in range(7)]
+    full = await limits(house).keys("tenant:*", state="full")
+    assert {each.key for each in full.keys} == {"tenant:1", "tenant:3", "tenant:5"}
+
+
+async def test_limits_come_in_pages_by_name(house: House) -> None:
+    for name in ("b", "a", "c"):
+        await limits(house).set(name, TWO)
+    first = await limits(house).page(limit=2)
+    rest = await limits(house).page(limit=2, after=first.cursor)
+    assert [[view.name for view in page.limits] for page in (first, rest)] == [["a", "b"], ["c"]]
+    assert (first.cursor, rest.cursor) == ("b", "")
+
+
+async def test_a_key_of_a_rate_says_how_many_may_start_at_once(house: House) -> None:
+    await limits(house).set("vendor-y", LimitSpec(rate=3, period_s=60.0))
+    await submit(house, 2, "vendor-y")
+    await settle(house)
+    assert (await key(house, "vendor-y")).starts_left == 1

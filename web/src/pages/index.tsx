@@ -5,6 +5,7 @@ import { Admin } from "./admin";
 import { JobPage } from "./job";
 import { Jobs } from "./jobs";
 import { Journal } from "./journal";
+import { LimitPage, Limits } from "./limits";
 import { MachinePage, Machines } from "./machines";
 import { Overview } from "./overview";
 import { QueuePage, Queues } from "./queues";
@@ -37,6 +38,8 @@ export const PAGES: readonly Page[] = [
   { pattern: "/schedules/:name", title: "", show: (at) => <SchedulePage key={at["name"]} name={at["name"] ?? ""} /> },
   { pattern: "/queues", title: "Queues", show: () => <Queues /> },
   { pattern: "/queues/:name", title: "", show: (at) => <QueuePage key={at["name"]} name={at["name"] ?? ""} /> },
+  { pattern: "/limits", title: "Limits", needs: "GET /api/limits", show: () => <Limits /> },
+  { pattern: "/limits/:name", title: "", show: (at) => <LimitPage key={at["name"]} name={at["name"] ?? ""} /> },
   { pattern: "/workers", title: "Workers", needs: "GET /api/workers", show: () => <Workers /> },
   { pattern: "/workers/:id", title: "", show: (at) => <WorkerPage key={at["id"]} id={at["id"] ?? ""} /> },
   { pattern: "/runs", title: "Runs", needs: "GET /api/runs", show: () => <Runs /> },

@@ -2,6 +2,7 @@
 import { ask, client, type Attempt, type components, type Job, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { hasEnded, pictureOf } from "../lib/machines";
+import { sees } from "../lib/session";
 import { go } from "../lib/router";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
@@ -9,6 +10,7 @@ import { History, pathOf } from "../ui/history";
 import { CopyAs } from "../ui/copy";
 import { Log } from "../ui/log";
 import { Timeline } from "../ui/timeline";
+import { limitPage } from "./limits";
 import { Facts, Head, Json, Panel, Part, Picture, Refusal, State, Took, Waiting, When, Words } from "../ui/parts";
 
 type Node = components["schemas"]["TreeNode"];
@@ -60,6 +62,7 @@ export function JobPage({ id }: { id: string }) {
               ["took", job.started_at && <Took from={job.started_at} to={job.completed_at} />],
               ["ready", !hasEnded("job", job.state) && job.ready_at && <When at={job.ready_at} />],
               ["deadline", !hasEnded("job", job.state) && job.deadline_at && <When at={job.deadline_at} />],
+              ["limits", job.limits?.length && <LimitLinks job={job} />],
               ["schedule", job.schedule && <a href={`/schedules/${encodeURIComponent(job.schedule)}`}>{job.schedule}</a>],
               ["scheduled for", job.scheduled_for && <When at={job.scheduled_for} />],
               ["parent", job.parent_job_id && <JobLink id={job.parent_job_id} />],
@@ -212,6 +215,22 @@ function Artifacts({ artifacts }: { artifacts: readonly Artifact[] }) {
         ))}
       </ul>
     </Panel>
+  );
+}
+
+/** The limits that a job counts against, each with its page, and whether it waits for a slot. */
+function LimitLinks({ job }: { job: Job }) {
+  const waits = !job.admitted_at && !hasEnded("job", job.state);
+  return (
+    <span class="linked">
+      {(job.limits ?? []).map((key, place) => (
+        <>
+          {place > 0 && ", "}
+          {sees("GET /api/limits") ? <a href={limitPage(key)}>{key}</a> : key}
+        </>
+      ))}
+      {waits && <span class="quiet"> (it waits in line)</span>}
+    </span>
   );
 }
 

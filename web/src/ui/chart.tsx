@@ -39,6 +39,13 @@ const WHOLE = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((each) => e
 const marksOf = (marks: readonly number[] | undefined): Partial<uPlot.Axis> =>
   marks ? { splits: (_, __, low, high) => marks.filter((mark) => mark >= low && mark <= high), filter: (_, splits) => splits } : {};
 
+/** Let the legend show the last value of each line while nothing is pointed at. */
+function showLast(plot: uPlot): void {
+  if (plot.cursor.idx != null) return;
+  const lastOf = (values: ArrayLike<number | null | undefined>) => Array.from(values).findLastIndex((value) => value != null);
+  plot.setLegend({ idxs: plot.data.map((values) => lastOf(values)).map((place) => (place < 0 ? null : place)) }, false);
+}
+
 export function Chart({ title, times, lines, unit = String, along }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
@@ -58,6 +65,7 @@ export function Chart({ title, times, lines, unit = String, along }: Props) {
         padding: [null, 26, null, null], // for the half of the last label
         cursor: { sync: { key: along?.name ?? "time" } },
         legend: { live: true },
+        hooks: { setLegend: [showLast] },
         scales: {
           x: { time: !along },
           y: { range: (_, low, high) => [Math.min(0, low), along && high > 0 ? high * 1.1 : Math.max(1, high * 1.1)] },

@@ -8,6 +8,7 @@ export const KEYS: readonly (readonly [string, string, string])[] = [
   ["g j", "Jobs", "/jobs"],
   ["g c", "Schedules", "/schedules"],
   ["g q", "Queues", "/queues"],
+  ["g i", "Limits", "/limits"],
   ["g w", "Workers", "/workers"],
   ["g r", "Runs", "/runs"],
   ["g s", "Simulations", "/simulations"],

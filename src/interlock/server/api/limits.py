@@ -5,13 +5,15 @@ from __future__ import annotations
 from interlock.api import limits as api
 from interlock.server.routes import Call, handles
 from interlock.systems.orchestrator.limits import BY_HAND
-from interlock.wire.limits import LimitList, LimitView
+from interlock.wire.limits import KeyPage, LimitList, LimitView
 
 
 @handles(api.LIST_LIMITS)
 async def list_limits(call: Call) -> LimitList:
-    """Return all limits, by name."""
-    return LimitList(limits=tuple(await call.parts.runtime.limits.list()))
+    """Return a page of the limits, by name."""
+    asked: api.LimitsQuery = call.query
+    limits = call.parts.runtime.limits
+    return await limits.page(keys=asked.keys, limit=asked.limit, after=asked.cursor)
 
 
 @handles(api.GET_LIMIT)
@@ -19,6 +21,14 @@ async def get_limit(call: Call) -> LimitView:
     """Return a limit, with the jobs that hold its slots."""
     asked: api.LimitQuery = call.query
     return await call.parts.runtime.limits.get(asked.limit)
+
+
+@handles(api.LIST_LIMIT_KEYS)
+async def list_keys(call: Call) -> KeyPage:
+    """Return a page of the keys of a limit."""
+    asked: api.KeysQuery = call.query
+    limits = call.parts.runtime.limits
+    return await limits.keys(asked.limit, state=asked.state, limit=asked.count, cursor=asked.cursor)
 
 
 @handles(api.SET_LIMIT)

@@ -104,6 +104,25 @@ class GateBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Under a rate: how many could start at once at `level_at`, those that are offered included."""
     level_at: datetime | None = None
 
+    @property
+    def promised(self) -> int:
+        """Return how many starts are promised to jobs that are offered."""
+        return sum(self.inside.get(job_id, 0) for job_id in self.offered)
+
+    def tokens(self, limit: LimitSpec, now: datetime) -> float:
+        """Return how many could start at once under the rate, those that are offered included."""
+        most = float(limit.capacity)
+        if self.level is None or self.level_at is None:
+            return most
+        elapsed = max(0.0, (now - self.level_at).total_seconds())
+        return min(most, self.level + elapsed * limit.each_second)
+
+    def starts_left(self, limit: LimitSpec, now: datetime) -> int | None:
+        """Return how many more may start now under the rate; None where there is none."""
+        if limit.rate is None:
+            return None
+        return max(0, int(self.tokens(limit, now) - self.promised + _TINY))
+
 
 GATES = RecordKind(GATE, GateBody)
 
@@ -305,19 +324,11 @@ class _Gate:
 
     def _tokens(self, now: datetime) -> float:
         assert self.limit is not None
-        most, level = float(self.limit.capacity), self.body.level
-        if level is None or self.body.level_at is None:
-            return most
-        elapsed = max(0.0, (now - self.body.level_at).total_seconds())
-        return min(most, level + elapsed * self.limit.each_second)
+        return self.body.tokens(self.limit, now)
 
     @property
     def _is_metered(self) -> bool:
         return self.limit is not None and self.limit.rate is not None
-
-    @property
-    def _promised(self) -> int:
-        return sum(self.body.inside.get(job_id, 0) for job_id in self.body.offered)
 
     def settle(self, job_id: str, limits: LimitPart | None, now: datetime) -> None:
         """Note that a job has started, if its record says so; one that has no record may have."""
@@ -337,14 +348,14 @@ class _Gate:
             return True
         assert self.limit is not None
         wanted = min(slots, self.limit.capacity)
-        return self._tokens(now) - self._promised >= wanted - _TINY
+        return self._tokens(now) - self.body.promised >= wanted - _TINY
 
     def _next_at(self, now: datetime) -> datetime | None:
         """Return when to look again whether the next in line may start; None where the rate lets it."""
         if not self._is_metered or self._may_start(self._wanted, now):
             return None
         assert self.limit is not None
-        each_second, promised = self.limit.each_second, self._promised
+        each_second, promised = self.limit.each_second, self.body.promised
         short_s = (self._wanted + promised - self._tokens(now)) / each_second
         if self._wanted + promised > self.limit.capacity:  # it waits until one that is offered starts
             short_s = min(short_s, LONGEST_LOOK_S)

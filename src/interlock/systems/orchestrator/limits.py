@@ -27,23 +27,19 @@ from interlock.store.records import (
     Query,
     Record,
 )
-from interlock.systems.orchestrator.admissions import MANY, TICKETS_AT_ONCE, Admissions, LimitsNotified
+from interlock.systems.orchestrator.admissions import MANY, Admissions, LimitsNotified
 from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.explanation import Lack
 from interlock.systems.orchestrator.gates import (
     FULL,
     GATE,
     GATES,
-    HELD,
-    TICKET,
-    TICKETS,
-    WAITING,
-    GateBody,
     adopted,
     gate_key,
     is_leased,
     limits_of,
 )
+from interlock.systems.orchestrator.limit_views import SHOWN_KEYS, LimitViews
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.text import nearest
 from interlock.wire.filter_language import LOOKED_AT
@@ -51,8 +47,8 @@ from interlock.wire.jobs import JobSpec
 from interlock.wire.limits import (
     QUEUE_PREFIX,
     TASK_PREFIX,
-    Holder,
-    KeyView,
+    KeyPage,
+    LimitList,
     LimitSpec,
     LimitView,
     check_limit,
@@ -109,7 +105,7 @@ BY_HAND = "api"
 """The source of limits that were set by a person, or by a program at run time."""
 MOST = 1_000
 """Maximum number of limits."""
-SHOWN_KEYS, SHOWN_HOLDERS, SHOWN_IDS = 100, 20, 5
+SHOWN_IDS = 5
 
 
 class Limits:
@@ -123,6 +119,7 @@ class Limits:
         self._adopting: dict[str, str] = {}
         """Limits of queues and tasks whose earlier jobs are being looked for, and how far that is."""
         self._admissions = Admissions(engine, settings, self.look)
+        self._views = LimitViews(engine)
         self.scopes: frozenset[str] | None = None
         """Limits of whole queues and tasks, as far as they are known here; None before the first look."""
 
@@ -176,7 +173,7 @@ class Limits:
         """Declare a limit of a program; one that was set by hand stays as it was set."""
         (record,) = await self._engine.store.load([Key(LIMIT.name, name)])
         if record is not None and record.state == SET and DEFINITIONS.body_of(record).source == BY_HAND:
-            return await self._view(record, holders=False)
+            return await self._views.limit(_view(record))
         return await self.set(name, spec, source=source, actor=actor)
 
     async def delete(
@@ -201,7 +198,7 @@ class Limits:
             await self._engine.apply_once(asked, [key], decide)
             await self.look()
             await self._serve_all(name)
-            return before or await self._view(await self._load(name, deleted=True), holders=False)
+            return before or await self._views.limit(_view(await self._load(name, deleted=True)))
 
         return await self._engine.answer_once(asked, LimitView, do)
 
@@ -326,13 +323,30 @@ class Limits:
 
     async def list(self) -> list[LimitView]:
         """Return all limits, by name, with the keys that are in use."""
+        return list((await self.page()).limits)
+
+    async def page(self, *, keys: int = SHOWN_KEYS, limit: int = MOST, after: str = "") -> LimitList:
+        """Return the limits after a name, by name, each with so many keys that are in use."""
         found = await self._engine.store.find(Query(kind=LIMIT.name, states=(SET,), limit=MOST))
-        views = [await self._view(record, holders=False) for record in found.records]
-        return sorted(views, key=lambda view: view.name)
+        records = sorted((each for each in found.records if each.id > after), key=lambda each: each.id)
+        some = [await self._views.limit(_view(record), keys=keys) for record in records[:limit]]
+        return LimitList(limits=tuple(some), cursor=some[-1].name if len(records) > limit else "")
 
     async def get(self, name: str) -> LimitView:
-        """Return a limit with the keys that are in use, who holds slots and how many wait."""
-        return await self._view(await self._load(name), holders=True)
+        """Return a limit with the keys that are in use, who holds slots and how many wait.
+
+        Of a single key, which may be one of a pattern, also the first jobs in line.
+        """
+        known = await self.look()
+        found = definition_of(name, known) or name
+        view = _view(await self._load(found))
+        if name.endswith("*"):
+            return await self._views.limit(view, holders=True)
+        return await self._views.one_key(view, name)
+
+    async def keys(self, name: str, *, state: str = "", limit: int = 50, cursor: str = "") -> KeyPage:
+        """Return a page of the keys of a limit that are in use, or are in this state."""
+        return await self._views.keys(_view(await self._load(name)), state, limit=limit, cursor=cursor)
 
     async def _load(self, name: str, *, deleted: bool = False) -> Record:
         (record,) = await self._engine.store.load([Key(LIMIT.name, name)])
@@ -340,48 +354,6 @@ class Limits:
             await self.known()
             raise self._unknown(name)
         return record
-
-    async def _view(self, record: Record, *, holders: bool) -> LimitView:
-        body = DEFINITIONS.body_of(record)
-        query = Query(kind=GATE.name, parent=record.id, states=(HELD, FULL), limit=SHOWN_KEYS)
-        page = await self._engine.store.find(query)
-        keys = [await self.key_view(gate, record.id, body.spec, holders=holders) for gate in page.records]
-        return LimitView(
-            name=record.id,
-            spec=body.spec,
-            created_at=record.created_at,
-            updated_at=record.updated_at,
-            source=body.source,
-            by=body.by,
-            keys=tuple(sorted(keys, key=lambda view: view.key)),
-            more_keys=bool(page.cursor),
-        )
-
-    async def key_view(self, gate: Record, name: str, spec: LimitSpec, *, holders: bool = True) -> KeyView:
-        """Return who holds the slots of a key, and how many wait for one."""
-        body = GATES.body_of(gate)
-        waiting, capped = await self._in_line(gate.id)
-        return KeyView(
-            key=gate.id,
-            limit=name,
-            state=gate.state,
-            max=spec.max,
-            used=sum(body.inside.values()),
-            waiting=waiting,
-            capped=capped,
-            holders=await self._holders(body) if holders else (),
-        )
-
-    async def _in_line(self, key: str) -> tuple[int, bool]:
-        query = Query(kind=TICKET.name, parent=key, states=(WAITING,), limit=TICKETS_AT_ONCE)
-        page = await self._engine.store.find(query)
-        return sum(len(TICKETS.body_of(each).ids) for each in page.records), bool(page.cursor)
-
-    async def _holders(self, body: GateBody) -> tuple[Holder, ...]:
-        some = list(body.inside.items())[:SHOWN_HOLDERS]
-        records = await self._engine.store.load([Key(JOB.name, job_id) for job_id, _ in some])
-        held = zip(some, records, strict=True)
-        return tuple(_holder(job_id, slots, record) for (job_id, slots), record in held)
 
     async def explain(self, record: Record, now: datetime, *, names: bool) -> Lack | None:
         """Return which limit a job waits for and who holds its slots; None where it waits for none.
@@ -437,13 +409,17 @@ def _some(ids: Collection[str]) -> str:
     return shown if len(ids) <= SHOWN_IDS else f"{shown} and {len(ids) - SHOWN_IDS} more"
 
 
-def _holder(job_id: str, slots: int, record: Record | None) -> Holder:
-    if record is None:
-        return Holder(job_id=job_id, weight=slots)
-    body = decode_body(record.body)
-    runners = [one.lease.data.runner_id for one in body.attempts if one.lease is not None]
-    since = body.limits.since if body.limits is not None else None
-    return Holder(job_id=job_id, weight=slots, runner_id=runners[-1] if runners else None, since=since)
+def _view(record: Record) -> LimitView:
+    """Return a limit as it was declared."""
+    body = DEFINITIONS.body_of(record)
+    return LimitView(
+        name=record.id,
+        spec=body.spec,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        source=body.source,
+        by=body.by,
+    )
 
 
 def told_of(spec: LimitSpec) -> str:
