@@ -6,7 +6,7 @@ import pytest
 from tests.worker.board import Board
 from tests.worker.conftest import Gate, Start
 
-from interlock.errors import SchemaTooNew
+from interlock.errors import SchemaTooNew, StoreUnavailable
 from interlock.lifecycles.process import STOPPED
 
 
@@ -78,13 +78,19 @@ async def test_a_poll_that_fails_once_breaks_nothing(
     job = board.pin(held)
     worker = start(concurrency=2, patience_s=600.0)
     await gate.until_entered()
-    board.reachable = False
+    board.before = fail_claims
     await worker.lines.until("claim_failed")
-    board.reachable = True
+    board.before = lambda _: None
     gate.open()
     await board.until_state(job, "succeeded")
     assert job.attempts == 1
     assert not worker.lines.all("connection_lost")
+
+
+def fail_claims(method: str) -> None:
+    """Fail polls only: a worker that cannot reach the board recovers first, and polls no more."""
+    if method == "claim":
+        raise StoreUnavailable("The board cannot be reached.")
 
 
 async def test_a_loop_that_crashes_begins_again(board: Board, start: Start, echo: str) -> None:
