@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import copy
 import inspect
 import pickle
@@ -156,7 +157,8 @@ def exceptions_in(sources: Iterable[Path]) -> Iterator[str]:
     for root in sources:
         for path in sorted(root.rglob("*.py")):
             module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-            bases.update(classes_in(ast.parse(path.read_text(encoding="utf-8")), module))
+            if "class " in (text := path.read_text(encoding="utf-8")):
+                bases.update(classes_in(ast.parse(text), module))
     found = {f"builtins.{name}" for name, kind in vars(builtins).items() if is_exception(kind)}
     while more := {name for name, above in bases.items() if name not in found and found & set(above)}:
         yield from sorted(more)
@@ -169,17 +171,23 @@ def is_exception(kind: object) -> bool:
 
 def classes_in(tree: ast.Module, module: str) -> Iterator[tuple[str, list[str]]]:
     """Yield each class of a module with its bases, both by their full names."""
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.ClassDef)]
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     known = {alias.asname or alias.name: f"{i.module}.{alias.name}" for i in imports for alias in i.names}
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     known |= {node.name: f"{module}.{node.name}" for node in classes}
     for node in classes:
         written = [ast.unparse(base) for base in node.bases]
         yield known[node.name], [known.get(name, f"builtins.{name}") for name in written]
 
 
+@functools.cache
+def all_exceptions() -> frozenset[str]:
+    return frozenset(exceptions_in(SOURCES))
+
+
 def test_no_error_is_declared_outside_of_the_tree() -> None:
-    found = set(exceptions_in(SOURCES))
+    found = all_exceptions()
     elsewhere = {name for name in found if not name.startswith((f"{errors.__name__}.", *OF_TESTS))}
     assert f"{errors.__name__}.requests.TooBusy" in found
     assert elsewhere - SIGNALS.keys() == set(), "Declare it in interlock.errors, or say why no user meets it."
@@ -187,7 +195,7 @@ def test_no_error_is_declared_outside_of_the_tree() -> None:
 
 
 def test_no_error_of_tests_and_verification_has_a_code() -> None:
-    found = {name for name in exceptions_in(SOURCES) if name.startswith(OF_TESTS)}
+    found = {name for name in all_exceptions() if name.startswith(OF_TESTS)}
     ours = {f"{cls.__module__}.{cls.__name__}" for cls in below(InterlockError)}
     assert len(found) > 10
     assert ours & found == set()

@@ -24,6 +24,8 @@ from interlock_verification.models.plan import Plan
 SYSTEMS = Path(next(iter(interlock.systems.__path__)))
 AGGREGATES = {"JobAggregate", "RunAggregate"}
 
+MOST = 500
+"""How many states of each plan are explored: enough for every decider, and tracing is slow."""
 ALONE = Plan(name="alone", doc="", cancels=1, submits=True)
 
 BY_WORLDS = {
@@ -92,7 +94,7 @@ def explored(*plans: Plan) -> set[tuple[str, int]]:
     sys.settrace(note)  # and not `setprofile`, which is called for every return and every builtin as well
     try:
         for plan in plans:
-            check(model_of(plan), most=2_000)
+            check(model_of(plan), most=MOST)
     finally:
         sys.settrace(None)
     return {(code.co_filename, code.co_firstlineno) for code in seen}
