@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-import functools
 import copy
+import functools
 import inspect
 import pickle
 import re
