@@ -19,7 +19,7 @@ def test_the_way_of_one_job_is_counted_from_the_client_to_the_table_and_back() -
     walk = json.loads(said.stdout)
     visits = walk["visits"]
     assert next(iter(visits)) == "client.py"
-    assert {"lifecycles/attempt.py", "machine/cells.py", "store/sqlite/transaction.py"} <= {*visits}
+    assert {"lifecycles/attempt.py", "machine/machine.py", "store/sqlite/transaction.py"} <= {*visits}
     assert walk["files"] == len(visits)
     assert walk["functions"] == sum(visits.values()) <= walk["calls"]
     assert walk["returns"] == walk["moves"] - walk["files"]

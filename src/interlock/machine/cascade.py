@@ -434,7 +434,7 @@ class Cascade(ABC):
     def send_to(self, machine: AnyMachine, part: Part, event: Event, owner: Owner = None) -> Refusal:
         """Send an event to a part, and follow the consequences; return the refusal, if there is one."""
         refused = self.take(machine, part, event, owner)
-        if refused is None:
+        if self._waiting:
             self.settle()
         return refused
 
@@ -479,10 +479,9 @@ class Cascade(ABC):
 
     def settle(self) -> None:
         """Carry out waiting consequences, and theirs, in order."""
-        if self._waiting:
-            for consequence, owner in self._waiting:  # further consequences are appended meanwhile
-                consequence.deliver(self, owner)
-            self._waiting.clear()
+        for consequence, owner in self._waiting:  # further consequences are appended meanwhile
+            consequence.deliver(self, owner)
+        self._waiting.clear()
 
     def fire_due(self) -> None:
         """Send the events of all expired timers, the earliest first."""
@@ -513,7 +512,11 @@ class Cascade(ABC):
             if step is not None:
                 self.entered(step, owner)
             for consequence in consequences:
-                if not consequence.conditions or consequence.coupling.holds(self.facts(owner)):
+                facts = self.facts(owner) if consequence.conditions else None
+                for condition in consequence.conditions:
+                    if not condition(facts):
+                        break
+                else:
                     self._waiting.append((consequence, owner))
 
 
