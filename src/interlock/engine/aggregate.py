@@ -103,7 +103,8 @@ class Aggregate(Cascade):
         return tuple(
             [
                 line
-                for name, effects in self.taken
+                for owner, effects in self.taken
+                for name in (self.name_of(owner) if effects.named else "",)
                 for line in effects.lines.get(name) or _lines(effects, name)
             ]
         )

@@ -59,15 +59,12 @@ class Part(Protocol):
         ...
 
 
-class Root:
+class Root(msgspec.Struct, eq=False):
     """A single part, with its data."""
 
-    __slots__ = ("data", "state", "timer_at")
-
-    def __init__(self, state: Any, data: Any = None, timer_at: datetime | None = None) -> None:
-        self.state = state
-        self.data = data
-        self.timer_at = timer_at
+    state: Any
+    data: Any = None
+    timer_at: datetime | None = None
 
 
 class RootOf:
@@ -397,8 +394,8 @@ class Cascade(ABC):
 
     def __init__(self, now: datetime) -> None:
         self.now = now
-        self.taken: list[tuple[str, StepEffects]] = []
-        """The decisions in order, each with the name of the part."""
+        self.taken: list[tuple[Owner, StepEffects]] = []
+        """The decisions in order, each with the owner of the part."""
         self.is_news = False
         self.outward: list[tuple[Coupling[Any], Step[Any]]] = []
         """Consequences for other records, each with its cause."""
@@ -448,7 +445,7 @@ class Cascade(ABC):
         effects = self.wiring.known.get(id(steps))
         if effects is None or effects.steps is not steps:
             effects = self.wiring.effects_of(machine, steps)
-        self.taken.append((self.name_of(owner) if effects.named else "", effects))
+        self.taken.append((owner, effects))
         if effects.is_news:
             self.is_news = True
         if effects.sets_timer:

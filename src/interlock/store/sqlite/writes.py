@@ -18,6 +18,8 @@ from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from interlock.store.ranking import lane_of, microseconds
 from interlock.store.records import Change, Note
 from interlock.store.sqlite.reads import NUMBERS, PLACE_BITS, REQUEST, Row, list_text
@@ -105,17 +107,14 @@ def update(moves: bool, result: str, which: str) -> str:
     return f"UPDATE record_state SET {', '.join(parts)} WHERE {which}"
 
 
-class Saying:
+class Saying(msgspec.Struct, eq=False):
     """Consecutive equal entries of the journal."""
 
-    __slots__ = ("first", "kind", "note", "numbers", "version")
-
-    def __init__(self, first: int, kind: str, version: int, note: Note) -> None:
-        self.first = first
-        self.kind = kind
-        self.version = version
-        self.note = note
-        self.numbers: list[int] = []
+    first: int
+    kind: str
+    version: int
+    note: Note
+    numbers: list[int] = []
 
     @property
     def is_packed(self) -> bool:
@@ -141,21 +140,18 @@ class Saying:
         ]
 
 
-class Creation:
+class Creation(msgspec.Struct, eq=False):
     """Records that are created with equal fields, except their given data."""
 
-    __slots__ = ("change", "given", "names", "numbers", "place", "results", "saying")
-
-    def __init__(self, change: Change, place: int, saying: Saying | None, numbers: list[int]) -> None:
-        self.change = change
-        self.place = place
-        self.saying = saying
-        self.numbers = numbers
-        self.names: Sequence[str] = ()
-        self.given: Sequence[bytes] = ()
-        """In the order of the numbers; empty if there are none."""
-        self.results: Sequence[bytes] = ()
-        """In the order of the numbers; empty if there are none."""
+    change: Change
+    place: int
+    saying: Saying | None
+    numbers: list[int]
+    names: Sequence[str]
+    given: Sequence[bytes]
+    """In the order of the numbers; empty if there are none."""
+    results: Sequence[bytes]
+    """In the order of the numbers; empty if there are none."""
 
     def rows(self) -> list[Row]:
         """Return number, name, and given data of each."""
@@ -170,23 +166,18 @@ class Creation:
         return (_spelt(self.numbers), list_text(self.names), *_joined(given))
 
 
-class Step:
+class Step(msgspec.Struct, eq=False):
     """Records with equal new fields, except their results."""
 
-    __slots__ = ("after", "before", "change", "keys", "place", "results", "saying")
-
-    def __init__(
-        self, change: Change, place: int, before: Stand, after: Stand, saying: Saying | None
-    ) -> None:
-        self.change = change
-        self.place = place
-        self.before = before
-        self.after = after
-        self.saying = saying
-        self.keys: list[int] = []
-        """Their keys before the step."""
-        self.results: list[bytes] = []
-        """In the order of the keys; empty to keep the existing ones."""
+    change: Change
+    place: int
+    before: Stand
+    after: Stand
+    saying: Saying | None
+    keys: list[int] = []
+    """Their keys before the step."""
+    results: list[bytes] = []
+    """In the order of the keys; empty to keep the existing ones."""
 
     def is_like(self, change: Change, before: Stand, saying: Saying | None, results: Sequence[bytes]) -> bool:
         """Return whether records of this standing become the same by another change."""
@@ -238,9 +229,8 @@ class Pending:
         first = self.number + 1
         self.number += len(names)
         numbers = list(range(first, self.number + 1))
-        creation = Creation(change, move.place, self._say(change, numbers), numbers)
-        creation.names, creation.given, creation.results = names, given, results
-        self.created.append(creation)
+        said = self._say(change, numbers)
+        self.created.append(Creation(change, move.place, said, numbers, names, given, results))
         if self._last_name >= names[0] or (len(names) > 1 and list(names) != sorted(names)):
             self._in_order = False
         self._last_name = names[-1]

@@ -308,8 +308,8 @@ class JobAggregate(Aggregate):
         """The time from which it may be claimed."""
         first: datetime | None = None
         for one in self.body.attempts:
-            at = one.ready_in(self.created_at)
-            if at is not None and one.state in attempt.UNLEASED and (first is None or at < first):
+            at = one.ready_in(self.created_at) if one.state in attempt.UNLEASED else None
+            if at is not None and (first is None or at < first):
                 first = at
         return first
 
