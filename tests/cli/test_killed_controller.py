@@ -120,8 +120,8 @@ def settle(shop: Shop) -> None:
         store = port.here.store
         assert isinstance(store, SqliteStore)
         for minutes in (10, 20):
-            ahead_us = minutes * 60_000_000
-            store._clock._host_us = lambda ahead_us=ahead_us: time.time_ns() // 1_000 + ahead_us  # type: ignore[misc]
+            ahead_ns = minutes * 60_000_000_000
+            store._clock._host_ns = lambda ahead_ns=ahead_ns: time.time_ns() + ahead_ns  # type: ignore[misc]
             while await port.here.sweep() + await port.here.deliver():
                 pass
         assert (await audit(store, JOURNALLED, ["job", "workload"])).faults == []

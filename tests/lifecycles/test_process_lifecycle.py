@@ -31,7 +31,6 @@ from interlock.lifecycles.process import (
     connection_failed,
     error,
     initialized,
-    is_running,
     no_tasks_available,
     shutdown_deadline,
     shutdown_requested,
@@ -143,12 +142,11 @@ def test_a_process_has_one_active_task_per_slot(follow: Follow, refusal: Refuse)
 
 
 @pytest.mark.parametrize("state", list(ProcessState))
-def test_a_process_accepts_tasks_only_while_running_and_is_there_until_it_stopped(
+def test_a_process_accepts_tasks_only_while_running(
     state: ProcessState,
 ) -> None:
     """S1-5"""
     assert accepts_tasks(state, UP) is (state is RUNNING)
-    assert is_running(state) is (state is not STOPPED)
 
 
 def test_a_process_that_was_asked_to_go_accepts_nothing_even_before_it_leaves() -> None:

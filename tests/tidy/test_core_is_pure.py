@@ -83,7 +83,7 @@ def test_the_core_takes_nothing_from_the_system() -> None:
 
 def test_the_files_of_the_kernel_are_among_those_that_are_looked_at() -> None:
     names = {str(path.relative_to(SRC)) for path in core_files()}
-    assert {"interlock/machine/machine.py", "interlock/machine/cells.py"} <= names
+    assert {"interlock/machine/machine.py", "interlock/machine/cascade.py"} <= names
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ INSIDE_THE_KERNEL = {
 FROM_THE_SYSTEM = {
     "machine/events.py": "import time",
     "machine/decision.py": "from uuid import uuid4",
-    "machine/cells.py": "import random",
+    "machine/cascade.py": "import random",
     "machine/table.py": "import secrets",
     "machine/couplings.py": "import socket",
     "machine/draw/__init__.py": "import asyncio",

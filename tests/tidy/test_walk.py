@@ -10,6 +10,8 @@ from pathlib import Path
 from tests.waiting import PROGRAM_S
 
 WALK = Path(__file__).parents[2] / "tools" / "walk.py"
+MOST_FILES, MOST_FUNCTIONS = 64, 412
+"""What every job may meet from submit to done. Lower it when the way becomes shorter."""
 
 
 def test_the_way_of_one_job_is_counted_from_the_client_to_the_table_and_back() -> None:
@@ -19,7 +21,12 @@ def test_the_way_of_one_job_is_counted_from_the_client_to_the_table_and_back() -
     walk = json.loads(said.stdout)
     visits = walk["visits"]
     assert next(iter(visits)) == "client.py"
-    assert {"lifecycles/attempt.py", "machine/cells.py", "store/sqlite/transaction.py"} <= {*visits}
+    assert {"lifecycles/attempt.py", "machine/machine.py", "store/sqlite/transaction.py"} <= {*visits}
     assert walk["files"] == len(visits)
     assert walk["functions"] == sum(visits.values()) <= walk["calls"]
     assert walk["returns"] == walk["moves"] - walk["files"]
+    assert 0 < walk["steady_files"] <= walk["files"]
+    assert 0 < walk["steady_functions"] <= walk["functions"]
+    met = {"files": walk["steady_files"], "functions": walk["steady_functions"]}
+    assert met["files"] <= MOST_FILES, met
+    assert met["functions"] <= MOST_FUNCTIONS, met

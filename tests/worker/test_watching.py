@@ -20,12 +20,12 @@ from interlock.errors import InvalidSettings
 from interlock.lifecycles.durations import Durations
 from interlock.processes.groups import Orphans
 from interlock.worker.context import Context
-from interlock.worker.host import Shutdown
+from interlock.worker.host import LoopTick, Shutdown, keep_running
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
 from interlock.worker.telemetry import Metrics, libraries_logging, make_log
 from interlock.worker.tracing import Tracing, tracing_if_configured
-from interlock.worker.watchdog import LoopTick, Watchdog, keep_running
+from interlock.worker.watchdog import Watchdog
 
 TOKEN = "j_0123456789ab.1.2.0123456789abcdef0123456789abcdef"
 

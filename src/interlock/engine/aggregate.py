@@ -100,7 +100,14 @@ class Aggregate(Cascade):
     @property
     def lines(self) -> tuple[StepLine, ...]:
         """The steps taken so far, for the journal."""
-        return tuple([line for name, effects in self.taken for line in _lines(effects, name)])
+        return tuple(
+            [
+                line
+                for owner, effects in self.taken
+                for name in (self.name_of(owner) if effects.named else "",)
+                for line in effects.lines.get(name) or _lines(effects, name)
+            ]
+        )
 
     def parts(self) -> Iterable[tuple[AnyMachine, Any, Owner]]:
         """Return every part that may have a timer; the root, unless a subclass has more."""
@@ -181,16 +188,14 @@ def rewritten(record: Record, **columns: Any) -> Change:
 
 
 def _lines(effects: StepEffects, name: str) -> tuple[StepLine, ...]:
-    """Return the lines of these steps; cached, since names and lines repeat from record to record."""
-    known: tuple[StepLine, ...] | None = effects.lines.get(name)
-    if known is None:
-        known = tuple(
-            StepLine(step.machine, name, step.event, step.source, step.target, step.owner, step.moves)
-            for step in effects.steps
-        )
-        if len(effects.lines) < _MOST_NAMES:
-            effects.lines[name] = known
-    return known
+    """Make the lines of these steps; kept, since names and lines repeat from record to record."""
+    lines = tuple(
+        StepLine(step.machine, name, step.event, step.source, step.target, step.owner, step.moves)
+        for step in effects.steps
+    )
+    if len(effects.lines) < _MOST_NAMES:
+        effects.lines[name] = lines
+    return lines
 
 
 class Entity(Aggregate, Generic[B]):

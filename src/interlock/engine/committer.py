@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -78,8 +78,17 @@ class _Bundle:
 class GroupCommit:
     """Gathers the commits of concurrent callers into one call of the store."""
 
-    def __init__(self, store: Store, *, max_batch: int = 500, max_waiting: int = 5_000) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        max_batch: int = 500,
+        max_waiting: int = 5_000,
+        committed: Callable[[Sequence[Work], Sequence[Outcome]], None] | None = None,
+    ) -> None:
+        """`committed`: called with all work of each call of the store, and its outcomes."""
         self._store = store
+        self._committed = committed
         self._max_batch = max_batch
         self._max_waiting = max_waiting
         self._waiting: deque[_Bundle] = deque()
@@ -216,12 +225,16 @@ class GroupCommit:
     async def _outcomes_of(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
         """Return the outcome of each; a commit that the store rejects gets its own error."""
         try:
-            return [*await self._store.commit(work)]
+            outcomes = await self._store.commit(work)
         except StoreUnavailable as error:
             return [error] * number_of(work)  # each of them has an unknown outcome
         except InterlockError as error:
             if number_of(work) == 1:
                 return [error]
+        else:
+            if self._committed is not None:
+                self._committed(work, outcomes)
+            return [*outcomes]
         # The store rejects all before it writes any: find the invalid commit.
         if len(work) == 1:
             work = [*one_by_one(work)]

@@ -14,6 +14,7 @@ import secrets
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Generic, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -57,9 +58,8 @@ Ids: TypeAlias = Callable[[], str]
 """Returns a unique id."""
 
 
-def random_id() -> str:
-    """Return sixteen hex digits: 64 bits, which do not repeat within the life of a record."""
-    return secrets.token_hex(8)
+random_id: Ids = partial(secrets.token_hex, 8)
+"""Returns sixteen hex digits: 64 bits, which do not repeat within the life of a record."""
 
 
 A = TypeVar("A")
@@ -175,7 +175,8 @@ class Engine:
         self.committer = committer
         self.clock = clock
         self.bus = Bus()
-        self._ids = ids
+        self.mark = ids
+        """Returns a unique mark of a decision; with it in its notes a commit need not be sealed."""
         self.max_tries = max_tries
         self._remembered_s = remembered_s
         self._loads = GroupLoad(lambda: self.store)
@@ -257,7 +258,7 @@ class Engine:
     async def _pause(self, conflicts: int) -> None:
         """Wait a little after several conflicts, so that writers of one record do not keep colliding."""
         if conflicts > 1:
-            chance = zlib.crc32(self._ids().encode()) / 2**32
+            chance = zlib.crc32(self.mark().encode()) / 2**32
             await asyncio.sleep(min(FIRST_PAUSE_S * 2.0 ** (conflicts - 2), LONGEST_PAUSE_S) * (0.5 + chance))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
@@ -302,16 +303,12 @@ class Engine:
         """Handle due records of the store, with sealed decisions."""
         return await self.store.due(kinds, limit, self._sealing(decide))
 
-    def mark(self) -> str:
-        """Return a unique mark of a decision; with it in its notes a commit need not be sealed."""
-        return self._ids()
-
     def sealed(self, commit: Commit, records: Sequence[Record | None]) -> Commit:
         """Return the commit with its unique id, and the time of each version that it was decided on."""
         if commit.request is None and _is_sealed(commit):
             return commit
         request = commit.request
-        mark, said = (self._ids(), "") if request is None else (request.id, request.said)
+        mark, said = (self.mark(), "") if request is None else (request.id, request.said)
         seen = {record.key: record for record in records if record is not None}
         changes = [_dated(_marked(change, mark, said), seen) for change in commit.changes]
         refusals = [msgspec.structs.replace(r, note=_mark(r.note, mark, said)) for r in commit.refusals]

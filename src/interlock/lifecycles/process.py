@@ -79,11 +79,6 @@ def accepts_tasks(state: ProcessState, process: Process) -> bool:
     return state is RUNNING and not process.shutdown_requested and process.free_slots > 0
 
 
-def is_running(state: ProcessState) -> bool:
-    """Return whether the process has not stopped."""
-    return state is not STOPPED
-
-
 @event(Kind.COMMAND, by=Owner.PROCESS)
 class RecoveryComplete(Timed):
     """The process has searched for expired leases of other workers."""

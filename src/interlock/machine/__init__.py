@@ -6,8 +6,7 @@ Reading order:
     table        the elements of a table
     check        the checks of a table
     decision     the answers: moved, or refused and why; and their journal entries
-    cells        each pair of state and event, compiled into one function
-    machine      a checked table that decides
+    machine      a checked table that decides: each pair of state and event is compiled into one function
     couplings    how the moves of one machine become events of another
     cascade      follow couplings to their end, over the parts of one record
     blueprint    a machine as plain data, which `compare` and `draw` read

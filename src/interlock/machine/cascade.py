@@ -59,15 +59,12 @@ class Part(Protocol):
         ...
 
 
-class Root:
+class Root(msgspec.Struct, eq=False):
     """A single part, with its data."""
 
-    __slots__ = ("data", "state", "timer_at")
-
-    def __init__(self, state: Any, data: Any = None, timer_at: datetime | None = None) -> None:
-        self.state = state
-        self.data = data
-        self.timer_at = timer_at
+    state: Any
+    data: Any = None
+    timer_at: datetime | None = None
 
 
 class RootOf:
@@ -397,8 +394,8 @@ class Cascade(ABC):
 
     def __init__(self, now: datetime) -> None:
         self.now = now
-        self.taken: list[tuple[str, StepEffects]] = []
-        """The decisions in order, each with the name of the part."""
+        self.taken: list[tuple[Owner, StepEffects]] = []
+        """The decisions in order, each with the owner of the part."""
         self.is_news = False
         self.outward: list[tuple[Coupling[Any], Step[Any]]] = []
         """Consequences for other records, each with its cause."""
@@ -434,7 +431,7 @@ class Cascade(ABC):
     def send_to(self, machine: AnyMachine, part: Part, event: Event, owner: Owner = None) -> Refusal:
         """Send an event to a part, and follow the consequences; return the refusal, if there is one."""
         refused = self.take(machine, part, event, owner)
-        if refused is None:
+        if self._waiting:
             self.settle()
         return refused
 
@@ -448,7 +445,7 @@ class Cascade(ABC):
         effects = self.wiring.known.get(id(steps))
         if effects is None or effects.steps is not steps:
             effects = self.wiring.effects_of(machine, steps)
-        self.taken.append((self.name_of(owner) if effects.named else "", effects))
+        self.taken.append((owner, effects))
         if effects.is_news:
             self.is_news = True
         if effects.sets_timer:
@@ -479,10 +476,9 @@ class Cascade(ABC):
 
     def settle(self) -> None:
         """Carry out waiting consequences, and theirs, in order."""
-        if self._waiting:
-            for consequence, owner in self._waiting:  # further consequences are appended meanwhile
-                consequence.deliver(self, owner)
-            self._waiting.clear()
+        for consequence, owner in self._waiting:  # further consequences are appended meanwhile
+            consequence.deliver(self, owner)
+        self._waiting.clear()
 
     def fire_due(self) -> None:
         """Send the events of all expired timers, the earliest first."""
@@ -513,7 +509,11 @@ class Cascade(ABC):
             if step is not None:
                 self.entered(step, owner)
             for consequence in consequences:
-                if not consequence.conditions or consequence.coupling.holds(self.facts(owner)):
+                facts = self.facts(owner) if consequence.conditions else None
+                for condition in consequence.conditions:
+                    if not condition(facts):
+                        break
+                else:
                     self._waiting.append((consequence, owner))
 
 

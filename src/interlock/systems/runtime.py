@@ -1,9 +1,4 @@
-"""`Runtime`: everything on one connection to a store: the engine, the systems on it, and their upkeep.
-
-`WorkerClaims` grants jobs only to workers whose record allows it: it guards the claim. Jobs of a terminated
-worker are ready again as soon as its end is stored, and its own claim may be the first to find them; the
-store reads the guard no earlier than the ready jobs, so that such a claim sees the end as well.
-"""
+"""`Runtime`: everything on one connection to a store: the engine, the systems on it, and their upkeep."""
 
 from __future__ import annotations
 
@@ -62,21 +57,6 @@ from interlock.systems.supervisor.leases import StopNotices
 from interlock.systems.supervisor.workers import Workers
 from interlock.wire.runner import ClaimRequest, Grant
 
-
-class WorkerClaims:
-    """Grants jobs to workers that may claim."""
-
-    def __init__(self, orchestrator: Orchestrator) -> None:
-        self._orchestrator = orchestrator
-
-    async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Claim jobs for a worker, or for an unregistered runner."""
-        if not request.worker_id:
-            return await self._orchestrator.claim(request)
-        guard = Guard(Key(WORKER.name, request.worker_id), TAKING)
-        return await self._orchestrator.claim(request, guard=guard)
-
-
 SWEEP = 500
 """Maximum overdue records handled in one round."""
 PRUNE_EVERY_S = 900.0
@@ -121,11 +101,11 @@ class Runtime:
         self._monotonic, self._pruned_at = host.monotonic, float("-inf")
         self.pruned = Pruned()
         """The result of the last round of retention."""
-        self.committer = GroupCommit(store)
+        self.stops = StopNotices()
+        self.committer = GroupCommit(store, committed=self.stops.notice)
         clock = StoreClock(store, monotonic=host.monotonic, wall=host.wall)
-        self.stops = StopNotices(self.committer)
         remembered_s = settings.durations.request_ttl_s
-        self.engine = Engine(store, self.stops, clock, ids=host.ids, remembered_s=remembered_s)
+        self.engine = Engine(store, self.committer, clock, ids=host.ids, remembered_s=remembered_s)
         self.limits = Limits(self.engine, settings=settings)
         self.queues = Queues(self.engine, beside=self.limits.look)
         self.orchestrator = Orchestrator(
@@ -142,7 +122,6 @@ class Runtime:
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.stops.tell = self.workers.tell
         self.engine.bus.subscribe(JobsSwept, lambda swept: self.stops.notice(swept.commits, swept.outcomes))
-        self.claims = WorkerClaims(self.orchestrator)
         self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
         self.tokens = Tokens(self.engine)
         self.figures = Figures(self.engine)
@@ -174,10 +153,17 @@ class Runtime:
         self.engine.bus.subscribe(LimitsNotified, lambda _: self._ring_for_limits())
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Claim jobs for a runner, unless it is paused or quarantined."""
+        """Claim jobs for a runner, unless it is paused or quarantined.
+
+        A registered worker gets jobs only while its record allows it: that guards the claim. Jobs of a
+        terminated worker are ready again as soon as its end is stored, and its own claim may be the first to
+        find them; the store reads the guard no earlier than the ready jobs, so that such a claim sees the end
+        as well.
+        """
         if self.quarantine.why_not(request.runner_id):
             return []
-        return await self.claims.claim(request)
+        guard = Guard(Key(WORKER.name, request.worker_id), TAKING) if request.worker_id else None
+        return await self.orchestrator.claim(request, guard=guard)
 
     async def unless_held(self, request: ClaimRequest, grants: list[Grant]) -> list[Grant]:
         """Return the grants; release them if the worker was paused or ended meanwhile.

@@ -29,13 +29,12 @@ from functools import partial
 
 import msgspec
 
-from interlock.wire.runner import Answer, Message
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 from interlock.worker.child_jobs import ChildJobs
 from interlock.worker.context import HandlerServices
 from interlock.worker.environment import WorkerEnv
-from interlock.worker.host import Shutdown, soon
-from interlock.worker.leases import Hear, RenewalResult, Renewer, Reporter, Reporting
+from interlock.worker.host import LoopTick, Shutdown, keep_running, soon
+from interlock.worker.leases import Hear, RenewalResult, Renewer, Reporter
 from interlock.worker.machines import Terminated
 from interlock.worker.pool import about_pool
 from interlock.worker.port import OrchestratorPort
@@ -45,7 +44,7 @@ from interlock.worker.supervisor_client import SupervisorClient, identity, versi
 from interlock.worker.task_runner import TaskRunner
 from interlock.worker.telemetry import Log
 from interlock.worker.transfers import Caches, Uploads
-from interlock.worker.watchdog import LoopTick, Watchdog, keep_running
+from interlock.worker.watchdog import Watchdog
 
 
 class OrderHandler:
@@ -63,23 +62,18 @@ class OrderHandler:
         self._shutdown = shutdown
         self._log = log
         self._hold = hold
-        self._orders = WorkerOrders(state="")
-
-    @property
-    def may_take(self) -> bool:
-        """Whether jobs may be claimed."""
-        return self._orders.take
+        self.orders = WorkerOrders(state="")
 
     @property
     def heeded(self) -> int:
         """The number of the newest orders that are carried out; not while a drain is in progress."""
-        orders = self._orders
+        orders = self.orders
         busy = (orders.give_back or orders.stop) and self._executing.active
         return 0 if busy else orders.number
 
     def heed(self, orders: WorkerOrders) -> None:
         """Carry out new orders."""
-        before, self._orders = self._orders, orders
+        before, self.orders = self.orders, orders
         if before.state and before.number == orders.number and before.stop == orders.stop:
             return
         if before.state:
@@ -92,11 +86,11 @@ class OrderHandler:
             self._executing.revoked()
         elif orders.give_back:
             self._executing.interrupt()
-        self.task_ended()
+        self.shut_down_if_drained()
 
-    def task_ended(self) -> None:
+    def shut_down_if_drained(self) -> None:
         """Shut down a draining worker when no task is left."""
-        if self._orders.stop == "drain" and not self._executing.active:
+        if self.orders.stop == "drain" and not self._executing.active:
             self._shutdown.request()
 
 
@@ -106,8 +100,8 @@ _EXHAUSTED = frozenset({errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE})
 class ProcessHooks(msgspec.Struct, frozen=True, kw_only=True):
     """Callbacks of the components to the main loop."""
 
-    task_ended: Callable[[], None]
     room_made: Callable[[], None]
+    """Called when a task has ended, or can be started."""
     reports_fail: Callable[[float], None]
     """Called when reports could not be delivered for this many seconds."""
     poll_awaited: Callable[[], bool]
@@ -138,6 +132,7 @@ class Components:
             LoopTick(name, around.monotonic) for name in ("poll", "report", "renew")
         )
         self.beat.awaited = hooks.poll_awaited
+        self._room_made = hooks.room_made
         parcels = PayloadHandoff()
         self._uploads = Uploads(port, around.runner_id)
         self._simulators = Simulators(
@@ -157,7 +152,7 @@ class Components:
         renew_beat.awaited = self.renewer.awaits
         self.reporter = Reporter(
             hear,
-            self._answered,
+            lambda *reported: self.executing.answered(*reported),  # noqa: PLW0108 - it is made after this
             failing=hooks.reports_fail,
             log=around.log,
             beat=report_beat,
@@ -177,7 +172,7 @@ class Components:
             reporter=self.reporter,
             renewer=self.renewer,
             parcels=parcels,
-            ended=hooks.task_ended,
+            ended=self._task_ended,
             freed=hooks.room_made,
             left_behind=self._left_behind,
         )
@@ -194,7 +189,7 @@ class Components:
 
         self.obeying = OrderHandler(self.executing, shutdown, log=around.log, hold=hooks.hold)
         self._shutdown, self._counts = shutdown, hooks.counts
-        self._standing = SupervisorClient(
+        self.standing = SupervisorClient(
             _spec(around, self.executing.tasks()),
             around.connect,
             beat=self._sign_of_life,
@@ -214,11 +209,11 @@ class Components:
         self.renewer.start()
         self._supervisor.start()
         if self._around.settings.supervised:
-            self._standing.start()
+            self.standing.start()
 
     async def stop(self) -> None:
         """Stop every loop and thread, and leftover handlers."""
-        self._standing.stop("it was asked to go")
+        self.standing.stop("it was asked to go")
         for loop in self._beside:
             loop.cancel()
         await asyncio.gather(*self._beside, return_exceptions=True)
@@ -242,27 +237,18 @@ class Components:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.executing.renewed, results)
 
-    def _answered(
-        self, owner: Reporting, messages: Sequence[Message], answers: Sequence[Answer | None]
-    ) -> None:
-        self.executing.answered(owner, messages, answers)
-
-    @property
-    def worker_id(self) -> str:
-        """The id of this worker with the supervisor; empty before it is registered."""
-        return self._standing.worker_id
-
-    def task_ended(self) -> None:
-        """Notify the order handler, and the supervisor after the first task."""
-        self.obeying.task_ended()
+    def _task_ended(self) -> None:
+        """Notify the main loop, the order handler, and the supervisor after the first task."""
+        self._room_made()
+        self.obeying.shut_down_if_drained()
         if not self._counted_once:
             self._counted_once = True
-            self._standing.nudge()  # the first task makes it a running worker
+            self.standing.nudge()  # the first task makes it a running worker
 
     def trouble(self, crash: Exception) -> None:
         """Report the crash of a loop to the supervisor."""
         exhausted = isinstance(crash, MemoryError) or getattr(crash, "errno", 0) in _EXHAUSTED
-        self._standing.trouble("exhausted" if exhausted else "transient", f"{type(crash).__name__}: {crash}")
+        self.standing.trouble("exhausted" if exhausted else "transient", f"{type(crash).__name__}: {crash}")
 
     def _sign_of_life(self) -> WorkerBeat:
         """Return a heartbeat; called in the supervisor client's thread, so each number is read in one
@@ -288,7 +274,7 @@ class Components:
         before = self.obeying.heeded
         self.obeying.heed(orders)
         if self.obeying.heeded != before:
-            self._standing.nudge()
+            self.standing.nudge()
 
     def _left_behind(self) -> None:
         if self._around.metrics is not None:

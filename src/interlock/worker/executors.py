@@ -525,11 +525,6 @@ class Lane:
         """Whether a waiting task could start."""
         return bool(self.waiting) and len(self.running) < self.limit
 
-    @property
-    def waits(self) -> int:
-        """Number of waiting tasks."""
-        return sum([one.count for one in self.waiting])
-
     def left(self, running: RunningTask, now: float) -> None:
         """Remove a task that has ended or was abandoned."""
         began = self.running.pop(running, None)
@@ -575,11 +570,13 @@ class Lanes:
 
     def free(self) -> int:
         """Return how many more handlers may run; negative if too many wait."""
-        return self._concurrency - sum([len(lane.running) + lane.waits for lane in self])
+        lanes = self._lanes.values()
+        waiting: int = sum([one.count for lane in lanes for one in lane.waiting])
+        return self._concurrency - waiting - sum([len(lane.running) for lane in lanes])
 
     def room(self, coming: int) -> int:
         """Return how many more can start at once, besides those on their way; 0 while others wait."""
-        return 0 if any(lane.waiting for lane in self) else self.free() - coming
+        return 0 if any(lane.waiting for lane in self._lanes.values()) else self.free() - coming
 
     def room_ahead(self, coming: int) -> int:
         """Return how many jobs to claim: those that can start at once, or a whole batch that may wait a
@@ -587,9 +584,10 @@ class Lanes:
 
         All or nothing: for a store a large claim costs little more than a small one.
         """
-        if 0 <= self.free() - coming < self._concurrency and self._in_use_are_quick():
+        free = self.free() - coming
+        if 0 <= free < self._concurrency and self._in_use_are_quick():
             return self._concurrency
-        return self.room(coming)
+        return 0 if any(lane.waiting for lane in self._lanes.values()) else free
 
     def elsewhere(self) -> int:
         """Return the number of handlers in threads or processes."""

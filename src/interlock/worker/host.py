@@ -1,10 +1,13 @@
-"""The host of a worker: clocks, threads, waits and signals. Simulated hosts replace them.
+"""The host of a worker: clocks, loops, threads, waits and signals. Simulated hosts replace them.
 
 Clocks. A host that is suspended, overcommitted or out of memory can stall a process for seconds or hours.
 Leases expire meanwhile, by the store's clock: whether one can still be trusted is judged by `since_boot`.
 Deadlines that let a handler stop gracefully do not: they are counted by `AwakeTime`, so that a handler with
 five seconds to save its work has them even if the host stalls for ten. `StoreTime` is the store's time, read
 at connect and extrapolated; it is used only for information (log lines, start times).
+
+Loops. Each beats in every iteration, so that the watchdog notices when one stalls, and is restarted after a
+crash.
 
 Threads. The renewer, the supervisor client and the watchdog run in separate threads, so that a handler that
 blocks the event loop does not delay them.
@@ -20,26 +23,29 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import FrameType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from interlock.lifecycles.durations import Durations
 from interlock.processes import early_signals
+from interlock.worker.telemetry import Log
 
 STANDSTILL_S = 1.0
 """A pulse that is this late means that the process stalled."""
 FORGIVEN_S = 60.0
 """Maximum uncounted time of one stall, so that every deadline is reached."""
 _SHORTEST_S = 0.01
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 10.0
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def since_boot() -> float:
-    """Return seconds on a monotonic clock that, unlike `time.monotonic`, counts a suspended host's sleep."""
-    return time.clock_gettime(_BOOTTIME)
+since_boot: Callable[[], float] = partial(time.clock_gettime, _BOOTTIME)
+"""Returns seconds on a monotonic clock that, unlike `time.monotonic`, counts a suspended host's sleep."""
 
 
 class AwakeTime:
@@ -113,6 +119,47 @@ class StoreTime:
         """Set the store's time."""
         self._told, self._at = told, self._monotonic()
         self._shown_at = float("-inf")
+
+
+class LoopTick:
+    """The heartbeat of one loop."""
+
+    def __init__(self, name: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self._monotonic = monotonic
+        self._at = monotonic()
+        self.awaited: Callable[[], bool] = lambda: True
+        """Returns whether the loop has work to do; an idle one may be silent."""
+        self.stalled = False
+
+    def __call__(self) -> None:
+        self._at = self._monotonic()
+
+    def silent_s(self) -> float:
+        """Return how long it has been silent although it has work to do."""
+        now = self._monotonic()
+        if not self.awaited():
+            self._at = now
+        return now - self._at
+
+
+async def keep_running(
+    name: str,
+    body: Callable[[], Awaitable[None]],
+    log: Log,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Run a loop until cancelled; restart it after a crash, with growing pauses."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            await body()
+        except Exception as error:
+            log.error("loop_crashed", loop=name, error=f"{type(error).__name__}: {error}", exc_info=True)
+            await sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        else:
+            return
 
 
 T = TypeVar("T")
@@ -241,20 +288,17 @@ class Shutdown:
         self.awake = AwakeTime(monotonic)
         """The clock of graceful shutdown."""
         self._wakes: list[Callable[[], None]] = []
+        self.requested = False
         self.requested_at: float | None = None
         """Time of the request, by `awake`."""
         self.hurried = False
         """Whether to shut down immediately."""
 
-    @property
-    def requested(self) -> bool:
-        """Whether shutdown was requested."""
-        return self.requested_at is not None
-
     def request(self) -> None:
         """Request shutdown; idempotent, from a signal handler or any thread."""
         if self.requested_at is None:
             self.requested_at = self.awake()
+        self.requested = True
         for wake in self._wakes:
             wake()
 

@@ -44,13 +44,12 @@ from interlock.wire.runner import (
 )
 from interlock.worker.cohorts import Cohort, CohortMember, FinishedCohort
 from interlock.worker.context import Unsent
-from interlock.worker.host import MACHINE, Join, Threads
+from interlock.worker.host import MACHINE, Join, LoopTick, Threads
 from interlock.worker.outcomes import MAX_DETAILS_BYTES, NOTHING
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.running_task import MAX_REPORT_BYTES, PayloadHandoff, RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.telemetry import Log
-from interlock.worker.watchdog import LoopTick
 
 Leased: TypeAlias = RunningTask | Cohort | FinishedCohort
 """The holder of a lease, or of several with the same terms."""

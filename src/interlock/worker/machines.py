@@ -1,7 +1,8 @@
 """The machines of a worker process: the process and its tasks, which change together.
 
-An event goes to the process (`tell`) or to a task (`RunningTask.tell`). The tables decide, and `WIRING`
-maps the couplings to their targets: the process and its tasks at once, leases by a message to the server.
+An event goes to the process (`WorkerProcess.tell`) or to a task (`RunningTask.tell`). The tables decide, and
+`WIRING` maps the couplings to their targets: the process and its tasks at once, leases by a message to the
+server.
 Effects outside of the machines follow from their steps: `Hands` carries them out.
 
 All of this happens in the event loop. Only `Terminated` is used in other threads, too.
@@ -106,10 +107,6 @@ class Machines(Cascade):
         self.hands = hands
         self._durations = durations
         self._watch, self._listens = watch, watch.listens
-
-    def tell(self, event: Event) -> bool:
-        """Send the process an event; return whether the table accepted it."""
-        return self.send_to(PROCESS, self.process, event) is None
 
     def begin(self, running: Any) -> None:
         """Claim a new task."""
@@ -220,14 +217,6 @@ _NEITHER = process.TaskEnded()
 # Targets of couplings
 
 
-def _process(machines: Machines, _: Owner) -> Root:
-    return machines.process
-
-
-def _task(_: Machines, running: TaskPart) -> TaskPart:
-    return running
-
-
 def _tasks(machines: Machines, _: Owner) -> list[tuple[TaskPart, TaskPart]]:
     machines.hands.dissolve_cohorts()
     return [(running, running) for running in machines.tasks]
@@ -266,9 +255,9 @@ WIRING = Wiring(
     (PROCESS, TASK),
     COUPLINGS,
     {
-        Receiver.ITS_PROCESS: to(PROCESS, _process),
+        Receiver.ITS_PROCESS: to(PROCESS, lambda machines, _: machines.process),
         (Receiver.ITS_PROCESS, process.shutdown_requested): order(_ask_to_go),
-        Receiver.ITS_TASK: to(TASK, _task),
+        Receiver.ITS_TASK: to(TASK, lambda _, running: running),
         Receiver.ITS_TASKS: each(TASK, _tasks),
         Receiver.WAITING_TASKS: each(TASK, _waiting_tasks),
         (Receiver.ITS_LEASE, lease.Ack): order(_acknowledge),

@@ -21,10 +21,12 @@ from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles.process import (
     BACKING_OFF,
     CONNECTING,
+    PROCESS,
     RECOVERING,
     RUNNING,
     SHUTTING_DOWN,
     STARTING,
+    STOPPED,
     UP,
     PollCycleComplete,
     Process,
@@ -37,7 +39,6 @@ from interlock.lifecycles.process import (
     connection_failed,
     error,
     initialized,
-    is_running,
     no_tasks_available,
     shutdown_deadline,
     shutdown_requested,
@@ -226,7 +227,6 @@ class WorkerProcess:
             port=lambda: self._connection.port,
             shutdown=self.shutdown,
             hooks=ProcessHooks(
-                task_ended=self._task_ended,
                 room_made=self._stir.set,
                 reports_fail=self._reports_fail,
                 poll_awaited=self._should_poll,
@@ -257,7 +257,7 @@ class WorkerProcess:
         self._loop = asyncio.get_running_loop()
         stop_heeding = self.shutdown.subscribe(self._heed)
         try:
-            while is_running(self.state):
+            while self.state is not STOPPED:
                 await self._step()
         finally:
             stop_heeding()
@@ -273,7 +273,7 @@ class WorkerProcess:
 
     def tell(self, event: Event) -> bool:
         """Let the table decide, and follow the consequences; return whether it accepted the event."""
-        return self._machines.tell(event)
+        return self._machines.take(PROCESS, self._machines.process, event, None) is None
 
     async def _step(self) -> None:
         """Do the work of the current state; an exception does not end the process."""
@@ -361,7 +361,7 @@ class WorkerProcess:
 
     def _next_request(self) -> ClaimRequest | None:
         """Return the next claim: for tasks that can start, else for prefetching; None if there is no room."""
-        if not self._crew.obeying.may_take or not accepts_tasks(self.state, self.data):
+        if not self._crew.obeying.orders.take or not accepts_tasks(self.state, self.data):
             return None
         begins = self._executing.room()
         room = begins if begins > 0 else self._executing.room_to_prefetch()
@@ -374,7 +374,7 @@ class WorkerProcess:
             labels=self._settings.labels,
             tasks=self._executing.tasks(),
             limit=limit,
-            worker_id=self._crew.worker_id,
+            worker_id=self._crew.standing.worker_id,
             acknowledge=begins > 0,
         )
 
@@ -393,12 +393,8 @@ class WorkerProcess:
         if not request.acknowledge:
             self._loop.call_later(self._durations.ack_window_s / 2, self._executing.release_old)
         await asyncio.sleep(0)
-        await self._pause_after(unknown)
-
-    async def _pause_after(self, unknown: int) -> None:
-        """Pause after grants of unknown tasks, so that other workers get them."""
         self._misfits = self._misfits + 1 if unknown else 0
-        if unknown:
+        if unknown:  # so that other workers get them
             await set_within(self._asked, self._settings.backoff_s(self._misfits))
 
     def _should_poll(self) -> bool:
@@ -406,10 +402,6 @@ class WorkerProcess:
         if self.state is RUNNING:
             return self._next_request() is not None
         return self.state in (CONNECTING, RECOVERING)
-
-    def _task_ended(self) -> None:
-        self._stir.set()
-        self._crew.task_ended()
 
     def _hold(self, held: bool) -> None:
         """Stop waiting for jobs at the server while held; or allow it again."""

@@ -16,56 +16,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
-from interlock.worker.host import MACHINE, Join, Threads
+from interlock.worker.host import MACHINE, Join, LoopTick, Threads
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.telemetry import Log, Metrics
 
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 10.0
 EVERY_S = 0.25
-
-
-class LoopTick:
-    """The heartbeat of one loop."""
-
-    def __init__(self, name: str, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.name = name
-        self._monotonic = monotonic
-        self._at = monotonic()
-        self.awaited: Callable[[], bool] = lambda: True
-        """Returns whether the loop has work to do; an idle one may be silent."""
-        self.stalled = False
-
-    def __call__(self) -> None:
-        self._at = self._monotonic()
-
-    def silent_s(self) -> float:
-        """Return how long it has been silent although it has work to do."""
-        now = self._monotonic()
-        if not self.awaited():
-            self._at = now
-        return now - self._at
-
-
-async def keep_running(
-    name: str,
-    body: Callable[[], Awaitable[None]],
-    log: Log,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> None:
-    """Run a loop until cancelled; restart it after a crash, with growing pauses."""
-    pause_s = _FIRST_PAUSE_S
-    while True:
-        try:
-            await body()
-        except Exception as error:
-            log.error("loop_crashed", loop=name, error=f"{type(error).__name__}: {error}", exc_info=True)
-            await sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        else:
-            return
 
 
 class Watchdog:

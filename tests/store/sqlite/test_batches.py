@@ -26,7 +26,7 @@ from interlock.store.records import (
     Work,
     one_by_one,
 )
-from interlock.store.sqlite import SqliteStore, journal
+from interlock.store.sqlite import SqliteStore, writes
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import (
     PACKING,
@@ -257,7 +257,7 @@ async def test_a_row_of_the_journal_goes_with_its_last_record(
 async def test_a_record_that_changes_often_does_not_carry_its_whole_journal(
     store: SqliteStore, shell: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "LONGEST_TRAIL", 3)
+    monkeypatch.setattr(writes, "LONGEST_TRAIL", 3)
     await store.commit([alike(creation("", note=PACKING), NAMES[:2])])
     for _ in range(5):
         record = await see(store, NAMES[0])

@@ -25,7 +25,7 @@ class Host:
         self.ticks_us += us
 
     def clock(self) -> HeldClock:
-        return HeldClock(lambda: self.clock_us, lambda: self.ticks_us)
+        return HeldClock(lambda: self.clock_us * 1_000, lambda: self.ticks_us * 1_000)
 
 
 def test_the_clock_is_the_hosts() -> None:

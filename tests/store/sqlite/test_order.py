@@ -76,8 +76,8 @@ async def test_two_transactions_of_one_microsecond_have_two_times(path: Path) ->
     stores = [SqliteStore(str(path), CATALOGUE) for _ in range(2)]
     for store in stores:
         await store.open()
-        store._clock._host_us = lambda: 1_800_000_000_000_000
-        store._clock._ticks_us = lambda: 0
+        store._clock._host_ns = lambda: 1_800_000_000_000_000_000
+        store._clock._ticks_ns = lambda: 0
     times = [(await made(store, creation(f"p{n}")))[0].created_at for n, store in enumerate(stores * 3)]
     for store in stores:
         await store.close()

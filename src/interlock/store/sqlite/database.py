@@ -15,7 +15,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote
@@ -160,32 +160,26 @@ def _after_slashes(url: str) -> str:
     return rest[3:]
 
 
-def _host_us() -> int:
-    return time.time_ns() // 1_000
-
-
-def _ticks_us() -> int:
-    return time.monotonic_ns() // 1_000
-
-
 class HeldClock:
     """Microseconds since 1970; shared by the threads of one store."""
 
     def __init__(
-        self, host_us: Callable[[], int] = _host_us, ticks_us: Callable[[], int] = _ticks_us
+        self,
+        host_ns: Callable[[], int] = time.time_ns,
+        ticks_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._host_us = host_us
-        self._ticks_us = ticks_us
+        self._host_ns = host_ns
+        self._ticks_ns = ticks_ns
         self._lock = threading.Lock()
         self._latest_us = 0
-        self._latest_ticks_us = ticks_us()
+        self._latest_ticks_us = ticks_ns() // 1_000
 
     def read(self, not_before_us: int = 0) -> int:
         """Return the time, at least as late as any earlier one and that on record."""
         with self._lock:
-            ticks_us = self._ticks_us()
+            ticks_us = self._ticks_ns() // 1_000
             held_us = self._latest_us + ticks_us - self._latest_ticks_us
-            self._latest_us = max(self._host_us(), held_us if self._latest_us else 0, not_before_us)
+            self._latest_us = max(self._host_ns() // 1_000, held_us if self._latest_us else 0, not_before_us)
             self._latest_ticks_us = ticks_us
             return self._latest_us
 
@@ -290,16 +284,6 @@ def with_lock(connection: sqlite3.Connection, work: Callable[[], T]) -> T:
             connection.execute("ROLLBACK")
         raise
     return result
-
-
-@contextmanager
-def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let several statements see the same database, without blocking writers."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")
 
 
 def applied_version(connection: sqlite3.Connection) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from interlock.errors import InvalidArguments
 from interlock.store.catalogue import Catalogue
 from interlock.store.ranking import moment
-from interlock.store.sqlite import queries
+from interlock.store.sqlite import reads
 from interlock.store.sqlite.database import HeldClock, check_floor
 from interlock.store.sqlite.transaction import Moves, RowCache, Transaction
 from interlock.store.transactions import LoadRecords, Now, Step
@@ -47,9 +47,9 @@ class SqliteDialect:
     def do(self, connection: sqlite3.Connection, step: Step) -> Any:
         """Carry out a step."""
         if isinstance(step, Now):
-            return moment(self._clock.read(queries.latest_us(connection)))
+            return moment(self._clock.read(reads.latest_us(connection)))
         if isinstance(step, LoadRecords):
-            return queries.load_within(connection, step.keys)
+            return reads.load(connection, step.keys)
         check_floor(connection)
         check_commits(self._catalogue, step.commits, self._max_body_bytes)
         ledger = Transaction(connection, self._moves, self._clock, RowCache(self._catalogue))

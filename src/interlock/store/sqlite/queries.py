@@ -1,49 +1,34 @@
-"""Read-only queries: records by key and filter, ready and due records, status.
+"""Read-only queries: lists and counts of records by filter, and the status of the database.
 
 The records of each state are stored in the order of their creation, which is that of their numbers; a list of
 several states, or of all, merges them. So the cost of a page is independent of its position.
-
-A claim reads the heads of its lanes, one for each priority and handler, and merges them by rank. The cost is
-independent of the number of records behind a head, or not ready yet. Other queues are not read.
 """
 
 from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Iterator, Sequence
 from itertools import islice
-from operator import itemgetter
-from typing import NamedTuple
 
 import msgspec
 
 from interlock.store.contract import StoreStatus
 from interlock.store.cursors import read_cursor, write_cursor
-from interlock.store.ranking import has_handler, has_labels, lane_of, microseconds, moment, rank_of
-from interlock.store.records import Claim, Count, Key, Page, Query, Record, Recorded
-from interlock.store.sqlite.database import MIGRATIONS, applied_version, snapshot
-from interlock.store.sqlite.rows import (
-    DEADLINE_US,
+from interlock.store.ranking import microseconds, moment
+from interlock.store.records import Count, Page, Query
+from interlock.store.sqlite.database import MIGRATIONS, applied_version
+from interlock.store.sqlite.reads import (
     GIVEN_OF_STATE,
     ID,
     KEY,
     NUMBERS,
     PLACE_BITS,
-    READY_US,
     RECORD,
-    REQUEST,
     STATE_OF_GIVEN,
-    Row,
     list_text,
     record_of,
-    recorded_of,
 )
 
-_LOAD = f"""
-SELECT {RECORD} FROM json_each(?2) AS wanted
-CROSS JOIN record_given AS g ON g.kind = ?1 AND g.id = wanted.value {STATE_OF_GIVEN}
-"""
 _KEYED = f"""
 SELECT {RECORD} FROM record_state AS s {GIVEN_OF_STATE} WHERE s.key IN (SELECT value FROM json_each(?))
 """
@@ -65,36 +50,16 @@ _HAS_LABEL = "EXISTS (SELECT 1 FROM json_each(g.labels) WHERE value = ?)"
 _STATUS_CAP = 10_000
 
 
-def load(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | None]:
-    """Return the records, in the order of the keys."""
-    with snapshot(connection):
-        return load_within(connection, keys)
-
-
-def load_within(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | None]:
-    """Return the records as `load` does, within an open transaction."""
-    names: dict[str, list[str]] = {}
-    for key in keys:
-        names.setdefault(key.kind, []).append(key.id)
-    found: dict[tuple[str, str], Record] = {}
-    for kind, wanted in names.items():
-        for row in connection.execute(_LOAD, (kind, list_text(wanted))):
-            found[kind, row[ID]] = record_of(row)
-    return [found.get((key.kind, key.id)) for key in keys]
-
-
 def find(connection: sqlite3.Connection, query: Query) -> Page:
     """Return one page of matches, and the cursor of the next."""
     after = read_cursor(query.cursor)[0] if query.cursor else None
     if query.within is not None and query.looks_through:
-        with snapshot(connection):
-            return _find_within(connection, query, query.within, after)
-    with snapshot(connection):
-        streams = [connection.execute(*ask) for ask in _asks(connection, query, RECORD, after)]
-        merged = heapq.merge(*streams, key=_number, reverse=query.newest_first)
-        rows = list(islice(merged, query.limit + 1))
-        for stream in streams:
-            stream.close()
+        return _find_within(connection, query, query.within, after)
+    streams = [connection.execute(*ask) for ask in _asks(connection, query, RECORD, after)]
+    merged = heapq.merge(*streams, key=_number, reverse=query.newest_first)
+    rows = list(islice(merged, query.limit + 1))
+    for stream in streams:
+        stream.close()
     page = rows[: query.limit]
     cursor = write_cursor(_number(page[-1]), page[-1][ID]) if len(rows) > query.limit else ""
     return Page(tuple(map(record_of, page)), cursor)
@@ -139,13 +104,12 @@ def count(connection: sqlite3.Connection, query: Query, cap: int, within: int | 
     if within is not None and query.looks_through:
         return _count_within(connection, query, cap, within)
     number = 0
-    with snapshot(connection):
-        for sql, parameters in _asks(connection, query, "1", None):
-            left = cap + 1 - number
-            capped = f"SELECT count(*) FROM ({sql} LIMIT ?)"
-            number += connection.execute(capped, (*parameters, left)).fetchone()[0]
-            if number > cap:
-                break
+    for sql, parameters in _asks(connection, query, "1", None):
+        left = cap + 1 - number
+        capped = f"SELECT count(*) FROM ({sql} LIMIT ?)"
+        number += connection.execute(capped, (*parameters, left)).fetchone()[0]
+        if number > cap:
+            break
     return Count(min(number, cap), capped=number > cap)
 
 
@@ -154,54 +118,28 @@ def _count_within(connection: sqlite3.Connection, query: Query, cap: int, within
     anywhere = msgspec.structs.replace(_anywhere(query), newest_first=True)
     conditions, values = _looked_at(query)
     number, cut = 0, False
-    with snapshot(connection):
-        for sql, parameters in _asks(connection, anywhere, "g.queue, g.labels", None):
-            some = f"SELECT count(*), total({' AND '.join(conditions)}) FROM ({sql} LIMIT ?) AS g"
-            looked_at, found = connection.execute(some, (*values, *parameters, within)).fetchone()
-            number += int(found)
-            cut = cut or looked_at == within
+    for sql, parameters in _asks(connection, anywhere, "g.queue, g.labels", None):
+        some = f"SELECT count(*), total({' AND '.join(conditions)}) FROM ({sql} LIMIT ?) AS g"
+        looked_at, found = connection.execute(some, (*values, *parameters, within)).fetchone()
+        number += int(found)
+        cut = cut or looked_at == within
     return Count(min(number, cap), capped=cut or number > cap)
-
-
-def recall(connection: sqlite3.Connection, request_id: str, now_us: int) -> Recorded | None:
-    """Return the recorded answer to a request, unless it has expired."""
-    row = connection.execute(
-        f"SELECT {REQUEST} FROM requests WHERE id = ? AND expires_us > ?", (request_id, now_us)
-    ).fetchone()
-    return None if row is None else recorded_of(row)
-
-
-def latest(connection: sqlite3.Connection) -> str:
-    """Return the cursor of the journal's end."""
-    (sequence,) = connection.execute("SELECT sequence FROM progress").fetchone()
-    return str(sequence)
-
-
-def latest_us(connection: sqlite3.Connection) -> int:
-    """Return the time of the latest transaction."""
-    return int(connection.execute("SELECT latest_us FROM progress").fetchone()[0])
-
-
-def epoch(connection: sqlite3.Connection) -> int:
-    """Return the stored epoch."""
-    return int(connection.execute("SELECT epoch FROM progress").fetchone()[0])
 
 
 def status(connection: sqlite3.Connection, url: str) -> StoreStatus:
     """Return the status, for people."""
-    with snapshot(connection):
-        records = {
-            kind: counts
-            for (kind,) in connection.execute("SELECT name FROM kinds ORDER BY name").fetchall()
-            if (counts := _count_states(connection, kind))
-        }
-        entries = _count_up_to_cap(connection, "total(remaining)", "journal_rows")
-        oldest = connection.execute("SELECT at_us FROM journal_rows ORDER BY sequence LIMIT 1").fetchone()
-        requests = _count_up_to_cap(connection, "count(*)", "requests")
-        version = applied_version(connection)
-        pages, page_bytes = (
-            int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size")
-        )
+    records = {
+        kind: counts
+        for (kind,) in connection.execute("SELECT name FROM kinds ORDER BY name").fetchall()
+        if (counts := _count_states(connection, kind))
+    }
+    entries = _count_up_to_cap(connection, "total(remaining)", "journal_rows")
+    oldest = connection.execute("SELECT at_us FROM journal_rows ORDER BY sequence LIMIT 1").fetchone()
+    requests = _count_up_to_cap(connection, "count(*)", "requests")
+    version = applied_version(connection)
+    pages, page_bytes = (
+        int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size")
+    )
     return StoreStatus(
         url=url,
         server=f"SQLite {sqlite3.sqlite_version}",
@@ -302,112 +240,3 @@ def _looked_at(query: Query) -> tuple[list[str], list[object]]:
         conditions.append(_HAS_LABEL)
         parameters.append(label)
     return conditions, parameters
-
-
-# One search from one lane, priority and handler to the next, without reading records. Comparing all of
-# them at once would be shorter, but then SQLite reads records.
-_HEADS = """
-WITH RECURSIVE heads (key) AS (
-  VALUES ((
-    SELECT key FROM record_state INDEXED BY record_state_by_lane
-    WHERE ready_us IS NOT NULL AND lane >= ?1 AND lane < ?2
-    ORDER BY lane, priority, handler LIMIT 1
-  ))
-  UNION ALL
-  SELECT coalesce(
-    (
-      SELECT key FROM record_state AS next INDEXED BY record_state_by_lane
-      WHERE next.ready_us IS NOT NULL
-        AND next.lane = head.lane AND next.priority = head.priority AND next.handler > head.handler
-      ORDER BY next.handler LIMIT 1
-    ),
-    (
-      SELECT key FROM record_state AS next INDEXED BY record_state_by_lane
-      WHERE next.ready_us IS NOT NULL
-        AND next.lane = head.lane AND next.priority > head.priority
-      ORDER BY next.priority, next.handler LIMIT 1
-    ),
-    (
-      SELECT key FROM record_state AS next INDEXED BY record_state_by_lane
-      WHERE next.ready_us IS NOT NULL
-        AND next.lane > head.lane AND next.lane < ?2
-      ORDER BY next.lane, next.priority, next.handler LIMIT 1
-    )
-  )
-  FROM heads JOIN record_state AS head ON head.key = heads.key
-)
-SELECT lane, priority, handler FROM heads JOIN record_state USING (key)
-"""
-_READY = f"""
-SELECT {RECORD} FROM record_state AS s INDEXED BY record_state_by_lane {GIVEN_OF_STATE}
-WHERE s.lane = ?1 AND s.priority = ?2 AND s.handler = ?3 AND s.ready_us <= ?4
-ORDER BY s.ready_us, s.id LIMIT ?5
-"""
-_DUE = f"""
-SELECT {RECORD} FROM record_state AS s INDEXED BY record_state_by_deadline {GIVEN_OF_STATE}
-WHERE s.key >> {PLACE_BITS} = ?1 AND s.deadline_us <= ?2
-ORDER BY s.deadline_us, s.key LIMIT ?3
-"""
-_PLACES = "SELECT place FROM states WHERE kind IN (SELECT value FROM json_each(?1))"
-_SEPARATOR, _AFTER_SEPARATOR = "\x1f", "\x20"
-
-Keyed = tuple[int, Record]
-Ranked = tuple[int, int | str, Row]
-
-
-class Lane(NamedTuple):
-    """One range of the index, within which the rank is the time."""
-
-    text: str
-    priority: int
-    handler: str
-
-
-def ready(connection: sqlite3.Connection, claim: Claim, now_us: int) -> list[Keyed]:
-    """Return the first records for this claim, in rank order, with their keys."""
-    lanes = _lanes(connection, claim)
-    cursors = [connection.execute(_READY, (*lane, now_us, claim.limit)) for lane in lanes]
-    if len(cursors) == 1:
-        return [(row[KEY], record_of(row)) for row in cursors[0]]
-    found = _merged([_by_rank(*each) for each in zip(cursors, lanes, strict=True)], cursors, claim.limit)
-    return [(row[KEY], record_of(row)) for row in found]
-
-
-def due(connection: sqlite3.Connection, kinds: Sequence[str], now_us: int, limit: int) -> list[Keyed]:
-    """Return the records with the oldest passed deadlines, with their keys."""
-    places = connection.execute(_PLACES, (list_text(kinds),)).fetchall()
-    cursors = [connection.execute(_DUE, (place, now_us, limit)) for (place,) in places]
-    found = _merged(
-        [((row[DEADLINE_US], row[KEY] & NUMBERS, row) for row in cursor) for cursor in cursors],
-        cursors,
-        limit,
-    )
-    return [(row[KEY], record_of(row)) for row in found]
-
-
-def _lanes(connection: sqlite3.Connection, claim: Claim) -> list[Lane]:
-    lanes: list[Lane] = []
-    for queue in dict.fromkeys(claim.queues):
-        # A lane begins with kind, queue and a separator that sorts before all printable characters.
-        first = lane_of(claim.kind, (queue,))
-        found = connection.execute(_HEADS, (first, first + _AFTER_SEPARATOR)).fetchall()
-        lanes += [
-            Lane(lane, priority, handler)
-            for lane, priority, handler in found
-            if lane is not None
-            for _, of, *labels in [lane.split(_SEPARATOR)]
-            if of == queue and has_labels(labels, claim) and has_handler(handler, claim)
-        ]
-    return lanes
-
-
-def _by_rank(cursor: sqlite3.Cursor, lane: Lane) -> Iterator[Ranked]:
-    shift = rank_of(moment(0), lane.priority)
-    return ((row[READY_US] + shift, row[ID], row) for row in cursor)
-
-
-def _merged(streams: list[Iterator[Ranked]], cursors: list[sqlite3.Cursor], limit: int) -> list[Row]:
-    first = [row for _, _, row in islice(heapq.merge(*streams, key=itemgetter(0, 1)), limit)]
-    for cursor in cursors:
-        cursor.close()
-    return first

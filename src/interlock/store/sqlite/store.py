@@ -6,12 +6,11 @@ is flushed before a commit is answered.
 Reading order:
 
     database       the file, its clock, migrations and the enforced tables
-    threads        how coroutines hand work to the reading and the writing thread, with a deadline; group
-commit
+    threads        hand work to the reading and the writing thread, with a deadline; group commit
     transaction    judging commits in one transaction; pruning
-    writes         many records with one statement
-    journal        one row for many entries
-    queries, rows  lists, claims, deadlines, status
+    writes         many records and entries of the journal with one statement
+    reads          records by key, claims, deadlines, the journal
+    queries        lists, counts, status
     failures       errors of the driver
 """
 
@@ -39,7 +38,7 @@ from interlock.store.records import (
     Work,
     number_of,
 )
-from interlock.store.sqlite import journal, queries
+from interlock.store.sqlite import queries, reads
 from interlock.store.sqlite.database import HeldClock, least_epoch, path_of, raise_epoch, url_of
 from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.foreign_transactions import SqliteDialect
@@ -115,7 +114,7 @@ class SqliteStore:
     async def epoch(self) -> int:
         """Return the epoch of the file, and at least the half hour; see `database` for another file."""
         epoch, least = await self._reader.do(
-            lambda connection: (queries.epoch(connection), least_epoch(self._now_us(connection)))
+            lambda connection: (reads.epoch(connection), least_epoch(self._now_us(connection)))
         )
         if epoch >= least:
             return epoch
@@ -133,7 +132,7 @@ class SqliteStore:
         """Load the records."""
         for key in keys:
             known_kind(self._catalogue, key.kind)
-        return await self._reader.do(lambda connection: queries.load(connection, keys))
+        return await self._reader.do(lambda connection: reads.load(connection, keys))
 
     async def find(self, query: Query) -> Page:
         """Return one page from the index."""
@@ -159,11 +158,11 @@ class SqliteStore:
         """Read, decide and write under the write lock of the database."""
         check_claim(self._catalogue, claim)
 
-        def ready(ledger: Transaction) -> list[queries.Keyed]:
+        def ready(ledger: Transaction) -> list[reads.Keyed]:
             guard = claim.guard
             if guard is not None and ledger.state_of(guard.key) not in guard.states:
                 return []
-            return queries.ready(ledger.connection, claim, ledger.now_us)
+            return reads.ready(ledger.connection, claim, ledger.now_us)
 
         return await self._decided(ready, decide, claim.limit)
 
@@ -173,13 +172,13 @@ class SqliteStore:
         for kind in kinds:
             known_kind(self._catalogue, kind)
         return await self._decided(
-            lambda ledger: queries.due(ledger.connection, kinds, ledger.now_us, limit), decide, limit
+            lambda ledger: reads.due(ledger.connection, kinds, ledger.now_us, limit), decide, limit
         )
 
     async def recall(self, request_id: str) -> Recorded | None:
         """Return the recorded answer, unless it has expired."""
         return await self._reader.do(
-            lambda connection: queries.recall(connection, request_id, self._now_us(connection))
+            lambda connection: reads.recall(connection, request_id, self._now_us(connection))
         )
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
@@ -187,19 +186,17 @@ class SqliteStore:
         commits.
         """
         check_limit(limit)
-        return await self._reader.do(lambda connection: journal.feed(connection, after, limit))
+        return await self._reader.do(lambda connection: reads.feed(connection, after, limit))
 
     async def latest(self) -> str:
         """Return the cursor of the end of the journal."""
-        return await self._reader.do(queries.latest)
+        return await self._reader.do(reads.latest)
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """Return the entries of one record."""
         known_kind(self._catalogue, key.kind)
         check_limit(limit)
-        return await self._reader.do(
-            lambda connection: journal.history(connection, key, after_version, limit)
-        )
+        return await self._reader.do(lambda connection: reads.history(connection, key, after_version, limit))
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
         """Subscribe: own commits notify at once, those of other processes within some 30 ms."""
@@ -228,7 +225,7 @@ class SqliteStore:
         return await self._reader.do(lambda connection: queries.status(connection, url_of(self._path)))
 
     async def _decided(
-        self, select: Callable[[Transaction], list[queries.Keyed]], decide: Decide, limit: int
+        self, select: Callable[[Transaction], list[reads.Keyed]], decide: Decide, limit: int
     ) -> list[Outcome]:
         def work(ledger: Transaction) -> list[Outcome]:
             try:
@@ -253,4 +250,4 @@ class SqliteStore:
         self._reader = Reader(self._path, self._timeout_s, self._subscribers)
 
     def _now_us(self, connection: sqlite3.Connection) -> int:
-        return self._clock.read(queries.latest_us(connection))
+        return self._clock.read(reads.latest_us(connection))

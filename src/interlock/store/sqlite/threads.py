@@ -179,7 +179,8 @@ class DatabaseThread(ABC):
         """Run work in the thread."""
         job = Call(work, settled=settled, weight=weight)
         with self._gate:
-            self.check_open()
+            if not self._accepting:
+                raise self.not_open()
             self._queue.put(job)
         await self._outcome(job)
         result: T = job.result
@@ -217,7 +218,7 @@ class DatabaseThread(ABC):
             await job.future
         finally:
             timer.cancel()
-            job.drop()
+            job.dropped = True  # also if the caller was cancelled: then a waiting call need not begin
         if job.error is not None:
             raise job.error
 
@@ -261,28 +262,25 @@ class Subscribers:
     """The subscribers of a store."""
 
     def __init__(self) -> None:
-        self._wakes: dict[object, Wake] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._wakes)
+        self.wakes: dict[object, Wake] = {}
 
     def add(self, wake: Wake) -> Callable[[], None]:
         """Add a subscriber; return a function that removes it."""
         token = object()
-        self._wakes[token] = wake
+        self.wakes[token] = wake
 
         def stop() -> None:
-            self._wakes.pop(token, None)
+            self.wakes.pop(token, None)
 
         return stop
 
     def clear(self) -> None:
         """Remove all subscribers."""
-        self._wakes.clear()
+        self.wakes.clear()
 
     def wake(self) -> None:
         """Wake all subscribers. An exception of one does not affect the others."""
-        for wake in list(self._wakes.values()):
+        for wake in list(self.wakes.values()):
             with contextlib.suppress(Exception):
                 wake()
 
@@ -324,7 +322,15 @@ class Reader(DatabaseThread):
 
     def _serve(self, job: Call) -> None:
         while job.begin():
-            job.run(self._connection)
+            job.error = None
+            try:
+                self._connection.execute("BEGIN")  # all statements of a call see the same database
+                try:
+                    job.result = job.work(self._connection)
+                finally:
+                    self._connection.execute("ROLLBACK")
+            except BaseException as error:  # noqa: BLE001 - raised again in the waiter
+                job.error = error
             if not (isinstance(job.error, sqlite3.Error) and _passing(job.error)):
                 break
             time.sleep(_RETRY_S)
@@ -334,8 +340,12 @@ class Reader(DatabaseThread):
 
     def _next(self) -> Call:
         while True:
+            pause_s = None  # without subscribers
+            if self._subscribers.wakes:
+                is_active = time.monotonic() - self._seen_at < _SOON_FOR_S
+                pause_s = LOOK_SOON_S if is_active else LOOK_EVERY_S
             try:
-                job = self._queue.get(timeout=self._pause_s())
+                job = self._queue.get(timeout=pause_s)
             except Empty:
                 self._look()
                 continue
@@ -351,12 +361,6 @@ class Reader(DatabaseThread):
             if seen != self._seen:
                 self._seen, self._seen_at = seen, time.monotonic()
                 self._subscribers.wake()
-
-    def _pause_s(self) -> float | None:
-        """Return how long to wait for a job before the next poll; None without subscribers."""
-        if not self._subscribers:
-            return None
-        return LOOK_SOON_S if time.monotonic() - self._seen_at < _SOON_FOR_S else LOOK_EVERY_S
 
 
 def _passing(error: sqlite3.Error) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from interlock.store.ranking import moment
 from interlock.store.records import (
@@ -37,11 +37,10 @@ from interlock.store.records import (
     TooLate,
     Work,
 )
-from interlock.store.sqlite import journal
 from interlock.store.sqlite.database import HeldClock, connect
 from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.queries import number_at
-from interlock.store.sqlite.rows import (
+from interlock.store.sqlite.reads import (
     GIVEN_OF_STATE,
     NUMBERS,
     PLACE_BITS,
@@ -49,6 +48,7 @@ from interlock.store.sqlite.rows import (
     STATE_OF_GIVEN,
     labels_of,
     list_text,
+    members_of,
     recorded_of,
     row_of_recorded,
 )
@@ -165,10 +165,11 @@ class Transaction:
         pending = self._pending
         if pending:
             self.wrote = True
-            self._learn_numbers(pending.write())
-            sequence = pending.entries.sequence
-            self.connection.execute(_MOVE_ON, (sequence, pending.number, self.now_us))
-            self._begin(self.now_us + pending.creates, pending.number, sequence)
+            for kind, name, number in pending.write():  # created records that got other numbers
+                key, stand = self._known[kind][name]
+                self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
+            self.connection.execute(_MOVE_ON, (pending.sequence, pending.number, self.now_us))
+            self._begin(self.now_us + bool(pending.created), pending.number, pending.sequence)
 
     def forget(self) -> None:
         """Clear the caches, because the database was changed directly."""
@@ -214,7 +215,7 @@ class Transaction:
             self._write(change)
         for refused in commit.refusals:
             [(key, stand)] = self._standings(refused.kind, (refused.id,))
-            self._pending.entries.refuse(key & NUMBERS, refused.kind, refused.id, stand.version, refused.note)
+            self._pending.refuse(key & NUMBERS, refused.kind, refused.id, stand.version, refused.note)
         if request is not None:
             recorded = self._requests[request.id] = self._record(request)
             self._pending.recorded.append(row_of_recorded(recorded))
@@ -283,12 +284,6 @@ class Transaction:
                 stand = found
             known[name] = (key, stand)
 
-    def _learn_numbers(self, renumbered: Iterable[tuple[str, str, int]]) -> None:
-        """Update the cached keys of created records that got other numbers."""
-        for kind, name, number in renumbered:
-            key, stand = self._known[kind][name]
-            self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
-
     def _learn_requests(self) -> None:
         asked = [item.request.id for item in self._work if isinstance(item, Commit) and item.request]
         unknown = [name for name in asked if name not in self._requests]
@@ -344,6 +339,17 @@ WHERE id IN (SELECT id FROM requests WHERE expires_us <= ? ORDER BY expires_us L
 """
 _MORE_REQUESTS = "SELECT EXISTS (SELECT 1 FROM requests WHERE expires_us <= ?)"
 _PRUNED_UP_TO = "UPDATE progress SET pruned_up_to = max(pruned_up_to, ?), latest_us = max(latest_us, ?)"
+
+_MEMBERS = """
+SELECT sequence, size, record, members FROM json_each(?) AS wanted
+CROSS JOIN journal_rows ON sequence = wanted.value
+"""
+_COUNT_DOWN = "UPDATE journal_rows SET remaining = remaining - ? WHERE sequence = ?"
+_REMOVE_EMPTY = """
+DELETE FROM journal_rows WHERE sequence IN (SELECT value FROM json_each(?)) AND remaining <= 0
+"""
+_OF_RECORDS = "size = 1 AND record > 0 AND record IN (SELECT value FROM json_each(?))"
+_OF_NAMES = "record = 0 AND kind = ? AND id IN (SELECT value FROM json_each(?))"
 
 _LEAST_REQUESTS = 1_000
 _INCREMENTAL = 2
@@ -402,6 +408,39 @@ def _remove(ledger: Transaction, kind: str, gone: list[tuple[int, str, str]]) ->
     connection = ledger.connection
     connection.execute(_REMOVE, (list_text([key for key, _, _ in gone]),))
     trails = {key & NUMBERS: trail for key, _, trail in gone}
-    removed = journal.remove(connection, kind, [name for _, name, _ in gone], trails)
+    removed = _remove_entries(connection, kind, [name for _, name, _ in gone], trails)
     connection.execute(_PRUNED_UP_TO, (removed.last, ledger.now_us))
     return removed.number
+
+
+class Removed(NamedTuple):
+    """The number of removed entries, and the last of them."""
+
+    number: int
+    last: int
+
+
+def _remove_entries(
+    connection: sqlite3.Connection, kind: str, names: Sequence[str], trails: Mapping[int, str]
+) -> Removed:
+    """Remove the entries of removed records: by name, and by number with their trails."""
+    removed = last = 0
+    numbers = list_text(list(trails))
+    for condition, parameters in ((_OF_RECORDS, (numbers,)), (_OF_NAMES, (kind, list_text(names)))):
+        (newest,) = connection.execute(
+            f"SELECT ifnull(max(sequence), 0) FROM journal_rows WHERE {condition}", parameters
+        ).fetchone()
+        removed += connection.execute(f"DELETE FROM journal_rows WHERE {condition}", parameters).rowcount
+        last = max(last, newest)
+    gone: dict[int, set[int]] = {}
+    for number, trail in trails.items():
+        for sequence in trail.split():
+            gone.setdefault(int(sequence), set()).add(number)
+    rows = list_text(list(gone))
+    for sequence, size, record, members in connection.execute(_MEMBERS, (rows,)):
+        places = [place for place, n in enumerate(members_of(size, record, members)) if n in gone[sequence]]
+        last = max(last, sequence - size + 1 + places[-1])
+        removed += len(places)
+    connection.executemany(_COUNT_DOWN, [(len(some), sequence) for sequence, some in gone.items()])
+    connection.execute(_REMOVE_EMPTY, (rows,))
+    return Removed(removed, last)

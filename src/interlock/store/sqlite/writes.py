@@ -4,6 +4,8 @@ A step is a common change of several records: all fields except their ids, given
 with consecutive numbers take one statement, others one with a list of keys.
 
 Data are passed as a `bytearray`: `bytes` take the driver several times as long.
+
+Equal entries of the journal, as those of a batch, share a row.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from interlock.store.ranking import lane_of, microseconds
-from interlock.store.records import Change
-from interlock.store.sqlite.journal import Entries, Saying
-from interlock.store.sqlite.rows import NUMBERS, PLACE_BITS, REQUEST, Row, list_text
+from interlock.store.records import Change, Note
+from interlock.store.sqlite.reads import NUMBERS, PLACE_BITS, REQUEST, Row, list_text
 
 Placing: TypeAlias = tuple[str | None, str | None, tuple[str, ...], int]
 """Queue, parent, labels and priority, which most steps do not change."""
@@ -42,6 +45,8 @@ class Move(NamedTuple):
     place: int
 
 
+LONGEST_TRAIL = 256
+"""From this version on each entry of a record is a separate row: a trail is written with every change."""
 FEW = 4
 """Below this many records separate statements are as fast."""
 MOST_JOINED = 16 * 1_048_576
@@ -77,6 +82,12 @@ _LEAVE = "UPDATE record_state SET result = ? WHERE key = ?"
 _PLACE = "UPDATE record_given SET queue = ?, parent = ?, labels = ?, priority = ? WHERE number = ?"
 # An expired request counts as unknown, so that its id may be reused.
 _INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_ENTRY = """
+INSERT INTO journal_rows (
+  sequence, size, remaining, at_us, record, members, kind, id, version,
+  steps, actor, reason, cause, request_id, refusal
+) VALUES (?, ?, ?, ?, ?, nullif(?, ''), ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?)
+"""
 
 _ONE, _RUN, _LISTED = "key = ?11", "key BETWEEN ?11 AND ?13", "key IN (SELECT value FROM json_each(?11))"
 _SAME_RESULT = "result = ?12"
@@ -96,21 +107,51 @@ def update(moves: bool, result: str, which: str) -> str:
     return f"UPDATE record_state SET {', '.join(parts)} WHERE {which}"
 
 
-class Creation:
+class Saying(msgspec.Struct, eq=False):
+    """Consecutive equal entries of the journal."""
+
+    first: int
+    kind: str
+    version: int
+    note: Note
+    numbers: list[int] = []
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether one row has all of them."""
+        return len(self.numbers) > 1 and self.version <= LONGEST_TRAIL
+
+    @property
+    def trail(self) -> str:
+        """The addition to the trail of its records."""
+        return f" {self.first + len(self.numbers) - 1}" if self.is_packed else ""
+
+    def rows(self, now_us: int) -> list[Row]:
+        """Return the rows for `_INSERT_ENTRY`."""
+        numbers, size, words = self.numbers, len(self.numbers), _words(self.note)
+        if self.is_packed:
+            first = numbers[0]
+            members = "" if numbers == list(range(first, first + size)) else list_text(numbers)
+            about = (self.first + size - 1, size, size, now_us, first, members)
+            return [(*about, self.kind, "", self.version, *words)]
+        return [
+            (sequence, 1, 1, now_us, number, "", self.kind, "", self.version, *words)
+            for sequence, number in enumerate(numbers, self.first)
+        ]
+
+
+class Creation(msgspec.Struct, eq=False):
     """Records that are created with equal fields, except their given data."""
 
-    __slots__ = ("change", "given", "names", "numbers", "place", "results", "saying")
-
-    def __init__(self, change: Change, place: int, saying: Saying | None, numbers: list[int]) -> None:
-        self.change = change
-        self.place = place
-        self.saying = saying
-        self.numbers = numbers
-        self.names: Sequence[str] = ()
-        self.given: Sequence[bytes] = ()
-        """In the order of the numbers; empty if there are none."""
-        self.results: Sequence[bytes] = ()
-        """In the order of the numbers; empty if there are none."""
+    change: Change
+    place: int
+    saying: Saying | None
+    numbers: list[int]
+    names: Sequence[str]
+    given: Sequence[bytes]
+    """In the order of the numbers; empty if there are none."""
+    results: Sequence[bytes]
+    """In the order of the numbers; empty if there are none."""
 
     def rows(self) -> list[Row]:
         """Return number, name, and given data of each."""
@@ -125,23 +166,18 @@ class Creation:
         return (_spelt(self.numbers), list_text(self.names), *_joined(given))
 
 
-class Step:
+class Step(msgspec.Struct, eq=False):
     """Records with equal new fields, except their results."""
 
-    __slots__ = ("after", "before", "change", "keys", "place", "results", "saying")
-
-    def __init__(
-        self, change: Change, place: int, before: Stand, after: Stand, saying: Saying | None
-    ) -> None:
-        self.change = change
-        self.place = place
-        self.before = before
-        self.after = after
-        self.saying = saying
-        self.keys: list[int] = []
-        """Their keys before the step."""
-        self.results: list[bytes] = []
-        """In the order of the keys; empty to keep the existing ones."""
+    change: Change
+    place: int
+    before: Stand
+    after: Stand
+    saying: Saying | None
+    keys: list[int] = []
+    """Their keys before the step."""
+    results: list[bytes] = []
+    """In the order of the keys; empty to keep the existing ones."""
 
     def is_like(self, change: Change, before: Stand, saying: Saying | None, results: Sequence[bytes]) -> bool:
         """Return whether records of this standing become the same by another change."""
@@ -163,25 +199,23 @@ class Pending:
     def __init__(
         self, connection: sqlite3.Connection, now: datetime, now_us: int, number: int, sequence: int
     ) -> None:
-        self.entries = Entries(sequence, now_us)
+        self.sequence = sequence
+        """Number of the last entry of the journal."""
         self.recorded: list[Row] = []
         self.number = number
         """The highest number of a record."""
         self._now = now
         self._now_us = now_us
         self._connection = connection
-        self._created: list[Creation] = []
+        self.created: list[Creation] = []
         self._steps: list[Step] = []
+        self._sayings: list[Saying] = []
+        self._refusals: list[Row] = []
         self._last_name = ""
         self._in_order = True
 
     def __bool__(self) -> bool:
-        return bool(self._created or self._steps or self.entries or self.recorded)
-
-    @property
-    def creates(self) -> bool:
-        """Whether records are created."""
-        return bool(self._created)
+        return bool(self.created or self._steps or self._sayings or self._refusals or self.recorded)
 
     def create(
         self,
@@ -195,9 +229,8 @@ class Pending:
         first = self.number + 1
         self.number += len(names)
         numbers = list(range(first, self.number + 1))
-        creation = Creation(change, move.place, self._say(change, numbers), numbers)
-        creation.names, creation.given, creation.results = names, given, results
-        self._created.append(creation)
+        said = self._say(change, numbers)
+        self.created.append(Creation(change, move.place, said, numbers, names, given, results))
         if self._last_name >= names[0] or (len(names) > 1 and list(names) != sorted(names)):
             self._in_order = False
         self._last_name = names[-1]
@@ -222,39 +255,61 @@ class Pending:
     def write(self) -> list[tuple[str, str, int]]:
         """Write all of it; return kind, id and number of records that got another number."""
         renumbered = [] if self._in_order else self._renumber()
-        if self._created:
+        if self.created:
             self._write_creations()
         self._write_steps()
-        if self.entries:
-            self.entries.write(self._connection)
+        if self._sayings or self._refusals:
+            rows = [row for saying in self._sayings for row in saying.rows(self._now_us)]
+            self._connection.executemany(_INSERT_ENTRY, rows + self._refusals)
         if self.recorded:
             self._connection.executemany(_INSERT_REQUEST, self.recorded)
         return renumbered
 
+    def refuse(self, number: int, kind: str, name: str, version: int, note: Note) -> None:
+        """Add an entry about a refusal; the record, if there is one, is not written."""
+        self.sequence += 1
+        about = (self.sequence, 1, 1, self._now_us, number, "", kind, "" if number else name, version)
+        self._refusals.append((*about, *_words(note)))
+
     def _say(self, change: Change, numbers: list[int]) -> Saying | None:
-        if change.note is None:
+        """Add an entry about each of these records, with their new version, if the change has a note."""
+        kind, version, note = change.kind, change.expected + 1, change.note
+        if note is None:
             return None
-        return self.entries.say(change.kind, change.expected + 1, change.note, numbers)
+        last = self._sayings[-1] if self._sayings else None
+        if (
+            last is None
+            or last.first + len(last.numbers) != self.sequence + 1
+            or (last.kind, last.version) != (kind, version)
+            or (last.note is not note and last.note != note)
+        ):
+            last = Saying(self.sequence + 1, kind, version, note)
+            self._sayings.append(last)
+        last.numbers += numbers
+        self.sequence += len(numbers)
+        return last
 
     def _renumber(self) -> list[tuple[str, str, int]]:
         """Assign numbers in the order of ids: records of one time are listed by their ids."""
-        told = sorted(pair for each in self._created for pair in zip(each.names, each.numbers, strict=True))
+        told = sorted(pair for each in self.created for pair in zip(each.names, each.numbers, strict=True))
         new = {number: place for place, (_, number) in enumerate(told, min(number for _, number in told))}
-        for creation in self._created:
+        for creation in self.created:
             creation.numbers = [new[number] for number in creation.numbers]
         for step in self._steps:
             step.keys = [(key & ~NUMBERS) + new.get(key & NUMBERS, key & NUMBERS) for key in step.keys]
-        self.entries.renumber(new)
+        for saying in self._sayings:
+            saying.numbers = [new.get(number, number) for number in saying.numbers]
+        self._refusals = [(*row[:4], new.get(row[4], row[4]), *row[5:]) for row in self._refusals]
         return [
             (each.change.kind, name, number)
-            for each in self._created
+            for each in self.created
             for name, number in zip(each.names, each.numbers, strict=True)
         ]
 
     def _write_creations(self) -> None:
         execute, many = self._connection.execute, self._connection.executemany
         ones: list[Row] = []
-        for creation in self._created:
+        for creation in self.created:
             shared = (self._now_us, creation.change.kind, *_placed(creation.change))
             if columns := creation.columns():
                 execute(_GIVE_MANY, (*shared, *columns))
@@ -265,7 +320,7 @@ class Pending:
         left: list[Row] = []
         for statement, calls in groupby(self._beginnings(), key=itemgetter(0)):
             many(statement, [row for _, row in calls])
-        for creation in self._created:
+        for creation in self.created:
             shift = creation.place << PLACE_BITS
             keyed = zip(creation.results, creation.numbers, strict=False)
             left += [(bytearray(result), shift + number) for result, number in keyed]
@@ -273,7 +328,7 @@ class Pending:
             many(_LEAVE, left)
 
     def _beginnings(self) -> Iterator[tuple[str, Row]]:
-        for creation in self._created:
+        for creation in self.created:
             values = self._values(creation.change, creation.place << PLACE_BITS, creation.saying)
             numbers = creation.numbers
             first, last = min(numbers), max(numbers)
@@ -312,6 +367,10 @@ class Pending:
             timing = (timing[0], microseconds(ready_at), lane, change.priority, change.handler)
         trail = saying.trail if saying else ""
         return (shift, change.expected + 1, self._now_us, bytearray(change.body), trail, *timing)
+
+
+def _words(note: Note) -> Row:
+    return (list_text(note.steps), note.actor, note.reason, note.cause, note.request_id, note.refusal)
 
 
 def placing_of(change: Change) -> Placing:

@@ -43,6 +43,7 @@ from interlock.systems.orchestrator.body import (
     LeaseBody,
     LimitPart,
     Place,
+    attempt_name,
     decode_body,
     encode_body,
     fold,
@@ -190,6 +191,7 @@ class JobAggregate(Aggregate):
     __slots__ = (
         "_known_facts",
         "body",
+        "created_at",
         "given",
         "granting",
         "left_limits",
@@ -216,6 +218,7 @@ class JobAggregate(Aggregate):
         super().__init__(job_id, Root(state, body.data, body.timer_at), now, record)
         self.given = given
         """Its input at creation; None for an existing job."""
+        self.created_at = now if record is None else record.created_at
         self.body = body
         self.place = place
         self.settings = settings
@@ -291,11 +294,6 @@ class JobAggregate(Aggregate):
         return None
 
     @property
-    def created_at(self) -> datetime:
-        """The time of creation; now for a new job."""
-        return self.now if self.record is None else self.record.created_at
-
-    @property
     def deadline_at(self) -> datetime | None:
         """The time at which the next of its timers expires."""
         first: datetime | None = self.root.timer_at
@@ -310,8 +308,8 @@ class JobAggregate(Aggregate):
         """The time from which it may be claimed."""
         first: datetime | None = None
         for one in self.body.attempts:
-            at = one.ready_in(self.created_at)
-            if at is not None and one.state in attempt.UNLEASED and (first is None or at < first):
+            at = one.ready_in(self.created_at) if one.state in attempt.UNLEASED else None
+            if at is not None and (first is None or at < first):
                 first = at
         return first
 
@@ -353,7 +351,7 @@ class JobAggregate(Aggregate):
 
     def name_of(self, owner: AttemptBody) -> str:
         """Return the name of an attempt and its lease in the journal."""
-        return owner.name
+        return attempt_name(owner.shard, owner.index)
 
     def facts(self, owner: One) -> JobFacts:
         """Return a live view of the facts, not a copy."""
@@ -496,20 +494,8 @@ def completed(at: datetime, runner_id: str) -> lease.Complete:
 # Targets of couplings
 
 
-def _job(record: JobAggregate, _: One) -> Any:
-    return record.root
-
-
-def _own_attempt(_: JobAggregate, owner: AttemptBody) -> AttemptBody:
-    return owner
-
-
 def _unfinished_attempts(record: JobAggregate, _: One) -> Iterable[tuple[AttemptBody, One]]:
     return [(one, one) for one in record.body.attempts if one.state not in attempt.ENDED]
-
-
-def _lease(_: JobAggregate, owner: AttemptBody) -> LeaseBody | None:
-    return owner.lease
 
 
 def _stop(record: JobAggregate, _: One) -> job.Cancel:
@@ -522,11 +508,11 @@ WIRING = Wiring(
     (JOB, ATTEMPT, LEASE),
     COUPLINGS,
     {
-        Receiver.ITS_JOB: to(JOB, _job),
-        Receiver.ITS_ATTEMPT: to(ATTEMPT, _own_attempt),
-        Receiver.ITSELF: to(ATTEMPT, _own_attempt),
+        Receiver.ITS_JOB: to(JOB, lambda record, _: record.root),
+        Receiver.ITS_ATTEMPT: to(ATTEMPT, lambda _, one: one),
+        Receiver.ITSELF: to(ATTEMPT, lambda _, one: one),
         Receiver.ITS_ATTEMPTS: each(ATTEMPT, _unfinished_attempts),
-        Receiver.ITS_LEASE: to(LEASE, _lease, create=JobAggregate.grant_lease),
+        Receiver.ITS_LEASE: to(LEASE, lambda _, one: one.lease, create=JobAggregate.grant_lease),
         Receiver.FIRST_ATTEMPTS: create(JobAggregate.create_first_attempts),
         Receiver.NEXT_ATTEMPT: create(JobAggregate.create_next_attempt),
         Receiver.ITS_CHILDREN: outward(),

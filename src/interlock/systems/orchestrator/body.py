@@ -6,6 +6,7 @@ those that wait.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -165,7 +166,7 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @property
     def name(self) -> str:
         """Its name in the journal, within its job."""
-        return _name(self.shard, self.index)
+        return attempt_name(self.shard, self.index)
 
     def ready_in(self, created_at: datetime) -> datetime | None:
         """Return its ready time, in a job with this creation time."""
@@ -173,7 +174,8 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 @lru_cache(maxsize=1_024)
-def _name(shard: int, index: int) -> str:
+def attempt_name(shard: int, index: int) -> str:
+    """Return the name of an attempt in the journal, within its job."""
     return f"{shard}.{index}"
 
 
@@ -381,23 +383,10 @@ class Granting(msgspec.Struct, frozen=True, gc=False):
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(JobBody)
+encode_body: Callable[[JobBody], bytes] = _ENCODER.encode
+encode_given: Callable[[JobGiven], bytes] = _ENCODER.encode
+decode_body: Callable[[bytes], JobBody] = msgspec.json.Decoder(JobBody).decode
 _GIVEN_DECODER = msgspec.json.Decoder(JobGiven)
-
-
-def encode_body(body: JobBody) -> bytes:
-    """Return the body, encoded for the record."""
-    return _ENCODER.encode(body)
-
-
-def decode_body(body: bytes) -> JobBody:
-    """Return a decoded copy."""
-    return _DECODER.decode(body)
-
-
-def encode_given(given: JobGiven) -> bytes:
-    """Return the given data, encoded for the record."""
-    return _ENCODER.encode(given)
 
 
 class _Replaced(msgspec.Struct):

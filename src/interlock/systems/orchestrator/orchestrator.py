@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeAlias
@@ -92,9 +92,8 @@ OpenAmong = Callable[[Sequence[str]], Awaitable[tuple[str, ...]]]
 """Returns those of some queues that are not paused."""
 
 
-def random_seed() -> bytes:
-    """Return 32 random bytes."""
-    return secrets.token_bytes(32)
+random_seed: Seeds = partial(secrets.token_bytes, 32)
+"""Returns 32 random bytes."""
 
 
 class _Held(msgspec.Struct, frozen=True, gc=False):
@@ -149,26 +148,6 @@ class Orchestrator:
         self, requests: Sequence[ClaimRequest], *, guard: Guard | None = None
     ) -> list[Claimed]:
         """Claim jobs for runners with the same queues, labels and tasks; return the grants in their order."""
-        claimed = await self._claim_all(requests, guard)
-        return [
-            await self._with_secrets(request, mine)
-            if isinstance(mine, list) and any(grant.secrets for grant in mine)
-            else mine
-            for request, mine in zip(requests, claimed, strict=True)
-        ]
-
-    async def _with_secrets(self, request: ClaimRequest, grants: list[Grant]) -> list[Grant]:
-        """Add secrets to committed grants, so that no commit contains one."""
-        keys = [Key(JOB.name, grant.job_id) for grant in grants if grant.secrets]
-        found = [record for record in await self.engine.store.load(keys) if record is not None]
-        origins = {record.id: decode_body(record.body).origin or NO_ORIGIN for record in found}
-        ready = with_secrets(grants, request.runner_id, self._vault, origins)
-        for said in ready.messages:
-            for message in said:
-                await self.hear([message])
-        return ready.grants
-
-    async def _claim_all(self, requests: Sequence[ClaimRequest], guard: Guard | None) -> list[Claimed]:
         first, epoch = requests[0], await self._known_epoch()
         chance, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
         claimings = []
@@ -211,18 +190,27 @@ class Orchestrator:
             grants[place].append(grant)
         for mine in grants:
             mine.sort(key=lambda grant: ranks[grant.job_id])  # the longest waiting job starts first
-        if not any(request.claim_id for request in requests):
+        has_secrets = any(grant.secrets for mine in grants for grant in mine)
+        if not has_secrets and not any(request.claim_id for request in requests):
             return list(grants)
-        return await self._as_before(requests, grants, earlier_answers(bundles, outcomes))
-
-    async def _as_before(
-        self, requests: Sequence[ClaimRequest], grants: Sequence[list[Grant]], told: Mapping[int, Recorded]
-    ) -> list[Claimed]:
-        """Return what runners were given; or what they were given when they asked under the same names."""
+        told = earlier_answers(bundles, outcomes)
         return [
-            await self._or_as_before(request, mine, told.get(place))
+            await self._with_secrets(request, await self._or_as_before(request, mine, told.get(place)))
             for place, (request, mine) in enumerate(zip(requests, grants, strict=True))
         ]
+
+    async def _with_secrets(self, request: ClaimRequest, claimed: Claimed) -> Claimed:
+        """Add secrets to committed grants, so that no commit contains one."""
+        if isinstance(claimed, InterlockError) or not any(grant.secrets for grant in claimed):
+            return claimed
+        keys = [Key(JOB.name, grant.job_id) for grant in claimed if grant.secrets]
+        found = [record for record in await self.engine.store.load(keys) if record is not None]
+        origins = {record.id: decode_body(record.body).origin or NO_ORIGIN for record in found}
+        ready = with_secrets(claimed, request.runner_id, self._vault, origins)
+        for said in ready.messages:
+            for message in said:
+                await self.hear([message])
+        return ready.grants
 
     def _shares(
         self, claimings: Sequence[Claiming], records: Sequence[Record], now: datetime

@@ -37,7 +37,14 @@ from interlock.systems.orchestrator.failures import Failure, FailureClass, class
 from interlock.systems.orchestrator.grants import ANY_JOB, any_job, is_about_one
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import MAX_DELAY_S
-from interlock.systems.orchestrator.texts import MAX_DETAILS, cleaned, fitting
+from interlock.systems.orchestrator.texts import (
+    MAX_DETAILS,
+    MAX_ERROR,
+    MAX_EXPLANATION,
+    MAX_PROGRESS,
+    fitting,
+    opening,
+)
 from interlock.systems.orchestrator.tokens import Token, is_the_same, read_token
 from interlock.wire.json_values import json_fault
 from interlock.wire.runner import (
@@ -87,7 +94,7 @@ def decide_message(
     one = _attempt_of(draft, token)
     if one is None or one.lease is None or not token.opens(one.lease.digest):
         return Decision(_unknown_lease(token))
-    message = cleaned(message)
+    message = _cleaned(message)
     if (unfit := _unfit(draft, one, message)) is not None:
         return Decision(unfit)
     until = record.deadline_at
@@ -521,3 +528,25 @@ def decide_completions(
         not_after=commit.not_after,
     )
     return HeardTogether(decision.answer, batch)
+
+
+def _cleaned(message: Message) -> Message:
+    """Return the message with storable texts, except its log lines, which are handled separately."""
+    match message:
+        case Complete(outcome=Succeeded()):
+            return message  # most messages; the others are more expensive to distinguish
+        case Complete(outcome=Failed() as failed):
+            told = msgspec.structs.replace(
+                failed,
+                error=opening(failed.error, MAX_ERROR),
+                exception=opening(failed.exception, MAX_ERROR),
+                details=fitting(failed.details, MAX_EXPLANATION),
+            )
+            return msgspec.structs.replace(message, outcome=told)
+        case Heartbeat(progress=progress) if progress is not None and progress.message:
+            told_progress = msgspec.structs.replace(progress, message=opening(progress.message, MAX_PROGRESS))
+            return msgspec.structs.replace(message, progress=told_progress)
+        case Release(reason=reason):
+            return msgspec.structs.replace(message, reason=opening(reason, MAX_ERROR))
+        case _:
+            return message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from interlock.wire.credentials import blanked
-from interlock.wire.runner import Complete, Failed, Heartbeat, LogLine, Message, Release, Succeeded
+from interlock.wire.runner import LogLine
 
 MAX_ERROR = 2_000
 MAX_PROGRESS = 500
@@ -66,25 +66,3 @@ def fitting_lines(lines: tuple[LogLine, ...], most: int) -> tuple[LogLine, ...]:
         lines = lines[(len(lines) + 1) // 2 :]
         size = len(msgspec.json.encode(lines))
     return lines
-
-
-def cleaned(message: Message) -> Message:
-    """Return the message with storable texts, except its log lines, which are handled separately."""
-    match message:
-        case Complete(outcome=Succeeded()):
-            return message  # most messages; the others are more expensive to distinguish
-        case Complete(outcome=Failed() as failed):
-            told = msgspec.structs.replace(
-                failed,
-                error=opening(failed.error, MAX_ERROR),
-                exception=opening(failed.exception, MAX_ERROR),
-                details=fitting(failed.details, MAX_EXPLANATION),
-            )
-            return msgspec.structs.replace(message, outcome=told)
-        case Heartbeat(progress=progress) if progress is not None and progress.message:
-            told_progress = msgspec.structs.replace(progress, message=opening(progress.message, MAX_PROGRESS))
-            return msgspec.structs.replace(message, progress=told_progress)
-        case Release(reason=reason):
-            return msgspec.structs.replace(message, reason=opening(reason, MAX_ERROR))
-        case _:
-            return message

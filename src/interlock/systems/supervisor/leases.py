@@ -10,7 +10,6 @@ from itertools import islice
 import msgspec
 
 from interlock.engine.bulk import Item, apply_all
-from interlock.engine.committer import Committer
 from interlock.engine.debounce import Debouncer
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InterlockError
@@ -22,7 +21,6 @@ from interlock.store.contract import Store
 from interlock.store.records import (
     Batch,
     Change,
-    Commit,
     Committed,
     Key,
     Outcome,
@@ -150,34 +148,23 @@ Tell = Callable[[Sequence[str]], Awaitable[None]]
 
 
 class StopNotices:
-    """A committer that notifies workers when their leases were stopped."""
+    """Notifies workers when commits have stopped their leases."""
 
-    def __init__(self, committer: Committer) -> None:
-        self._committer = committer
+    def __init__(self) -> None:
         self._stopped: dict[str, None] = {}
         self._bell = Debouncer("workers are told of stops", self._answer)
         self.tell: Tell = _nobody
 
-    async def commit(self, commit: Commit) -> Outcome:
-        """Commit, and notify of stops."""
-        outcome = await self._committer.commit(commit)
-        self.notice((commit,), (outcome,))
-        return outcome
-
-    async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
-        """Commit all, and notify of stops."""
-        outcomes = await self._committer.commit_all(work)
-        self.notice(work, outcomes)
-        return outcomes
-
-    def notice(self, work: Sequence[Work], outcomes: Sequence[Outcome | InterlockError]) -> None:
+    def notice(self, work: Sequence[Work], outcomes: Sequence[Outcome]) -> None:
         """Notify workers whose leases were stopped by these commits."""
         told = iter(outcomes)
         for item in work:
             changes = (item.change,) if isinstance(item, Batch) else item.changes
             some = list(islice(told, len(item.ids) if isinstance(item, Batch) else 1))
             for change in changes:
-                if change.kind == JOB.name and _stops(change) and any(isinstance(o, Committed) for o in some):
+                note = change.note
+                stops = note is not None and any(step.event in STOPS for step in note.steps)
+                if change.kind == JOB.name and stops and any(isinstance(o, Committed) for o in some):
                     self._stopped |= dict.fromkeys(_holders(change))
         if self._stopped:
             self._bell.ring()
@@ -194,10 +181,6 @@ class StopNotices:
 
 async def _nobody(_: Sequence[str]) -> None:
     """Do nothing: there are no workers."""
-
-
-def _stops(change: Change) -> bool:
-    return change.note is not None and any(step.event in STOPS for step in change.note.steps)
 
 
 def _holders(change: Change) -> Iterator[str]:
