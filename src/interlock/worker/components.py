@@ -218,7 +218,7 @@ class Components:
 
     async def stop(self) -> None:
         """Stop every loop and thread, and leftover handlers."""
-        self._standing.stop("it was asked to go")
+        self._standing.stop("a shutdown was requested")
         for loop in self._beside:
             loop.cancel()
         await asyncio.gather(*self._beside, return_exceptions=True)
