@@ -235,7 +235,7 @@ class Interlock:
             view = await self._jobs.get(job_id)
             raise ResultNotReady(
                 f"The job {job_id} is still {view.state} after {timeout_s:g} s.",
-                todo=f"Wait for longer, or ask why with `interlock job explain {job_id}`.",
+                todo=f"Wait longer, or see why with `interlock job explain {job_id}`.",
                 facts={"job_id": job_id, "state": view.state},
             ) from None
 
@@ -326,7 +326,7 @@ def _no_result(view: JobView) -> InterlockError:
     if view.state == job_lifecycle.CANCELED:
         return JobCanceled(
             f"The job {view.id} was stopped: {view.stop_reason}.",
-            todo=f"Do it again with `interlock job retry {view.id}`.",
+            todo=f"Retry it with `interlock job retry {view.id}`.",
             facts={**facts, "stop_reason": view.stop_reason},
         )
     failure = view.failure

@@ -384,7 +384,7 @@ class SimulationsClient:
                     await _called_or_time(called)
         except TimeoutError:
             raise ResultNotReady(
-                f"The simulation {run_id} goes on after {timeout_s:g} s.",
+                f"The simulation {run_id} is still running after {timeout_s:g} s.",
                 todo=f"Watch it with `interlock simulation watch {run_id}`.",
                 facts={"run_id": run_id, "timeout_s": timeout_s},
             ) from None
@@ -551,7 +551,7 @@ class RecordsClient(Generic[D]):
             view = await self.get(record_id)
             raise ResultNotReady(
                 f"The {self.kind} {record_id} is still {view.state} after {timeout_s:g} s.",
-                todo=f"Wait for longer, or see why with `interlock record explain {self.kind} {record_id}`.",
+                todo=f"Wait longer, or see why with `interlock record explain {self.kind} {record_id}`.",
                 facts={"kind": self.kind, "id": record_id, "state": view.state, "timeout_s": timeout_s},
             ) from None
         return view

@@ -52,7 +52,7 @@ def read_duration(text: str) -> timedelta:
     try:
         return timedelta(seconds=float(match[1]) * UNITS[match[2]])
     except OverflowError:
-        raise ValueError(f"{text!r} is longer than anything lasts") from None
+        raise ValueError(f"{text!r} is too long") from None
 
 
 def write_duration(duration: timedelta) -> str:

@@ -91,8 +91,8 @@ def prepared(
     """
     if ctx.attempt > FIRST:
         raise WorkloadFailed(
-            "It was given to a worker before, and load does not start again by itself.",
-            todo=f"Have it done again when you want it: interlock job retry {ctx.job_id}",
+            "A worker has started it before, and load is never restarted automatically.",
+            todo=f"To run it again: interlock job retry {ctx.job_id}",
             facts={"job_id": ctx.job_id, "attempt": ctx.attempt},
         )
 
@@ -113,7 +113,7 @@ def worth(result: WorkloadResult, ctx: Context) -> WorkloadResult:
         case Verdict.FAILED:
             raise WorkloadFailed(
                 result.sentence,
-                todo=f"What there is was saved: interlock workload show {ctx.job_id}",
+                todo=f"Partial results were saved: interlock workload show {ctx.job_id}",
                 facts={"job_id": ctx.job_id, "coverage": result.coverage.share},
             )
     return in_short(result)
@@ -164,5 +164,5 @@ async def _save(ctx: Context, files: Mapping[str, bytes]) -> None:
             try:
                 await ctx.artifact(name, path)
             except InterlockError as error:
-                ctx.log(f"{name} could not be kept: {error.sentence}", "warning")
+                ctx.log(f"{name} could not be stored: {error.sentence}", "warning")
                 return

@@ -79,7 +79,7 @@ async def test_whoever_has_no_token_is_told_what_is_missing(
     guarded: tuple[AgentProcess, Path, Path], metadata: tuple[tuple[str, str], ...]
 ) -> None:
     controller = Controller(channel_to(guarded), metadata)
-    with pytest.raises(aio.AioRpcError, match="asks for a token") as refused:
+    with pytest.raises(aio.AioRpcError, match="requires a token") as refused:
         await controller.status()
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
     call = controller.run("stranger", "sleep", {})

@@ -87,7 +87,7 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 def test_a_spec_that_is_no_json_is_told() -> None:
-    with pytest.raises(InvalidWorkload, match="spec is no JSON: Input data was truncated"):
+    with pytest.raises(InvalidWorkload, match="spec is not JSON: Input data was truncated"):
         look_at(Asked(workload_id="w", kind="sleep", spec=b"{"), KINDS, DEFAULTS, NOW)
 
 

@@ -188,7 +188,7 @@ async def test_a_start_is_not_moved_while_a_process_prepares_for_it(house: House
     at_ns = house.wall_ns() + 10 * 10**9
     await preparing(house)
     assert house.desk.start("w", at_ns) == 0, "it may be told again"
-    with pytest.raises(InvalidWorkload, match="prepares for the start that it was told"):
+    with pytest.raises(InvalidWorkload, match="already preparing for an announced start"):
         house.desk.start("w", at_ns + 1)
     await until(house, RUNNING)
     assert len(house.families) == 1
@@ -242,7 +242,7 @@ async def test_a_workload_that_nobody_starts_is_given_up_after_the_wait(house: H
     outbox = house.desk.request(house.asked("w"))
     said = await everything(outbox)
     assert [one.said.status for one in said] == [Status.READY, Status.ABORTED]
-    assert said[-1].said.error == "nobody said when to start"
+    assert said[-1].said.error == "no start was announced"
     assert 59.9 < loop.time() - began < 60.1
     assert house.families == []
 
@@ -316,7 +316,7 @@ async def test_a_workload_that_does_not_end_when_its_time_is_over_has_failed(hou
     said = await everything(outbox)
     assert house.family.heard == ["terminate", "kill"]
     assert (said[-1].said.status, house.desk.state) == (Status.ERROR, IDLE)
-    assert "its time was over" in (said[-1].said.error or "")
+    assert "its duration was over" in (said[-1].said.error or "")
 
 
 async def test_an_agent_that_is_stopped_stops_its_workload_first(house: Household) -> None:

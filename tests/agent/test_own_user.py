@@ -98,7 +98,7 @@ def test_with_insecure_every_user_of_the_machine_is_let_in(tmp_path: Path) -> No
 async def test_an_agent_with_a_token_asks_for_it_on_loopback_too(tmp_path: Path) -> None:
     with running_agent(tmp_path, env={"INTERLOCK_AGENT_TOKEN": "a-secret"}) as agent:
         controller = Controller(aio.insecure_channel(agent.address))
-        with pytest.raises(aio.AioRpcError, match="asks for a token") as refused:
+        with pytest.raises(aio.AioRpcError, match="requires a token") as refused:
             await controller.status()
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
         await controller.close()

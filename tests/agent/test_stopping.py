@@ -246,4 +246,4 @@ async def test_a_workload_that_speaks_to_its_agent_in_another_language_has_faile
     call = await controller.started("garbled", "python", python("babble"))
     last = await call.last()
     assert last.status == wire.ERROR
-    assert "nobody understands" in last.error
+    assert "sent an invalid message" in last.error

@@ -138,8 +138,8 @@ async def test_requests_are_answered_counted_and_measured(controller: Controller
     [
         (b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "UnexpectedStatus: status 503"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "TimeoutError"),
-        (b"what?\r\n\r\n", "the answer is no HTTP"),
-        (b"", "closed before an answer came"),
+        (b"what?\r\n\r\n", "the response is not HTTP"),
+        (b"", "closed before a response arrived"),
     ],
 )
 async def test_an_answer_that_is_not_a_good_one_has_failed(

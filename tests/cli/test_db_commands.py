@@ -137,11 +137,11 @@ def test_pruning_removes_workloads_that_are_over_and_leaves_those_of_busy_agents
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["status", "--store", "mysql://me:secret@there/it"], "names no store"),
+        (["status", "--store", "mysql://me:secret@there/it"], "is not the URL of a store"),
         (["status", "--store", "sqlite:////no/such/folder/here/it.db"], "folder"),
         (["audit", "--store", "memory:", "--kind", "jop"], "Did you mean job?"),
         (["prune", "--older-than", "soon", "--store", "memory:"], "is not a duration"),
-        (["prune", "--older-than", "9999999999w", "--store", "memory:"], "longer than anything"),
+        (["prune", "--older-than", "9999999999w", "--store", "memory:"], "is too long"),
     ],
 )
 def test_a_wrong_question_is_answered_with_what_is_wrong(

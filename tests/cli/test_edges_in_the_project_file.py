@@ -101,7 +101,10 @@ def test_what_has_no_secret_is_told_and_nothing_else_is_held_up(tmp_path: Path) 
         ("[[triggers]]\nevents = ['issues']", "triggers[0].events[0]: invalid enum value 'issues'"),
         ("[[hooks]]\nname = 'a'", "hook a names no secret_env and no secret_file"),
         ("[[hooks]]\nname = 'a/b'\nsecret_env = 'X'", "'a/b', and must be a name of its own"),
-        ("[[hooks]]\nname = 'a'\nsecret_env = 'X'\nfields = {sha = 'x'}", "hook a: sha is no part of a run"),
+        (
+            "[[hooks]]\nname = 'a'\nsecret_env = 'X'\nfields = {sha = 'x'}",
+            "hook a: sha is not a field of a run",
+        ),
         ("[[reporters]]\nkind = 'mail'", "reporters[0].kind: invalid enum value 'mail'"),
         ("[[reporters]]\nkind = 'webhook'", "a webhook needs a name, a url"),
         ("[[reporters]]\nkind = 'github'\napi = 'ftp://x'", "is not http(s)://"),
@@ -113,7 +116,7 @@ def test_what_has_no_secret_is_told_and_nothing_else_is_held_up(tmp_path: Path) 
         ("[[triggers]]\ntrusted = ['*']", "trusted names '*', and is a list of accounts"),
         (
             "[[triggers]]\nforks = 'never'\ntrusted = ['ann']",
-            "forks are never evaluated, so trusted means nothing",
+            "forks are never evaluated, so trusted has no effect",
         ),
         ("[[triggers]]\nfork_queue = ''", "fork_queue has 1 to"),
         ("[[triggers]]\nfork_labels = ['']", "fork_labels are at most"),

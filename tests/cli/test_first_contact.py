@@ -58,7 +58,7 @@ def test_a_refused_connection_is_not_perhaps_done(ask: Ask, shop: Shop) -> None:
     assert "Cannot connect to the server at http://127.0.0.1:1" in answer.stderr
     assert "Nothing was done" in answer.stderr
     assert "interlock server" in answer.stderr
-    assert "may have been done" not in answer.stderr
+    assert "may have been executed" not in answer.stderr
 
 
 @pytest.mark.parametrize("place", ["own.db", "./own.db", "{folder}/own.db"])

@@ -53,7 +53,7 @@ def test_a_worker_is_shown_by_its_name_or_its_id_with_all_that_happened_to_it(as
     assert ask("worker", "pause", "anna", "--reason", "look at it").stdout == (
         f"{worker_id}\tanna\tPAUSED\tlook at it\n"
     )
-    assert "has not heard yet: look at it" in ask("worker", "show", "anna").stdout
+    assert "has not received the order yet: look at it" in ask("worker", "show", "anna").stdout
     told = ask("worker", "history", "anna").stdout
     assert "pause\tRUNNING\tPAUSED\tsupervisor" in told
     assert "look at it" in told

@@ -64,7 +64,7 @@ def test_next_and_backfill_print_fire_times(ask: Ask, shop: Shop) -> None:
 
 def test_what_is_wrong_is_told_with_what_to_do(ask: Ask, shop: Shop) -> None:
     wrong = ask(*NIGHTLY, "--cron", "0 25 * * *")
-    assert (wrong.returncode, "no cron expression" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "not a cron expression" in wrong.stderr) == (2, True)
     neither = ask(*NIGHTLY)
     assert (neither.returncode, "one of cron, every and at" in neither.stderr) == (2, True)
     arguments = ask("schedule", "create", "nightly", "shop_tasks:add", "y=1", *CRON)

@@ -93,7 +93,7 @@ def test_a_job_is_done_again_as_a_new_one(ask: Ask, shop: Shop) -> None:
 def test_a_job_that_has_not_ended_is_not_done_again(ask: Ask, shop: Shop) -> None:
     answer = ask("job", "retry", shop.submit())
     assert (answer.returncode, answer.stdout, shop.count()) == (2, "", 1)
-    assert "only a job that has ended is done again" in answer.stderr
+    assert "only a finished job can be retried" in answer.stderr
 
 
 def test_a_request_id_is_one_request_for_each_job(ask: Ask, shop: Shop) -> None:

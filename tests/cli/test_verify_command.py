@@ -38,7 +38,7 @@ def test_without_it_the_answer_is_2_and_what_to_install(
     [
         ("interlock_verification.nowhere:app", "No module named 'interlock_verification.nowhere'"),
         ("interlock_verification.cli:nothing", "has no attribute 'nothing'"),
-        ("interlock_verification.cli:QUICK_HOURS", "is no group of commands"),
+        ("interlock_verification.cli:QUICK_HOURS", "is not a group of commands"),
     ],
 )
 def test_one_that_does_not_fit_is_named_with_the_reason(

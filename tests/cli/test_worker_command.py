@@ -168,7 +168,7 @@ def test_the_command_line_goes_before_the_project_file() -> None:
             "executor is 'green' and must be one of async, thread, process",
         ),
         (["shop_tasks", "--name", "a#b"], "name is 'a#b' and must be a word without '#'"),
-        (["shop_tasks", "--store", "mysql://there/it"], "names no store"),
+        (["shop_tasks", "--store", "mysql://there/it"], "is not the URL of a store"),
     ],
 )
 def test_a_worker_that_cannot_begin_says_why(ask: Ask, shop: Shop, words: list[str], says: str) -> None:

@@ -131,7 +131,7 @@ def test_a_workload_whose_controller_is_gone_is_shown_as_one_that_nobody_drives(
     job_id = listed.stdout.split("\t")[0]
     shown = ask("workload", "show", job_id)
     assert "no controller drives it" in shown.stdout
-    assert shown.stdout.count("not heard of since ") == 2
+    assert shown.stdout.count("no report since ") == 2
     assert json.loads(ask("workload", "show", job_id, "--json").stdout)["driven"] is False
     assert ask("workload", "watch", job_id).returncode == 3, "whoever looks ends it"
 

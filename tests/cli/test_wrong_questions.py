@@ -25,8 +25,8 @@ Ask = Callable[..., CompletedProcess[str]]
         ("doors:Door", "it is not a Machine but of type EnumType.", "Give module:object"),
         ("doors:", "it is not of the form module:object.", "Give module:object"),
         ("door.py:DOOR", "there is no such file", "Files are looked up from "),
-        ("broken:X", "it raises ZeroDivisionError: division by zero (", "Mend the module"),
-        ("quitting:X", "it raises SystemExit: enough (", "Mend the module"),
+        ("broken:X", "it raises ZeroDivisionError: division by zero (", "Correct the module"),
+        ("quitting:X", "it raises SystemExit: enough (", "Correct the module"),
         (
             "missing.json",
             "Cannot load missing.json: No such file or directory.",
@@ -51,7 +51,7 @@ def test_check_of_a_module_that_cannot_be_imported_is_a_wrong_question(ask: Ask)
 def test_showing_a_malformed_machine_lists_its_faults(ask: Ask) -> None:
     answer = ask("machine", "show", "faulty:DOOR")
     assert answer.returncode == 2
-    assert "unexplained: the state open says nothing about itself" in answer.stderr
+    assert "unexplained: the state open has no description" in answer.stderr
 
 
 def test_a_file_that_is_no_blueprint_says_what_is_wrong_with_it(ask: Ask, folder: Path) -> None:

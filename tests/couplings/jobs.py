@@ -91,7 +91,7 @@ async def lease_of_an_overdue_attempt(world: World) -> None:
 
 @delivers("attempt enters CANCELED by force_cancel: send revoke to its lease")
 async def lease_of_a_runner_that_does_not_stop(world: World) -> None:
-    """A forced cancel takes no late completion."""
+    """After a forced cancel no completion is accepted."""
     grant = await world.started()
     await world.jobs.cancel(grant.job_id)
     await world.later(CANCEL_DEADLINE_S)

@@ -83,7 +83,7 @@ async def test_a_record_without_a_journal_is_found(
     store: MemoryStore, make_change: MakeChange, parcel: Any
 ) -> None:
     record, _ = await a_life(store, make_change)
-    assert "the journal says nothing of it" in sentences(record, [], parcel)
+    assert "the journal has no entry of it" in sentences(record, [], parcel)
 
 
 async def test_a_journal_that_is_ahead_of_its_record_or_runs_backwards_is_found(

@@ -82,7 +82,7 @@ async def test_one_job_from_submit_to_done(crew: Crew) -> None:
     assert [line.text for chunk in chunks for line in chunk.lines] == ["smells good"]
 
     # And it can say in a sentence how it ended.
-    assert (await il.here.jobs.explain(made.id)).sentence == "It is done, after 1 attempt."
+    assert (await il.here.jobs.explain(made.id)).sentence == "It completed after 1 attempt."
 
     # The worker waits for more. Ask it to go, and it goes.
     worker.ask_to_go()

@@ -164,7 +164,7 @@ async def test_a_worker_without_a_token_is_told_so_and_ends(served: Served) -> N
     served.tokens["runners"] = ""
     anna = await served.start("anna")
     assert await anna.gone() == 2
-    assert any("No token came with the request" in line for line in anna.words)
+    assert any("The request has no token" in line for line in anna.words)
 
 
 async def test_a_burst_through_a_server_waits_for_what_is_to_be_tried_again(served: Served) -> None:

@@ -221,7 +221,7 @@ VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
         (run.RUNNING, run.Run(outcome=run.FAILED)),
     ],
     (RUN, "an unreported outcome is the state"): [(run.FAILED, run.Run(outcome=run.SUCCESS))],
-    (RUN, "it is CANCELED only if that was asked for"): [
+    (RUN, "it is CANCELED only after a request"): [
         (run.CANCELED, run.Run(outcome=run.CANCELED)),
         (run.REPORTED, run.Run(outcome=run.CANCELED)),
     ],
@@ -241,11 +241,11 @@ VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
         (job.FAILED, JOB_OK),
         (job.PENDING, job.Job(created_at=AT, completed_at=AT)),
     ],
-    (JOB, "what runs or has completed was started"): [
+    (JOB, "a running or completed job was started"): [
         (job.RUNNING, JOB_OK),
         (job.COMPLETED, job.Job(created_at=AT, completed_at=AT)),
     ],
-    (JOB, "it is CANCELED only for a reason"): [(job.CANCELED, job.Job(created_at=AT, completed_at=AT))],
+    (JOB, "a CANCELED job has a stop reason"): [(job.CANCELED, job.Job(created_at=AT, completed_at=AT))],
     (JOB, "started_at is set once, by the first RUNNING"): [
         (
             job.RUNNING,
@@ -261,17 +261,17 @@ VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
         (attempt.SUCCEEDED, attempt.Attempt()),
         (attempt.SUCCEEDED, attempt.Attempt(accepted=False)),
     ],
-    (ATTEMPT, "it is cancelled only if that was asked for"): [
+    (ATTEMPT, "it is cancelled only after a request"): [
         (attempt.CANCELED, attempt.Attempt()),
         (attempt.CANCEL_REQUESTED, attempt.Attempt()),
     ],
-    (ATTEMPT, "once a cancel was asked for it ends CANCELED or not at all"): [
+    (ATTEMPT, "after a cancel request it can only end as CANCELED"): [
         (attempt.CANCEL_REQUESTED, asked, target, asked)
         for asked in (attempt.Attempt(cancel_requested=True),)
         for target in (attempt.SUCCEEDED, attempt.FAILED, attempt.STALE, attempt.TIMED_OUT, attempt.QUEUED)
     ],
-    (LEASE, "a cancel is acknowledged only after it was asked for"): [(lease.CANCELED, LEASE_OK)],
-    (WORKER, "what is paused was running before"): [(worker.PAUSED, worker.Worker())],
+    (LEASE, "a cancel is acknowledged only after it was requested"): [(lease.CANCELED, LEASE_OK)],
+    (WORKER, "a paused worker was running before"): [(worker.PAUSED, worker.Worker())],
     (WORKER, "the outcome and its time are known exactly when it has ended"): [
         (worker.COMPLETED, worker.Worker()),
         (worker.RUNNING, ENDED_WORKER),
@@ -280,7 +280,7 @@ VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
         (worker.IDLE, worker.Worker(completed_at=AT)),
         (worker.IDLE, worker.Worker(outcome=worker.FAILED)),
     ],
-    (WORKER, "a transient error is tried again three times at most"): [
+    (WORKER, "a transient error is retried at most three times"): [
         (worker.RUNNING, worker.Worker(transient_errors=4)),
     ],
     (WORKER, "terminating keeps the earlier outcome"): [
@@ -290,11 +290,11 @@ VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
             msgspec.structs.replace(ENDED_WORKER, completed_at=AT + timedelta(1)),
         )
     ],
-    (PROCESS, "what is running or recovering has a connection"): [
+    (PROCESS, "a running or recovering process has a connection"): [
         (process.RUNNING, process.Process()),
         (process.RECOVERING, process.Process()),
     ],
-    (PROCESS, "what has stopped has released its connection and its tasks"): [
+    (PROCESS, "a stopped process has released its connection and its tasks"): [
         (process.STOPPED, process.Process(shutdown_requested=True, connected=True)),
         (process.STOPPED, process.Process(shutdown_requested=True, active_tasks=1)),
     ],
@@ -302,25 +302,25 @@ VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
         (process.CONNECTING, process.Process(active_tasks=2)),
         (process.CONNECTING, process.Process(active_tasks=-1)),
     ],
-    (PROCESS, "whoever is shutting down was asked to"): [
+    (PROCESS, "a process shuts down only after a request"): [
         (process.SHUTTING_DOWN, process.Process()),
         (process.STOPPED, process.Process()),
     ],
     (PROCESS, "no task is started while shutting down"): [
         (process.SHUTTING_DOWN, process.Process(), process.SHUTTING_DOWN, process.Process(active_tasks=1)),
     ],
-    (TASK, "what is processing holds a lease with a known start and end"): [
+    (TASK, "a processing task holds a lease with a known start and end"): [
         (task.PROCESSING, task.Task()),
         (task.PROCESSING, task.Task(lease_acquired_at=AT)),
         (task.PROCESSING, task.Task(lease_timeout=AT)),
         (task.PROCESSING, task.Task(lease_acquired_at=AT, lease_timeout=AT)),
     ],
-    (TASK, "what is reporting has an output or an error"): [(task.REPORTING, task.Task())],
-    (TASK, "what is completed has no error"): [
+    (TASK, "a reporting task has an output or an error"): [(task.REPORTING, task.Task())],
+    (TASK, "a completed task has no error"): [
         (task.COMPLETED, task.Task(error="boom")),
         (task.COMPLETED, task.Task(interrupted=True)),
     ],
-    (TASK, "what has ended never moves"): [
+    (TASK, "an ended task never changes"): [
         (task.FAILED, task.Task(), task.PENDING, task.Task()),
         (task.FAILED, task.Task(), task.FAILED, task.Task(error="boom")),
     ],
@@ -332,7 +332,7 @@ VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
         (workload.FAILED, workload.Workload(workload_id="one")),
         (workload.RUNNING, workload.Workload(workload_id="one", final=workload.Status.ERROR)),
     ],
-    (SIMULATION, "what runs has a worker and was started"): [
+    (SIMULATION, "a running simulation has a worker and was started"): [
         (simulation.RUNNING, simulation.Simulation(created_at=AT, worker_id="one")),
         (simulation.RUNNING, simulation.Simulation(created_at=AT, started_at=AT)),
     ],
@@ -343,7 +343,7 @@ VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
     (SIMULATION, "a pause is only requested while it runs"): [
         (simulation.PAUSED, simulation.Simulation(created_at=AT, pause_requested=True)),
     ],
-    (SIMULATION, "what has failed says why"): [(simulation.FAILED, SIM_OVER)],
+    (SIMULATION, "a failed one has an error"): [(simulation.FAILED, SIM_OVER)],
     (SIMULATION, "steps are never taken back"): [
         (
             simulation.RUNNING,
@@ -360,15 +360,15 @@ VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
             msgspec.structs.replace(SIM_OK, started_at=AT + timedelta(1)),
         ),
     ],
-    (SCHEDULE, "it is looked at again exactly while it is active"): [
+    (SCHEDULE, "it has a deadline exactly while it is active"): [
         (schedule.ACTIVE, schedule.Schedule()),
         (schedule.PAUSED, schedule.Schedule(due_at=AT)),
     ],
     (SCHEDULE, "it knows a next fire only while it is active"): [
         (schedule.ENDED, schedule.Schedule(next_at=AT)),
     ],
-    (SCHEDULE, "nothing waits when it has ended"): [(schedule.ENDED, schedule.Schedule(waiting=(AT,)))],
-    (SCHEDULE, "what was submitted stays counted"): [
+    (SCHEDULE, "no fire waits when it has ended"): [(schedule.ENDED, schedule.Schedule(waiting=(AT,)))],
+    (SCHEDULE, "the number of submitted jobs never decreases"): [
         (schedule.ACTIVE, schedule.Schedule(submitted=2), schedule.ACTIVE, schedule.Schedule(submitted=1)),
         (schedule.ACTIVE, schedule.Schedule(skipped=2), schedule.ACTIVE, schedule.Schedule()),
     ],

@@ -88,7 +88,7 @@ def test_a_workload_that_nobody_starts_does_not_start_by_itself(follow: Follow) 
     """Decision 0227"""
     left = follow(WORKLOAD, READY, NEW, StartTimeReached(workload_id="new", told=False))
     assert (left.state, left.data.alive) == (IDLE, False)
-    assert left.effects == (SendStatus(Status.ABORTED, completed=True, error="nobody said when to start"),)
+    assert left.effects == (SendStatus(Status.ABORTED, completed=True, error="no start was announced"),)
 
 
 @pytest.mark.parametrize("abort", [AbortReceived, ControllerDisconnect])

@@ -321,7 +321,7 @@ def test_a_route_to_another_machine_keeps_the_program_from_starting() -> None:
 
 
 def test_an_event_that_nobody_can_make_keeps_the_program_from_starting() -> None:
-    assert "nothing says how fill is made" in faults_of(ROUTES, events=EventRules())
+    assert "there is no maker of fill" in faults_of(ROUTES, events=EventRules())
 
 
 def test_a_timer_without_a_duration_keeps_the_program_from_starting() -> None:

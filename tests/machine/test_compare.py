@@ -248,7 +248,7 @@ def test_a_record_in_a_state_that_has_become_an_end_is_stranded() -> None:
         },
         states={SHELVED: end(SHELVED, "Thrown away.")},
     )
-    assert compare(OLD, new).stranded == (Stranded("shelved", "it was on its way and is now an end"),)
+    assert compare(OLD, new).stranded == (Stranded("shelved", "it was active and is now terminal"),)
 
 
 def test_a_record_in_a_state_from_which_nothing_leads_home_is_stranded() -> None:

@@ -95,10 +95,10 @@ def test_without_a_picture_none_is_linked() -> None:
 
 def test_each_state_says_whose_turn_it_is_and_how_long_it_may_last() -> None:
     assert rows("States") == [
-        "| `CLOSED` (first) | Shut \\| locked. | nobody: it may stay |  |",
+        "| `CLOSED` (first) | Shut \\| locked. | none: may last |  |",
         "| `OPEN` | Wide &lt;open>. | visitor | 2 min since the last visitor (`open_max_s`) |",
         "| `AJAR` |  | the clock | 500 ms since entering it (`ajar_max_s`) |",
-        "| `GONE` | Not there any more. | nobody: this is an end |  |",
+        "| `GONE` | Not there any more. | none: terminal |  |",
     ]
 
 
@@ -106,7 +106,7 @@ def test_neighbouring_rows_that_differ_only_in_their_source_are_one_line() -> No
     assert rows("Transitions") == [
         "| `CLOSED` | `open` | `OPEN` | visitor | `unlocked` and `daytime` | People come in. |",
         "| `OPEN`, `CLOSED` | `remove` | `GONE` | builder |  | Nothing lasts. |",
-        "| `GONE` | `rebuild` | `CLOSED` | builder |  | A new one. It leaves an end on purpose. |",
+        "| `GONE` | `rebuild` | `CLOSED` | builder |  | A new one. It leaves a terminal state on purpose. |",
         "| `AJAR` | `remove` | `GONE` | builder |  | Nothing \\| lasts. Arms `dust_s`. |",
     ]
 
@@ -144,7 +144,7 @@ def test_deadlines_name_their_setting_and_what_happens_then() -> None:
 
 
 def test_what_is_deliberately_nothing_is_collapsed_for_each_event_and_reason() -> None:
-    assert rows("Deliberately nothing") == [
+    assert rows("Ignored or refused on purpose") == [
         "| `slam` | `CLOSED`, `GONE` | ignored | stale |",
         "| `slam` | `AJAR` | refused | too &lt;light> |",
         "| `knock` | `OPEN` | ignored | it is open |",

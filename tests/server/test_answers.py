@@ -84,7 +84,7 @@ async def test_the_story_of_a_job_can_be_read(server: Running, client: httpx2.As
     logs = (await client.get(f"/api/jobs/{job_id}/logs")).json()
     assert [(line["text"], line["attempt"]) for line in logs["lines"]] == [("hello", 1)]
     ended = (await client.get(f"/api/jobs/{job_id}/explain")).json()
-    assert ended["sentence"] == "It is done, after 1 attempt."
+    assert ended["sentence"] == "It completed after 1 attempt."
 
 
 async def test_attempts_are_shown_without_their_secrets(server: Running, client: httpx2.AsyncClient) -> None:

@@ -158,7 +158,7 @@ async def test_what_a_submitter_says_about_the_repository_opens_no_secret(
         (grant,) = await hooked.parts.runtime.orchestrator.claim(ClaimRequest(runner_id="r"))
         assert grant.secrets == {"DEPLOY": "correct horse battery"}
     else:
-        assert "what a submitter says about the repository of a run does not count" in view.error
+        assert "the repository that a submitter claims does not count" in view.error
 
 
 async def test_secrets_that_no_policy_names_are_told_when_the_server_starts(

@@ -137,8 +137,8 @@ async def test_a_worker_that_went_silent_is_found_before_it_is_written_off(serve
     anna = await worker(server)
     server.jump(31)
     finding = (await found(server))["worker_silent"]
-    assert finding["sentence"].startswith("The worker anna was last heard 3")
-    assert "It is written off at" in finding["sentence"]
+    assert finding["sentence"].startswith("The last heartbeat of the worker anna was 3")
+    assert "It counts as dead at" in finding["sentence"]
     assert (finding["id"], finding["remedy"]["verb"]) == (anna, "terminate")
     await server.parts.runtime.workers.beat(anna, WorkerBeat(active=2))
     assert await found(server) == {}

@@ -118,12 +118,15 @@ def test_tokens_are_made_listed_and_revoked_and_a_server_heeds_them(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--host", "0.0.0.0", "--no-token-required"), "others can reach 0.0.0.0"),
+        (("--host", "0.0.0.0", "--no-token-required"), "other machines can reach 0.0.0.0"),
         (("--allow-host", "ci.example.org"), "there is no token in the store"),
-        (("--allow-host", "ci.example.org", "--no-token-required"), "others can reach it as ci.example.org"),
+        (
+            ("--allow-host", "ci.example.org", "--no-token-required"),
+            "other machines can reach it as ci.example.org",
+        ),
         (("--polls-each", "0"), "polls_each is 0"),
         (("--host", "no.such.host.invalid"), "Cannot listen at no.such.host.invalid"),
-        (("--store", "nonsense:"), "names no store"),
+        (("--store", "nonsense:"), "is not the URL of a store"),
         (("--tls-cert", "cert.pem"), "a certificate and its key are given together"),
         (("--tls-cert", "a.pem", "--tls-key", "b.pem"), "cannot be used"),
         (("--log-level", "loud"), "is not one of debug"),

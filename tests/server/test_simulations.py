@@ -131,7 +131,7 @@ async def test_a_program_does_the_same_over_a_server(server: Running) -> None:
         assert view.run_id == "flu"
         with pytest.raises(TransitionRefused, match="pending"):
             await handle.pause()
-        with pytest.raises(AlreadyThere, match="a worker is awaited already"):
+        with pytest.raises(AlreadyThere, match="already waits for a worker"):
             await handle.resume()
         ended = await handle.cancel(reason="no")
         assert ended.status == "cancelled"

@@ -220,7 +220,7 @@ async def test_what_does_not_fit_is_refused_with_what_would() -> None:
         wrong = await refused(InvalidData, orders.send("a", "cancel", why="so"))
         assert wrong.todo == "Send it without data."
         wrong = await refused(InvalidData, orders.send("a", "payment_late"))
-        assert "the store brings by itself" in wrong.sentence
+        assert "the store sends by itself" in wrong.sentence
         wrong = await refused(UnknownEvent, orders.send("a", "payy"))
         assert "Did you mean pay?" in wrong.sentence
         wrong = await refused(InvalidData, orders.create({"amount": 1}))

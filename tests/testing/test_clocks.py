@@ -32,7 +32,7 @@ def test_it_jumps_by_a_timedelta() -> None:
 
 @pytest.mark.parametrize("by", ["soon", "2 fortnights", "", "h"])
 def test_it_does_not_guess_lengths(by: str) -> None:
-    with pytest.raises(ValueError, match="no length of time"):
+    with pytest.raises(ValueError, match="not a duration"):
         JumpingClock(START).jump(by)
 
 

@@ -199,7 +199,7 @@ async def test_a_heartbeat_that_was_under_way_when_the_end_was_heard_is_no_fault
 
     lease.ended_at = desk.clock() - UNDER_WAY_S - 1.0
     await _tell(desk, "heartbeat", **said, sequence=3)
-    assert desk.faults == ["It has sent a heartbeat after it had said how the attempt ended."]
+    assert desk.faults == ["It has sent a heartbeat after it had reported how the attempt ended."]
 
 
 async def _tell(desk: Desk, what: str, **message: object) -> None:

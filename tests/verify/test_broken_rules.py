@@ -64,7 +64,7 @@ def test_a_report_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch)
     with leases(without(lease.from_its_runner)):
         violation = first_violation(TWO_WORKERS)
     assert violation.claim in (
-        "only the live lease is heard",
+        "only reports under the live lease are accepted",
         "a success comes only from an accepted completion",
     )
     assert len(violation.story) <= 10
@@ -82,7 +82,10 @@ def test_a_message_that_is_heard_after_the_lease_has_expired_is_noticed(
     )
     with leases(without(lease.in_time)):
         violation = first_violation(TWO_WORKERS)
-    assert violation.claim in ("only the live lease is heard", "a sweep leaves nothing overdue")
+    assert violation.claim in (
+        "only reports under the live lease are accepted",
+        "a sweep leaves nothing overdue",
+    )
     assert len(violation.story) <= 6
 
 
@@ -106,7 +109,7 @@ def test_a_completion_that_is_accepted_twice_is_noticed(monkeypatch: pytest.Monk
 
     with leases(forgiving, again):
         violation = first_violation(Plan(name="twice", doc="", duplicates=1))
-    assert violation.claim == "only the live lease is heard"
+    assert violation.claim == "only reports under the live lease are accepted"
     assert len(violation.story) <= 9
 
 

@@ -47,7 +47,9 @@ def first_broken_claim(plan: str | RunPlan) -> str:
 def test_a_run_that_is_stopped_and_tells_its_jobs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for receiver in (Receiver.UNFINISHED_JOBS, Receiver.ITS_JOBS):
         reroute(monkeypatch, RunAggregate.wiring, receiver, order(lambda *_: None))
-    assert first_broken_claim("mutant-run-is-stopped") == "whatever a stopped run has left is being stopped"
+    assert (
+        first_broken_claim("mutant-run-is-stopped") == "the remaining jobs of a stopped run are being stopped"
+    )
 
 
 @pytest.mark.long
@@ -90,13 +92,15 @@ def test_an_order_to_stop_that_makes_the_job_and_lets_runners_have_it(
             decide_order(order, job)
 
     monkeypatch.setattr(job_decisions, "decide_order", forgetful)
-    assert first_broken_claim("mutant-run-is-stopped") == "whatever a stopped run has left is being stopped"
+    assert (
+        first_broken_claim("mutant-run-is-stopped") == "the remaining jobs of a stopped run are being stopped"
+    )
 
 
 def test_a_job_that_does_not_tell_its_run_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_stopping, "notifications_for", lambda _: ())
     claim = first_broken_claim("mutant-run-is-stopped")
-    assert claim == "every run is reported, and all of it comes to rest"
+    assert claim == "every run is reported, and all of its jobs end"
 
 
 def test_a_deadline_that_is_passed_over_when_something_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:

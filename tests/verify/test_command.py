@@ -40,7 +40,7 @@ def test_json_has_every_claim_and_its_mode(run: Run) -> None:
     code, out, _ = run("model", "--environment", "first-job", "--json")
     (answer,) = json.loads(out)
     assert (code, answer["ok"], answer["report"]["complete"]) == (0, True, True)
-    assert ["always", "only the live lease is heard"] in answer["report"]["claims"]
+    assert ["always", "only reports under the live lease are accepted"] in answer["report"]["claims"]
 
 
 def test_what_is_cut_short_says_so(run: Run) -> None:
@@ -54,12 +54,12 @@ def test_a_violation_exits_with_1_and_prints_a_line_that_replays_it(
     monkeypatch.setattr(MemoryStore, "_why_not", lambda *_: None)
     code, out, _ = run("model", "--environment", "race")
     assert code == 1
-    assert "Not always: an attempt is given to one worker only" in out
+    assert "Not always: an attempt is granted to one worker only" in out
     assert "attempt 1.1: QUEUED → LEASED by grant" in out
     again = out.partition("Again: interlock verify ")[2].split()
     code, told, _ = run(*again)
     assert code == 0
-    assert "an attempt is given to one worker only" in told
+    assert "an attempt is granted to one worker only" in told
     steps = [line for line in out.splitlines() if line[:6].strip().rstrip(".").isdigit()]
     assert steps == [line for line in told.splitlines() if line[:6].strip().rstrip(".").isdigit()]
 

@@ -16,7 +16,7 @@ def test_two_orchestrators_and_a_store_that_does_not_compare(monkeypatch: pytest
     monkeypatch.setattr(MemoryStore, "_why_not", lambda *_: None)
     (violation,) = check(JobWorld(plan_named("race"))).violations
     told = (
-        "An orchestrator decides, and has yet to commit: worker {} asks for work and is given 1.1 of job 1."
+        "An orchestrator decides, and has yet to commit: worker {} claims work and is granted 1.1 of job 1."
     )
     rows = (
         "  attempt 1.1: QUEUED → LEASED by grant",
@@ -40,7 +40,7 @@ def test_a_run_that_hears_nothing_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -
         "The run asks for a plan.",
         "The run gets its plan.",
         "The run's order reaches job 1: it may begin.",
-        "Worker 1 asks for work and is given 1.1 of job 1.",
+        "Worker 1 claims work and is granted 1.1 of job 1.",
     ]
 
 

@@ -60,7 +60,7 @@ def test_nothing_breaks_while_the_rules_are_there() -> None:
 
 def test_a_job_that_is_given_out_after_its_time_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grants, "has_expired", lambda *_: False)
-    assert "no job is started after its time" in broken_claims(IN_TIME)
+    assert "no job is started after its deadline" in broken_claims(IN_TIME)
 
 
 def test_a_snooze_that_is_not_heeded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,4 +72,4 @@ def test_a_snooze_that_is_not_heeded_is_noticed(monkeypatch: pytest.MonkeyPatch)
             self.body.attempts[-1].ready_at = self.now
 
     reroute(monkeypatch, aggregate.WIRING, Receiver.NEXT_ATTEMPT, cascade.create(hasty))
-    assert "what is snoozed waits, and costs nothing" in broken_claims(IN_TIME)
+    assert "a snoozed job waits, which costs no try" in broken_claims(IN_TIME)

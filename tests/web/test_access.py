@@ -68,7 +68,7 @@ async def test_a_confined_token_sees_its_queue_on_every_page_and_no_way_to_a_pag
                 assert SECRET not in content, path
                 assert theirs not in content, path
                 if path in linked:
-                    assert await page.locator("main").get_by_text("is confined to shop").count() == 0, path
+                    assert await page.locator("main").get_by_text("is restricted to shop").count() == 0, path
                     assert [each for each in visitor.taken() if "/api/events" not in each] == [], path
 
 

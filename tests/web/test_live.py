@@ -171,7 +171,7 @@ async def test_a_stream_that_is_refused_is_not_asked_for_again_and_the_page_tell
             await sign_in(visitor.page, server.url, token)
             status = visitor.page.get_by_role("banner").get_by_role("status")
             await expect(status).to_contain_text("looking every 3 s")
-            await expect(status).to_contain_text("ada is confined to shop")
+            await expect(status).to_contain_text("ada is restricted to shop")
             before = await refused()
             looks.clear()
             await until(

@@ -103,7 +103,7 @@ async def test_a_viewer_sees_no_body_and_no_button_and_a_confined_token_is_told_
         job = await server.submit(queue="ci")
         viewer = await server.token(Role.VIEWER, "ada")
         confined = await server.token(Role.ADMIN, "bob", queues=("ci",))
-        for token, seen in ((viewer, "Its own page"), (confined, "is confined to ci")):
+        for token, seen in ((viewer, "Its own page"), (confined, "is restricted to ci")):
             async with looking(browser, server.url) as visitor:
                 page = visitor.page
                 await page.goto(f"{server.url}/records/job/{job}")

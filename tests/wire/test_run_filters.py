@@ -66,7 +66,7 @@ def test_it_reads_back_as_it_was_written(text: str) -> None:
     ("text", "said"),
     [
         ("state:runing", "There is no state 'runing'"),
-        ("outcome:running", "RUNNING is no outcome"),
+        ("outcome:running", "RUNNING is not an outcome"),
         ("branch:a tag:b", "names several refs"),
         ("workflow:a,b", "workflow takes one value"),
         ("id:r_12", "is not the id of a run"),

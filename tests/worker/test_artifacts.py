@@ -177,7 +177,7 @@ async def test_an_orchestrator_that_keeps_nothing_fails_the_job_and_says_why(
     job = board.pin("interlock.shell", given)
     start()
     await board.until_state(job, "succeeded", "failed")
-    assert job.failure.error == "The artifact 'x' was not kept: This orchestrator keeps no artifacts."
+    assert job.failure.error == "The artifact 'x' was not stored: This orchestrator does not store artifacts."
 
 
 async def test_a_job_that_is_cancelled_does_not_wait_for_its_files(

@@ -71,7 +71,7 @@ async def test_a_job_finds_what_an_earlier_one_has_saved(
     checkout = {"repository": str(repository.folder)}
     nothing, saved = await lines(place, "one", checkout=checkout)
     key = nothing.split()[-1].rstrip(".")
-    assert nothing == f"Cache: nothing is saved under {key}."
+    assert nothing == f"Cache: there is no cache {key}."
     assert saved.startswith(f"Cache: saved {key}, ")
     assert saved.endswith("without 1 links to elsewhere or special files.")
 
@@ -95,7 +95,7 @@ async def test_steps_that_fail_save_nothing(place: Place, start: Start) -> None:
     assert (await place.done("interlock.shell", **failing)).state == "FAILED"
     job = await place.done("interlock.shell", run="true", caches=[{"key": "k", "path": "lib"}])
     assert await place.lines(job.id) == [
-        "Cache: nothing is saved under k.",
+        "Cache: there is no cache k.",
         "Cache: there is no lib to be saved.",
     ]
 

@@ -247,7 +247,7 @@ with socket.socket() as SOCKET:
         ({"a": {(1, 2): 3}}, "arguments.a has the key (1, 2), and keys in JSON are text."),
         ({"a": {None: 3}}, "arguments.a has the key None, and keys in JSON are text."),
         (ring(), "arguments[1].again contains itself, which JSON cannot express."),
-        (["\ud800"], "arguments[0] is no valid text: it holds half of a surrogate pair."),
+        (["\ud800"], "arguments[0] is not valid text: it holds half of a surrogate pair."),
         (MappingProxyType({}), "arguments is of type mappingproxy, which JSON cannot hold."),
         (collections.deque([1]), "arguments is of type collections.deque, which JSON cannot hold."),
         (Order, "arguments is of type type, which JSON cannot hold."),

@@ -66,7 +66,7 @@ async def test_a_fork_on_a_shell_worker_finds_and_leaves_nothing_that_others_use
     await lines(place, "trusted", HERE)
     first = await lines(place, "poisoned", FORK)
     assert [line.partition(",")[0] for line in first] == [
-        "Cache: nothing is saved under k.",
+        "Cache: there is no cache k.",
         "Cache: saved k",
     ]
     assert "found trusted" in await lines(place, "trusted", HERE)

@@ -201,7 +201,7 @@ async def test_a_handler_that_cancels_itself_has_failed(
     job = board.pin("gives_up")
     start()
     await board.until_state(job, "failed")
-    assert "nobody had asked" in job.failure.error
+    assert "without a request" in job.failure.error
 
 
 async def test_a_handler_that_exits_has_failed_and_the_worker_lives(

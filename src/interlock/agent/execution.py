@@ -105,7 +105,7 @@ class ProcessFamily:
             end = await self._run()
         except OSError as error:
             self._over = True
-            return f"Its process cannot be started: {error}."
+            return f"The workload process cannot be started: {error}."
         left = {pid: _birth(pid) for pid in end.left}
         while not end.confirmed_dead and self._still(left):
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -176,7 +176,7 @@ class ProcessFamily:
                 while self._said is None and (line := await reader.readline()):
                     self._take(from_child(line))
         except (ValueError, msgspec.DecodeError) as error:  # an invalid line
-            self._garbled = f"Its process says what nobody understands: {error}."
+            self._garbled = f"The workload process sent an invalid message: {error}."
         finally:
             writer.close()
             with contextlib.suppress(ConnectionError):
@@ -207,7 +207,7 @@ class ProcessFamily:
         if self._garbled:
             return self._garbled
         last = f" Its last line: {self._last[-1]}" if self._last else ""
-        return f"Its process ended by itself, with code {end.code}.{last}"
+        return f"The workload process exited by itself with code {end.code}.{last}"
 
 
 def _birth(pid: int) -> str:
@@ -223,7 +223,7 @@ Spawn: TypeAlias = Callable[[Order, Hear, Line], Family]
 
 KILLED_S = 1.0
 """Time to wait for killed processes before they are counted."""
-OVERRUN = "It had not ended some time after its time was over, and was killed."
+OVERRUN = "It was still running some time after its duration was over, and was killed."
 
 
 class Execution:
@@ -274,7 +274,7 @@ class Execution:
         try:
             error = await self._family.ended()
         except Exception as caught:  # noqa: BLE001 - an agent must not stay busy
-            error = f"The agent has lost sight of it: {type(caught).__name__}: {caught}"
+            error = f"The agent can no longer observe it: {type(caught).__name__}: {caught}"
         if self._timer is not None:
             self._timer.cancel()
         if self._overrun:

@@ -87,7 +87,7 @@ def _bucket(took_ns: int) -> int:
     return took_ns >> spare << spare if spare > 0 else max(took_ns, 0)
 
 
-CUT_OFF = "it had not ended when the time was over"
+CUT_OFF = "it was still running when the duration was over"
 BREATH_NS = 5_000_000
 """Time without a pause after which a lane yields to samples and stop requests."""
 

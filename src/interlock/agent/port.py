@@ -92,7 +92,7 @@ class Workload(Generic[SpecT]):
 
     async def run(self, load: Load) -> None:
         """Generate the load, until it ends or there is nothing left to do."""
-        raise TypeError(f"{type(self).__name__} has no run, so nothing is done with {load!r}")
+        raise TypeError(f"{type(self).__name__} does not define run(), so it cannot execute {load!r}")
 
     async def cleanup(self) -> None:
         """Release all resources; also called after a failure, and after an abort that comes after the
@@ -145,7 +145,7 @@ def load_kind(home: str) -> Kind:
         ) from None
     if not (isinstance(found, type) and issubclass(found, Workload) and hasattr(found, "spec_type")):
         raise CannotLoad(
-            f"{home!r} is no workload.",
+            f"{home!r} is not a workload.",
             todo="Make it a class that extends interlock.agent.port.Workload, with kind, spec_type and run.",
             facts={"home": home},
         )

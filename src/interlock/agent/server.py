@@ -261,7 +261,7 @@ def check_table() -> None:
     if not any(map(_read, TABLES)):
         raise InvalidSettings(
             f"This agent has no token, and cannot tell users of this machine apart: there is no {TABLES[0]}.",
-            todo="Give it --token-file (or INTERLOCK_AGENT_TOKEN), or let everybody in with --insecure.",
+            todo="Give it --token-file (or INTERLOCK_AGENT_TOKEN), or serve without one with --insecure.",
         )
 
 
@@ -376,7 +376,7 @@ def _listen(server: aio.Server, settings: AgentSettings) -> str:
     except RuntimeError:
         raise InvalidSettings(
             f"The agent cannot listen on {asked}: the port is taken, or the address is not of this machine.",
-            todo="Choose another one with --host and --port, or stop whoever has it.",
+            todo="Choose another one with --host and --port, or stop the process that uses it.",
             facts={"address": asked},
         ) from None
     return f"{host}:{port}"
@@ -390,7 +390,7 @@ def _credentials(settings: AgentSettings) -> grpc.ServerCredentials:
         ca = None if settings.client_ca is None else Path(settings.client_ca).read_bytes()
     except OSError as error:
         raise InvalidSettings(
-            f"A file for TLS cannot be read: {error}.", todo="Check the path, and who may read it."
+            f"A file for TLS cannot be read: {error}.", todo="Check the path and its permissions."
         ) from None
     # For unusable files the library only reports that it cannot listen.
     check_pair(settings.certificate, settings.key)
@@ -473,7 +473,7 @@ def _refusing(handler: Any) -> Any:
     async def refused(_request: Any, context: aio.ServicerContext[Any, Any]) -> None:
         await context.abort(
             grpc.StatusCode.UNAUTHENTICATED,
-            "This agent asks for a token: send 'authorization: Bearer …' with one that it knows.",
+            "This agent requires a token: send 'authorization: Bearer …' with one of its tokens.",
         )
 
     return None if handler is None else _like(handler, refused)

@@ -64,9 +64,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def _faults(self) -> Iterator[str]:
         if self._open:
-            yield f"on {self.host} others could reach it, and it has no token to tell them apart by"
+            yield f"on {self.host} other machines can reach it, and it has no token to authenticate them"
         if self._readable:
-            yield f"on {self.host} its token would travel in plain text, and who has it can run commands"
+            yield f"on {self.host} its token would travel in plain text, and with it anyone can run commands"
         if (self.certificate is None) != (self.key is None):
             yield "TLS needs both a certificate and its key"
         if self.client_ca is not None and self.certificate is None:

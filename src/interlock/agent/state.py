@@ -260,13 +260,13 @@ class Desk:
         present = self.present
         assert present is not None
         if present.leaving is not None:
-            raise InvalidWorkload(f"The workload {workload_id} was aborted.", todo="Ask for another one.")
+            raise InvalidWorkload(f"The workload {workload_id} was aborted.", todo="Request another one.")
         if present.execution is None:
             return self._schedule(present, start_at_unix_ns)
         if start_at_unix_ns != present.told_unix_ns:
             raise InvalidWorkload(
-                f"The workload {workload_id} prepares for the start that it was told.",
-                todo="Tell another start before that, or abort it.",
+                f"The workload {workload_id} is already preparing for an announced start.",
+                todo="Announce another start before that one, or abort it.",
             )
         return 0
 
@@ -416,7 +416,7 @@ class Desk:
                 self._log.warning("workload_does_not_stop", workload_id=present.workload_id)
                 present.execution.terminate()
             case _:
-                raise AssertionError(f"nobody knows how to do {effect!r}")
+                raise AssertionError(f"no handler for the effect {effect!r}")
 
     def _error_sent(self, workload_id: str) -> None:
         self._apply(ErrorSent(workload_id=workload_id))

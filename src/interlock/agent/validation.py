@@ -42,7 +42,7 @@ def faults_of_given(spec: bytes, offered: Offered) -> list[str]:
     except msgspec.ValidationError as error:
         return [_fault(str(error), kind.kind, _keys(kind.spec_type))]
     except msgspec.DecodeError as error:
-        return [f"spec is no JSON: {error}"]
+        return [f"spec is not JSON: {error}"]
     except ValueError as error:
         return [f"with: {error}"]
     return []

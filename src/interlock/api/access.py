@@ -49,7 +49,7 @@ Overlap = Annotated[
     Meta(
         ge=0,
         le=MAX_OVERLAP.total_seconds(),
-        description="How long the old secret works beside the new one, in seconds; 0 ends it at once.",
+        description="How long the old secret stays valid, in seconds; 0 revokes it at once.",
     ),
 ]
 
@@ -62,7 +62,8 @@ class NewToken(Input, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=64)]
     role: Role
     queues: Annotated[
-        tuple[Queue, ...], Meta(max_length=100, description="Confine it to these queues; none means all.")
+        tuple[Queue, ...],
+        Meta(max_length=100, description="Restrict the token to these queues (default: all)."),
     ] = ()
     lasts_s: Lasts | None = USUAL.total_seconds()
     """Lifetime; null for a token that does not expire."""
@@ -87,7 +88,7 @@ class RevokeRequest(Input, frozen=True, kw_only=True):
 class TokensQuery(Input, frozen=True, kw_only=True):
     """Filter of tokens."""
 
-    ended: Annotated[bool, Meta(description="Also those that were revoked or have expired.")] = False
+    ended: Annotated[bool, Meta(description="Include revoked and expired tokens.")] = False
 
 
 class TokenList(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +124,7 @@ class SignedOut(msgspec.Struct, frozen=True, kw_only=True):
 CREATE_TOKEN = Operation(
     name="createToken",
     request="POST /api/tokens",
-    summary="Make a token; its secret is shown in this answer only.",
+    summary="Create a token; its secret is shown in this response only.",
     role=Role.ADMIN,
     confined=Confined.NAMES,
     input=NewToken,
@@ -159,7 +160,7 @@ GET_TOKEN = Operation(
 ROTATE_TOKEN = Operation(
     name="rotateToken",
     request="POST /api/tokens/{token_name}/rotate",
-    summary="Give a token a new secret; the old one works for a while. It is shown in this answer only.",
+    summary="Rotate the secret of a token: shown in this response only; the old one works for a while.",
     role=Role.ADMIN,
     confined=Confined.HIDES,
     parameters=_TOKEN,
@@ -173,7 +174,7 @@ ROTATE_TOKEN = Operation(
 REVOKE_TOKEN = Operation(
     name="revokeToken",
     request="POST /api/tokens/{token_name}/revoke",
-    summary="Take a token back; other servers that have just seen it let it in for a few seconds more.",
+    summary="Revoke a token; other servers may accept it for a few more seconds.",
     role=Role.ADMIN,
     confined=Confined.HIDES,
     parameters=_TOKEN,
@@ -186,7 +187,7 @@ REVOKE_TOKEN = Operation(
 SIGN_IN = Operation(
     name="signIn",
     request="POST /api/sessions",
-    summary="Sign in with a token; the answer sets a cookie that no script can read.",
+    summary="Sign in with a token; the response sets an HttpOnly cookie.",
     role=None,
     input=SignIn,
     output=SignedIn,

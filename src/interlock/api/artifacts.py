@@ -44,7 +44,7 @@ _NAME = Parameter("The name of the file: letters, digits, dots, dashes and under
 
 _LEASE_ERRORS = (BadRequest, InvalidArguments, UnknownLease, LeaseExpired, LeaseRevoked, WrongRunner)
 
-_HEADERS = {LEASE: "The token of the lease.", RUNNER: "The runner that holds it."}
+_HEADERS = {LEASE: "The token of the lease.", RUNNER: "The runner that holds the lease."}
 
 
 class ArtifactQuery(Input, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class CacheQuery(KeyQuery, frozen=True, kw_only=True, forbid_unknown_fields=True
 UPLOAD_ARTIFACT = Operation(
     name="uploadArtifact",
     request="PUT /api/runner/artifacts/{artifact}",
-    summary="Leave a file behind, under the lease of an attempt.",
+    summary="Upload an artifact, under the lease of an attempt.",
     role=Role.RUNNER,
     confined=Confined.LEASED,
     parameters={"artifact": _NAME},
@@ -92,13 +92,13 @@ UPLOAD_ARTIFACT = Operation(
     by_claim=True,
     bounded=False,
     streamed=True,
-    headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds it."},
+    headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds the lease."},
 )
 
 LIST_ARTIFACTS = Operation(
     name="listArtifacts",
     request="GET /api/jobs/{job_id}/artifacts",
-    summary="List what the attempts of a job have left behind.",
+    summary="List the artifacts of a job.",
     role=Role.VIEWER,
     confined=Confined.HIDES,
     parameters=JOB,
@@ -109,7 +109,7 @@ LIST_ARTIFACTS = Operation(
 GET_ARTIFACT = Operation(
     name="getArtifact",
     request="GET /api/jobs/{job_id}/artifacts/{artifact}",
-    summary="Fetch a file that an attempt of a job has left behind.",
+    summary="Download an artifact of a job.",
     role=Role.VIEWER,
     confined=Confined.HIDES,
     parameters={**JOB, "artifact": _NAME},
@@ -122,7 +122,7 @@ GET_ARTIFACT = Operation(
 SAVE_CACHE = Operation(
     name="saveCache",
     request="PUT /api/runner/caches",
-    summary="Save something for later jobs of the same repository, under the lease of an attempt.",
+    summary="Save a cache for later jobs of the same repository, under the lease of an attempt.",
     role=Role.RUNNER,
     confined=Confined.LEASED,
     input=KeyQuery,
@@ -137,7 +137,7 @@ SAVE_CACHE = Operation(
 FETCH_CACHE = Operation(
     name="fetchCache",
     request="GET /api/runner/caches",
-    summary="Fetch what an earlier job has saved, under the lease of an attempt.",
+    summary="Download a cache that an earlier job has saved, under the lease of an attempt.",
     role=Role.RUNNER,
     confined=Confined.LEASED,
     input=CacheQuery,

@@ -47,7 +47,7 @@ class RetryLetter(Input, frozen=True, kw_only=True):
     """Do it again, perhaps with another input."""
 
     input: Annotated[
-        msgspec.Raw | msgspec.UnsetType, Meta(description="Another input; without it the same one.")
+        msgspec.Raw | msgspec.UnsetType, Meta(description="New input (default: the input of the job).")
     ] = msgspec.UNSET
     reason: Reason = ""
     request_id: RequestId | None = None
@@ -65,7 +65,7 @@ class LettersRequest(Input, frozen=True, kw_only=True):
 
     filter: FilterText
     action: Literal["retry", "discard"]
-    dry_run: Annotated[bool, Meta(description="Only say which ones it would be.")] = False
+    dry_run: Annotated[bool, Meta(description="Only list the dead letters that would change.")] = False
     limit: Limit = 100
     reason: Reason = ""
     request_id: RequestId | None = None
@@ -74,7 +74,7 @@ class LettersRequest(Input, frozen=True, kw_only=True):
 LIST_DEAD_LETTERS = Operation(
     name="listDeadLetters",
     request="GET /api/dead-letters",
-    summary="List failed jobs that nothing was done about yet, newest first, by a filter.",
+    summary="List failed jobs that were neither retried nor discarded, newest first, by a filter.",
     role=Role.VIEWER,
     confined=Confined.HIDES,
     input=DeadLettersQuery,
@@ -97,7 +97,7 @@ GET_DEAD_LETTER = Operation(
 RETRY_DEAD_LETTER = Operation(
     name="retryDeadLetter",
     request="POST /api/dead-letters/{job_id}/retry",
-    summary="Do a dead letter again as a new job, perhaps with another input.",
+    summary="Retry a dead letter as a new job, optionally with a new input.",
     role=Role.SUBMITTER,
     confined=Confined.HIDES,
     parameters=JOB,
@@ -114,7 +114,7 @@ RETRY_DEAD_LETTER = Operation(
 DISCARD_DEAD_LETTER = Operation(
     name="discardDeadLetter",
     request="POST /api/dead-letters/{job_id}/discard",
-    summary="Leave a dead letter as it is, for good.",
+    summary="Discard a dead letter; its job stays FAILED.",
     role=Role.OPERATOR,
     confined=Confined.HIDES,
     parameters=JOB,
@@ -128,7 +128,7 @@ DISCARD_DEAD_LETTER = Operation(
 ACT_ON_DEAD_LETTERS = Operation(
     name="actOnDeadLetters",
     request="POST /api/dead-letters/actions",
-    summary="Retry or discard every dead letter that a filter means; with dry_run only say which.",
+    summary="Retry or discard all dead letters that match a filter; dry_run only lists them.",
     role=Role.OPERATOR,
     confined=Confined.HIDES,
     input=LettersRequest,

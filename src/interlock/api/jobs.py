@@ -68,7 +68,7 @@ JOB = id_of("job", UnknownJob)
 MAX_BULK = 1_000
 
 FilterText = Annotated[
-    str, Meta(max_length=2_000, description="Which jobs: `state:failed queue:ci since:1h`.")
+    str, Meta(max_length=2_000, description="Filter, such as `state:failed queue:ci since:1h`.")
 ]
 
 
@@ -107,7 +107,7 @@ class ActionRequest(Input, frozen=True, kw_only=True):
 
     filter: FilterText
     action: Literal["cancel", "retry"]
-    dry_run: Annotated[bool, Meta(description="Only say which jobs it would be.")] = False
+    dry_run: Annotated[bool, Meta(description="Only list the jobs that would change.")] = False
     limit: Limit = 100
     reason: Reason = ""
     request_id: RequestId | None = None
@@ -209,7 +209,7 @@ class QueueRequest(Input, frozen=True, kw_only=True):
 class TreeQuery(Input, frozen=True, kw_only=True):
     """Size of the view of a tree."""
 
-    limit: Annotated[int, Meta(ge=1, le=MAX_NODES, description="How many jobs at most.")] = NODES
+    limit: Annotated[int, Meta(ge=1, le=MAX_NODES, description="Maximum number of jobs.")] = NODES
 
 
 class ChildrenQuery(Input, frozen=True, kw_only=True):
@@ -267,7 +267,7 @@ GET_JOB = Operation(
 GET_JOB_HISTORY = Operation(
     name="getJobHistory",
     request="GET /api/jobs/{job_id}/history",
-    summary="Show everything that has happened to a job.",
+    summary="Show the history of a job.",
     role=Role.VIEWER,
     confined=Confined.HIDES,
     parameters=JOB,
@@ -279,7 +279,7 @@ GET_JOB_HISTORY = Operation(
 EXPLAIN_JOB = Operation(
     name="explainJob",
     request="GET /api/jobs/{job_id}/explain",
-    summary="Say what a job waits for, whose turn it is, and when the next deadline is.",
+    summary="Explain what a job waits for, which role acts next, and when the next deadline is.",
     role=Role.VIEWER,
     confined=Confined.HIDES,
     parameters=JOB,
@@ -290,7 +290,7 @@ EXPLAIN_JOB = Operation(
 GET_JOB_LOGS = Operation(
     name="getJobLogs",
     request="GET /api/jobs/{job_id}/logs",
-    summary="Show what the attempts of a job have written.",
+    summary="Show the log of a job.",
     role=Role.VIEWER,
     confined=Confined.HIDES,
     parameters=JOB,
@@ -302,7 +302,7 @@ GET_JOB_LOGS = Operation(
 CANCEL_JOB = Operation(
     name="cancelJob",
     request="POST /api/jobs/{job_id}/cancel",
-    summary="Ask a job to stop.",
+    summary="Cancel a job.",
     role=Role.OPERATOR,
     confined=Confined.HIDES,
     parameters=JOB,
@@ -316,7 +316,7 @@ CANCEL_JOB = Operation(
 RETRY_JOB = Operation(
     name="retryJob",
     request="POST /api/jobs/{job_id}/retry",
-    summary="Do an ended job again, as a new one.",
+    summary="Retry a finished job as a new job.",
     role=Role.SUBMITTER,
     confined=Confined.HIDES,
     parameters=JOB,
@@ -353,14 +353,16 @@ def _switch(verb: str, summary: str) -> Operation[QueueRequest, QueueHold]:
     )
 
 
-PAUSE_QUEUE = _switch("pause", "Give out no job of a queue until it is resumed; jobs that run go on.")
+PAUSE_QUEUE = _switch(
+    "pause", "Pause a queue: start none of its jobs until it is resumed; running jobs continue."
+)
 
-RESUME_QUEUE = _switch("resume", "Give out the jobs of a queue again.")
+RESUME_QUEUE = _switch("resume", "Resume a queue.")
 
 GET_JOB_TREE = Operation(
     name="getJobTree",
     request="GET /api/jobs/{job_id}/tree",
-    summary="Show a job and everything below it: states, progress, what it has cost.",
+    summary="Show a job tree: states, progress and cost.",
     role=Role.VIEWER,
     confined=Confined.HIDES,
     parameters=JOB,
@@ -372,7 +374,7 @@ GET_JOB_TREE = Operation(
 SUBMIT_CHILDREN = Operation(
     name="submitChildren",
     request="POST /api/runner/children",
-    summary="Submit children of a job, under the lease of an attempt at it; once under a name.",
+    summary="Submit children of a job under the lease of its attempt; idempotent by name.",
     role=Role.RUNNER,
     confined=Confined.NAMES,
     input=NewChildren,
@@ -392,14 +394,14 @@ SUBMIT_CHILDREN = Operation(
 LIST_CHILDREN = Operation(
     name="listChildren",
     request="GET /api/runner/children",
-    summary="List the children of a job with their results, under the lease of an attempt at it.",
+    summary="List the children of a job with their results, under the lease of its attempt.",
     role=Role.RUNNER,
     confined=Confined.LEASED,
     input=ChildrenQuery,
     output=ChildPage,
     errors=_LEASED,
     by_claim=True,
-    headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds it."},
+    headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds the lease."},
 )
 
 LIST_PREDECESSORS = Operation(
@@ -418,7 +420,7 @@ LIST_PREDECESSORS = Operation(
 LIST_ALIKE = Operation(
     name="listAlike",
     request="GET /api/jobs/{job_id}/alike",
-    summary="Count the jobs among the newest 1,000 failed ones that failed the same way, and since when.",
+    summary="Group the newest 1,000 failed jobs by their failure, with counts and times.",
     role=Role.VIEWER,
     confined=Confined.HIDES,
     parameters=JOB,
@@ -429,7 +431,7 @@ LIST_ALIKE = Operation(
 ACT_ON_JOBS = Operation(
     name="actOnJobs",
     request="POST /api/jobs/actions",
-    summary="Cancel or retry every job that a filter means; with dry_run only say which.",
+    summary="Cancel or retry all jobs that match a filter; dry_run only lists them.",
     role=Role.OPERATOR,
     confined=Confined.HIDES,
     input=ActionRequest,

@@ -33,19 +33,21 @@ from interlock.wire.access import Role
 from interlock.wire.records import RecordExplanation, StoredPage, StoredRecord
 
 RecordId = Annotated[
-    str, Meta(max_length=64, pattern="^[A-Za-z0-9_-]*$", description="Drawn if it is empty.")
+    str, Meta(max_length=64, pattern="^[A-Za-z0-9_-]*$", description="Id of the record (default: generated).")
 ]
-Version = Annotated[int, Meta(ge=1, le=2**53, description="Refuse if it is in another version.")]
+Version = Annotated[int, Meta(ge=1, le=2**53, description="Refuse if the record is in another version.")]
 
 
 class KindQuery(Input, frozen=True, kw_only=True):
     """Filter and page of records."""
 
-    state: Annotated[str, Meta(max_length=1_000, description="Only in these states, with commas.")] = ""
+    state: Annotated[
+        str, Meta(max_length=1_000, description="Only in these states, separated by commas.")
+    ] = ""
     where: Annotated[
         str, Meta(max_length=2_000, description='Values of labels, as JSON: `{"customer": "ada"}`.')
     ] = ""
-    queue: Annotated[str, Meta(max_length=64, description="Only of this queue.")] = ""
+    queue: Annotated[str, Meta(max_length=64, description="Only in this queue.")] = ""
     parent: Annotated[str, Meta(max_length=64, description="Only with this parent.")] = ""
     limit: Limit = 50
     cursor: Cursor = ""
@@ -116,7 +118,7 @@ GET = Operation(
 GET_HISTORY = Operation(
     name="get{Kind}History",
     request="GET /api/kinds/{kind}/{record_id}/history",
-    summary="Show everything that has happened to a record of the kind {kind}.",
+    summary="Show the history of a record of the kind {kind}.",
     role=Role.VIEWER,
     parameters=RECORD,
     output=HistoryPage,
@@ -126,7 +128,7 @@ GET_HISTORY = Operation(
 EXPLAIN = Operation(
     name="get{Kind}Explanation",
     request="GET /api/kinds/{kind}/{record_id}/explain",
-    summary="Explain what the next step is for a record of the kind {kind}.",
+    summary="Explain the next step of a record of the kind {kind}.",
     role=Role.VIEWER,
     parameters=RECORD,
     output=RecordExplanation,

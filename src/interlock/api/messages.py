@@ -11,14 +11,15 @@ from msgspec import Meta
 MAX_PAGE = 1_000
 
 RequestId = Annotated[
-    str, Meta(min_length=1, max_length=64, description="The request is done once under it.")
+    str,
+    Meta(min_length=1, max_length=64, description="Idempotency key: a repeated request is executed once."),
 ]
 
 
-Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE, description="How many at most.")]
+Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE, description="Maximum number of results.")]
 
 
-Cursor = Annotated[str, Meta(max_length=200, description="What the page before has answered.")]
+Cursor = Annotated[str, Meta(max_length=200, description="Cursor from the previous page.")]
 
 
 Reason = Annotated[str, Meta(max_length=1_000, description="Why, in words.")]

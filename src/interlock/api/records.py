@@ -32,13 +32,14 @@ class JournalQuery(Input, frozen=True, kw_only=True):
 
     after: Cursor = ""
     limit: Limit = 200
-    kind: Annotated[str, Meta(max_length=64, description="Only of this kind of record.")] = ""
-    id: Annotated[str, Meta(max_length=64, description="Only of this record; needs its kind.")] = ""
-    state: Annotated[str, Meta(max_length=64, description="Only what led to this state.")] = ""
-    actor: Annotated[str, Meta(max_length=200, description="Only what this actor has done.")] = ""
-    trigger: Annotated[str, Meta(max_length=64, description="Only what this event has caused.")] = ""
+    kind: Annotated[str, Meta(max_length=64, description="Only records of this kind.")] = ""
+    id: Annotated[str, Meta(max_length=64, description="Only this record; needs its kind.")] = ""
+    state: Annotated[str, Meta(max_length=64, description="Only transitions to this state.")] = ""
+    actor: Annotated[str, Meta(max_length=200, description="Only entries of this actor.")] = ""
+    trigger: Annotated[str, Meta(max_length=64, description="Only entries of this event.")] = ""
     newest: Annotated[
-        bool, Meta(description="The newest that the server remembers, newest first; without a cursor.")
+        bool,
+        Meta(description="The newest entries that the server has in memory, newest first; without a cursor."),
     ] = False
 
 
@@ -66,7 +67,9 @@ class EventsQuery(Input, frozen=True, kw_only=True):
 class RecordsQuery(Input, frozen=True, kw_only=True):
     """Filter and page of records."""
 
-    state: Annotated[str, Meta(max_length=1_000, description="Only in these states, with commas.")] = ""
+    state: Annotated[
+        str, Meta(max_length=1_000, description="Only in these states, separated by commas.")
+    ] = ""
     limit: Limit = 50
     cursor: Cursor = ""
 
@@ -155,7 +158,7 @@ GET_RECORD = Operation(
 GET_RECORD_HISTORY = Operation(
     name="getRecordHistory",
     request="GET /api/records/{kind}/{record_id}/history",
-    summary="Show everything that has happened to a record of any kind.",
+    summary="Show the history of a record of any kind.",
     role=Role.VIEWER,
     parameters=_RECORD,
     input=HistoryQuery,

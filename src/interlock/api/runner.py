@@ -43,7 +43,7 @@ _SAID = {
 GREET_RUNNER = Operation(
     name="greetRunner",
     request="GET /api/runner",
-    summary="What a runner should know before it asks for work: the time, the durations, the limits.",
+    summary="Return what a runner needs before it claims work: the time, the durations and the limits.",
     role=Role.RUNNER,
     confined=Confined.NOTHING,
     output=Greeting,
@@ -52,7 +52,7 @@ GREET_RUNNER = Operation(
 LEASE_ATTEMPTS = Operation(
     name="leaseAttempts",
     request="POST /api/runner/lease",
-    summary="Ask for work, and wait for some when there is none.",
+    summary="Claim attempts; waits for some (long poll) while there are none.",
     role=Role.RUNNER,
     confined=Confined.NAMES,
     input=ClaimRequest,
@@ -82,37 +82,39 @@ def _message(
     )
 
 
-ACK_LEASE = _message("ackLease", "ack", Ack, "The runner begins.", {})
+ACK_LEASE = _message("ackLease", "ack", Ack, "Acknowledge a lease: the runner begins.", {})
 HEARTBEAT = _message(
     "heartbeat",
     "heartbeat",
     Heartbeat,
-    "The runner is still at it; the answer says whether it shall stop.",
+    "Renew a lease; the response says whether to stop.",
     {"progress": {"done": 3, "total": 10}},
 )
 LOG = _message(
     "log",
     "log",
     Heartbeat,
-    "Lines that the handler wrote.",
+    "Append lines to the log of an attempt.",
     {"log": [["2026-05-01T12:00:00Z", "info", "hi"]]},
 )
 COMPLETE = _message(
     "complete",
     "complete",
     Complete,
-    "How the attempt ended.",
+    "Report the result of an attempt.",
     {"outcome": {"outcome": "succeeded", "result": 42}},
 )
-ACK_CANCEL = _message("ackCancel", "cancel-ack", CancelAck, "The runner has stopped, as it was asked to.", {})
+ACK_CANCEL = _message(
+    "ackCancel", "cancel-ack", CancelAck, "Acknowledge a cancel: the runner has stopped.", {}
+)
 RELEASE = _message(
-    "release", "release", Release, "The runner gives the attempt back unfinished.", {"reason": "shutdown"}
+    "release", "release", Release, "Return an unfinished attempt to the queue.", {"reason": "shutdown"}
 )
 
 SAY_MESSAGES = Operation(
     name="sayMessages",
     request="POST /api/runner/messages",
-    summary="Several messages of any type; each has an answer of its own.",
+    summary="Send several messages of any type; each has its own answer.",
     role=Role.RUNNER,
     confined=Confined.LEASED,
     input=Messages,

@@ -52,7 +52,7 @@ _RUN = id_of("run", UnknownRun)
 
 
 RunFilterText = Annotated[
-    str, Meta(max_length=2_000, description="Which runs: `outcome:failed workflow:ci since:1d`.")
+    str, Meta(max_length=2_000, description="Filter, such as `outcome:failed workflow:ci since:1d`.")
 ]
 
 
@@ -77,14 +77,14 @@ class RunsQuery(Input, frozen=True, kw_only=True):
 class RunQuery(Input, frozen=True, kw_only=True):
     """Parts of a run to return."""
 
-    jobs: Annotated[bool, Meta(description="false: without its jobs, however many they are.")] = True
+    jobs: Annotated[bool, Meta(description="false: leave out the jobs of the run.")] = True
 
 
 class RunJobsQuery(Input, frozen=True, kw_only=True):
     """Page of the jobs of a run."""
 
-    first: Annotated[int, Meta(ge=0, le=1_000_000, description="From which place of the plan on.")] = 0
-    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="How many at most.")] = 200
+    first: Annotated[int, Meta(ge=0, le=1_000_000, description="Position in the plan to start at.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="Maximum number of results.")] = 200
 
 
 class CancelRun(Input, frozen=True, kw_only=True):
@@ -112,7 +112,8 @@ class RerunRequest(Input, frozen=True, kw_only=True):
     """Rerun a run that has ended."""
 
     which: Annotated[
-        Literal["all", "failed", "from"], Meta(description="`from`: from one job on; the others are kept.")
+        Literal["all", "failed", "from"],
+        Meta(description="`from`: run one job and its dependents again; keep the others."),
     ] = "all"
     job: Annotated[str, Meta(max_length=200, description="With `from`: the name of the job.")] = ""
     request_id: RequestId | None = None
@@ -122,7 +123,8 @@ class RerunQuery(Input, frozen=True, kw_only=True):
     """Rerun to preview."""
 
     which: Annotated[
-        Literal["all", "failed", "from"], Meta(description="`from`: from one job on; the others are kept.")
+        Literal["all", "failed", "from"],
+        Meta(description="`from`: run one job and its dependents again; keep the others."),
     ] = "all"
     job: Annotated[str, Meta(max_length=200, description="With `from`: the name of the job.")] = ""
 
@@ -130,8 +132,8 @@ class RerunQuery(Input, frozen=True, kw_only=True):
 class RunArtifactsQuery(Input, frozen=True, kw_only=True):
     """Page of the jobs whose artifacts are listed."""
 
-    first: Annotated[int, Meta(ge=0, le=1_000_000, description="From which place of the plan on.")] = 0
-    limit: Annotated[int, Meta(ge=1, le=100, description="Of how many jobs at most.")] = 50
+    first: Annotated[int, Meta(ge=0, le=1_000_000, description="Position in the plan to start at.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=100, description="Maximum number of jobs.")] = 50
 
 
 class RunActionRequest(Input, frozen=True, kw_only=True):
@@ -140,7 +142,7 @@ class RunActionRequest(Input, frozen=True, kw_only=True):
     filter: RunFilterText
     action: Literal["cancel", "rerun"]
     which: Literal["all", "failed"] = "all"
-    dry_run: Annotated[bool, Meta(description="Only say which runs it would be.")] = False
+    dry_run: Annotated[bool, Meta(description="Only list the runs that would change.")] = False
     limit: Limit = 100
     reason: Reason = ""
     request_id: RequestId | None = None
@@ -209,7 +211,7 @@ class AnyEvent(msgspec.Struct, frozen=True):
 LIST_REPORTS = Operation(
     name="listReports",
     request="GET /api/runs/{run_id}/reports",
-    summary="Show who is told about a run, and how far that is.",
+    summary="Show the notification status of a run.",
     role=Role.VIEWER,
     parameters=_RUN,
     output=Reports,
@@ -219,7 +221,7 @@ LIST_REPORTS = Operation(
 REPORT_AGAIN = Operation(
     name="reportAgain",
     request="POST /api/runs/{run_id}/reports/again",
-    summary="Tell those once more about a run who were given up on.",
+    summary="Retry the failed notifications of a run.",
     role=Role.OPERATOR,
     parameters=_RUN,
     output=Reports,
@@ -229,7 +231,7 @@ REPORT_AGAIN = Operation(
 ANALYSE_RUN = Operation(
     name="analyseRun",
     request="GET /api/runs/{run_id}/analysis",
-    summary="Say why jobs of a run have failed, how sure that is, and by which evidence.",
+    summary="Explain why jobs of a run have failed, with confidence and evidence.",
     role=Role.VIEWER,
     parameters=_RUN,
     output=RunAnalysis,
@@ -250,7 +252,7 @@ COMPARE_RUN = Operation(
 LIST_RUN_ARTIFACTS = Operation(
     name="listRunArtifacts",
     request="GET /api/runs/{run_id}/artifacts",
-    summary="List what the jobs of a run have left behind, in the order of its plan.",
+    summary="List the artifacts of a run, in the order of its plan.",
     role=Role.VIEWER,
     parameters=_RUN,
     input=RunArtifactsQuery,
@@ -261,7 +263,7 @@ LIST_RUN_ARTIFACTS = Operation(
 LIST_FLAKY_JOBS = Operation(
     name="listFlakyJobs",
     request="GET /api/flaky",
-    summary="List jobs that have passed and failed on one commit lately.",
+    summary="List flaky jobs: those that have recently passed and failed on one commit.",
     role=Role.VIEWER,
     input=FlakyQuery,
     output=FlakyJobs,
@@ -270,7 +272,7 @@ LIST_FLAKY_JOBS = Operation(
 RECEIVE_GITHUB_WEBHOOK = Operation(
     name="receiveGithubWebhook",
     request="POST /api/webhooks/github",
-    summary="Take a webhook of GitHub, and start the run that it is a reason for.",
+    summary="Receive a webhook of GitHub, and start a run if a rule matches it.",
     role=None,
     signed=True,
     free=True,
@@ -286,11 +288,11 @@ RECEIVE_GITHUB_WEBHOOK = Operation(
 RECEIVE_WEBHOOK = Operation(
     name="receiveWebhook",
     request="POST /api/webhooks/generic/{name}",
-    summary="Take a signed webhook (Standard Webhooks), and start the run that it asks for.",
+    summary="Receive a signed webhook (Standard Webhooks), and start the run that it requests.",
     role=None,
     signed=True,
     free=True,
-    parameters={"name": Parameter("What the settings call the hook.")},
+    parameters={"name": Parameter("Name of the hook in the settings.")},
     input=AnyEvent,
     required=True,
     output=Receipt,
@@ -315,7 +317,7 @@ _EXAMPLE = {
 SUBMIT_RUN = Operation(
     name="submitRun",
     request="POST /api/runs",
-    summary="Ask for a run: with its plan, with a workflow file, or by repository and commit.",
+    summary="Submit a run: with a plan, with a workflow file, or by repository and commit.",
     role=Role.SUBMITTER,
     input=OneRun,
     required=True,
@@ -371,7 +373,7 @@ GET_RUN_JOBS = Operation(
 GET_RUN_HISTORY = Operation(
     name="getRunHistory",
     request="GET /api/runs/{run_id}/history",
-    summary="Show everything that has happened to a run.",
+    summary="Show the history of a run.",
     role=Role.VIEWER,
     parameters=_RUN,
     input=HistoryQuery,
@@ -382,7 +384,7 @@ GET_RUN_HISTORY = Operation(
 EXPLAIN_RUN = Operation(
     name="explainRun",
     request="GET /api/runs/{run_id}/explain",
-    summary="Say what a run waits for, whose turn it is, and when the next deadline is.",
+    summary="Explain what a run waits for, which role acts next, and when the next deadline is.",
     role=Role.VIEWER,
     parameters=_RUN,
     output=RunExplanation,
@@ -392,7 +394,7 @@ EXPLAIN_RUN = Operation(
 CANCEL_RUN = Operation(
     name="cancelRun",
     request="POST /api/runs/{run_id}/cancel",
-    summary="Ask a run to stop, with everything of it that is active.",
+    summary="Cancel a run and its active jobs.",
     role=Role.OPERATOR,
     parameters=_RUN,
     input=CancelRun,
@@ -405,7 +407,7 @@ CANCEL_RUN = Operation(
 APPROVE_RUN = Operation(
     name="approveRun",
     request="POST /api/runs/{run_id}/approve",
-    summary="Approve a run that waits for it, for the commit that it is about.",
+    summary="Approve a run that waits for approval, for its commit.",
     role=Role.OPERATOR,
     parameters=_RUN,
     input=ApproveRun,
@@ -431,7 +433,7 @@ DECLINE_RUN = Operation(
 RERUN = Operation(
     name="rerun",
     request="POST /api/runs/{run_id}/rerun",
-    summary="Do a run that has ended again, as a new one: all of it, what failed, or from a job on.",
+    summary="Rerun a finished run as a new run: all jobs, failed jobs, or from one job on.",
     role=Role.SUBMITTER,
     parameters=_RUN,
     input=RerunRequest,
@@ -445,7 +447,7 @@ RERUN = Operation(
 PREVIEW_RERUN = Operation(
     name="previewRerun",
     request="GET /api/runs/{run_id}/rerun",
-    summary="Name the jobs that a rerun would execute, and those that it would keep.",
+    summary="Preview a rerun: the jobs that it would execute, and those that it would keep.",
     role=Role.VIEWER,
     parameters=_RUN,
     input=RerunQuery,
@@ -456,7 +458,7 @@ PREVIEW_RERUN = Operation(
 ACT_ON_RUNS = Operation(
     name="actOnRuns",
     request="POST /api/runs/actions",
-    summary="Cancel or do again every run that a filter means; with dry_run only say which.",
+    summary="Cancel or rerun all runs that match a filter; dry_run only lists them.",
     role=Role.OPERATOR,
     input=RunActionRequest,
     output=ActionAnswer,

@@ -115,7 +115,7 @@ LIST_SCHEDULES = Operation(
 CREATE_SCHEDULE = Operation(
     name="createSchedule",
     request="POST /api/schedules",
-    summary="Create a schedule; with `replace`, or change the one of that name.",
+    summary="Create a schedule; with `replace`, change an existing one of that name.",
     role=Role.SUBMITTER,
     confined=Confined.NAMES,
     input=NewSchedule,
@@ -129,7 +129,7 @@ CREATE_SCHEDULE = Operation(
 GET_SCHEDULE = Operation(
     name="getSchedule",
     request="GET /api/schedules/{schedule}",
-    summary="Show a schedule: when it fires, its last jobs and what became of them.",
+    summary="Show a schedule: when it fires, its last jobs and their outcomes.",
     role=Role.VIEWER,
     confined=Confined.HIDES,
     parameters=_NAMED,
@@ -152,7 +152,7 @@ GET_NEXT_FIRES = Operation(
 GET_SCHEDULE_HISTORY = Operation(
     name="getScheduleHistory",
     request="GET /api/schedules/{schedule}/history",
-    summary="Show everything that has happened to a schedule.",
+    summary="Show the history of a schedule.",
     role=Role.VIEWER,
     confined=Confined.HIDES,
     parameters=_NAMED,
@@ -162,12 +162,12 @@ GET_SCHEDULE_HISTORY = Operation(
 )
 
 PAUSE_SCHEDULE = _tell(
-    "pause", "Submit nothing until the schedule is resumed; missed fires are not caught up with."
+    "pause", "Pause a schedule until it is resumed; fires missed meanwhile are not caught up."
 )
 
-RESUME_SCHEDULE = _tell("resume", "Submit jobs again, from the next fire on.")
+RESUME_SCHEDULE = _tell("resume", "Resume a schedule, from its next fire on.")
 
-DELETE_SCHEDULE = _tell("delete", "End a schedule; jobs that it has submitted go on.")
+DELETE_SCHEDULE = _tell("delete", "Delete a schedule; jobs that it has submitted continue.")
 
 RUN_SCHEDULE = Operation(
     name="runSchedule",
@@ -188,7 +188,7 @@ RUN_SCHEDULE = Operation(
 BACKFILL_SCHEDULE = Operation(
     name="backfillSchedule",
     request="POST /api/schedules/{schedule}/backfill",
-    summary="Submit the jobs of past fire times that have none; with dry_run only list these times.",
+    summary="Submit the jobs of past fire times that have none; dry_run only lists these times.",
     role=Role.SUBMITTER,
     confined=Confined.HIDES,
     parameters=_NAMED,

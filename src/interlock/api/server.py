@@ -50,10 +50,15 @@ class FiguresQuery(Input, frozen=True, kw_only=True):
     """Period and queue of figures."""
 
     minutes: Annotated[
-        int, Meta(ge=1, le=LONGEST_MIN, description="How many minutes up to now; 10080 are seven days.")
+        int,
+        Meta(
+            ge=1,
+            le=LONGEST_MIN,
+            description="Length of the period until now, in minutes (10080 is seven days).",
+        ),
     ] = 60
-    queue: Annotated[str, Meta(max_length=64, description="Of this queue only.")] = ""
-    task: Annotated[str, Meta(max_length=200, description="Of this task only.")] = ""
+    queue: Annotated[str, Meta(max_length=64, description="Only this queue.")] = ""
+    task: Annotated[str, Meta(max_length=200, description="Only this task.")] = ""
 
 
 class LoopHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +185,7 @@ GET_FIGURES = Operation(
 GET_OVERVIEW = Operation(
     name="getOverview",
     request="GET /api/overview",
-    summary="Show what is wrong now, in sentences with a remedy for each, and a few live numbers.",
+    summary="List current problems with a remedy for each, and a few live numbers.",
     role=Role.VIEWER,
     confined=Confined.HIDES,
     output=OverviewView,
@@ -189,7 +194,7 @@ GET_OVERVIEW = Operation(
 SHOW_SERVER = Operation(
     name="showServer",
     request="GET /api/server",
-    summary="Show how this server is: its loops, connections and memory.",
+    summary="Show the status of this server: loops, connections and memory.",
     role=Role.ADMIN,
     output=ServerView,
 )
@@ -234,7 +239,7 @@ REVOKE_SESSION = Operation(
 HEALTHZ = Operation(
     name="healthz",
     request="GET /healthz",
-    summary="Say that the process is up.",
+    summary="Report that the process is up (liveness).",
     role=None,
     output=Alive,
     free=True,
@@ -243,7 +248,7 @@ HEALTHZ = Operation(
 READYZ = Operation(
     name="readyz",
     request="GET /readyz",
-    summary="Say whether the server can do its work.",
+    summary="Report whether the server can serve requests (readiness).",
     role=None,
     output=Readiness,
     errors=(NotReady,),
@@ -253,7 +258,7 @@ READYZ = Operation(
 METRICS = Operation(
     name="metrics",
     request="GET /metrics",
-    summary="Show what is counted, for Prometheus.",
+    summary="Return metrics in the Prometheus format.",
     role=Role.VIEWER,
     media="text/plain",
 )

@@ -87,9 +87,10 @@ class MoveSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown
 
     status: Annotated[str, Meta(min_length=1, max_length=20, description="The status to move it to.")]
     expected_version: (
-        Annotated[int, Meta(ge=1, le=2**53, description="Refuse if it is in another version.")] | None
+        Annotated[int, Meta(ge=1, le=2**53, description="Refuse if the simulation is in another version.")]
+        | None
     ) = None
-    worker_id: Annotated[str, Meta(max_length=200, description="Who executes it.")] | None = None
+    worker_id: Annotated[str, Meta(max_length=200, description="Worker that executes it.")] | None = None
     step: Annotated[int, Meta(ge=0, le=2**53, description="The last completed step.")] | None = None
     error: Annotated[str, Meta(max_length=2_000, description="Why it failed or was interrupted.")] = ""
 
@@ -97,7 +98,7 @@ class MoveSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown
 class SimulationBeat(Input, frozen=True, kw_only=True):
     """A heartbeat of a simulation that is driven by hand."""
 
-    worker_id: Annotated[str, Meta(min_length=1, max_length=200, description="Who executes it.")]
+    worker_id: Annotated[str, Meta(min_length=1, max_length=200, description="Worker that executes it.")]
     step: Annotated[int, Meta(ge=0, le=2**53, description="The last completed step.")]
 
 
@@ -118,7 +119,7 @@ class StaleSimulations(msgspec.Struct, frozen=True, kw_only=True):
 class SimulationEventsQuery(Input, frozen=True, kw_only=True):
     """Cursor to start after."""
 
-    after: Annotated[str, Meta(max_length=200, description="A cursor; Last-Event-ID goes before it.")] = ""
+    after: Annotated[str, Meta(max_length=200, description="Cursor; Last-Event-ID takes precedence.")] = ""
 
 
 class SimulationPage(Output, frozen=True, kw_only=True):
@@ -172,7 +173,7 @@ LIST_SIMULATIONS = Operation(
 GET_SIMULATION = Operation(
     name="getSimulation",
     request="GET /api/simulations/{run_id}",
-    summary="Show a simulation: its state, how far it is, and who executes it.",
+    summary="Show a simulation: its state, progress and worker.",
     role=Role.VIEWER,
     parameters=_ONE,
     output=SimulationView,
@@ -192,7 +193,7 @@ GET_SIMULATION_METRICS = Operation(
 GET_SIMULATION_HISTORY = Operation(
     name="getSimulationHistory",
     request="GET /api/simulations/{run_id}/history",
-    summary="Show everything that has happened to a simulation.",
+    summary="Show the history of a simulation.",
     role=Role.VIEWER,
     parameters=_ONE,
     output=HistoryPage,
@@ -214,7 +215,7 @@ FOLLOW_SIMULATION = Operation(
 PAUSE_SIMULATION = Operation(
     name="pauseSimulation",
     request="POST /api/simulations/{run_id}/pause",
-    summary="Ask a simulation to pause; its worker does so after the present step.",
+    summary="Pause a simulation after its current step.",
     role=Role.OPERATOR,
     parameters=_ONE,
     input=SimulationAction,
@@ -227,7 +228,7 @@ PAUSE_SIMULATION = Operation(
 RESUME_SIMULATION = Operation(
     name="resumeSimulation",
     request="POST /api/simulations/{run_id}/resume",
-    summary="Go on with a simulation after its last saved step, on any worker.",
+    summary="Resume a simulation after its last saved step, on any worker.",
     role=Role.OPERATOR,
     parameters=_ONE,
     input=ResumeSimulation,
@@ -240,7 +241,7 @@ RESUME_SIMULATION = Operation(
 CANCEL_SIMULATION = Operation(
     name="cancelSimulation",
     request="POST /api/simulations/{run_id}/cancel",
-    summary="Stop a simulation for good: at once where it stands, else after the present step.",
+    summary="Cancel a simulation: at once if no worker executes it, otherwise after the current step.",
     role=Role.OPERATOR,
     parameters=_ONE,
     input=SimulationAction,
@@ -253,7 +254,7 @@ CANCEL_SIMULATION = Operation(
 TRANSITION_SIMULATION = Operation(
     name="transitionSimulation",
     request="POST /api/simulations/{run_id}/transition",
-    summary="Move a simulation that is driven by hand to another status, by its table.",
+    summary="Move a simulation that is driven by hand to another status, as its table allows.",
     role=Role.OPERATOR,
     parameters=_ONE,
     input=MoveSimulation,
@@ -265,7 +266,7 @@ TRANSITION_SIMULATION = Operation(
 HEARTBEAT_SIMULATION = Operation(
     name="heartbeatSimulation",
     request="POST /api/simulations/{run_id}/heartbeat",
-    summary="Note a sign of life of a simulation that is driven by hand.",
+    summary="Record a heartbeat of a simulation that is driven by hand.",
     role=Role.OPERATOR,
     parameters=_ONE,
     input=SimulationBeat,
@@ -277,7 +278,7 @@ HEARTBEAT_SIMULATION = Operation(
 LIST_STALE_SIMULATIONS = Operation(
     name="listStaleSimulations",
     request="GET /api/stale-simulations",
-    summary="List the simulations that run and were not heard of for too long.",
+    summary="List running simulations without a recent heartbeat.",
     role=Role.VIEWER,
     input=StaleQuery,
     output=StaleSimulations,
@@ -287,7 +288,7 @@ LIST_STALE_SIMULATIONS = Operation(
 SAY_SIMULATION = Operation(
     name="saySimulation",
     request="POST /api/runner/simulation",
-    summary="What a runner says about the simulation that it executes; the answer says what to do.",
+    summary="Report on a simulation from its runner; the response says what to do next.",
     role=Role.RUNNER,
     confined=Confined.LEASED,
     input=SaidOfSimulation,

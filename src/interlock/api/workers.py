@@ -60,7 +60,9 @@ class HoldRequest(Input, frozen=True, kw_only=True):
 class PauseRequest(HoldRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Pause a worker."""
 
-    give_back: Annotated[bool, Meta(description="Give back what it has, instead of finishing it.")] = False
+    give_back: Annotated[
+        bool, Meta(description="Return running jobs to the queue instead of finishing them.")
+    ] = False
 
 
 Hold = TypeVar("Hold", bound=HoldRequest)
@@ -75,7 +77,7 @@ class LeaveRequest(Input, frozen=True, kw_only=True):
 class WorkersQuery(Input, frozen=True, kw_only=True):
     """Filter and page of workers."""
 
-    q: Annotated[str, Meta(max_length=2_000, description="Which workers: `state:running label:gpu`.")] = ""
+    q: Annotated[str, Meta(max_length=2_000, description="Filter, such as `state:running label:gpu`.")] = ""
     limit: Limit = 50
     cursor: Cursor = ""
 
@@ -97,11 +99,11 @@ class WorkerPage(Output, frozen=True, kw_only=True):
 class WorkerActionRequest(Input, frozen=True, kw_only=True):
     """An action on every worker that matches a filter."""
 
-    filter: Annotated[str, Meta(max_length=2_000, description="Which workers: `state:running label:gpu`.")]
+    filter: Annotated[str, Meta(max_length=2_000, description="Filter, such as `state:running label:gpu`.")]
     action: Literal["pause", "resume", "terminate", "drain"]
-    dry_run: Annotated[bool, Meta(description="Only say which workers it would be.")] = False
+    dry_run: Annotated[bool, Meta(description="Only list the workers that would change.")] = False
     give_back: Annotated[
-        bool, Meta(description="Pause only: give back what they have, instead of finishing it.")
+        bool, Meta(description="Pause only: return running jobs to the queue instead of finishing them.")
     ] = False
     limit: Limit = 100
     reason: Reason = ""
@@ -154,7 +156,7 @@ GET_WORKER = Operation(
 GET_WORKER_TASKS = Operation(
     name="getWorkerTasks",
     request="GET /api/workers/{worker_id}/tasks",
-    summary="Show what a worker executes now, and what it has executed lately.",
+    summary="Show the current and recent tasks of a worker.",
     role=Role.VIEWER,
     parameters=_WORKER,
     output=WorkerTasks,
@@ -164,7 +166,7 @@ GET_WORKER_TASKS = Operation(
 LIST_SUPERVISORS = Operation(
     name="listSupervisors",
     request="GET /api/supervisors",
-    summary="List the supervisors of hosts, as the newest workers tell of them.",
+    summary="List the supervisors of hosts, as their newest workers report them.",
     role=Role.VIEWER,
     output=Pools,
 )
@@ -172,7 +174,7 @@ LIST_SUPERVISORS = Operation(
 GET_WORKER_HISTORY = Operation(
     name="getWorkerHistory",
     request="GET /api/workers/{worker_id}/history",
-    summary="Show everything that has happened to a worker.",
+    summary="Show the history of a worker.",
     role=Role.VIEWER,
     parameters=_WORKER,
     input=HistoryQuery,
@@ -183,7 +185,7 @@ GET_WORKER_HISTORY = Operation(
 BEAT_WORKER = Operation(
     name="beatWorker",
     request="POST /api/workers/{worker_id}/heartbeat",
-    summary="A sign of life; the answer says what the worker shall do.",
+    summary="Record a heartbeat; the response has the orders for the worker.",
     role=Role.RUNNER,
     confined=Confined.OWNS,
     parameters=_WORKER,
@@ -196,7 +198,7 @@ BEAT_WORKER = Operation(
 GET_WORKER_ORDERS = Operation(
     name="getWorkerOrders",
     request="GET /api/workers/{worker_id}/orders",
-    summary="What the worker shall do; waits for newer orders than those it knows.",
+    summary="Return the orders for a worker; waits for newer ones (long poll).",
     role=Role.RUNNER,
     confined=Confined.OWNS,
     parameters=_WORKER,
@@ -209,7 +211,7 @@ GET_WORKER_ORDERS = Operation(
 LEAVE_WORKER = Operation(
     name="leaveWorker",
     request="POST /api/workers/{worker_id}/leave",
-    summary="The worker says that it goes, with nothing left to do.",
+    summary="Deregister a worker that has finished its work.",
     role=Role.RUNNER,
     confined=Confined.OWNS,
     parameters=_WORKER,
@@ -222,7 +224,7 @@ LEAVE_WORKER = Operation(
 LIST_NAMESAKES = Operation(
     name="listNamesakes",
     request="GET /api/workers/{worker_id}/namesakes",
-    summary="The other living workers that the caller has registered under the same name.",
+    summary="List the other live workers that the caller has registered under the same name.",
     role=Role.RUNNER,
     confined=Confined.OWNS,
     parameters=_WORKER,
@@ -233,7 +235,7 @@ LIST_NAMESAKES = Operation(
 REPORT_DEATH = Operation(
     name="reportDeath",
     request="POST /api/supervisor/deaths",
-    summary="The process of a worker was seen to have ended; its leases end at once.",
+    summary="Report that the process of a worker has ended; its leases end at once.",
     role=Role.RUNNER,
     confined=Confined.OWNS,
     input=WorkerDeath,
@@ -265,22 +267,26 @@ def _hold(
 
 _SUPERVISED = "/api/supervisor/workers/{worker_id}"
 
-START_WORKER = _hold("start", "/api/workers/{worker_id}", "Begin, with or without a task.", HoldRequest)
-PAUSE_WORKER = _hold("pause", _SUPERVISED, "Take nothing new until resumed.", PauseRequest, "pause")
-RESUME_WORKER = _hold("resume", _SUPERVISED, "Take work again.", HoldRequest, "resume")
+START_WORKER = _hold(
+    "start", "/api/workers/{worker_id}", "Start a worker, with or without a task.", HoldRequest
+)
+PAUSE_WORKER = _hold(
+    "pause", _SUPERVISED, "Pause a worker: it takes no new jobs until resumed.", PauseRequest, "pause"
+)
+RESUME_WORKER = _hold("resume", _SUPERVISED, "Resume a worker.", HoldRequest, "resume")
 TERMINATE_WORKER = _hold(
     "terminate",
     _SUPERVISED,
-    "Stop a worker for certain; its work returns to the queue.",
+    "Terminate a worker; its jobs return to the queue.",
     HoldRequest,
     "terminate",
 )
-DRAIN_WORKER = _hold("drain", _SUPERVISED, "Finish what it has, and go.", HoldRequest)
+DRAIN_WORKER = _hold("drain", _SUPERVISED, "Drain a worker: it finishes its jobs and exits.", HoldRequest)
 
 ACT_ON_WORKERS = Operation(
     name="actOnWorkers",
     request="POST /api/supervisor/workers/actions",
-    summary="Hold, resume or end every worker that a filter means; with dry_run only say which.",
+    summary="Pause, resume, drain or terminate all workers that match a filter; dry_run only lists them.",
     role=Role.OPERATOR,
     input=WorkerActionRequest,
     output=ActionAnswer,
@@ -291,7 +297,7 @@ ACT_ON_WORKERS = Operation(
 LIST_QUARANTINE = Operation(
     name="listQuarantine",
     request="GET /api/quarantine",
-    summary="List the runners that have lost work lately, and those that are given none because of it.",
+    summary="List runners that have recently lost work, and those in quarantine.",
     role=Role.VIEWER,
     output=Standings,
 )
@@ -299,7 +305,7 @@ LIST_QUARANTINE = Operation(
 LIFT_QUARANTINE = Operation(
     name="liftQuarantine",
     request="POST /api/quarantine/lift",
-    summary="Give a runner work again that was quarantined.",
+    summary="Lift the quarantine of a runner.",
     role=Role.OPERATOR,
     input=LiftRequest,
     output=StandingView,

@@ -52,7 +52,7 @@ class WorkloadsQuery(Input, frozen=True, kw_only=True):
     """Filter and page of workloads."""
 
     job: Annotated[
-        str, Meta(pattern=f"^(?:{SHAPE})?$", description="Of this job: one of each of its agents.")
+        str, Meta(pattern=f"^(?:{SHAPE})?$", description="Only workloads of this job, one for each agent.")
     ] = ""
     state: Annotated[str, Meta(max_length=20, description="IDLE, READY, RUNNING, FAILED or ABORTING.")] = ""
     limit: Limit = 50
@@ -95,7 +95,7 @@ class WorkloadJob(Output, frozen=True, kw_only=True):
 class WorkloadJobsQuery(Input, frozen=True, kw_only=True):
     """Page of jobs."""
 
-    limit: Annotated[int, Meta(ge=1, le=100, description="At most so many.")] = 50
+    limit: Annotated[int, Meta(ge=1, le=100, description="Maximum number of results.")] = 50
     cursor: Cursor = ""
 
 
@@ -121,7 +121,7 @@ class WorkloadJobView(Output, frozen=True, kw_only=True):
 class SecondsQuery(Input, frozen=True, kw_only=True):
     """Last second to leave out."""
 
-    after: Annotated[int, Meta(ge=-1, le=86_400, description="Only seconds after this one.")] = -1
+    after: Annotated[int, Meta(ge=-1, le=86_400, description="Only samples after this second.")] = -1
 
 
 class WorkloadSeconds(Output, frozen=True, kw_only=True):
@@ -202,7 +202,7 @@ LIST_WORKLOAD_JOBS = Operation(
 START_WORKLOAD = Operation(
     name="startWorkload",
     request="POST /api/workload-jobs",
-    summary="Start a workload: check it, and submit the job with which a worker drives its agents.",
+    summary="Validate a workload, and submit the job that drives its agents.",
     role=Role.SUBMITTER,
     confined=Confined.NAMES,
     input=StartWorkload,
@@ -251,7 +251,7 @@ GET_WORKLOAD_SECONDS = Operation(
 GET_WORKLOAD_PERCENTILES = Operation(
     name="getWorkloadPercentiles",
     request="GET /api/workload-jobs/{job_id}/percentiles",
-    summary="Show the merged histogram of a workload that is over as a curve of percentiles.",
+    summary="Show the merged histogram of a finished workload as a curve of percentiles.",
     role=Role.VIEWER,
     parameters=_ONE,
     output=WorkloadPercentiles,
@@ -291,7 +291,7 @@ GET_WORKLOAD = Operation(
 GET_WORKLOAD_HISTORY = Operation(
     name="getWorkloadHistory",
     request="GET /api/workloads/{workload_id}/history",
-    summary="Show everything that has happened to the workload on one agent.",
+    summary="Show the history of the workload on one agent.",
     role=Role.VIEWER,
     parameters=_WORKLOAD,
     input=HistoryQuery,
@@ -302,7 +302,7 @@ GET_WORKLOAD_HISTORY = Operation(
 TELL_WORKLOADS = Operation(
     name="tellWorkloads",
     request="POST /api/runner/workloads",
-    summary="Tell what was heard of the agents that a job drives, under its lease.",
+    summary="Report the state of the agents that a job drives, under its lease.",
     role=Role.RUNNER,
     confined=Confined.LEASED,
     input=WorkloadFacts,

@@ -132,7 +132,7 @@ add_action(
     app,
     _noun,
     "discard",
-    """Leave dead letters as they are, for good.
+    """Discard dead letters.
 
     They are no longer listed; the jobs stay FAILED. A filter is previewed and confirmed first.
     """,

@@ -211,7 +211,7 @@ async def _play(folder: Path, console: Console) -> int:
             jobs = await _submit(il)
             watched = await _watch(il, jobs, workers, console)
             if watched is None:
-                console.print(f"[red]It was not over after {PATIENCE_S:g} s.[/]")
+                console.print(f"[red]It had not finished after {PATIENCE_S:g} s.[/]")
                 return 1
             jobs, views = watched
             console.print()

@@ -119,7 +119,7 @@ def attempt_in(text: str | None) -> tuple[int | None, int | None]:
         return None, None
     shard, dot, index = text.rpartition(".")
     if not (index.isascii() and index.isdecimal()) or (dot and not (shard.isascii() and shard.isdecimal())):
-        raise typer.BadParameter(f"{text!r} is no attempt; write 2, or 3.2 for the second of the shard 3")
+        raise typer.BadParameter(f"{text!r} is not an attempt; write 2, or 3.2 for the second of shard 3")
     return int(shard) if dot else None, int(index)
 
 

@@ -81,7 +81,7 @@ def silence_sheet(blueprint: Blueprint) -> Sheet:
     """Return the pairs of state and event that are ignored or refused on purpose."""
     answers = (("ignored", blueprint.ignored), ("refused", blueprint.refused))
     rows = [(s.state, s.event, answer, s.why) for answer, silences in answers for s in silences]
-    return Sheet("nothing", "Deliberately nothing", ("in", "event", "is", "because"), rows)
+    return Sheet("nothing", "Ignored or refused on purpose", ("in", "event", "is", "because"), rows)
 
 
 def couplings_sheet(couplings: Iterable[Coupling[Any]]) -> Sheet:
@@ -229,7 +229,7 @@ def print_machine(blueprint: Blueprint) -> None:
     _line(f"It begins in {blueprint.initial}.\n")
     print_sheets(machine_sheets(blueprint, joined=True))
     if silences.rows:
-        what = f"Deliberately nothing: {counted(len(silences.rows), 'pair')} of state and event"
+        what = f"Ignored or refused on purpose: {counted(len(silences.rows), 'pair')} of state and event"
         _line(_styled(f"{what}, see draw --format md, or show --json.", dim=True))
 
 

@@ -404,7 +404,7 @@ def _impossible(said: ProjectFile) -> Iterator[str]:
                 yield f"retries.{failure_class}.{name} is {number} and must not be negative"
     yield from _not_positive("blobs", said.blobs)
     if said.blobs.url is not None and said.blobs.directory is not None:
-        yield "blobs has a url and a directory, and blobs are in one place"
+        yield "blobs has a url and a directory; give one of them"
     yield from _not_positive("quarantine", said.quarantine)
     yield from said.retention.faults()
     yield from _bad_quotas(said.tree_quotas)
@@ -428,7 +428,7 @@ def _bad_patterns(said: ProjectFile) -> Iterator[str]:
         try:
             re.compile(pattern)
         except re.error as error:
-            yield f"the pattern {pattern!r} is no regular expression: {error}"
+            yield f"the pattern {pattern!r} is not a regular expression: {error}"
 
 
 def _told(error: msgspec.ValidationError) -> str:

@@ -207,7 +207,7 @@ def faults_of(said: EdgeSections) -> Iterator[str]:
         if not (hook.secret_env or hook.secret_file):
             yield f"hook {hook.name} names no secret_env and no secret_file"
         for target in unknown_targets(hook.fields):
-            yield f"hook {hook.name}: {target} is no part of a run"
+            yield f"hook {hook.name}: {target} is not a field of a run"
     for rule in said.triggers:
         yield from _fork_faults(rule)
     yield from _secret_faults(said)
@@ -224,7 +224,7 @@ def _fork_faults(rule: TriggerSection) -> Iterator[str]:
         if not _ACCOUNT.fullmatch(name):
             yield f'{what}: trusted names {name!r}, and is a list of accounts; forks = "trust" trusts all'
     if rule.forks in (False, "never") and rule.trusted:
-        yield f"{what}: forks are never evaluated, so trusted means nothing"
+        yield f"{what}: forks are never evaluated, so trusted has no effect"
     if not (1 <= len(rule.fork_queue) <= MAX_ID and rule.fork_queue.isprintable()):
         yield f"{what}: fork_queue has 1 to {MAX_ID} printable characters"
     if len(rule.fork_labels) > MAX_LABELS or not all(

@@ -199,7 +199,7 @@ def _plan_in(name: str) -> Plan:
         return msgspec.json.decode(text, type=Plan)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArguments(
-            f"{'Standard input' if name == STDIN else name} is no plan: {error}.",
+            f"{'Standard input' if name == STDIN else name} is not a plan: {error}.",
             todo='Write {"jobs": [{"name": "lint", "task": "interlock.shell", "input": {"run": "make"}}]}',
             facts={"file": name},
         ) from None

@@ -19,9 +19,9 @@ WHEN is one of
 A local time that does not exist fires right after the gap; one that exists twice fires once."""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
-Reason = Annotated[str, typer.Option(help="Why, for the journal.")]
+Reason = Annotated[str, typer.Option(help="Reason, for the journal.")]
 RequestId = Annotated[
-    str | None, typer.Option(metavar="ID", help="Do it once, however often this is sent with the same id.")
+    str | None, typer.Option(metavar="ID", help="Idempotency key: repeating the command is safe.")
 ]
 
 app = typer.Typer(help="Submit jobs at certain times.", no_args_is_help=True, rich_markup_mode=None)
@@ -60,7 +60,7 @@ def create(
         list[str] | None,
         typer.Option(metavar="DATE", help="No fire on this date, or FIRST..LAST (repeatable)."),
     ] = None,
-    jitter: Annotated[str, typer.Option(metavar="TIME", help="Submit up to so much later.")] = "",
+    jitter: Annotated[str, typer.Option(metavar="TIME", help="Delay each fire by up to this time.")] = "",
     catch_up: Annotated[
         str, typer.Option(metavar="WHICH", help="Missed fires to submit: none, latest (default) or all.")
     ] = "latest",
@@ -71,9 +71,11 @@ def create(
             metavar="HOW", help="If the job before has not ended: skip (default), queue, cancel it or allow."
         ),
     ] = "skip",
-    module: Annotated[str | None, typer.Option("--from", metavar="MODULE", help="Where the task is.")] = None,
+    module: Annotated[
+        str | None, typer.Option("--from", metavar="MODULE", help="Read the task from MODULE.")
+    ] = None,
     unchecked: Annotated[
-        bool, typer.Option("--unchecked", help="Do not look for the task; only workers know it.")
+        bool, typer.Option("--unchecked", help="Do not look up the task; only the workers know it.")
     ] = False,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Queue to submit to.")] = None,
     priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
@@ -133,7 +135,10 @@ def create(
 def apply(
     module: Annotated[
         str | None,
-        typer.Argument(metavar="MODULE", help="Where tasks are declared; else as the project says."),
+        typer.Argument(
+            metavar="MODULE",
+            help="Module with the tasks (default: `module` below [worker] in interlock.toml).",
+        ),
     ] = None,
     store: Place = None,
     as_json: Json = False,
@@ -150,9 +155,9 @@ def apply(
 @app.command("list", epilog=examples("schedule list", "schedule list --state paused --json"))
 def list_schedules(
     state: Annotated[
-        str, typer.Option(metavar="STATE", help="Only active, paused or ended ones; else all but ended.")
+        str, typer.Option(metavar="STATE", help="Only active, paused or ended ones (default: all but ended).")
     ] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Those as well that have ended.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also ended schedules.")] = False,
     store: Place = None,
     as_json: Json = False,
 ) -> None:

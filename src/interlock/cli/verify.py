@@ -51,7 +51,7 @@ def _commands() -> typer.Typer:
         ) from None
     if not isinstance(commands, typer.Typer):
         raise CannotLoad(
-            f"{found.value} is no group of commands.",
+            f"{found.value} is not a group of commands.",
             todo=f"Make the entry point {NAME!r} of {GROUP!r} name a typer.Typer.",
             facts={"entry_point": found.value},
         )

@@ -65,7 +65,7 @@ def said(view: WorkerView) -> str:
     if view.draining and view.completed_at is None:
         parts.append("draining")
     if not view.heeded and view.completed_at is None:
-        parts.append("has not heard yet")
+        parts.append("has not received the order yet")
     if view.reason:
         parts.append(view.reason)
     return ": ".join(parts)

@@ -454,7 +454,7 @@ def _silence(view: WorkloadView, now: datetime) -> str:
     """Return since when an agent is silent, if its deadline has passed by the store's clock."""
     if view.deadline_at is None or view.deadline_at > now:
         return ""
-    return f"not heard of since {view.updated_at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"no report since {view.updated_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _undriven_since(view: JobView, now: datetime) -> datetime | None:

@@ -44,7 +44,7 @@ async def render(ctx: Context, scene_s: float = 0.2) -> dict[str, int]:
     """Render a film and save a checkpoint after each scene; a later attempt resumes after the last one."""
     first = ctx.restored(int) or 0
     if first:
-        ctx.log(f"going on after scene {first}, which was saved by an earlier attempt")
+        ctx.log(f"continuing after scene {first}, which was saved by an earlier attempt")
     for scene in range(first + 1, FILM_SCENES + 1):
         await asyncio.sleep(scene_s)
         ctx.checkpoint(scene)

@@ -372,7 +372,7 @@ class WriteOnce(Machine[S, None]):
             states=(opened, settled, dropped),
             rows=(
                 on(settle, opened.name, settled.name, owner=settle.by, why=why),
-                on(drop, opened.name, dropped.name, owner=drop.by, why="Somebody said so."),
+                on(drop, opened.name, dropped.name, owner=drop.by, why="An operator has discarded it."),
                 ignore(drop, (settled.name, dropped.name), why="it is over"),
             ),
         )

@@ -92,7 +92,7 @@ def _misnumbered(record: Record, entries: Sequence[Entry]) -> Iterator[tuple[int
     if before > record.version:
         yield before, f"the journal is ahead of the record, which is in version {record.version}"
     if not entries:
-        yield record.version, "the journal says nothing of it"
+        yield record.version, "the journal has no entry of it"
 
 
 def _misplaced(
@@ -106,7 +106,7 @@ def _misplaced(
         for step in entry.note.steps:
             who = (step.machine, step.entity or record.id)  # without a name it is the record itself
             if step.machine not in machines:
-                yield entry.version, f"it speaks of the unknown machine {step.machine!r}"
+                yield entry.version, f"it names the unknown machine {step.machine!r}"
                 continue
             here = states.setdefault(who, str(machines[step.machine].initial))
             if step.source != here:

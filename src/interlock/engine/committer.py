@@ -279,6 +279,6 @@ async def _outcome_of(answer: Awaitable[Outcome]) -> Outcome | InterlockError:
 
 def _closing() -> StoreUnavailable:
     return StoreUnavailable(
-        "This engine is shutting down and takes no more commits.",
+        "This engine is shutting down and accepts no more commits.",
         todo="Send it to another one; nothing was written.",
     )

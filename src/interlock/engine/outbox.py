@@ -50,37 +50,37 @@ class MessageState(StrEnum):
 WAITING, SENDING = MessageState.WAITING, MessageState.SENDING
 SENT, DEAD, DROPPED = MessageState.SENT, MessageState.DEAD, MessageState.DROPPED
 
-take = command("take", "Somebody delivers it.", by="courier")
+take = command("take", "A courier delivers it.", by="courier")
 delivered = command("delivered", "It has arrived.", by="courier")
 failed = command("failed", "It could not be delivered.", by="courier")
 gave_up = command("gave_up", "It could not be delivered for the last time.", by="courier")
-courier_lost = timer("courier_lost", "Nothing was heard of whoever delivers it.", by="clock")
-drop = consequence("drop", "Nobody wants it any more.", by="operator")
+courier_lost = timer("courier_lost", "The courier has not reported in time.", by="clock")
+drop = consequence("drop", "It is no longer wanted.", by="operator")
 
 PATIENCE = Deadline(courier_lost, "delivery_s", 30.0)
 
 # fmt: off
 MESSAGE = Machine[MessageState, None](
     "message",
-    "Something to be told to the outside, committed with the change that causes it.",
+    "A message to an outside system, committed with the change that causes it.",
     initial=WAITING,
     spine=(WAITING, SENDING, SENT),
     stop=(drop,),
     states=(
         state(WAITING, "Ready to be delivered, or waiting for its next try.", turn="courier"),
-        state(SENDING, "Somebody delivers it.", turn="courier", within=PATIENCE),
+        state(SENDING, "A courier delivers it.", turn="courier", within=PATIENCE),
         end(SENT, "Delivered."),
-        end(DEAD, "Given up on after its last try; it stays to be looked at."),
-        end(DROPPED, "Not wanted any more."),
+        end(DEAD, "Dead letter: given up after its last try, and kept for inspection."),
+        end(DROPPED, "No longer wanted."),
     ),
     rows=(
         on(take, WAITING, SENDING, owner="courier", why="One courier at a time."),
         on(delivered, SENDING, SENT, owner="courier", why="The receiver has it."),
-        on(failed, SENDING, WAITING, owner="courier", why="It is tried again, a little later."),
-        on(gave_up, SENDING, DEAD, owner="courier", why="It was tried often enough."),
+        on(failed, SENDING, WAITING, owner="courier", why="It is retried after a pause."),
+        on(gave_up, SENDING, DEAD, owner="courier", why="No try is left."),
         on(courier_lost, SENDING, WAITING, owner="courier", why="It may have arrived; it is sent again."),
-        on(drop, (WAITING, SENDING), DROPPED, owner="operator", why="Somebody said so."),
-        ignore(courier_lost, (WAITING, SENT, DEAD, DROPPED), why="nobody is delivering it"),
+        on(drop, (WAITING, SENDING), DROPPED, owner="operator", why="An operator has dropped it."),
+        ignore(courier_lost, (WAITING, SENT, DEAD, DROPPED), why="no courier is delivering it"),
         ignore(drop, (SENT, DEAD, DROPPED), why="it is over"),
     ),
 )

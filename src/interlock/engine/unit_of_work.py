@@ -399,5 +399,7 @@ def contended(keys: Sequence[Key], conflict: Conflict | None, tries: int) -> Con
     if conflict is not None:
         facts |= {"expected": conflict.expected, "found": conflict.found}
     return Contended(
-        f"Others changed {what} first, {tries} times in a row.", todo="Try again in a moment.", facts=facts
+        f"Other commits changed {what} first, {tries} times in a row.",
+        todo="Try again in a moment.",
+        facts=facts,
     )

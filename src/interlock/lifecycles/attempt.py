@@ -89,15 +89,15 @@ class Completed(Event):
 publish = command("publish", "The attempt may be dispatched.", by=Owner.ORCHESTRATOR)
 grant = command("grant", "A runner is given the lease.", by=Owner.ORCHESTRATOR)
 acknowledged = consequence("acknowledged", "The runner has acknowledged the lease.", by=Owner.RUNNER)
-heartbeat = message("heartbeat", "The runner reports that it is at work.", by=Owner.RUNNER)
+heartbeat = message("heartbeat", "The runner reports that it is running.", by=Owner.RUNNER)
 upload = message("upload", "The steps are done; logs and artifacts are on their way.", by=Owner.RUNNER)
 lease_expired = consequence("lease_expired", "The lease has expired.", by=Owner.CLOCK)
-lease_revoked = consequence("lease_revoked", "The lease was taken away or given back.", by=Owner.ORCHESTRATOR)
-time_out = timer("time_out", "The attempt has run for longer than it may.", by=Owner.CLOCK)
-cancel = consequence("cancel", "The job or the run is to be cancelled.", by=Owner.ORCHESTRATOR)
-withdraw = consequence("withdraw", "No runner holds it, so nobody has to stop.", by=Owner.ORCHESTRATOR)
+lease_revoked = consequence("lease_revoked", "The lease was revoked or released.", by=Owner.ORCHESTRATOR)
+time_out = timer("time_out", "The attempt has exceeded its timeout.", by=Owner.CLOCK)
+cancel = consequence("cancel", "The job or the run is being cancelled.", by=Owner.ORCHESTRATOR)
+withdraw = consequence("withdraw", "No runner holds it, so no runner has to stop.", by=Owner.ORCHESTRATOR)
 cancel_acknowledged = consequence("cancel_acknowledged", "The runner has stopped, as asked.", by=Owner.RUNNER)
-force_cancel = timer("force_cancel", "The runner had long enough to stop.", by=Owner.CLOCK)
+force_cancel = timer("force_cancel", "The cancel deadline of the runner has passed.", by=Owner.CLOCK)
 
 
 def succeeded(attempt: Attempt, completed: Completed) -> bool:
@@ -119,7 +119,7 @@ ATTEMPT_TIMEOUT = deadline(time_out, "attempt_timeout_s", since="the acknowledge
 CANCEL_DEADLINE = deadline(force_cancel, "cancel_deadline_s", since="the request")
 
 _ENDED = "the attempt has ended; a retry would be another attempt"
-_NO_LEASE = "nobody holds a lease on it"
+_NO_LEASE = "no runner holds a lease on it"
 
 # fmt: off
 ATTEMPT = Machine[AttemptState, Attempt](
@@ -130,7 +130,7 @@ ATTEMPT = Machine[AttemptState, Attempt](
     stop=(cancel,),
     states=(
         state(CREATED, "Planned; waits for its turn, its needs or its backoff.", turn=Owner.ORCHESTRATOR),
-        state(QUEUED, "Ready; waits for a runner that fits.", turn=Owner.ORCHESTRATOR, tone=Tone.WAITING),
+        state(QUEUED, "Ready; waits for a matching runner.", turn=Owner.ORCHESTRATOR, tone=Tone.WAITING),
         state(LEASED, "Leased to a runner that has not acknowledged it yet.", turn=Owner.RUNNER),
         state(STARTING, "The runner prepares.", turn=Owner.RUNNER, within=ATTEMPT_TIMEOUT),
         state(RUNNING, "The steps are executed.", turn=Owner.RUNNER, within=ATTEMPT_TIMEOUT),
@@ -139,57 +139,60 @@ ATTEMPT = Machine[AttemptState, Attempt](
         end(SUCCEEDED, "Done, and the completion was accepted."),
         end(FAILED, "The runner reported a failure."),
         end(CANCELED, "Stopped on request: acknowledged, or forced.", tone=Tone.STOPPED),
-        end(TIMED_OUT, "Ran for longer than it may."),
-        end(STALE, "Lost its lease; whatever its runner still reports is not believed.", tone=Tone.STOPPED),
+        end(TIMED_OUT, "Exceeded its timeout."),
+        end(STALE, "Lost its lease; later reports of its runner are refused.", tone=Tone.STOPPED),
     ),
     rows=(
-        on(publish, CREATED, QUEUED, owner=Owner.ORCHESTRATOR, why="Nothing holds it back any more."),
-        on(grant, QUEUED, LEASED, owner=Owner.ORCHESTRATOR, why="A runner that fits asked for work."),
+        on(publish, CREATED, QUEUED, owner=Owner.ORCHESTRATOR,
+           why="Its backoff is over and its needs have succeeded."),
+        on(grant, QUEUED, LEASED, owner=Owner.ORCHESTRATOR, why="A matching runner claimed it."),
         on(acknowledged, LEASED, STARTING, owner=Owner.ORCHESTRATOR, why="The runner took the work."),
-        on(heartbeat, STARTING, RUNNING, owner=Owner.ORCHESTRATOR, why="The first sign of life."),
-        on(upload, RUNNING, UPLOADING, owner=Owner.RUNNER, why="Only the runner knows it has finished."),
+        on(heartbeat, STARTING, RUNNING, owner=Owner.ORCHESTRATOR, why="The first heartbeat has arrived."),
+        on(upload, RUNNING, UPLOADING, owner=Owner.RUNNER,
+           why="Only the runner knows that the steps have finished."),
         on(Completed, UPLOADING, SUCCEEDED, owner=Owner.ORCHESTRATOR, when=succeeded, then=accept,
            why="The result was accepted under the live lease."),
         on(Completed, UPLOADING, FAILED, owner=Owner.ORCHESTRATOR, then=accept,
            why="The failure was accepted under the live lease; its class decides about a retry."),
-        walk(Completed, STARTING, first=heartbeat, why="Whoever reports a result has been running."),
+        walk(Completed, STARTING, first=heartbeat, why="A runner that reports a result has been running."),
         walk(Completed, RUNNING, first=upload, why="There was nothing to upload, or it is already there."),
 
-        on(lease_expired, HELD, STALE, owner=Owner.ORCHESTRATOR, why="Nobody can tell what became of it."),
-        on(lease_revoked, HELD, STALE, owner=Owner.ORCHESTRATOR, why="It was given back; it costs no try."),
-        on(time_out, EXECUTING, TIMED_OUT, owner=Owner.ORCHESTRATOR, why="It has had its time."),
+        on(lease_expired, HELD, STALE, owner=Owner.ORCHESTRATOR, why="The outcome of the work is unknown."),
+        on(lease_revoked, HELD, STALE, owner=Owner.ORCHESTRATOR,
+           why="It was returned to the queue; that does not count as a try."),
+        on(time_out, EXECUTING, TIMED_OUT, owner=Owner.ORCHESTRATOR, why="Its timeout has passed."),
 
         on(cancel, (*UNLEASED, *HELD), CANCEL_REQUESTED, owner=Owner.ORCHESTRATOR, then=ask_to_stop,
            why="Cancelling has two phases: ask, then finalize."),
-        on(withdraw, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR, why="There is nobody to ask."),
+        on(withdraw, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR, why="No runner has to be asked."),
         on(cancel_acknowledged, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR,
            why="The runner has stopped."),
         on(force_cancel, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR,
-           why="A runner that does not answer must not keep a cancel from ending."),
+           why="An unresponsive runner must not block a cancel."),
         on(Completed, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR, then=accept,
-           why="It ended by itself after the request; the result is kept, the cancel stands."),
+           why="It ended by itself after the request: the result is stored, and the attempt is CANCELED."),
         on(lease_expired, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR,
-           why="Lost while being cancelled: there is no retry under cancel."),
+           why="Lost while being cancelled: a cancelled attempt is not retried."),
         on(lease_revoked, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR,
-           why="The right to execute is gone, so nothing has to stop."),
+           why="The right to execute it has ended, so no runner has to stop."),
 
         on(heartbeat, (RUNNING, UPLOADING, CANCEL_REQUESTED), STAY, owner=Owner.ORCHESTRATOR,
-           why="Still at it; the answer carries the cancel, if there is one."),
-        walk(upload, STARTING, first=heartbeat, why="Whoever uploads has been running."),
-        ignore(upload, (UPLOADING, CANCEL_REQUESTED), why="known already, or moot"),
+           why="It is still running; the answer carries a pending cancel."),
+        walk(upload, STARTING, first=heartbeat, why="A runner that uploads has been running."),
+        ignore(upload, (UPLOADING, CANCEL_REQUESTED), why="it is known already, or no longer matters"),
 
-        refuse(heartbeat, (*UNLEASED, LEASED), why="nobody has acknowledged a lease on it"),
-        refuse(upload, (*UNLEASED, LEASED), why="nobody has acknowledged a lease on it"),
-        refuse(Completed, (*UNLEASED, LEASED), why="nobody has acknowledged a lease on it"),
+        refuse(heartbeat, (*UNLEASED, LEASED), why="no runner has acknowledged a lease on it"),
+        refuse(upload, (*UNLEASED, LEASED), why="no runner has acknowledged a lease on it"),
+        refuse(Completed, (*UNLEASED, LEASED), why="no runner has acknowledged a lease on it"),
         refuse(acknowledged, UNLEASED, why=_NO_LEASE),
         ignore(acknowledged, (*EXECUTING, CANCEL_REQUESTED), why="the acknowledgement is known"),
         ignore(lease_expired, UNLEASED, why=_NO_LEASE),
         ignore(lease_revoked, UNLEASED, why=_NO_LEASE),
         ignore(time_out, (*UNLEASED, LEASED), why="its time has not begun"),
         ignore(time_out, CANCEL_REQUESTED, why="it is being stopped; the cancel deadline decides"),
-        ignore(cancel, CANCEL_REQUESTED, why="it was asked before; the deadline is not moved"),
-        refuse(withdraw, (*UNLEASED, *HELD), why="nobody has asked for a cancel"),
-        refuse(cancel_acknowledged, (*UNLEASED, *HELD), why="nobody has asked for a cancel"),
+        ignore(cancel, CANCEL_REQUESTED, why="a cancel was requested before; the deadline does not move"),
+        refuse(withdraw, (*UNLEASED, *HELD), why="no cancel was requested"),
+        refuse(cancel_acknowledged, (*UNLEASED, *HELD), why="no cancel was requested"),
         ignore(force_cancel, (*UNLEASED, *HELD), why="no cancel is under way"),
 
         *(refuse(said, ENDED, why=_ENDED) for said in (acknowledged, heartbeat, upload, Completed)),
@@ -202,11 +205,11 @@ ATTEMPT = Machine[AttemptState, Attempt](
             lambda state, attempt: state is not SUCCEEDED or attempt.accepted is True,
         ),
         Always(
-            "it is cancelled only if that was asked for",
+            "it is cancelled only after a request",
             lambda state, attempt: state not in (CANCEL_REQUESTED, CANCELED) or attempt.cancel_requested,
         ),
         Across(
-            "once a cancel was asked for it ends CANCELED or not at all",
+            "after a cancel request it can only end as CANCELED",
             lambda _, before, after, __: not before.cancel_requested or after in (CANCEL_REQUESTED, CANCELED),
         ),
     ),

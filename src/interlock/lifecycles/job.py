@@ -147,7 +147,9 @@ def stops(job: Job, stop: Stop) -> Job:
 START_WITHIN = "start_within_s"
 LONGEST_START_S = 366 * 86_400.0
 """A job says how long it may wait, up to this; the timer does not run for a job that does not say so."""
-START_DEADLINE = Deadline(Expire, START_WITHIN, LONGEST_START_S, "the submission, for a job that says so")
+START_DEADLINE = Deadline(
+    Expire, START_WITHIN, LONGEST_START_S, "the submission, if the job has a start deadline"
+)
 JOB_TIMEOUT = deadline(Timeout, "job_timeout_s", since="the first attempt")
 
 # fmt: off
@@ -163,37 +165,37 @@ JOB = Machine[JobState, Job](
               within=START_DEADLINE),
         state(RUNNING, "Attempts are made at its shards.", turn=Owner.ORCHESTRATOR, within=JOB_TIMEOUT),
         end(COMPLETED, "Every shard has succeeded; the result is stored."),
-        end(FAILED, "It cannot succeed any more."),
+        end(FAILED, "It can no longer succeed."),
         end(CANCELED, "Stopped by a user, its parent, its run, or its timeout.", tone=Tone.STOPPED),
     ),
     rows=(
         on(Validate, SUBMITTED, PENDING, owner=Owner.ORCHESTRATOR, why="Its task, queue and parent exist."),
         on(Reject, SUBMITTED, FAILED, owner=Owner.ORCHESTRATOR, then=ends,
-           why="It was accepted, and yet can never run: waiting would be silence."),
+           why="It was accepted but can never run, so it fails instead of waiting forever."),
         on(AllocateResources, PENDING, RUNNING, owner=Owner.ORCHESTRATOR, then=starts,
-           why="A worker took its first attempt."),
+           why="A worker has taken its first attempt."),
         on(Expire, PENDING, FAILED, owner=Owner.ORCHESTRATOR, then=ends,
-           why="No worker has started it in time; it is of no use any more."),
+           why="No worker started it before its deadline."),
         on(Success, RUNNING, COMPLETED, owner=Owner.ORCHESTRATOR, then=ends, why="All shards are done."),
         on(Error, RUNNING, FAILED, owner=Owner.ORCHESTRATOR, then=ends, why="No try is left."),
         on(Cancel, WAITING, CANCELED, owner=Owner.ORCHESTRATOR, then=stops, why="Nothing has begun."),
         on(Cancel, RUNNING, CANCELED, owner=Owner.ORCHESTRATOR, when=nothing_active, then=stops,
-           why="Everything of it has ended."),
+           why="All of its attempts have ended."),
         on(Timeout, RUNNING, CANCELED, owner=Owner.ORCHESTRATOR, when=nothing_active, then=stops,
-           why="It has had its time, and nothing is active."),
+           why="Its timeout has passed, and nothing is active."),
 
         on(Cancel, RUNNING, STAY, owner=Owner.ORCHESTRATOR, then=ask_to_stop,
            why="Its attempts are asked to stop; it is CANCELED when the last one has ended."),
         on(Timeout, RUNNING, STAY, owner=Owner.ORCHESTRATOR, then=ask_to_stop,
-           why="It has had its time; its attempts are asked to stop."),
+           why="Its timeout has passed; its attempts are asked to stop."),
 
-        ignore(AllocateResources, RUNNING, why="another attempt of a job that runs already"),
+        ignore(AllocateResources, RUNNING, why="the job is running already; this is another attempt"),
         refuse(AllocateResources, SUBMITTED, why="it has not been validated"),
         *(refuse(fact, WAITING, why="no attempt was made yet") for fact in (Success, Error)),
-        ignore(Timeout, WAITING, why="its time has not begun"),
+        ignore(Timeout, WAITING, why="its timeout has not begun"),
         ignore(Expire, SUBMITTED, why="it does not wait for a worker yet"),
         ignore(Expire, RUNNING, why="a worker has started it in time"),
-        *(ignore(fact, ENDED, why="the job has ended; create a new one to do it again")
+        *(ignore(fact, ENDED, why="the job has ended; retry it as a new job")
           for fact in (AllocateResources, Success, Error, Timeout, Expire)),
         *(refuse(Cancel, ended, why="the job has ended; there is nothing to cancel") for ended in ENDED),
     ),
@@ -205,11 +207,11 @@ JOB = Machine[JobState, Job](
             lambda state, job: (job.completed_at is not None) == (state in ENDED),
         ),
         Always(
-            "what runs or has completed was started",
+            "a running or completed job was started",
             lambda state, job: state not in (RUNNING, COMPLETED) or job.started_at is not None,
         ),
         Always(
-            "it is CANCELED only for a reason",
+            "a CANCELED job has a stop reason",
             lambda state, job: state is not CANCELED or job.stop_reason is not None,
         ),
         Across(

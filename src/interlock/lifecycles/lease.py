@@ -105,9 +105,9 @@ class Expire(Timed):
     """The ack window or the time to live has passed."""
 
 
-request_cancel = consequence("request_cancel", "The attempt is to be cancelled.", by=Owner.ORCHESTRATOR)
+request_cancel = consequence("request_cancel", "The attempt is being cancelled.", by=Owner.ORCHESTRATOR)
 holder_lost = consequence("holder_lost", "Its runner is known to be dead.", by=Owner.SUPERVISOR)
-revoke = consequence("revoke", "The orchestrator takes the right away.", by=Owner.ORCHESTRATOR)
+revoke = consequence("revoke", "The orchestrator revokes the lease.", by=Owner.ORCHESTRATOR)
 
 
 def from_its_runner(lease: Lease, said: RunnerMessage) -> bool:
@@ -144,13 +144,13 @@ def note_cancel(lease: Lease, asked: object) -> Lease:
 ACK_WINDOW = deadline(Expire, "ack_window_s", since="the grant")
 TIME_TO_LIVE = deadline(Expire, "lease_ttl_s", since="the last heartbeat")
 
-_STALE = "the lease has ended, and what is said under it is stale"
+_STALE = "the lease has ended; messages under it are stale"
 _ACK_FIRST = "the lease was granted but not acknowledged; acknowledge it first"
 
 # fmt: off
 LEASE = Machine[LeaseState, Lease](
     "lease",
-    "The only right to execute an attempt. Its id is the fencing token and a secret.",
+    "The exclusive right to execute an attempt. Its id is the fencing token and a secret.",
     initial=GRANTED,
     spine=(GRANTED, ACTIVE, COMPLETED),
     stop=(Expire, revoke),
@@ -158,37 +158,37 @@ LEASE = Machine[LeaseState, Lease](
         state(GRANTED, "Issued to a runner; not acknowledged yet.", turn=Owner.RUNNER, within=ACK_WINDOW),
         state(ACTIVE, "Acknowledged; heartbeats keep it alive.", turn=Owner.RUNNER, within=TIME_TO_LIVE),
         end(COMPLETED, "Ended by a completion that was accepted."),
-        end(CANCELED, "Ended by the runner's word that it has stopped, as asked.", tone=Tone.STOPPED),
-        end(EXPIRED, "Nobody was heard in time, or ever will be; the work is lost to this runner."),
-        end(REVOKED, "Taken away, or given back unfinished.", tone=Tone.STOPPED),
+        end(CANCELED, "Ended by the runner's acknowledgement of a cancel.", tone=Tone.STOPPED),
+        end(EXPIRED, "No heartbeat came in time, or the runner is dead; it has lost the work."),
+        end(REVOKED, "Revoked, or released unfinished.", tone=Tone.STOPPED),
     ),
     rows=(
         on(Ack, GRANTED, ACTIVE, owner=Owner.ORCHESTRATOR, when=(from_its_runner, in_time), then=renew,
            why="The runner has the work and will send heartbeats."),
         on(Complete, ACTIVE, COMPLETED, owner=Owner.ORCHESTRATOR, when=(from_its_runner, in_time),
-           why="The attempt has a result; nothing more may be said under this lease."),
+           why="The attempt has a result; no further message is accepted under this lease."),
         on(CancelAck, ACTIVE, CANCELED, owner=Owner.ORCHESTRATOR,
            when=(from_its_runner, in_time, cancel_was_requested),
            why="The runner has stopped, as it was asked to."),
         on(Expire, LIVE, EXPIRED, owner=Owner.ORCHESTRATOR, when=run_out,
-           why="The runner is silent; somebody else may have the work."),
+           why="The runner sent no heartbeat; another one may take the work."),
         on(holder_lost, LIVE, EXPIRED, owner=Owner.ORCHESTRATOR,
-           why="Nobody will be heard any more; waiting for the clock would only waste time."),
+           why="The runner is dead; waiting for the lease to expire would waste time."),
         on(Release, LIVE, REVOKED, owner=Owner.ORCHESTRATOR, when=(from_its_runner, in_time),
-           why="The runner is shutting down and gives the work back."),
+           why="The runner is shutting down and returns the work."),
         on(revoke, LIVE, REVOKED, owner=Owner.ORCHESTRATOR,
            why="The attempt timed out or was cancelled by force, or its worker was terminated."),
 
         on(Heartbeat, ACTIVE, STAY, owner=Owner.ORCHESTRATOR, when=(from_its_runner, in_time), then=renew,
-           arms=TIME_TO_LIVE, why="It lives for another time to live."),
+           arms=TIME_TO_LIVE, why="The lease is extended by its time to live."),
         on(request_cancel, ACTIVE, STAY, owner=Owner.ORCHESTRATOR, then=note_cancel,
-           why="The answer to the next heartbeat says so, and the runner may then acknowledge the cancel."),
+           why="The answer to the next heartbeat carries the cancel, which the runner may then acknowledge."),
 
         ignore(Ack, ACTIVE, why="it was acknowledged before; the message came twice"),
         refuse(Heartbeat, GRANTED, why=_ACK_FIRST),
         refuse(Complete, GRANTED, why=_ACK_FIRST),
         refuse(CancelAck, GRANTED, why=_ACK_FIRST),
-        refuse(request_cancel, GRANTED, why="nobody has begun, so nobody has to be asked; it is revoked"),
+        refuse(request_cancel, GRANTED, why="no runner has begun, so none has to be asked; it is revoked"),
         *(refuse(said, DEAD, why=_STALE) for said in (Ack, Heartbeat, Complete, CancelAck, Release)),
         ignore(request_cancel, DEAD, why="there is no runner left to ask"),
         ignore(revoke, DEAD, why="the right has already ended"),
@@ -197,7 +197,7 @@ LEASE = Machine[LeaseState, Lease](
     ),
     invariants=(
         Always(
-            "a cancel is acknowledged only after it was asked for",
+            "a cancel is acknowledged only after it was requested",
             lambda state, lease: state is not CANCELED or lease.cancel_requested,
         ),
     ),

@@ -103,17 +103,17 @@ class TaskEnded(Event):
 
 @event(Kind.COMMAND, by=Owner.PROCESS)
 class ShutdownComplete(Event):
-    """Every task has ended or was given back."""
+    """Every task has ended or was returned to the queue."""
 
 
 initialized = command("initialized", "Logging, metrics and tracing are set up.", by=Owner.PROCESS)
 connected = command("connected", "The store answers.", by=Owner.PROCESS)
 connection_failed = command("connection_failed", "The store does not answer.", by=Owner.PROCESS)
 no_tasks_available = command("no_tasks_available", "A poll found nothing to do.", by=Owner.PROCESS)
-backoff_complete = timer("backoff_complete", "It has waited, or was woken by new work.", by=Owner.CLOCK)
+backoff_complete = timer("backoff_complete", "The pause is over, or new work has arrived.", by=Owner.CLOCK)
 shutdown_requested = signal("shutdown_requested", "SIGTERM, SIGINT, or the supervisor.", by=Owner.SYSTEM)
-soft_deadline = timer("soft_deadline", "The tasks were let finish for long enough.", by=Owner.CLOCK)
-shutdown_deadline = timer("shutdown_deadline", "The tasks had long enough to end.", by=Owner.CLOCK)
+soft_deadline = timer("soft_deadline", "The grace period of running tasks is over.", by=Owner.CLOCK)
+shutdown_deadline = timer("shutdown_deadline", "The shutdown deadline has passed.", by=Owner.CLOCK)
 error = signal("error", "The connection broke.", by=Owner.SYSTEM)
 
 
@@ -199,68 +199,71 @@ BACKOFF = deadline(backoff_complete, "backoff_cap_s")
 # fmt: off
 PROCESS = Machine[ProcessState, Process](
     "process",
-    "A worker from the inside: it connects, polls for work, backs off, and leaves in order.",
+    "A worker from the inside: it connects, polls for work, backs off, and shuts down gracefully.",
     initial=STARTING,
     spine=(STARTING, CONNECTING, RECOVERING, RUNNING, SHUTTING_DOWN, STOPPED),
     stop=(shutdown_requested,),
     states=(
         state(STARTING, "Sets up logging, metrics and tracing.", turn=Owner.PROCESS),
-        state(CONNECTING, "Opens its connection, again and again with backoff.", turn=Owner.PROCESS),
+        state(CONNECTING, "Opens its connection, and retries with backoff.", turn=Owner.PROCESS),
         state(RECOVERING, "Looks for expired leases of others.", turn=Owner.PROCESS),
         state(RUNNING, "Polls for tasks and executes them.", turn=Owner.PROCESS),
-        state(BACKING_OFF, "Found nothing and waits a little.",
+        state(BACKING_OFF, "Found no work; waits before the next poll.",
               turn=Owner.PROCESS, within=BACKOFF, tone=Tone.WAITING),
         state(SHUTTING_DOWN, "Starts nothing; waits for its tasks to end.",
               turn=Owner.PROCESS, within=SHUTDOWN_DEADLINE),
-        end(STOPPED, "Gone, with its connection released.", tone=Tone.STOPPED),
+        end(STOPPED, "Exited, with its connection released.", tone=Tone.STOPPED),
     ),
     rows=(
-        on(initialized, STARTING, CONNECTING, owner=Owner.PROCESS, why="It can now say what it does."),
+        on(initialized, STARTING, CONNECTING, owner=Owner.PROCESS,
+           why="Logging, metrics and tracing are ready."),
         on(connected, CONNECTING, RECOVERING, owner=Owner.PROCESS, then=connects,
-           why="Work that others lost comes before new work."),
+           why="Lost work is recovered before new work is taken."),
         on(connection_failed, CONNECTING, CONNECTING, owner=Owner.PROCESS, then=backs_off,
-           why="It tries again, each time a little later."),
+           why="It reconnects with increasing pauses."),
         on(RecoveryComplete, RECOVERING, RUNNING, owner=Owner.PROCESS, then=recovered,
-           why="What was lost is back in the queue."),
+           why="Lost work has returned to the queue."),
         on(PollCycleComplete, RUNNING, RUNNING, owner=Owner.PROCESS, when=within_slots, then=starts_tasks,
            why="There was work, so it polls again at once."),
         on(no_tasks_available, RUNNING, BACKING_OFF, owner=Owner.PROCESS, then=backs_off,
-           why="Polling an empty queue at full speed helps nobody."),
+           why="An empty queue is polled with backoff."),
         on(backoff_complete, BACKING_OFF, RECOVERING, owner=Owner.PROCESS,
-           why="Nobody else may be left to find what was lost."),
+           why="No other worker may be left to recover lost work."),
         on(error, (RECOVERING, RUNNING), CONNECTING, owner=Owner.PROCESS, then=disconnects,
-           why="Without a connection no lease can be kept: abandon, release, connect anew."),
+           why="Without a connection no lease can be renewed: abandon the tasks and reconnect."),
         on(shutdown_requested, UP, SHUTTING_DOWN, owner=Owner.PROCESS, then=asked_to_go,
-           arms=SOFT_DEADLINE, why="Nothing new is started from here on."),
+           arms=SOFT_DEADLINE, why="No further task is started."),
         on(ShutdownComplete, SHUTTING_DOWN, STOPPED, owner=Owner.PROCESS, when=no_task_active,
-           then=leaves, emits=report_shutdown, why="Every task has ended or was given back."),
+           then=leaves, emits=report_shutdown, why="Every task has ended or was returned to the queue."),
         on(shutdown_deadline, SHUTTING_DOWN, STOPPED, owner=Owner.PROCESS, then=leaves,
-           emits=report_shutdown, why="Whoever asked it to go will not wait any longer."),
+           emits=report_shutdown, why="The shutdown must not take longer."),
 
         on(TaskEnded, (*UP[1:], SHUTTING_DOWN), STAY, owner=Owner.PROCESS,
            when=some_task_active, then=counts_task, why="A slot is free again."),
         on(soft_deadline, SHUTTING_DOWN, STAY, owner=Owner.PROCESS,
-           why="What is not done by now is told to save what it has and to give its lease back."),
+           why="Running tasks are asked to save a checkpoint and to release their leases."),
 
         ignore(TaskEnded, STARTING, why="no task was started yet"),
         ignore(error, (STARTING, CONNECTING), why="there is no connection that could break"),
-        ignore(error, BACKING_OFF, why="recovering comes next and meets the broken connection itself"),
-        ignore(error, SHUTTING_DOWN, why="it is leaving; what cannot be given back expires with its lease"),
+        ignore(error, BACKING_OFF, why="recovery comes next and will detect the broken connection"),
+        ignore(error, SHUTTING_DOWN,
+               why="it is shutting down; work that cannot be released expires with its lease"),
         ignore(backoff_complete, (STARTING, CONNECTING, RECOVERING, RUNNING, SHUTTING_DOWN),
                why="it is not backing off; the timer is left over"),
-        ignore(shutdown_requested, SHUTTING_DOWN, why="it was asked before; a second signal is harmless"),
-        ignore(soft_deadline, UP, why="nobody has asked it to go"),
-        ignore(shutdown_deadline, UP, why="nobody has asked it to go"),
-        *(ignore(late, STOPPED, why="the process is gone") for late in
+        ignore(shutdown_requested, SHUTTING_DOWN,
+               why="it is shutting down already; a second signal changes nothing"),
+        ignore(soft_deadline, UP, why="no shutdown was requested"),
+        ignore(shutdown_deadline, UP, why="no shutdown was requested"),
+        *(ignore(late, STOPPED, why="the process has stopped") for late in
           (TaskEnded, error, backoff_complete, shutdown_requested, soft_deadline, shutdown_deadline)),
     ),
     invariants=(
         Always(
-            "what is running or recovering has a connection",
+            "a running or recovering process has a connection",
             lambda state, process: state not in (RUNNING, RECOVERING) or process.connected,
         ),
         Always(
-            "what has stopped has released its connection and its tasks",
+            "a stopped process has released its connection and its tasks",
             lambda state, process: state is not STOPPED
             or (not process.connected and process.active_tasks == 0),
         ),
@@ -269,7 +272,7 @@ PROCESS = Machine[ProcessState, Process](
             lambda _, process: 0 <= process.active_tasks <= process.slots,
         ),
         Always(
-            "whoever is shutting down was asked to",
+            "a process shuts down only after a request",
             lambda state, process: state not in (SHUTTING_DOWN, STOPPED) or process.shutdown_requested,
         ),
         Across(

@@ -73,11 +73,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     cancel_requested: bool = False
 
 
-hold = command("hold", "It has to be approved before it goes on.", by=Owner.ORCHESTRATOR)
-approve = command("approve", "An operator approves this run, for the commit that it is about.", by=Owner.USER)
+hold = command("hold", "It needs an approval before it continues.", by=Owner.ORCHESTRATOR)
+approve = command("approve", "An operator approves this run, for its commit.", by=Owner.USER)
 decline = command("decline", "An operator does not approve it.", by=Owner.USER)
 approval_timeout = timer("approval_timeout", "No operator has decided in time.", by=Owner.CLOCK)
-unattended = timer("unattended", "No planner has begun with it.", by=Owner.CLOCK)
+unattended = timer("unattended", "No planner has started on it.", by=Owner.CLOCK)
 start_planning = command("start_planning", "The planner is asked for a plan.", by=Owner.ORCHESTRATOR)
 planned = message("planned", "The planner has returned a plan.", by=Owner.PLANNER)
 planning_failed = message("planning_failed", "The planner has reported an error.", by=Owner.PLANNER)
@@ -90,10 +90,10 @@ required_jobs_succeeded = consequence(
 required_job_failed = consequence(
     "required_job_failed", "A required job has failed, or was cancelled alone.", by=Owner.ORCHESTRATOR
 )
-cancel = command("cancel", "A user wants it stopped, or a newer run supersedes it.", by=Owner.USER)
+cancel = command("cancel", "A user cancels it, or a newer run supersedes it.", by=Owner.USER)
 all_stopped = consequence("all_stopped", "Nothing of it is active any more.", by=Owner.ORCHESTRATOR)
-force_cancel = timer("force_cancel", "What was active had long enough to stop.", by=Owner.CLOCK)
-time_out = timer("time_out", "The run has lasted for longer than it may.", by=Owner.CLOCK)
+force_cancel = timer("force_cancel", "The cancel deadline has passed.", by=Owner.CLOCK)
+time_out = timer("time_out", "The run has exceeded its timeout.", by=Owner.CLOCK)
 reported = message("reported", "The final statuses are published.", by=Owner.REPORTER)
 
 
@@ -140,7 +140,7 @@ RUN = Machine[RunState, Run](
     stop=(cancel,),
     states=(
         state(CREATED, "Recorded; planning has not begun.", turn=Owner.ORCHESTRATOR, within=UNATTENDED),
-        state(AWAITING_APPROVAL, "An operator decides whether it goes on.",
+        state(AWAITING_APPROVAL, "Waits for the approval of an operator.",
               turn=Owner.USER, within=APPROVAL_TIMEOUT, tone=Tone.WAITING),
         state(PLANNING, "The planner works out the jobs.", turn=Owner.PLANNER, within=PLANNER_TIMEOUT),
         state(PLAN_FAILED, "There is no plan; the run is about to fail.",
@@ -153,49 +153,53 @@ RUN = Machine[RunState, Run](
         state(SUCCESS, "Every required job has succeeded.", turn=Owner.REPORTER, tone=Tone.GOOD),
         state(FAILED, "The plan or a required job has failed.", turn=Owner.REPORTER, tone=Tone.BAD),
         state(CANCELED, "Stopped on request.", turn=Owner.REPORTER, tone=Tone.STOPPED),
-        state(TIMEOUT, "It lasted for longer than it may; reported as a failure.",
+        state(TIMEOUT, "Exceeded its timeout; reported as a failure.",
               turn=Owner.REPORTER, tone=Tone.BAD),
         end(REPORTED, "The outcome was published, once.", tone=Tone.STOPPED),
     ),
     rows=(
         on(start_planning, CREATED, PLANNING, owner=Owner.ORCHESTRATOR, why="A trigger created the run."),
         on(unattended, CREATED, STAY, owner=Owner.ORCHESTRATOR, arms=UNATTENDED,
-           why="Whoever was to plan it is gone; it asks to be planned again."),
+           why="Its planner is gone; planning is requested again."),
         on(hold, (CREATED, PLANNING), AWAITING_APPROVAL, owner=Owner.ORCHESTRATOR,
            why="A change from a fork, or an environment, needs an approval."),
         on(approve, AWAITING_APPROVAL, CREATED, owner=Owner.ORCHESTRATOR,
-           why="It goes on from the beginning; a plan that was held is kept."),
+           why="It is planned, unless it was held with a plan, which is kept."),
         on(decline, AWAITING_APPROVAL, CANCEL_REQUESTED, owner=Owner.ORCHESTRATOR, then=ask_to_stop,
            why="Nothing of it is active, so it is canceled at once."),
         on(approval_timeout, AWAITING_APPROVAL, FAILED, owner=Owner.ORCHESTRATOR, then=fails,
-           why="A run does not wait for ever."),
-        on(planned, PLANNING, QUEUED, owner=Owner.ORCHESTRATOR, why="The jobs are created with the move."),
-        on(planning_failed, PLANNING, PLAN_FAILED, owner=Owner.ORCHESTRATOR, why="No plan, no work."),
+           why="A run does not wait forever for an approval."),
+        on(planned, PLANNING, QUEUED, owner=Owner.ORCHESTRATOR,
+           why="The jobs are created in the same commit."),
+        on(planning_failed, PLANNING, PLAN_FAILED, owner=Owner.ORCHESTRATOR,
+           why="Without a plan there are no jobs."),
         on(planner_timeout, PLANNING, PLAN_FAILED, owner=Owner.ORCHESTRATOR, why="Silence is failure."),
-        on(finalize, PLAN_FAILED, FAILED, owner=Owner.ORCHESTRATOR, then=fails, why="No plan, no success."),
+        on(finalize, PLAN_FAILED, FAILED, owner=Owner.ORCHESTRATOR, then=fails,
+           why="A run without a plan cannot succeed."),
         on(begin, QUEUED, RUNNING, owner=Owner.ORCHESTRATOR, why="The first attempt of the run is active."),
         on(required_jobs_succeeded, RUNNING, SUCCESS, owner=Owner.ORCHESTRATOR, then=succeeds,
            why="Optional jobs do not count."),
         on(required_job_failed, RUNNING, FAILED, owner=Owner.ORCHESTRATOR, then=fails,
-           why="No retry is left that could save it."),
+           why="A required job has no retry left."),
         walk(required_jobs_succeeded, QUEUED, first=begin, why="An empty plan succeeds at once."),
         walk(required_job_failed, QUEUED, first=begin, why="A job can end before its first attempt."),
-        on(time_out, PLANNED, TIMEOUT, owner=Owner.ORCHESTRATOR, then=times_out, why="It has had its time."),
+        on(time_out, PLANNED, TIMEOUT, owner=Owner.ORCHESTRATOR, then=times_out,
+           why="Its timeout has passed."),
 
         on(cancel, (*UNPLANNED, *PLANNED), CANCEL_REQUESTED, owner=Owner.ORCHESTRATOR, then=ask_to_stop,
            why="Cancelling has two phases: ask, then finalize."),
         on(all_stopped, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR, then=is_canceled,
-           why="Nothing is left that would have to stop."),
+           why="Nothing is active any more."),
         on(force_cancel, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR, then=is_canceled,
-           why="A runner that does not answer must not keep a cancel from ending."),
+           why="An unresponsive runner must not block a cancel."),
 
-        on(reported, OUTCOMES, REPORTED, owner=Owner.REPORTER, why="Whoever waits for the result has it."),
+        on(reported, OUTCOMES, REPORTED, owner=Owner.REPORTER, why="The outcome was delivered."),
 
         refuse(cancel, PLAN_FAILED, why="planning has failed; the run is about to end as FAILED"),
-        ignore(cancel, CANCEL_REQUESTED, why="it was asked before; the deadline is not moved"),
+        ignore(cancel, CANCEL_REQUESTED, why="a cancel was requested before; the deadline does not move"),
         *(refuse(cancel, outcome, why=_SETTLED) for outcome in OUTCOMES),
 
-        *(refuse(said, CREATED, why="nobody has asked for a plan") for said in (planned, planning_failed)),
+        *(refuse(said, CREATED, why="no plan was requested") for said in (planned, planning_failed)),
         *(ignore(said, AWAITING_APPROVAL, why="nothing is planned before an approval; the message is late")
           for said in (planned, planning_failed)),
         *(refuse(said, (CREATED, PLANNING, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED),
@@ -208,7 +212,7 @@ RUN = Machine[RunState, Run](
         *(ignore(said, (CANCEL_REQUESTED, *SETTLED), why="a plan that arrives after the end creates nothing")
           for said in (planned, planning_failed)),
         ignore(unattended, (AWAITING_APPROVAL, PLANNING, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED, *SETTLED),
-               why="planning has begun, or is not wanted any more"),
+               why="planning has begun, or is no longer wanted"),
         ignore(planner_timeout,
                (CREATED, AWAITING_APPROVAL, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED, *SETTLED),
                why="the planner is not at work"),
@@ -239,7 +243,7 @@ RUN = Machine[RunState, Run](
             lambda state, run: state not in OUTCOMES or run.outcome is state,
         ),
         Always(
-            "it is CANCELED only if that was asked for",
+            "it is CANCELED only after a request",
             lambda _, run: run.outcome is not CANCELED or run.cancel_requested,
         ),
         Across(

@@ -203,22 +203,22 @@ SCHEDULE = Machine[ScheduleState, Schedule](
            why="Its fire time has come; another one will."),
         on(Due, ACTIVE, ENDED, owner=Owner.ORCHESTRATOR, when=is_due, then=finishes,
            why="That was its last fire."),
-        on(Pause, ACTIVE, PAUSED, owner=Owner.ORCHESTRATOR, then=stops, why="Somebody wants it to hold."),
+        on(Pause, ACTIVE, PAUSED, owner=Owner.ORCHESTRATOR, then=stops, why="A user pauses it."),
         on(Resume, PAUSED, ACTIVE, owner=Owner.ORCHESTRATOR, when=goes_on, then=is_set,
-           why="It goes on with the next fire."),
+           why="It continues with its next fire."),
         on(Resume, PAUSED, ENDED, owner=Owner.ORCHESTRATOR, then=is_over,
            why="Its last fire time passed while it was paused."),
         on(Edit, ACTIVE, STAY, owner=Owner.ORCHESTRATOR, when=goes_on, then=is_set, arms=NEXT_FIRE,
            why="It fires at other times, or submits another job."),
         on(Edit, PAUSED, STAY, owner=Owner.ORCHESTRATOR, why="It stays paused, with another specification."),
         on(Edit, ENDED, ACTIVE, owner=Owner.ORCHESTRATOR, when=goes_on, then=is_set, leaves_terminal=True,
-           why="Under its old name something new begins."),
+           why="It starts again under its old name."),
         on(RunNow, OPEN, STAY, owner=Owner.ORCHESTRATOR, then=runs,
-           why="A job more does not change when it fires."),
+           why="An additional job does not change the next fire."),
         on(Backfill, OPEN, STAY, owner=Owner.ORCHESTRATOR, then=fills,
            why="The past does not change the next fire."),
         on(Delete, OPEN, ENDED, owner=Owner.ORCHESTRATOR, then=is_over,
-           why="Nobody wants it any more; its jobs go on."),
+           why="It is deleted; its jobs continue."),
 
         ignore(Pause, PAUSED, why="it is paused"),
         ignore(Resume, ACTIVE, why="it is not paused"),
@@ -228,7 +228,7 @@ SCHEDULE = Machine[ScheduleState, Schedule](
     ),
     invariants=(
         Always(
-            "it is looked at again exactly while it is active",
+            "it has a deadline exactly while it is active",
             lambda state, schedule: (schedule.due_at is not None) == (state is ACTIVE),
         ),
         Always(
@@ -236,11 +236,11 @@ SCHEDULE = Machine[ScheduleState, Schedule](
             lambda state, schedule: schedule.next_at is None or state is ACTIVE,
         ),
         Always(
-            "nothing waits when it has ended",
+            "no fire waits when it has ended",
             lambda state, schedule: state is not ENDED or not schedule.waiting,
         ),
         Across(
-            "what was submitted stays counted",
+            "the number of submitted jobs never decreases",
             lambda _, before, __, after: after.submitted >= before.submitted
             and after.skipped >= before.skipped,
         ),

@@ -128,7 +128,7 @@ class HeartbeatLost(Timed):
     @property
     def reason(self) -> str:
         """The reason of the interruption as text."""
-        return f"nothing was heard from its worker for {self.silence_s:g} s"
+        return f"no heartbeat of its worker for {self.silence_s:g} s"
 
 
 def from_its_worker(simulation: Simulation, said: FromWorker) -> bool:
@@ -238,42 +238,42 @@ SIMULATION = Machine[SimulationState, Simulation](
         state(INTERRUPTED, "Its worker is gone; it can be resumed.", turn=Owner.USER, tone=Tone.BAD),
         end(COMPLETED, "The last step is done."),
         end(FAILED, "A step has failed."),
-        end(CANCELLED, "Stopped for good, as somebody wanted."),
+        end(CANCELLED, "Cancelled by a user."),
     ),
     rows=(
         on(Start, PENDING, RUNNING, owner=Owner.SIMULATOR, then=begins, why="A worker took it."),
         on(Complete, RUNNING, COMPLETED, owner=Owner.SIMULATOR, when=from_its_worker, then=completes,
            why="There is no further step."),
         on(Fail, RUNNING, FAILED, owner=Owner.SIMULATOR, when=from_its_worker, then=fails,
-           why="It cannot take the step."),
+           why="A step has raised an error."),
         on(Pause, RUNNING, PAUSED, owner=Owner.SIMULATOR, when=(from_its_worker, asked_for), then=pauses,
            why="Its worker has come to the end of a step."),
         on(Resume, (PAUSED, INTERRUPTED), RUNNING, owner=Owner.SIMULATOR, then=begins,
-           why="A worker goes on where it stood; the second to ask finds it running."),
+           why="A worker continues after the saved step; a second request finds it running."),
         on(HeartbeatLost, RUNNING, INTERRUPTED, owner=Owner.SIMULATOR, when=silent_for_long,
-           then=is_interrupted, why="Its worker is silent and counts as dead."),
+           then=is_interrupted, why="Its worker sends no heartbeats and counts as dead."),
         on(Interrupt, (RUNNING, PAUSED), INTERRUPTED, owner=Owner.SIMULATOR, then=is_interrupted,
-           why="What its worker held in memory is gone."),
+           why="The state in the memory of its worker is lost."),
         on(Cancel, STANDING, CANCELLED, owner=Owner.SIMULATOR, then=is_cancelled,
-           why="Nothing executes it, so it ends at once."),
+           why="No worker executes it, so it ends at once."),
 
         on(Cancel, RUNNING, STAY, owner=Owner.SIMULATOR, then=note_cancel,
            why="Its worker stops at the next step: paused, then cancelled."),
         on(RequestPause, RUNNING, STAY, owner=Owner.SIMULATOR, then=note_pause,
            why="Its worker makes the transition, at the next step."),
         on(Heartbeat, RUNNING, STAY, owner=Owner.SIMULATOR, when=from_its_worker, then=beats, arms=SILENCE,
-           why="It is being worked on."),
+           why="A worker is executing it."),
 
         *(refuse(said, STANDING, why=_NO_WORKER) for said in (Heartbeat, Pause, Complete, Fail)),
         *(refuse(said, ENDED, why=_OVER) for said in (Heartbeat, Pause, Complete, Fail)),
         refuse(Cancel, ENDED, why=_OVER),
         ignore(Interrupt, (PENDING, INTERRUPTED), why="it has no worker to lose"),
-        ignore(HeartbeatLost, STANDING, why="nobody has to send heartbeats"),
+        ignore(HeartbeatLost, STANDING, why="no worker executes it, so none is expected"),
         *(ignore(late, ENDED, why=_OVER) for late in (Interrupt, HeartbeatLost)),
     ),
     invariants=(
         Always(
-            "what runs has a worker and was started",
+            "a running simulation has a worker and was started",
             lambda state, sim: state is not RUNNING
             or (sim.worker_id is not None and sim.started_at is not None),
         ),
@@ -285,7 +285,7 @@ SIMULATION = Machine[SimulationState, Simulation](
             "a pause is only requested while it runs",
             lambda state, sim: not sim.pause_requested or state is RUNNING,
         ),
-        Always("what has failed says why", lambda state, sim: state is not FAILED or sim.error is not None),
+        Always("a failed one has an error", lambda state, sim: state is not FAILED or sim.error is not None),
         Across(
             "steps are never taken back",
             lambda _, before, __, after: after.current_step >= before.current_step,

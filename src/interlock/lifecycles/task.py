@@ -117,7 +117,7 @@ class LeaseExpired(Event):
 
 
 claim_requested = command("claim_requested", "The process wants to execute it.", by=Owner.PROCESS)
-claim_failed = command("claim_failed", "Somebody else has it, or nobody may.", by=Owner.TASK)
+claim_failed = command("claim_failed", "Another worker has it, or its claim is not allowed.", by=Owner.TASK)
 report_succeeded = command("report_succeeded", "The report was accepted.", by=Owner.TASK)
 report_failed = command("report_failed", "The report was refused or could not be delivered.", by=Owner.TASK)
 
@@ -198,59 +198,60 @@ TASK = Machine[TaskState, Task](
         state(REPORTING, "The result or the error is being written.", turn=Owner.TASK),
         end(COMPLETED, "A success was reported."),
         end(FAILED, "A failure was reported, the report failed, or it was never claimed."),
-        end(ABANDONED, "Interrupted, or its lease was lost; somebody else will do it.", tone=Tone.STOPPED),
+        end(ABANDONED, "Interrupted, or its lease was lost; another worker executes it.", tone=Tone.STOPPED),
     ),
     rows=(
         on(claim_requested, PENDING, CLAIMING, owner=Owner.TASK, why="There is a free slot."),
-        on(ClaimSucceeded, CLAIMING, PROCESSING, owner=Owner.TASK, then=acquires, why="The lease is ours."),
+        on(ClaimSucceeded, CLAIMING, PROCESSING, owner=Owner.TASK, then=acquires,
+           why="The lease was granted."),
         on(claim_failed, CLAIMING, FAILED, owner=Owner.TASK,
            why="A lost claim is local to the task: nothing is written, counted or notified."),
         on(ProcessingSucceeded, PROCESSING, REPORTING, owner=Owner.TASK, then=succeeds, why="It is done."),
         on(ProcessingFailed, PROCESSING, REPORTING, owner=Owner.TASK, then=fails, why="It is reported."),
         on(report_succeeded, REPORTING, ABANDONED, owner=Owner.TASK, when=was_interrupted,
-           why="What was reported is that the work goes back."),
+           why="The report returned the work to the queue."),
         on(report_succeeded, REPORTING, FAILED, owner=Owner.TASK, when=has_failed,
-           why="What was reported is a failure."),
-        on(report_succeeded, REPORTING, COMPLETED, owner=Owner.TASK, why="What was reported is a success."),
+           why="The report was a failure."),
+        on(report_succeeded, REPORTING, COMPLETED, owner=Owner.TASK, why="The report was a success."),
         on(report_failed, REPORTING, FAILED, owner=Owner.TASK,
-           why="The result is lost to us; the lease expires and the orchestrator decides."),
+           why="The report was not delivered; the lease expires and the orchestrator decides."),
         on(LeaseExpired, PROCESSING, ABANDONED, owner=Owner.TASK,
-           why="Somebody else may be at it; whatever this one does is not believed any more."),
+           why="Another worker may execute it; reports of this one are refused."),
         on(ShutdownRequested, PROCESSING, REPORTING, owner=Owner.TASK, then=is_interrupted,
-           why="What there is, is saved, and the lease is given back."),
+           why="The checkpoint is saved and the lease released."),
         on(ProcessingYielded, PROCESSING, REPORTING, owner=Owner.TASK, then=yields,
-           why="Whoever waits for children needs no slot; the lease is given back."),
+           why="A task that waits for children needs no slot; its lease is released."),
         on(ShutdownRequested, (PENDING, CLAIMING), ABANDONED, owner=Owner.TASK,
-           why="Nothing was begun; a lease that is granted meanwhile expires unacknowledged."),
+           why="It has not begun; a lease granted meanwhile expires unacknowledged."),
 
         on(LeaseRenewed, PROCESSING, STAY, owner=Owner.TASK, then=renews, arms=LEASE_TTL,
-           why="The work may go on."),
+           why="The work may continue."),
 
         ignore(LeaseRenewed, (PENDING, CLAIMING), why="there is no lease yet"),
         ignore(LeaseRenewed, REPORTING, why="the work is done; the report needs no more time"),
         ignore(LeaseExpired, (PENDING, CLAIMING), why="there is no lease yet"),
-        ignore(LeaseExpired, REPORTING, why="the report itself will be refused, and that says so"),
-        ignore(ShutdownRequested, REPORTING, why="the report is on its way and is let finish"),
+        ignore(LeaseExpired, REPORTING, why="the report itself will be refused"),
+        ignore(ShutdownRequested, REPORTING, why="the report is on its way and is finished first"),
         *(ignore(late, ENDED, why=_OVER) for late in (LeaseRenewed, LeaseExpired, ShutdownRequested)),
     ),
     invariants=(
         Always(
-            "what is processing holds a lease with a known start and end",
+            "a processing task holds a lease with a known start and end",
             lambda state, task: state is not PROCESSING
             or (task.lease_acquired_at is not None and task.lease_timeout is not None
                 and task.lease_timeout > task.lease_acquired_at),
         ),
         Always(
-            "what is reporting has an output or an error",
+            "a reporting task has an output or an error",
             lambda state, task: state is not REPORTING
             or task.output is not msgspec.UNSET or task.error is not None,
         ),
         Always(
-            "what is completed has no error",
+            "a completed task has no error",
             lambda state, task: state is not COMPLETED or (task.error is None and not task.interrupted),
         ),
         Across(
-            "what has ended never moves",
+            "an ended task never changes",
             lambda state, before, new_state, after: state not in ENDED
             or (new_state is state and after == before),
         ),

@@ -178,13 +178,13 @@ def _errors_so_far(worker: Worker, error: ErrorTransient) -> int:
 
 SILENCE = deadline(SupervisorTimeout, "worker_silence_s", since="the last heartbeat")
 
-_OVER = "this life is over; a process that starts again registers anew"
-_NOT_AT_WORK = "it is not at work, so this is left over from before"
+_OVER = "this worker has ended; a restarted process registers as a new one"
+_NOT_AT_WORK = "it is not running, so the message is left over"
 
 # fmt: off
 WORKER = Machine[WorkerState, Worker](
     "worker",
-    "The supervisor's record of one worker's life.",
+    "The supervisor's record of one worker, from registration to end.",
     initial=IDLE,
     spine=(IDLE, RUNNING, COMPLETED),
     stop=(Terminate,),
@@ -193,33 +193,33 @@ WORKER = Machine[WorkerState, Worker](
         state(RUNNING, "Takes and executes tasks.", turn=Owner.WORKER, within=SILENCE),
         state(PAUSED, "Takes nothing new until it is resumed.",
               turn=Owner.SUPERVISOR, within=SILENCE, tone=Tone.WAITING),
-        end(COMPLETED, "Has done all it had and went."),
-        end(FAILED, "Could not go on."),
-        end(TERMINATED, "Was stopped for certain."),
+        end(COMPLETED, "Finished its tasks and exited."),
+        end(FAILED, "Stopped by an error."),
+        end(TERMINATED, "Terminated, or counted as dead."),
     ),
     rows=(
         on(StartTask, IDLE, RUNNING, owner=Owner.SUPERVISOR, when=has_capacity, then=starts,
            why="Its first task makes it a running worker."),
-        on(Pause, RUNNING, PAUSED, owner=Owner.SUPERVISOR, why="The supervisor wants it to hold."),
+        on(Pause, RUNNING, PAUSED, owner=Owner.SUPERVISOR, why="The supervisor pauses it."),
         on(ResourcesExhausted, RUNNING, PAUSED, owner=Owner.SUPERVISOR,
-           why="It gives back what it holds and waits for somebody to look."),
-        on(Resume, PAUSED, RUNNING, owner=Owner.SUPERVISOR, why="Whatever held it is over."),
+           why="It releases its leases and waits for an operator."),
+        on(Resume, PAUSED, RUNNING, owner=Owner.SUPERVISOR, why="The cause of the pause is gone."),
         on(CompleteTasks, RUNNING, COMPLETED, owner=Owner.SUPERVISOR, when=nothing_pending, then=completes,
            why="Nothing is pending."),
         on(ErrorUnrecoverable, RUNNING, FAILED, owner=Owner.SUPERVISOR, then=fails,
-           why="Trying again would not help."),
+           why="A retry would not help."),
         on(ErrorTransient, RUNNING, STAY, owner=Owner.SUPERVISOR, when=may_try_again, then=counts_error,
-           why="It is tried again, three times at most."),
+           why="It is retried, at most three times."),
         on(ErrorTransient, RUNNING, FAILED, owner=Owner.SUPERVISOR, then=fails,
-           why="What fails four times in a row is not transient."),
+           why="Four failures in a row are not transient."),
         on(Terminate, LIVING, TERMINATED, owner=Owner.SUPERVISOR, then=is_terminated,
-           why="The supervisor's word is final; its attempts return to the queue and cost no try."),
+           why="The supervisor's decision is final; its attempts return to the queue without costing a try."),
         on(Terminate, (COMPLETED, FAILED), TERMINATED, owner=Owner.SUPERVISOR, then=is_terminated,
-           leaves_terminal=True, why="Nothing of it may live on; what it achieved stays readable."),
+           leaves_terminal=True, why="Its process must end; its record stays readable."),
         on(SupervisorTimeout, LIVING, TERMINATED, owner=Owner.SUPERVISOR, when=silent_for_long,
-           then=is_terminated, why="It is silent, and its work has to go on elsewhere."),
+           then=is_terminated, why="It sends no heartbeats; its work continues elsewhere."),
         on(ProcessDied, LIVING, TERMINATED, owner=Owner.SUPERVISOR, then=is_terminated,
-           why="There is nobody left to wait for; its work goes on elsewhere at once."),
+           why="Its process is dead; its work continues elsewhere at once."),
 
         on(Heartbeat, LIVING, STAY, owner=Owner.SUPERVISOR, then=beats, arms=SILENCE, why="It is alive."),
 
@@ -232,7 +232,7 @@ WORKER = Machine[WorkerState, Worker](
     ),
     invariants=(
         Always(
-            "what is paused was running before",
+            "a paused worker was running before",
             lambda state, worker: state is not PAUSED or worker.started_at is not None,
         ),
         Always(
@@ -241,7 +241,7 @@ WORKER = Machine[WorkerState, Worker](
             == (state in ENDED),
         ),
         Always(
-            "a transient error is tried again three times at most",
+            "a transient error is retried at most three times",
             lambda _, worker: worker.transient_errors <= MAX_TRANSIENT_ERRORS,
         ),
         Across(

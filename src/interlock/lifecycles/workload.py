@@ -189,7 +189,7 @@ def spawns(workload: Workload, reached: StartTimeReached) -> Workload:
 
 def is_not_wanted(workload: Workload, reached: StartTimeReached) -> Workload:
     """Record that it was never started, and why."""
-    return msgspec.structs.replace(workload, error="nobody said when to start", final=Status.ABORTED)
+    return msgspec.structs.replace(workload, error="no start was announced", final=Status.ABORTED)
 
 
 def completes(workload: Workload, ended: OfWorkload) -> Workload:
@@ -248,7 +248,7 @@ WORKLOAD = Machine[WorkloadState, Workload](
     spine=(IDLE, READY, RUNNING),
     stop=(AbortReceived, ControllerDisconnect),
     states=(
-        rest(IDLE, "Takes a workload; the request is looked at here, in well under 100 ms."),
+        rest(IDLE, "Ready for a workload; requests are validated here, in well under 100 ms."),
         state(READY, "Valid and announced; waits for the common start.",
               turn=Owner.AGENT, within=START_WAIT, tone=Tone.WAITING),
         state(RUNNING, "The workload executes; its numbers go out every second.",
@@ -260,17 +260,17 @@ WORKLOAD = Machine[WorkloadState, Workload](
         on(RpcReceived, IDLE, READY, owner=Owner.AGENT, when=is_valid, then=accepts, emits=say_ready,
            why="The controller waits for every agent's READY."),
         on(RpcReceived, IDLE, FAILED, owner=Owner.AGENT, then=rejects, emits=say_final,
-           why="A request that cannot be carried out is an error, told at once."),
+           why="An invalid request is reported as an error at once."),
         on(StartTimeReached, READY, RUNNING, owner=Owner.AGENT, when=(same_workload, was_told), then=spawns,
            emits=spawn, why="All agents start now."),
         on(StartTimeReached, READY, IDLE, owner=Owner.AGENT, when=same_workload, then=is_not_wanted,
-           emits=say_final, why="Load that nobody has started must not start by itself."),
+           emits=say_final, why="A workload without an announced start must not start by itself."),
         on(DurationElapsed, RUNNING, IDLE, owner=Owner.AGENT, when=same_workload, then=completes,
-           emits=say_final, why="It has run for as long as it should."),
+           emits=say_final, why="Its duration is over."),
         on(WorkloadError, RUNNING, FAILED, owner=Owner.AGENT, when=same_workload, then=fails, emits=say_final,
-           why="It could not go on."),
+           why="It has failed."),
         on(ErrorSent, FAILED, IDLE, owner=Owner.AGENT, when=same_workload,
-           why="An error does not linger; the agent resets itself."),
+           why="The agent resets itself after an error."),
 
         on(AbortReceived, READY, ABORTING, owner=Owner.AGENT, when=(same_workload, something_lives),
            emits=ask_to_stop, arms=ABORT_WARNING,
@@ -278,20 +278,20 @@ WORKLOAD = Machine[WorkloadState, Workload](
         on(AbortReceived, READY, IDLE, owner=Owner.AGENT, when=same_workload, then=is_aborted,
            emits=say_final, why="Nothing was started, so there is nothing to clean up."),
         on(ControllerDisconnect, READY, IDLE, owner=Owner.AGENT, when=same_workload, then=is_aborted,
-           emits=say_final, why="Nothing was started, and nobody is left to start it for."),
+           emits=say_final, why="Nothing was started, and the controller is lost."),
         on(AbortReceived, RUNNING, ABORTING, owner=Owner.AGENT, when=same_workload, emits=ask_to_stop,
            arms=ABORT_WARNING, why="It is asked to stop and to clean up."),
         on(ControllerDisconnect, RUNNING, ABORTING, owner=Owner.AGENT, when=same_workload, emits=ask_to_stop,
-           arms=ABORT_WARNING, why="Nobody is left to stop it later."),
+           arms=ABORT_WARNING, why="The controller is lost and could not stop it later."),
         on(TaskCancelled, ABORTING, IDLE, owner=Owner.AGENT, when=same_workload, then=is_aborted,
            emits=say_final, why="It has stopped by itself."),
         on(Timeout15s, ABORTING, IDLE, owner=Owner.AGENT, when=(same_workload, all_killed), then=is_aborted,
            emits=say_final, why="It was killed, and nothing of it is left."),
 
         on(Timeout5s, ABORTING, STAY, owner=Owner.AGENT, when=same_workload, emits=make_it_stop,
-           why="It was warned; from here it is made to stop."),
+           why="The grace period is over; it is killed."),
         on(Timeout15s, ABORTING, STAY, owner=Owner.AGENT, when=same_workload, emits=make_it_stop,
-           arms=ABORT_KILL, why="Something survived; the agent is not IDLE before it is gone."),
+           arms=ABORT_KILL, why="A process survived; the agent stays busy until it is gone."),
 
         refuse(RpcReceived, BUSY, why="the agent is busy; its workload is not touched"),
         *(ignore(abort, (IDLE, FAILED, ABORTING), why=_NOTHING_TO_ABORT)

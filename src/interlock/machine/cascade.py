@@ -338,7 +338,7 @@ class Wiring:
         elif route.machine is not coupling.effect:
             yield f"“{coupling.sentence}”: the route to “{coupling.to}” leads to no {coupling.effect.name}"
         elif coupling.event not in self._events and payload_of(coupling.event):
-            yield f"“{coupling.sentence}”: nothing says how {coupling.event.name} is made"
+            yield f"“{coupling.sentence}”: there is no maker of {coupling.event.name}"
 
     def _unsent(self, machine: AnyMachine) -> Iterator[str]:
         """Find consequences that no coupling sends, and timers that no deadline fires."""

@@ -20,20 +20,20 @@ MEANINGS: dict[str, str] = {
     "unknown-state": "A row, the initial state or the spine names something that is not a state here.",
     "undescribed-state": "A member of the state enum has no entry among the states.",
     "described-twice": "A state has two entries.",
-    "unexplained": "A machine, state, event, guard or row has no sentence that says what or why.",
-    "same-name": "Two events, or two states, go by names that a caller or a journal cannot tell apart.",
-    "unowned-row": "A row that moves the machine does not say who may take it.",
-    "contradiction": "A pair of state and event has a row and is also declared to be nothing.",
+    "unexplained": "A machine, state, event, guard or row has no description or reason.",
+    "same-name": "Two events, or two states, have names that a caller or a journal cannot tell apart.",
+    "unowned-row": "A row that moves the machine has no owner.",
+    "contradiction": "A pair of state and event has a row and is also ignored or refused.",
     "shadowed-row": "A row can never be taken: an earlier one always is, or it applies in no state.",
     "undecided-event": "An event that can arrive at any moment is not decided in some state.",
     "unreachable-state": "No path leads from the initial state to this one.",
     "no-way-out": "From this state no terminal or resting state can be reached.",
     "undeclared-exit": "A row leaves (or changes) a terminal state without `leaves_terminal=True`.",
-    "unattended-state": "A state that has to be left has neither somebody whose turn it is nor a deadline.",
-    "idle-turn": "It is somebody's turn in a state which that somebody has no row or event to leave.",
+    "unattended-state": "A state that has to be left has neither a turn nor a deadline.",
+    "idle-turn": "The role whose turn it is has no row or event to leave the state.",
     "bad-deadline": "A deadline is not a positive number of seconds, or its setting does not end in `_s`.",
     "idle-deadline": "A deadline runs in a state where its event is not a timer, or does nothing.",
-    "unstoppable-state": "In this state no stop event of the machine leads anywhere, and nobody said why.",
+    "unstoppable-state": "In this state no stop event of the machine leads anywhere, and no reason is given.",
     "no-stop-event": "The machine declares no event by which it can be stopped.",
     "broken-spine": "Two neighbours of the happy path are not joined by a row.",
     "lost-walk": "A walk's first step is no plain row there, or leads to where its event is not accepted.",
@@ -88,7 +88,7 @@ def _same_names(table: AnyTable) -> Iterator[Fault]:
             alike.setdefault(fold_name(name), []).append(repr(str(name)))
         for twins in alike.values():
             if len(twins) > 1:
-                yield Fault("same-name", f"nobody can tell these {noun} apart: {', '.join(twins)}")
+                yield Fault("same-name", f"these {noun} cannot be told apart: {', '.join(twins)}")
 
 
 def _unexplained(table: AnyTable) -> Iterator[Fault]:
@@ -100,13 +100,13 @@ def _unexplained(table: AnyTable) -> Iterator[Fault]:
     things += [(f"the guard {name_of(guard)}", _sentence_of(guard)) for guard in guards]
     for thing, sentence in things:
         if not sentence.strip():
-            yield Fault("unexplained", f"{thing} says nothing about itself")
+            yield Fault("unexplained", f"{thing} has no description")
 
 
 def _unowned_rows(table: AnyTable) -> Iterator[Fault]:
     for row in table.rows:
         if row.act in (Act.MOVE, Act.KEEP) and not row.owner:
-            yield Fault("unowned-row", f"nobody owns {_title(row)}")
+            yield Fault("unowned-row", f"{_title(row)} has no owner")
 
 
 def _overlaps(table: AnyTable) -> Iterator[Fault]:
@@ -122,7 +122,7 @@ def _overlaps(table: AnyTable) -> Iterator[Fault]:
 def _overlaps_at(entry: State[Any], event: type[Event], rows: tuple[Row[Any, Any], ...]) -> Iterator[Fault]:
     pair = f"{event.name} in {entry.name}"
     if len(rows) > 1 and any(row.act.silent for row in rows):
-        yield Fault("contradiction", f"{pair} is declared to be nothing and also has another row")
+        yield Fault("contradiction", f"{pair} is ignored or refused and also has another row")
         return
     for later, row in enumerate(rows):
         for earlier in rows[:later]:
@@ -137,7 +137,7 @@ def _undecided_events(table: AnyTable) -> Iterator[Fault]:
         if event.kind.arrives and silent:
             yield Fault(
                 "undecided-event",
-                f"the {event.kind} {event.name} can arrive at any moment, but nothing is said of it in: "
+                f"the {event.kind} {event.name} can arrive at any moment, but is not handled in: "
                 + ", ".join(silent),
             )
 
@@ -171,7 +171,9 @@ def _unattended_states(table: AnyTable) -> Iterator[Fault]:
         if entry.turn is None and entry.within is None:
             yield Fault("unattended-state", f"{entry.name} has neither a turn nor a deadline")
         if entry.turn is not None and entry.turn not in _movers(table, entry):
-            yield Fault("idle-turn", f"in {entry.name} it is the turn of {entry.turn}, who cannot move it")
+            yield Fault(
+                "idle-turn", f"in {entry.name} it is the turn of {entry.turn}, which has no event to leave it"
+            )
 
 
 def _bad_deadlines(table: AnyTable) -> Iterator[Fault]:
@@ -186,7 +188,7 @@ def _idle_deadlines(table: AnyTable) -> Iterator[Fault]:
         if event.kind is not Kind.TIMER:
             yield Fault("idle-deadline", f"{place}: {event.name} is a {event.kind}, not a timer")
         elif not any(not row.act.silent for row in table.rows_at(place, event)):
-            yield Fault("idle-deadline", f"{place}: {event.name} runs there but nothing comes of it")
+            yield Fault("idle-deadline", f"{place}: {event.name} fires there but has no effect")
 
 
 def _unstoppable_states(table: AnyTable) -> Iterator[Fault]:

@@ -125,7 +125,7 @@ def _stranded(old: Blueprint, new: Blueprint) -> tuple[Stranded, ...]:
         elif state.name not in home:
             stranded.append(Stranded(state.name, "in the new table nothing leads from it to an end"))
         elif known[state.name].terminal:
-            stranded.append(Stranded(state.name, "it was on its way and is now an end"))
+            stranded.append(Stranded(state.name, "it was active and is now terminal"))
     return tuple(stranded)
 
 

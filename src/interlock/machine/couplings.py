@@ -174,7 +174,7 @@ def _faults(coupling: Coupling[Any]) -> Iterator[str]:
         f"“{coupling.sentence}”: {fault}" for fault in (*_bad_cause(coupling), *_bad_effect(coupling))
     )
     if not coupling.why.strip():
-        yield f"“{coupling.sentence}” says nothing about why"
+        yield f"“{coupling.sentence}” has no reason"
 
 
 def _bad_cause(coupling: Coupling[Any]) -> Iterator[str]:

@@ -19,7 +19,7 @@ def target_of(view: ArtifactView, to: Path) -> Path:
     if not to.parent.is_dir():
         raise InvalidArguments(
             f"There is no folder {to.parent}, so {view.name} cannot be written to {to}.",
-            todo="Name a folder that is there, or a file in one.",
+            todo="Name an existing folder, or a file in one.",
             facts={"to": str(to), "artifact": view.name},
         )
     return to
@@ -37,7 +37,7 @@ async def saved(view: ArtifactView, pieces: AsyncIterator[bytes], to: Path) -> P
                 file.write(piece)
         if digest.hexdigest() != view.sha256:
             raise ServerRefused(
-                f"What has arrived of {view.name} is not what was kept.",
+                f"The download of {view.name} does not match its digest.",
                 todo="Fetch it again; nothing was written.",
                 facts={"code": "wrong_digest", "sha256": view.sha256},
             )

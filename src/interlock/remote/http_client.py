@@ -196,8 +196,8 @@ class ApiClient:
 
     def _away(self, why: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"The server at {self.server} did not answer as it should: {why}.",
-            todo="See whether it is up; what was asked for may have been done.",
+            f"The server at {self.server} sent an invalid response: {why}.",
+            todo="Check that it is running; the request may have been executed.",
             facts={"server": self.server},
         )
 

@@ -74,8 +74,8 @@ class HttpJobs:
         batches = list(_batches([msgspec.json.encode(spec) for spec in specs]))
         if len(batches) > 1 and (request_id is not None or any(map(_is_joined, specs))):
             raise InvalidArguments(
-                f"{len(specs)} jobs do not fit into one request, so they cannot be made together: under one "
-                "request id, or one after the other.",
+                f"{len(specs)} jobs do not fit into one request, so they cannot share one request id, "
+                "or wait for each other.",
                 todo=f"Submit up to {api.MAX_BULK} at once, each time under an id of its own.",
                 facts={"jobs": len(specs), "most": api.MAX_BULK, "most_bytes": MAX_BODY_BYTES},
             )
@@ -159,8 +159,8 @@ def text_of(query: Query) -> str:
     """Return a query to the store as a filter for the API."""
     if query.kind != JOB.name or not query.newest_first:
         raise InvalidArguments(
-            "A server is asked for jobs, newest first.",
-            todo="Ask the store itself for anything else.",
+            "A server lists jobs newest first only.",
+            todo="Query the store itself for another order.",
             facts={"kind": query.kind, "newest_first": query.newest_first},
         )
     wanted = Filter(

@@ -118,7 +118,7 @@ class HttpJournal:
         except NotAllowed:
             return ""
         raise StoreUnavailable(
-            f"The server at {self._client.server} has ended a stream before it began.", todo="Ask again."
+            f"The server at {self._client.server} closed a stream before it began.", todo="Ask again."
         )
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:

@@ -149,7 +149,7 @@ class RemoteOrchestrator:
     async def now(self) -> datetime:
         """Return the time of the store: as the server reported it, plus the time since."""
         if self._told is None:
-            raise StoreUnavailable(f"{self.url} has not told the time yet.", todo="Connect first.")
+            raise StoreUnavailable(f"{self.url} has not reported its time yet.", todo="Connect first.")
         at, when = self._told
         return at + timedelta(seconds=self._monotonic() - when)
 

@@ -60,5 +60,5 @@ class Addresses:
 async def _unknown_page(scope: Scope, _: Receive, __: Send) -> None:
     path = scope["path"][:200]
     raise UnknownPage(
-        f"There is nothing at {path}.", todo="See /docs for what there is.", facts={"path": path}
+        f"There is nothing at {path}.", todo="See /docs for all addresses.", facts={"path": path}
     )

@@ -255,9 +255,9 @@ async def door_for(settings: ServerSettings, tokens: Tokens) -> Door:
     if foreign:
         raise InvalidSettings(
             f"--allow-host {foreign[0]} is for requests from elsewhere, and there is no token in the store, "
-            "so whoever reaches the server by that name could do everything.",
+            "so any client that uses this name could do everything.",
             todo="Create a token first (interlock token create NAME --role admin), or pass --token-required; "
-            "to let everybody in without a token, pass --insecure.",
+            "to serve without authentication, pass --insecure.",
             facts={"allowed_hosts": foreign},
         )
     return Door(tokens, closed=False, closes=True)

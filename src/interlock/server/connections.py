@@ -141,7 +141,7 @@ class BoundedConnection(HttpToolsProtocol):
         if not self._waiting and (not in_body or self.cycle.response_started):
             self.transport.close()  # the client would take this for the response to its earlier request
             return
-        self._refuse(NoHttp("This is no HTTP request that can be understood.", facts={"parser": msg}))
+        self._refuse(NoHttp("This is not a valid HTTP request.", facts={"parser": msg}))
 
     @property
     def _waiting(self) -> bool:
@@ -303,7 +303,7 @@ def head_too_large(limit: int) -> NoHttp:
 
 def _full(most: int) -> TooBusy:
     return TooBusy(
-        f"The server has {most} connections already, and answers a request on each.",
-        todo="Ask again in a moment, or ask another server.",
+        f"The server has reached its limit of {most} connections, all of them busy.",
+        todo="Retry in a moment, or use another server.",
         facts={"most": most},
     )

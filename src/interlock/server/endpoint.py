@@ -89,7 +89,7 @@ def _requests(settings: ServerSettings) -> Crowd:
         settings.max_concurrent,
         settings.concurrent_each,
         what="requests to answer",
-        todo="Wait for answers before you send more.",
+        todo="Wait for responses before you send more requests.",
     )
 
 
@@ -166,7 +166,7 @@ class Endpoint:
     def _wrong_method(self, method: str) -> MethodNotAllowed:
         known = sorted({*self._ways, *(("HEAD",) if "GET" in self._ways else ())})
         return MethodNotAllowed(
-            f"{method} is not done at {self.path}.", allowed=known, todo=f"Use {' or '.join(known)}."
+            f"{method} is not supported at {self.path}.", allowed=known, todo=f"Use {' or '.join(known)}."
         )
 
 
@@ -236,7 +236,7 @@ class Way:
                 raise
             raise TookTooLong(
                 f"The answer was not ready within {in_time.limit_s:g} s.",
-                todo="Look whether it was done; with a request id it can be sent again without harm.",
+                todo="Check whether it was executed; with a request id it is safe to repeat.",
                 facts={"limit_s": in_time.limit_s},
             ) from None
 
@@ -279,7 +279,7 @@ def endpoints_of(routes: Sequence[Route], parts: Parts) -> dict[str, Endpoint]:
 def _admitted(exchange: Exchange, route: Route, lanes: Lanes) -> Principal:
     principal = exchange.principal
     if principal is None:
-        raise LookupError("the gate has let somebody in without a name")
+        raise LookupError("the gate admitted a request without a principal")
     if route.role is not None:
         lanes.take(route.lane, principal)
         if principal.claim:

@@ -434,7 +434,7 @@ class Readers:
         """Count one more stream; raise if the principal has too many."""
         if self._open[name] >= most:
             raise TooMany(
-                f"{name} has {most} streams open, and that is as many as it may have.",
+                f"{name} has {most} streams open, which is its limit.",
                 retry_after_s=1.0,
                 facts={"streams": most},
             )

@@ -88,7 +88,7 @@ ROWS = (
         (
             Panel("Jobs", "Jobs that have not ended.", (_now(JOB.name),)),
             Panel("Runs", "Runs that have not ended.", (_now(RUN.name),)),
-            Panel("Workers", "Workers that live, as the supervisor sees them.", (_now(WORKER.name),)),
+            Panel("Workers", "Live workers, as the supervisor sees them.", (_now(WORKER.name),)),
             Panel(
                 "Jobs that end",
                 "By how they end.",
@@ -105,8 +105,8 @@ ROWS = (
                 "ops",
             ),
             Panel(
-                "Attempts that are lost",
-                "Their leases expired, or were taken back; the work is done by another.",
+                "Lost attempts",
+                "Attempts whose leases expired or were revoked; the work is retried.",
                 (
                     Query(
                         _told_by_all(
@@ -120,8 +120,8 @@ ROWS = (
                 "ops",
             ),
             Panel(
-                "Requests that are repeats",
-                "How many of the requests with an id were answered from memory.",
+                "Repeated requests",
+                "Share of the requests with an id that were answered with the stored response.",
                 (_HITS,),
                 "percentunit",
             ),
@@ -143,7 +143,7 @@ ROWS = (
             ),
             Panel(
                 "Time in a state",
-                "What nineteen of twenty do not exceed.",
+                "95th percentile.",
                 (
                     Query(
                         _slowest(table.STATE_SECONDS, table.STATE_SECONDS.labels, _MACHINES, take="max"),
@@ -153,8 +153,8 @@ ROWS = (
                 "s",
             ),
             Panel(
-                "Transitions that were refused",
-                "Asked for, and answered with no; and messages of runners that came too late.",
+                "Refused transitions",
+                "Refused requests, and late messages of runners.",
                 (
                     Query(
                         _by(table.REFUSED.labels, _rate(table.REFUSED, only=_MACHINES)),
@@ -174,19 +174,19 @@ ROWS = (
         (
             Panel(
                 "Requests",
-                "By the status of the answer.",
+                "By response status.",
                 (Query(_by(("status",), _rate(table.HTTP_REQUESTS)), "{{status}}"),),
                 "reqps",
             ),
             Panel(
-                "How long answers take",
-                "What nineteen of twenty do not exceed.",
+                "Response time",
+                "95th percentile.",
                 (Query(_slowest(table.HTTP_SECONDS, table.HTTP_SECONDS.labels), "{{method}} {{route}}"),),
                 "s",
             ),
             Panel(
                 "Loops that fail",
-                "How often in a row; zero for a loop that works. Rounds in a second show that it is alive.",
+                "Consecutive failures; zero for a healthy loop. Rounds per second show that it is alive.",
                 (
                     Query(_by(("loop",), table.LOOP_FAILURES.name, take="max"), "{{loop}} failures"),
                     Query(_by(("loop",), f"deriv({table.LOOP_ROUNDS.name}[5m])"), "{{loop}} rounds/s"),
@@ -194,13 +194,13 @@ ROWS = (
             ),
             Panel(
                 "Removed",
-                "Records, entries of the journal and request ids whose time was over.",
+                "Expired records, journal entries and request ids.",
                 (Query(_by(table.PRUNED.labels, _rate(table.PRUNED)), "{{what}}"),),
                 "ops",
             ),
             Panel(
-                "Journal that was missed",
-                "A server that falls so far behind that what it should read is gone counts too little.",
+                "Missed journal entries",
+                "A server that fell so far behind that entries were pruned unread; its counters are too low.",
                 (Query(f"max(increase({table.JOURNAL_GAPS.name}[1h]))", "gaps in an hour"),),
             ),
         ),
@@ -215,7 +215,7 @@ ROWS = (
             ),
             Panel(
                 "Transitions of processes",
-                "A process that works goes round; one that reconnects all the time does not work.",
+                "A healthy process polls in rounds; one that keeps reconnecting is broken.",
                 (
                     Query(
                         _by(("from_state", "to_state"), _rate(table.WORKER_TRANSITIONS)),
@@ -226,7 +226,7 @@ ROWS = (
             ),
             Panel(
                 "Time of processes in a state",
-                "What nineteen of twenty do not exceed.",
+                "95th percentile.",
                 (Query(_slowest(table.WORKER_SECONDS, ("state",)), "{{state}}"),),
                 "s",
             ),
@@ -245,8 +245,8 @@ ROWS = (
                 "ops",
             ),
             Panel(
-                "How long tasks are worked on",
-                "What nineteen of twenty do not exceed.",
+                "Duration of tasks",
+                "95th percentile.",
                 (
                     Query(
                         _slowest(table.TASK_SECONDS, ("task_type",), f'state="{task.PROCESSING}"'),
@@ -256,9 +256,8 @@ ROWS = (
                 "s",
             ),
             Panel(
-                "What should not be",
-                "Events that were refused, loops that are silent, handlers that could not be stopped, "
-                "ends that were forced.",
+                "Anomalies",
+                "Refused events, silent loops, handlers that could not be stopped, forced shutdowns.",
                 (
                     Query(
                         _by(table.WORKER_REFUSED.labels, _rate(table.WORKER_REFUSED)),

@@ -205,8 +205,8 @@ class Crowd:
             )
         if self._inside >= self._most:
             raise TooBusy(
-                f"The server has {self._most} {self._what} already.",
-                todo="Ask again in a moment, or ask another server.",
+                f"The server has reached its limit of {self._most} {self._what}.",
+                todo="Retry in a moment, or use another server.",
                 facts={"most": self._most},
             )
         self._by_name[name] = held + 1
@@ -235,7 +235,7 @@ class Buckets:
         level, now = self._level(name)
         if level < 1.0:
             raise TooMany(
-                f"{name} asks for more than {self.rate.per_s:g} requests a second.",
+                f"{name} sends more than {self.rate.per_s:g} requests a second.",
                 retry_after_s=(1.0 - level) / self.rate.per_s,
                 facts={"per_s": self.rate.per_s, "burst": self.rate.burst},
             )

@@ -199,7 +199,7 @@ class Gate:
         raise NotSignedIn(
             f"The request came through a proxy (header {min(forwarded)}), so it needs a token.",
             todo="Create one (interlock token create NAME --role ROLE) and send it as "
-            "`Authorization: Bearer il_…`; to let everybody in without a token, start the server with "
+            "`Authorization: Bearer il_…`; to serve without authentication, start the server with "
             "--insecure.",
             facts={"headers": sorted(forwarded)},
         )
@@ -233,15 +233,15 @@ class Gate:
         called = _name_of(exchange.headers.get("host", ""))
         if called is None:
             raise NoHttp(
-                "The header Host is no name or address with an optional port.",
+                "The header Host is not a name or address with an optional port.",
                 todo="Send the name of the server alone: Host: ci.example.org",
                 facts={"host": exchange.headers["host"][:100]},
             )
         exchange.hsts = self._tls and called not in _HERE
         if self._hosts and called not in self._hosts:
             raise WrongHost(
-                f"This server is not called {called[:100]!r}.",
-                todo="Call it by a name below, or start it with --allow-host NAME.",
+                f"This server does not answer to the name {called[:100]!r}.",
+                todo="Use one of its names below, or start it with --allow-host NAME.",
                 allowed=sorted(self._hosts),
                 facts={"host": called[:100]},
             )
@@ -329,17 +329,17 @@ def _names() -> Iterator[str]:
 
 def _given_up() -> NotReady:
     return NotReady(
-        "The server has ended before the answer was ready; whether something was done may be unknown.",
-        todo="Ask another server; with a request id it can be sent again without harm.",
+        "The server stopped before the response was ready; the request may have been executed.",
+        todo="Use another server; with a request id it is safe to repeat the request.",
     )
 
 
 def _bearer(sent: str | None) -> str:
     if sent is None:
-        raise not_signed_in("No token came with the request.")
+        raise not_signed_in("The request has no token.")
     scheme, _, token = sent.partition(" ")
     if scheme.lower() != "bearer":
-        raise not_signed_in("The header Authorization carries no bearer token.")
+        raise not_signed_in("The header Authorization has no bearer token.")
     return token.strip()
 
 

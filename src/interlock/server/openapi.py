@@ -57,7 +57,7 @@ def schemas_of(types: Iterable[Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
 def _anything(kind: type) -> dict[str, Any]:
     """Return the schema of any value, for facts."""
     if kind is object:
-        return {"description": "Anything that JSON holds."}
+        return {"description": "Any JSON value."}
     raise TypeError(f"no JSON Schema is known for {kind}")
 
 
@@ -81,7 +81,7 @@ _EVENT = {
     "type": "object",
     "description": "One event of the stream.",
     "properties": {
-        "id": {"type": "string", "description": "The cursor after it: what Last-Event-ID goes on from."},
+        "id": {"type": "string", "description": "The cursor after it, for Last-Event-ID."},
         "event": {"type": "string"},
         "data": {"type": "string", "description": "JSON."},
         "retry": {"type": "integer"},
@@ -106,9 +106,9 @@ _CREDENTIALS = {
 _NAMES = {"token_name": r"^[A-Za-z0-9_.@-]{1,64}$"}
 """Patterns of path parameters that are not ids."""
 
-ABOUT = f"""Submit work, look at it, stop it. Every answer comes from the tables under /api/machines.
+ABOUT = f"""Submit, inspect and cancel jobs. The lifecycles are the tables under /api/machines.
 
-Errors are `{MEDIA_TYPE}`. What changes something may carry a `request_id` in its body, or the header
+Errors are `{MEDIA_TYPE}`. Requests that change something may carry a `request_id` in the body, or the header
 `Idempotency-Key`: under it the request is done once, however often it is sent. Lists are paged by a
 `cursor`. Up to {MAX_BULK:,} jobs are submitted at once."""
 
@@ -328,7 +328,7 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
         Route(
             request="GET /docs",
             name="docs",
-            summary="The same for people, with every error that can be answered.",
+            summary="The same as a page, with every error.",
             handler=_docs(told),
             role=Role.VIEWER,
             confined=Confined.NOTHING,
@@ -360,7 +360,7 @@ def _docs(routes: Sequence[Route]) -> Handler:
 def _page(routes: Sequence[Route]) -> Iterator[str]:
     yield _HEAD
     yield '<h1>Interlock API</h1><p>For programs: <a href="/openapi.json">openapi.json</a>.</p>'
-    yield "<h2>What can be asked for</h2><table><tr><th>request<th>what<th>role"
+    yield "<h2>Operations</h2><table><tr><th>request<th>what<th>role"
     for route in routes:
         yield _row(
             f"<code>{route.method} {escape(route.path)}</code>", escape(route.summary), route.role or ""

@@ -401,12 +401,12 @@ def _silent(seen: Seen) -> Iterator[Finding]:
         if seen.now - heard <= late or _is_late(seen, view.deadline_at):
             continue
         ago = counted(int((seen.now - heard).total_seconds()), "second")
-        until = f" It is written off at {view.deadline_at:%H:%M:%S} UTC." if view.deadline_at else ""
+        until = f" It counts as dead at {view.deadline_at:%H:%M:%S} UTC." if view.deadline_at else ""
         has = f" while it has {counted(view.active, 'task')}" if view.active else ""
         yield Finding(
             code="worker_silent",
             level=WARNING,
-            sentence=f"The worker {view.name} was last heard {ago} ago{has}.{until}",
+            sentence=f"The last heartbeat of the worker {view.name} was {ago} ago{has}.{until}",
             kind="worker",
             id=view.id,
             since=heard,

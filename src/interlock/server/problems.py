@@ -52,7 +52,8 @@ def response_of(error: InterlockError, request: str) -> Response:
 def unexpected() -> Unexpected:
     """Return the error of an unexpected exception."""
     return Unexpected(
-        "The server has a fault.", todo="Report it with the id of the request; the server's log says more."
+        "Internal server error.",
+        todo="Report it with the id of the request; the server's log has the details.",
     )
 
 

@@ -203,7 +203,7 @@ def _check_media(headers: Mapping[str, str]) -> None:
         )
     if encoding != "identity":
         raise UnsupportedMedia(
-            f"The body is encoded as {encoding}, which is not taken.",
+            f"The body is encoded as {encoding}, which is not supported.",
             todo="Send it without Content-Encoding.",
             allowed=["identity"],
             facts={"content_encoding": encoding},

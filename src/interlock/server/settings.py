@@ -96,7 +96,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if faults := list(_faults(self)):
             raise InvalidSettings(
-                "The server cannot be started like this: " + "; ".join(faults) + ".",
+                "The server cannot be started: " + "; ".join(faults) + ".",
                 todo="Change the settings so that each of these holds.",
                 facts={"faults": faults},
             )
@@ -128,10 +128,14 @@ def _faults(settings: ServerSettings) -> list[str]:
     if (settings.tls_cert is None) != (settings.tls_key is None):
         faults.append("a certificate and its key are given together")
     if settings.insecure and settings.tokens_required:
-        faults.append("it cannot be insecure and ask for tokens")
+        faults.append("it cannot be insecure and require tokens")
     if not settings.loopback and settings.tokens_required is False and not settings.insecure:
-        faults.append(f"others can reach {settings.host}, so it asks for tokens unless it is --insecure")
+        faults.append(
+            f"other machines can reach {settings.host}, so it requires tokens unless it is --insecure"
+        )
     foreign = [name for name in settings.allowed_hosts if not is_loopback(name)]
     if foreign and settings.tokens_required is False and not settings.insecure:
-        faults.append(f"others can reach it as {foreign[0]}, so it asks for tokens unless it is --insecure")
+        faults.append(
+            f"other machines can reach it as {foreign[0]}, so it requires tokens unless it is --insecure"
+        )
     return faults

@@ -223,6 +223,6 @@ def _cannot_listen(settings: ServerSettings, error: OSError) -> CannotListen:
     why = error.strerror or str(error)
     return CannotListen(
         f"Cannot listen at {settings.host}:{settings.port}: {why}.",
-        todo="Stop whoever listens there, or choose another --port; 0 takes a free one.",
+        todo="Stop the process that listens there, or choose another --port; 0 takes a free one.",
         facts={"host": settings.host, "port": settings.port, "cause": why},
     )

@@ -35,6 +35,6 @@ def bad_cursor(cursor: str) -> InvalidRecord:
     """Return the error of an invalid cursor."""
     return InvalidRecord(
         f"{cursor[:80]!r} is not a cursor of this store.",
-        todo="Begin again without a cursor; use only cursors that the same list has answered.",
+        todo="Begin again without a cursor; use only cursors that the same list has returned.",
         facts={"cursor": cursor[:80]},
     )

@@ -64,7 +64,10 @@ class MemoryStore:
     ) -> None:
         """Make an empty store; `yields` lets other tasks run at each commit, as a connection does."""
         self.capabilities = Capabilities(
-            durable=False, durability="in memory: gone with the process", shared=False, enforces_tables=True
+            durable=False,
+            durability="in memory: lost when the process ends",
+            shared=False,
+            enforces_tables=True,
         )
         self._catalogue = catalogue
         self._clock = clock

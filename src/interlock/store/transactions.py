@@ -231,7 +231,7 @@ def _told(error: Exception) -> Exception:
 def not_begun() -> InvalidArguments:
     """Return the error of a connection without a transaction."""
     return InvalidArguments(
-        "The connection is in no transaction, so there is nothing that a job could become true with.",
+        "The connection is in no transaction, so a job cannot be committed with it.",
         todo="Begin one: `async with conn.transaction():`, `with conn.transaction():`, or BEGIN.",
     )
 
@@ -389,7 +389,7 @@ def executor_for(store: object, transaction: Any) -> StepExecutor:
     connection = _unwrapped(transaction)
     if not isinstance(store, TransactionalStore):
         raise InvalidArguments(
-            "Jobs are submitted in a transaction only to a store on PostgreSQL or SQLite.",
+            "Jobs can be submitted in a transaction only with a store on PostgreSQL or SQLite.",
             todo="Open Interlock on the database of your transaction.",
             facts={"store": type(store).__name__},
         )
@@ -434,7 +434,7 @@ def _below_sqlalchemy(transaction: Any) -> Any:
 def _unsuitable(connection: object, why: str) -> InvalidArguments:
     kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
     return InvalidArguments(
-        f"{kind} is no connection that jobs can be submitted on: {why}.",
+        f"{kind} is not a connection on which jobs can be submitted: {why}.",
         todo="Install psycopg 3 (pip install 'interlock[psycopg]') and use it: postgresql+psycopg:// with "
         "SQLAlchemy, psycopg with Django.",
         facts={"connection": kind},

@@ -36,7 +36,7 @@ def store_for(url: str, catalogue: Catalogue, *, timeout_s: float = TIMEOUT_S) -
     scheme, colon, _ = url.partition(":")
     if not colon or scheme not in _STORES:
         raise BadStoreUrl(
-            f"{_without_password(url)!r} names no store.",
+            f"{_without_password(url)!r} is not the URL of a store.",
             allowed=EXAMPLES,
             todo=f"Use one of: {', '.join(EXAMPLES)}, http://host:8088 for a server, or the path of a file "
             "for SQLite.",

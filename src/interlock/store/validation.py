@@ -77,7 +77,7 @@ def check_query(catalogue: Catalogue, query: Query) -> None:
     if not 1 <= query.limit <= MAX_PAGE:
         raise _invalid(f"A page has 1 to {MAX_PAGE} records, not {query.limit}.")
     if query.within is not None and query.within < 1:
-        raise _invalid(f"A page looks at at least one record, not at {query.within}.")
+        raise _invalid(f"A page searches at least one record, not {query.within}.")
     for at in (query.since, query.until):
         _check_moment(at)
 
@@ -90,7 +90,7 @@ def check_prune(catalogue: Catalogue, kind: str, states: Sequence[str], older_th
             raise UnknownState(state, known.states, where=kind)
     if living := [state for state in states if state not in known.ended]:
         raise PruneRefused(
-            f"A {kind} that is {' or '.join(living)} is still alive and is not pruned.",
+            f"A {kind} that is {' or '.join(living)} has not ended and cannot be pruned.",
             allowed=sorted(known.ended),
             todo="Name only states in which it has ended.",
             facts={"kind": kind, "states": living},
@@ -166,7 +166,7 @@ def check_claim(catalogue: Catalogue, claim: Claim) -> None:
 def check_limit(limit: int) -> None:
     """Raise unless the limit is at least one."""
     if limit < 1:
-        raise _invalid(f"At least 1 has to be asked for, not {limit}.")
+        raise _invalid(f"At least 1 must be requested, not {limit}.")
 
 
 def _check_request(request: Request) -> None:
@@ -178,11 +178,11 @@ def _check_request(request: Request) -> None:
 def _check_batch(catalogue: Catalogue, batch: Batch, max_body_bytes: int) -> None:
     change, ids = batch.change, batch.ids
     if change.id or change.expected_at or change.given is not None or change.result is not None:
-        raise _invalid("The change of a batch says nothing that the batch says by record.")
+        raise _invalid("The change of a batch must not set what the batch sets for each record.")
     if not ids or len(set(ids)) < len(ids):
         raise _invalid("A batch has at least one record, and each record once.")
     if any(column and len(column) != len(ids) for column in (batch.expected_at, batch.given, batch.result)):
-        raise _invalid("A batch says something about each of its records, or about none.")
+        raise _invalid("A batch sets a value for each of its records, or for none.")
     _check_change(catalogue, msgspec.structs.replace(change, id=ids[0]), max_body_bytes)
     for name in ids:
         _check_name("An id", name)
@@ -219,7 +219,7 @@ def _check_note(note: Note) -> None:
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise _invalid("A note is text; a half of a character is none.") from None
+                raise _invalid("A note must be valid text, without half of a surrogate pair.") from None
 
 
 def _check_name(noun: str, name: str) -> None:
@@ -242,14 +242,14 @@ def _check_placing(change: Change) -> None:
     if not MIN_PRIORITY <= change.priority <= MAX_PRIORITY:
         raise _invalid(f"A priority lies in {MIN_PRIORITY} to {MAX_PRIORITY}, {change.priority} does not.")
     if change.ready_at is not None and not change.queue:
-        raise _invalid(f"{change.kind} {change.id} is to be claimed but is in no queue.")
+        raise _invalid(f"{change.kind} {change.id} is ready to be claimed but has no queue.")
     for at in (change.ready_at, change.deadline_at, change.expected_at):
         _check_moment(at)
 
 
 def _check_labels(labels: tuple[str, ...]) -> None:
     if list(labels) != sorted(set(labels)):
-        raise _invalid(f"Labels are sorted and come once: {', '.join(sorted(set(labels)))}.")
+        raise _invalid(f"Labels must be sorted and unique: {', '.join(sorted(set(labels)))}.")
     if len(labels) > MAX_LABELS:
         raise _invalid(f"A record has at most {MAX_LABELS} labels, not {len(labels)}.")
     if any(not label or len(label) > MAX_LABEL or not label.isprintable() for label in labels):

@@ -136,7 +136,7 @@ def check_url(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme != "s3" or not parts.netloc or parts.query or parts.username:
         raise InvalidSettings(
-            f"blobs.url is {url!r}, which is no bucket.",
+            f"blobs.url is {url!r}, which is not a bucket.",
             todo="Give one such as s3://BUCKET/PREFIX; the keys are in AWS_ACCESS_KEY_ID and its companion.",
             facts={"url": url},
         )
@@ -172,8 +172,8 @@ def _said(sha256: str = "") -> Iterator[None]:
         raise gone(sha256) from None
     except BaseError as error:
         raise StoreUnavailable(
-            f"The bucket of the blobs does not answer as it should: {type(error).__name__}.",
-            todo="See to the bucket, and who may use it; nothing was kept.",
+            f"The bucket of the blobs sent an invalid response: {type(error).__name__}.",
+            todo="Check the bucket and its permissions; nothing was stored.",
         ) from error
 
 

@@ -90,8 +90,8 @@ def check_size(size: int, settings: BlobSettings) -> None:
     most = settings.max_blob_bytes
     if size > most:
         raise TooLarge(
-            f"It has more than {most:,} bytes, and that is as many as are kept.",
-            todo="Keep less, or raise max_blob_bytes in [blobs].",
+            f"It has more than {most:,} bytes, which is the limit.",
+            todo="Store less, or raise max_blob_bytes in [blobs].",
             facts={"limit": most},
         )
 
@@ -110,8 +110,8 @@ def check_room(more: int, used: int, settings: BlobSettings) -> None:
 def gone(sha256: str) -> ArtifactGone:
     """Return the error of a removed blob."""
     return ArtifactGone(
-        "What it says is not kept any more.",
-        todo="Do the job again; see keep_days in [blobs].",
+        "Its content was removed.",
+        todo="Retry the job; see keep_days in [blobs].",
         facts={"sha256": sha256},
     )
 
@@ -252,7 +252,7 @@ class DirectoryBlobs:
             self._under_way > self._settings.max_bytes + self._settings.max_blob_bytes
         ):  # it is not in place yet
             raise BlobsFull(
-                "So much is being uploaded at once that there may be no room for it.",
+                "Concurrent uploads may exceed the free space.",
                 todo="Upload it again a little later.",
                 facts={"under_way": self._under_way, "limit": self._settings.max_bytes},
             )
@@ -300,7 +300,7 @@ def _said() -> Iterator[None]:
     except OSError as error:
         raise StoreUnavailable(
             f"The folder of the blobs cannot be written to: {error.strerror}.",
-            todo="See to the disk; nothing was kept.",
+            todo="Check the disk; nothing was stored.",
             facts={"errno": error.errno},
         ) from error
 

@@ -137,7 +137,7 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
             data: D = msgspec.convert(said, self.data)
         except msgspec.ValidationError as error:
             raise InvalidData(
-                f"These are no data of {self.name}: {error}.",
+                f"This is not data of {self.name}: {error}.",
                 allowed=self.fields,
                 todo=f"Give {', '.join(self.fields) or 'nothing'}; those with a question mark are optional.",
                 facts={"kind": self.name, "cause": str(error)},
@@ -164,7 +164,7 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
             raise UnknownEvent(name[:64], known, where=self.name) from None
         if event.name not in self.payloads:
             raise InvalidData(
-                f"The event {event.name} of {self.name} is a {event.kind}, which the store brings by itself.",
+                f"The event {event.name} of {self.name} is a {event.kind}, which the store sends by itself.",
                 allowed=known,
                 todo=f"Send one of: {', '.join(known)}." if known else "No event of it can be sent.",
                 facts={"kind": self.name, "event": event.name},

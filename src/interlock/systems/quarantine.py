@@ -47,14 +47,14 @@ class StandingState(StrEnum):
 
 WATCHED, QUARANTINED, CLEARED = StandingState.WATCHED, StandingState.QUARANTINED, StandingState.CLEARED
 
-lost = command("lost", "It has lost work once more, and not too often yet.", by="orchestrator")
+lost = command("lost", "It has lost work again, within the limit.", by="orchestrator")
 forgiven = command(
-    "forgiven", "Work that it lost was lost by others too, so it was not its fault.", by="orchestrator"
+    "forgiven", "Other runners lost the same work, so the runner is not the cause.", by="orchestrator"
 )
 too_often = consequence("too_often", "It has lost work too often.", by="orchestrator")
-lift = command("lift", "Somebody has seen to it.", by="operator")
-served = timer("served", "Its time is over.", by="clock")
-forget = timer("forget", "It has lost nothing for long.", by="clock")
+lift = command("lift", "An operator lifts the quarantine.", by="operator")
+served = timer("served", "The quarantine has expired.", by="clock")
+forget = timer("forget", "It has not lost work for a long time.", by="clock")
 
 SENTENCE = Deadline(served, "quarantine_s", 1_800.0)
 MEMORY = Deadline(forget, "losses_remembered_s", 3_600.0, since="it last lost something")
@@ -62,25 +62,25 @@ MEMORY = Deadline(forget, "losses_remembered_s", 3_600.0, since="it last lost so
 # fmt: off
 STANDING = Machine[StandingState, None](
     "standing",
-    "How far a runner is trusted that has lost work.",
+    "The losses of a runner, and whether it is quarantined.",
     initial=WATCHED,
     spine=(WATCHED, QUARANTINED, CLEARED),
     stop=(lift,),
     states=(
-        state(WATCHED, "It is given work, and what it loses is counted.",
+        state(WATCHED, "It receives work, and its losses are counted.",
               turn="orchestrator", within=MEMORY, tone=Tone.ACTIVE),
-        state(QUARANTINED, "It is given no work.", turn="operator", within=SENTENCE, tone=Tone.BAD),
-        end(CLEARED, "What it has lost is forgotten."),
+        state(QUARANTINED, "It receives no work.", turn="operator", within=SENTENCE, tone=Tone.BAD),
+        end(CLEARED, "Its losses are forgotten."),
     ),
     rows=(
         on(lost, WATCHED, STAY, owner="orchestrator", arms=MEMORY,
-           why="Now and then everybody loses something."),
-        on(forgiven, (WATCHED, QUARANTINED), STAY, owner="orchestrator", why="It was the fault of the job."),
-        on(too_often, WATCHED, QUARANTINED, owner="orchestrator", why="It would lose the next one as well."),
-        on(lift, (WATCHED, QUARANTINED), CLEARED, owner="operator", why="It is in order again."),
-        on(served, QUARANTINED, CLEARED, owner="clock", why="It may be in order by now."),
-        on(forget, WATCHED, CLEARED, owner="clock", why="It was long ago."),
-        ignore(lost, QUARANTINED, why="it is given nothing; what it still had was lost"),
+           why="Single losses are normal."),
+        on(forgiven, (WATCHED, QUARANTINED), STAY, owner="orchestrator", why="The job was the cause."),
+        on(too_often, WATCHED, QUARANTINED, owner="orchestrator", why="It would probably lose further work."),
+        on(lift, (WATCHED, QUARANTINED), CLEARED, owner="operator", why="The cause is fixed."),
+        on(served, QUARANTINED, CLEARED, owner="clock", why="The cause may be gone by now."),
+        on(forget, WATCHED, CLEARED, owner="clock", why="Old losses do not count."),
+        ignore(lost, QUARANTINED, why="it receives nothing; its remaining work was lost"),
         ignore(too_often, (QUARANTINED, CLEARED), why="nothing is counted there"),
         ignore(served, (WATCHED, CLEARED), why="it is not quarantined"),
         ignore(forget, (QUARANTINED, CLEARED), why="nothing is counted"),
@@ -172,7 +172,7 @@ def sentence_of(body: StandingBody) -> str:
     jobs = ", ".join(one.job_id for one in body.losses[-3:])
     until = "" if body.until is None else f" until {body.until:%Y-%m-%d %H:%M:%S} UTC"
     return (
-        f"{body.runner} is quarantined{until}: it was not heard of on {occasions(body.losses)} occasions "
+        f"{body.runner} is quarantined{until}: it sent no heartbeat on {occasions(body.losses)} occasions "
         f"while it had work, the last of it {jobs}."
     )
 
@@ -264,8 +264,8 @@ class Quarantine:
         found = await self._find(name_of(runner)) or await self._find(runner)
         if found is None:
             raise UnknownWorker(
-                f"{runner} is not quarantined, nor has it lost anything lately.",
-                todo="See who is: interlock worker quarantined",
+                f"{runner} is not quarantined, nor has it lost work recently.",
+                todo="List quarantined runners: interlock worker quarantined",
                 facts={"runner": runner},
             )
 
@@ -362,8 +362,8 @@ def _view(record: Record) -> StandingView:
         occasions=occasions(body.losses),
         jobs=tuple(one.job_id for one in body.losses),
         until=body.until if held else None,
-        explanation=sentence_of(body) if held else f"{body.runner} is given work; what it loses is counted.",
-        todo=f"When it is in order again: interlock worker lift {body.runner}" if held else "",
+        explanation=sentence_of(body) if held else f"{body.runner} receives work; its losses are counted.",
+        todo=f"When the cause is fixed: interlock worker lift {body.runner}" if held else "",
     )
 
 

@@ -287,7 +287,7 @@ def _version_changed(record: Record, expected: int) -> VersionChanged:
     return VersionChanged(
         f"The {record.kind} {record.id} is {record.state} in version {record.version}, "
         f"not in version {expected}.",
-        todo="Look at it again, and decide anew.",
+        todo="Read it again, and decide anew.",
         facts={
             "kind": record.kind,
             "id": record.id,

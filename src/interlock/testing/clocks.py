@@ -51,7 +51,7 @@ def seconds_of(by: str | float | timedelta) -> float:
         return by
     match = _LENGTH.fullmatch(by.strip())
     if match is None:
-        raise ValueError(f"{by!r} is no length of time; write it like 90s, 5m, 2h or 1.5d.")
+        raise ValueError(f"{by!r} is not a duration; write it like 90s, 5m, 2h or 1.5d.")
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -123,7 +123,7 @@ class VirtualTime:
     def _woken(self) -> Events:
         """Wait for an event outside of the loop, when no timer is set."""
         if self._alone:
-            raise NothingComes("Every task waits, and for nothing that has a time.")
+            raise NothingComes("Every task waits, and none for a time.")
         return self._wait(None)
 
     def _held_up(self) -> Events:
@@ -146,7 +146,7 @@ class VirtualTime:
         self.now += max(0.0, seconds)
         if self.now > self._began + MOST_S:
             self._began = self.now  # the cleanup after this has the same limit again
-            raise NothingComes("Ten years have passed in this test, and what is waited for has not happened.")
+            raise NothingComes("Ten years have passed in this test without the awaited event.")
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:

@@ -81,7 +81,7 @@ class Plan(msgspec.Struct, frozen=True):
                     f"A store has no call {', '.join(sorted(unknown))}; it has {', '.join(ALL)}."
                 )
             if not 0.0 <= fault.chance <= 1.0:
-                raise ValueError(f"A chance lies between 0 and 1, {fault.chance:g} does not.")
+                raise ValueError(f"A probability lies between 0 and 1, {fault.chance:g} does not.")
 
 
 class FaultyStore:
@@ -223,7 +223,7 @@ class FaultyStore:
 def _unavailable(method: str) -> StoreUnavailable:
     """Return the error of a lost request or reply, which the caller cannot distinguish."""
     return StoreUnavailable(
-        f"By plan there was no answer to {method}; whether it happened is unknown.",
+        f"Planned fault: no answer to {method}; whether it was executed is unknown.",
         todo="Read to find out, or repeat it with the same request or expected version.",
         facts={"method": method, "outcome": "unknown"},
     )

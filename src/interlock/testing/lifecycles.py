@@ -105,7 +105,7 @@ def check_lifecycle(machine: AnyMachine, environment: Lifecycle | None = None) -
     report = check(model, most=model.environment.most)
     if not report.complete and not report.violations:
         raise LifecycleBroken(
-            f"The {machine.name} can become more than {model.environment.most} things: "
+            f"The {machine.name} has more than {model.environment.most} things: "
             "bound its data with `only`, or allow more with `most`."
         )
     if report.violations:
@@ -124,7 +124,7 @@ class LifecycleModel:
         ends = machine.terminal | machine.resting
         self.claims: Sequence[Claim] = [
             always("each step keeps the claims of the table"),
-            always("what has ended stays as it ended"),
+            always("a terminal state never changes"),
             always("the claims of the table hold", lambda here: not machine.broken(here.state, here.data)),
             *(sometimes(f"{state} is reached", _is_in(state)) for state in machine.states),
             eventually("an end or a state of rest is reached", lambda h: h.state in ends or self._is_cut(h)),
@@ -201,7 +201,7 @@ def _without_payload(machine: AnyMachine, given: Sequence[Event]) -> list[Event]
     loaded = [event.name for event in missing if payload_of(event)]
     if loaded:
         raise InvalidSettings(
-            f"{', '.join(loaded)} of {machine.name} carry something, and there is no occurrence of them.",
+            f"{', '.join(loaded)} of {machine.name} carry data, and no example of them is given.",
             todo="Give at least one of each in `events`.",
             facts={"machine": machine.name, "events": loaded},
         )

@@ -176,12 +176,12 @@ class Stage:
 
     async def polled(self) -> None:
         """Wait until the runner has asked for work."""
-        await self.until(lambda: self.desk.claims, "It has not asked for work", self.desk.pace.start_s)
+        await self.until(lambda: self.desk.claims, "It has not claimed work", self.desk.pace.start_s)
 
     async def lease(self) -> Lease:
         """Return the first lease, once there is one."""
         await self.until(
-            lambda: self.desk.leases, "It has not asked for the work that there is", self.desk.pace.start_s
+            lambda: self.desk.leases, "It has not claimed the available work", self.desk.pace.start_s
         )
         return next(iter(self.desk.leases.values()))
 
@@ -265,7 +265,7 @@ async def _lost_completion(stage: Stage) -> None:
     stage.desk.before = hang_up_once
     piece = stage.quick()
     lease = await stage.lease()
-    await stage.until(lambda: lost, "It has not said how the attempt ended")
+    await stage.until(lambda: lost, "It has not reported how the attempt ended")
     said = len(lease.said)
     await stage.until(
         lambda: len(lease.said) > said + 1,
@@ -310,13 +310,13 @@ async def _busy(stage: Stage) -> None:
 async def _cancelled(stage: Stage) -> None:
     lease, piece = await stage.at_work()
     lease.cancel = True
-    await stage.until(lambda: lease.state == "ended", "It was asked to stop, and has not said that it has")
+    await stage.until(lambda: lease.state == "ended", "It was asked to stop, and has not acknowledged that")
     said = lease.last(CancelAck)
     if said is None:
-        raise Broken("It was asked to stop, and has said something else than cancel-ack")
+        raise Broken("It was asked to stop, and has sent something else than cancel-ack")
     if said.confirmed_dead and piece.running:
-        raise Broken("It says that the work is dead, and the work runs on")
-    await stage.until(lambda: not piece.running, "It has said cancel-ack, and the work runs on")
+        raise Broken("It reports that the work has ended, and the work is still running")
+    await stage.until(lambda: not piece.running, "It has sent cancel-ack, and the work is still running")
 
 
 async def _revoked(stage: Stage) -> None:
@@ -324,11 +324,13 @@ async def _revoked(stage: Stage) -> None:
     lease.state = "revoked"
     await stage.until(lambda: lease.stale_at, "It has sent no heartbeat")
     await stage.until(
-        lambda: not piece.running, "Its lease was revoked, and the work runs on", stage.desk.pace.late_s
+        lambda: not piece.running,
+        "Its lease was revoked, and the work is still running",
+        stage.desk.pace.late_s,
     )
     await stage.for_a_while(UNDER_WAY_S + stage.desk.pace.heartbeat_every_s)
     stage.quick()
-    await stage.until(lambda: len(stage.desk.leases) > 1, "It has not asked for new work")
+    await stage.until(lambda: len(stage.desk.leases) > 1, "It has not claimed new work")
 
 
 async def _silence(stage: Stage) -> None:
@@ -342,7 +344,7 @@ async def _silence(stage: Stage) -> None:
         return None
 
     stage.desk.before = fall_silent
-    late = "Nobody answers, its lease has ended, and the work runs on: somebody else may be doing it"
+    late = "The server is down and its lease has ended, and the work is still running"
     await stage.until(lambda: not piece.running, late, lease.ends_at + pace.late_s - stage.desk.clock())
 
 
@@ -353,12 +355,12 @@ async def _long_poll(stage: Stage) -> None:
     await stage.for_a_while(while_s)
     asked = len(stage.desk.requests) - before
     if asked > 10 * while_s:
-        raise Broken(f"There is nothing to do, and it has asked {asked} times in {while_s:g} s")
+        raise Broken(f"There is no work, and it has asked {asked} times in {while_s:g} s")
     await _works(stage)
 
 
 async def _refused(stage: Stage) -> None:
-    await stage.until(lambda: stage.desk.requests, "It has not asked for anything", stage.desk.pace.start_s)
+    await stage.until(lambda: stage.desk.requests, "It has sent no request", stage.desk.pace.start_s)
     stage.desk.token = "another"
     for_s = 2.0
     before = len(stage.desk.requests)
@@ -372,7 +374,7 @@ async def _goes_while_idle(stage: Stage) -> None:
     await stage.polled()
     stage.ask_to_go()
     await stage.until(
-        lambda: stage.gone, "It was asked to go (SIGTERM), has nothing to do, and is still there"
+        lambda: stage.gone, "It was asked to shut down (SIGTERM), has no work, and has not exited"
     )
 
 
@@ -382,19 +384,21 @@ async def _goes_while_working(stage: Stage) -> None:
     await stage.for_a_while(UNDER_WAY_S)
     claims = len(stage.desk.claims)
     within_s = 2 * stage.desk.pace.patience_s
-    gave = "It was asked to go (SIGTERM), and has neither finished nor released what it has"
+    gave = "It was asked to shut down (SIGTERM), and has neither finished nor released its work"
     await stage.until(lambda: lease.state != "live", gave, within_s)
     if lease.last(Release) is None and lease.last(Complete) is None:
-        raise Broken("It was asked to go (SIGTERM), and has let its lease run out instead of releasing it")
-    await stage.until(lambda: stage.gone, "It has released its work, and is still there")
+        raise Broken(
+            "It was asked to shut down (SIGTERM), and has let its lease expire instead of releasing it"
+        )
+    await stage.until(lambda: stage.gone, "It has released its work, and has not exited")
     if piece.running:
-        raise Broken("It has gone, and the work runs on")
+        raise Broken("It has exited, and the work is still running")
     if any(claim.wait_s > 0 for claim in stage.desk.claims[claims:]):
-        raise Broken("It was asked to go (SIGTERM), and has asked for more work")
+        raise Broken("It was asked to shut down (SIGTERM), and has claimed more work")
 
 
 async def _completed(stage: Stage, lease: Lease, piece: Piece) -> None:
-    await stage.until(lambda: lease.state == "ended", "It has not said how the attempt ended")
+    await stage.until(lambda: lease.state == "ended", "It has not reported how the attempt ended")
     said = lease.last(Complete)
     if said is None or not isinstance(said.outcome, Succeeded):
         raise Broken(f"The work succeeds, and it has reported something else: {lease.said[-1]}")
@@ -405,28 +409,37 @@ async def _completed(stage: Stage, lease: Lease, piece: Piece) -> None:
 
 async def _kept_alive(stage: Stage, lease: Lease) -> None:
     """Check that each of the next renewals arrives before the lease has ended."""
-    lost = "It has let its lease run out while it worked: no heartbeat has renewed it"
+    lost = "It has let its lease expire while it worked: no heartbeat has renewed it"
     for number in range(lease.renewals + 1, lease.renewals + 4):
         left_s = lease.ends_at - stage.desk.clock()
         await stage.until(lambda number=number: lease.renewals >= number, lost, left_s)  # type: ignore[misc]
 
 
 SCENARIOS = (
-    Scenario("works", "It does what it is given, once, and says how it ended.", _works),
-    Scenario("unknown-fields", "It passes over names that it does not know.", _unknown_fields),
-    Scenario("lost-lease", "A claim whose answer is lost is repeated, and its work done once.", _lost_lease),
-    Scenario("lost-completion", "A completion whose answer is lost is repeated as it was.", _lost_completion),
-    Scenario("heartbeats", "While it works it renews its lease.", _renews),
-    Scenario("slow-answers", "Answers that take their time do not cost it the lease.", _slow_answers),
-    Scenario("busy-server", "A server that is unavailable for a moment does not, either.", _busy),
-    Scenario("cancel", "Asked to stop, it stops the work and says so.", _cancelled),
-    Scenario("revoked", "A lease that was taken away ends the work, and nothing more is said.", _revoked),
-    Scenario("silence", "When nobody answers it stops before its lease has ended.", _silence),
-    Scenario("no-work", "Without work it waits, and does not ask all the time.", _long_poll),
-    Scenario("refused-token", "A token that is refused is not tried all the time.", _refused),
-    Scenario("goes-idle", "Asked to go while it waits, it goes.", _goes_while_idle, needs_process=True),
+    Scenario("works", "It executes an attempt once, and reports how it ended.", _works),
+    Scenario("unknown-fields", "It ignores unknown fields.", _unknown_fields),
     Scenario(
-        "goes-working", "Asked to go while it works, it gives back.", _goes_while_working, needs_process=True
+        "lost-lease", "A claim whose response is lost is repeated, and its work executed once.", _lost_lease
+    ),
+    Scenario(
+        "lost-completion", "A completion whose response is lost is repeated unchanged.", _lost_completion
+    ),
+    Scenario("heartbeats", "It renews its lease while it works.", _renews),
+    Scenario("slow-answers", "Slow responses do not cost it the lease.", _slow_answers),
+    Scenario("busy-server", "A short outage of the server does not cost it the lease.", _busy),
+    Scenario("cancel", "Asked to stop, it stops the work and acknowledges that.", _cancelled),
+    Scenario("revoked", "A revoked lease ends the work, and no further message is sent.", _revoked),
+    Scenario("silence", "Without responses it stops the work before its lease expires.", _silence),
+    Scenario("no-work", "Without work it waits (long poll), and does not poll in a tight loop.", _long_poll),
+    Scenario("refused-token", "A refused token is not retried in a tight loop.", _refused),
+    Scenario(
+        "goes-idle", "Asked to shut down while it is idle, it exits.", _goes_while_idle, needs_process=True
+    ),
+    Scenario(
+        "goes-working",
+        "Asked to shut down while it works, it finishes or releases its work.",
+        _goes_while_working,
+        needs_process=True,
     ),
 )
 

@@ -234,10 +234,10 @@ class Desk:
             if what in _PATHS:
                 return self._hear(what, msgspec.json.decode(asked.body, type=dict[str, Any]))
         except msgspec.DecodeError as error:
-            self.fault(f"It has sent a request to {what} that makes no sense: {error}")
+            self.fault(f"It has sent an invalid request to {what}: {error}")
             return problem(422, "invalid_request", str(error))
         if not asked.path.startswith(SUPERVISED):
-            self.fault(f"It asks for {asked.method} {asked.path}, which is no address of the protocol.")
+            self.fault(f"It asks for {asked.method} {asked.path}, which is not an address of the protocol.")
         return problem(404, "not_found", "There is nothing here.")
 
     def fault(self, sentence: str) -> None:
@@ -331,7 +331,7 @@ class Desk:
     def _hear_one(self, message: Message) -> tuple[int, dict[str, Any]]:
         lease = self.leases.get(message.token)
         if lease is None:
-            self.fault("It speaks under a token that it was not given.")
+            self.fault("It uses a token that it was not given.")
             return 409, _stale("UNKNOWN_LEASE")
         self._judge(lease, message)
         if lease.state == "live" and self.clock() >= lease.ends_at:
@@ -359,16 +359,16 @@ class Desk:
         if message.runner_id != lease.runner_id:
             self.fault(f"Its {kind} has another runner_id than the claim.")
         if isinstance(message, CancelAck) and not lease.cancel:
-            self.fault("It has sent a cancel-ack, and nobody had asked it to stop.")
+            self.fault("It has sent a cancel-ack without a cancel request.")
         if message.sequence < 1:
             self.fault(f"Its {kind} has the sequence {message.sequence}; the first one is 1.")
         known = lease.by_number.get(_number(message))
         if known is not None and known != message:
             self.fault(f"It has used the sequence {message.sequence} for two different messages ({kind}).")
         if lease.stale_at is not None and self.clock() > lease.stale_at + UNDER_WAY_S:
-            self.fault(f"It has sent a {kind} after it was told that the lease is over.")
+            self.fault(f"It has sent a {kind} after the lease had ended and it knew that.")
         if lease.state == "ended" and known is None and not self._was_under_way(lease, message):
-            self.fault(f"It has sent a {kind} after it had said how the attempt ended.")
+            self.fault(f"It has sent a {kind} after it had reported how the attempt ended.")
 
     def _was_under_way(self, lease: Lease, message: Message) -> bool:
         """Return whether a heartbeat may have been sent before the runner knew that its end was accepted."""

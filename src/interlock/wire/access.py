@@ -37,11 +37,11 @@ _RANKS = (Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.ADMIN)
 
 
 MEANINGS: dict[Role, str] = {
-    Role.VIEWER: "Looks at jobs, queues, machines and the journal.",
-    Role.SUBMITTER: "The same, and submits jobs and does ended ones again.",
-    Role.OPERATOR: "The same, stops jobs, one by one or by a filter, and approves runs.",
-    Role.ADMIN: "Everything that people can do.",
-    Role.RUNNER: "Asks for work and reports on it; nothing else.",
+    Role.VIEWER: "Reads jobs, queues, machines and the journal.",
+    Role.SUBMITTER: "The same, and submits and retries jobs.",
+    Role.OPERATOR: "The same, and cancels jobs, singly or by a filter, and approves runs.",
+    Role.ADMIN: "Everything except for the protocol of runners.",
+    Role.RUNNER: "Claims work and reports on it; nothing else.",
 }
 
 

@@ -55,7 +55,7 @@ class Calendar:
         if len(said) != 1:
             raise _invalid(
                 f"A schedule has one of cron, every and at, not {' and '.join(said) or 'none of them'}.",
-                'Say when: cron="0 2 * * *", every="15m", or at=["2026-12-24T18:00"].',
+                'Give one: cron="0 2 * * *", every="15m", or at=["2026-12-24T18:00"].',
             )
         self.zone = zone_named(spec.tz)
         self._start = self._edge(spec.start, "start") if spec.start else None
@@ -202,7 +202,7 @@ class Calendar:
             read = datetime.fromisoformat(text.strip())
         except ValueError:
             raise _invalid(
-                f"{noun} is {text!r}, which is no time.",
+                f"{noun} is {text!r}, which is not a time.",
                 'Write "2026-12-24T18:00" or "2026-12-24T18:00+01:00".',
             ) from None
         read = read.replace(microsecond=0)
@@ -286,7 +286,7 @@ def _expression(text: str) -> str:
         _parsed(expression)
     except CronSimError as error:
         raise _invalid(
-            f"{text!r} is no cron expression: {str(error)[:1].lower()}{str(error)[1:]}.",
+            f"{text!r} is not a cron expression: {str(error)[:1].lower()}{str(error)[1:]}.",
             'Write minute, hour, day, month and weekday, such as "0 2 * * 1-5", or @daily.',
             cron=text,
         ) from None

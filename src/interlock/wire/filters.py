@@ -280,7 +280,7 @@ def _outcome(word: Word, name: str) -> str:
     state = state_of(word, name, RUN)
     known = tuple(str(outcome) for outcome in OUTCOMES)
     if state not in known:
-        raise word.bad(f"{state} is no outcome", todo=f"Use one of: {', '.join(known)}.", allowed=known)
+        raise word.bad(f"{state} is not an outcome", todo=f"Use one of: {', '.join(known)}.", allowed=known)
     return state
 
 

@@ -55,35 +55,35 @@ TRANSITIONS = Metric(
     "Transitions, by the states that they lead from and to.", ("machine", "from_state", "to_state"))
 REFUSED = Metric(
     "interlock_transitions_refused_total", "counter",
-    "Transitions that somebody asked for and was refused, by the state it was in and the code answered.",
+    "Refused transitions, by state and error code.",
     ("machine", "state", "code"))
 REFUSALS_JOURNALLED = Metric(
     "interlock_refusals_journalled_total", "counter",
-    "Messages of runners that were refused, and that is in the journal.", ("machine",))
+    "Refused messages of runners, as in the journal.", ("machine",))
 STATE_SECONDS = Metric(
     "interlock_state_seconds", "histogram",
-    "How long machines were in a state that they have left.", ("machine", "state"), _STATE_S)
+    "Time that machines spent in a state before they left it.", ("machine", "state"), _STATE_S)
 RECORDS = Metric(
     "interlock_records", "gauge",
-    "How many have not ended, by state; 10000 stands for that many or more.", ("machine", "state"))
+    "Records that have not ended, by state; 10000 means that many or more.", ("machine", "state"))
 REQUEST_IDS = Metric(
     "interlock_request_ids_total", "counter",
-    "What was asked under a request id: done, repeated (a hit), or reused for something else (refused).",
+    "Requests with an id: executed, repeated (a hit), or reused for another request (refused).",
     ("outcome",))
 PRUNED = Metric(
     "interlock_pruned_total", "counter",
-    "What this server has removed because its time was over: records, entries of the journal, requests.",
+    "Expired data that this server has removed: records, journal entries, requests.",
     ("what",))
 JOURNAL_GAPS = Metric(
-    "interlock_journal_gaps_total", "counter", "Stretches of the journal that were missed.")
+    "interlock_journal_gaps_total", "counter", "Gaps in the journal that this server has missed.")
 HTTP_REQUESTS = Metric(
     "interlock_http_requests_total", "counter",
     "Requests that were answered.", ("method", "route", "status"))
 HTTP_SECONDS = Metric(
     "interlock_http_request_seconds", "histogram",
-    "How long answers took.", ("method", "route"), _ANSWER_S)
+    "Response times.", ("method", "route"), _ANSWER_S)
 LOOP_FAILURES = Metric(
-    "interlock_loop_failures_in_a_row", "gauge", "Zero for a loop that works.", ("loop",))
+    "interlock_loop_failures_in_a_row", "gauge", "Consecutive failures of a loop.", ("loop",))
 LOOP_ROUNDS = Metric("interlock_loop_rounds", "gauge", "Rounds since the start.", ("loop",))
 
 SERVER = (
@@ -93,19 +93,19 @@ SERVER = (
 """Metrics that a server exports under /metrics: every machine whose journal is in the store."""
 
 WORKER_STATE = Metric(
-    "worker_state", "gauge", "1 for the state that the process is in, else 0.", ("worker_id", "state"))
+    "worker_state", "gauge", "1 for the current state of the process, else 0.", ("worker_id", "state"))
 WORKER_TRANSITIONS = Metric(
     "worker_state_transitions_total", "counter",
     "Transitions of the process.", ("worker_id", "from_state", "to_state", "event"))
 WORKER_SECONDS = Metric(
     "worker_state_duration_seconds", "histogram",
-    "How long the process was in a state that it has left.", ("worker_id", "state"), _STATE_S)
+    "Time that the process spent in a state before it left it.", ("worker_id", "state"), _STATE_S)
 TASK_TRANSITIONS = Metric(
     "task_state_transitions_total", "counter",
     "Transitions of its tasks.", ("task_type", "from_state", "to_state", "event"))
 TASK_SECONDS = Metric(
     "task_state_duration_seconds", "histogram",
-    "How long its tasks were in a state that they have left.", ("task_type", "state"), _TASK_S)
+    "Time that its tasks spent in a state before they left it.", ("task_type", "state"), _TASK_S)
 WORKER_REFUSED = Metric(
     "refused_transitions_total", "counter",
     "Events that the process or a task has refused.", ("machine", "state", "event"))
@@ -114,7 +114,7 @@ WORKER_LOOP_STALLED = Metric(
 WORKER_LEFT_BEHIND = Metric(
     "worker_handlers_left_behind_total", "counter", "Handlers that could not be stopped.", ("worker_id",))
 WORKER_FORCED = Metric(
-    "worker_shutdown_forced", "gauge", "1 when its end had to be forced.", ("worker_id",))
+    "worker_shutdown_forced", "gauge", "1 if its shutdown had to be forced.", ("worker_id",))
 
 WORKER = (
     WORKER_STATE, WORKER_TRANSITIONS, WORKER_SECONDS, TASK_TRANSITIONS, TASK_SECONDS, WORKER_REFUSED,

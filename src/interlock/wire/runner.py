@@ -225,7 +225,7 @@ class Stale(msgspec.Struct, frozen=True, kw_only=True, tag="stale", tag_field="a
 
     code: StaleCode
     error: str
-    todo: str = "Stop the work; somebody else may be at it. Ask for new work."
+    todo: str = "Stop the work; another runner may execute it. Claim new work."
 
 
 class NotHeard(msgspec.Struct, frozen=True, kw_only=True, tag="refused", tag_field="answer", gc=False):

@@ -322,6 +322,6 @@ def outside(path: str) -> InvalidArtifact:
     """Return the error for a path that leads out of the folder of the job."""
     return InvalidArtifact(
         f"{path[:200]!r} is not in the folder of the job.",
-        todo="Name files from where the job runs on, without a slash at first and without `..`.",
+        todo="Name files from where the job runs on, without a leading slash and without `..`.",
         facts={"path": path[:200]},
     )

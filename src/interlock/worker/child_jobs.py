@@ -104,7 +104,7 @@ class Child:
         why = self.failure.error if self.failure else self._view.stop_reason or "it has not ended"
         raise JobError(
             f"The job {self.id} is {self.state} and has no result: {why}",
-            todo="Ask whether it is `ok` first, or see `failure`.",
+            todo="Check `ok` first, or see `failure`.",
             facts={"job_id": self.id, "state": self.state},
         )
 
@@ -296,7 +296,7 @@ class ChildJobs:
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self.loop is None:
-            raise StoreUnavailable("The worker has not begun yet.", todo="Try again a little later.")
+            raise StoreUnavailable("The worker has not started yet.", todo="Try again a little later.")
         return self.loop
 
     async def _submit(self, token: str, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
@@ -360,7 +360,7 @@ class NoFamily:
 def childless() -> InterlockError:
     """Return the error of a context without a worker."""
     return JobError(
-        "There is nobody here to whom children could be submitted.",
+        "Children cannot be submitted here: no worker executes this handler.",
         todo="Do it in a job that a worker executes; in tests use `interlock.testing.memory_interlock`.",
     )
 

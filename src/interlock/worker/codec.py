@@ -119,7 +119,7 @@ def _reason(value: object, is_json: Callable[[object], bool]) -> tuple[str, str]
         case float() if not math.isfinite(value):
             return f"is {value}, which JSON cannot hold", "Send null (None) where there is no number."
         case str():
-            return "is no valid text: it holds half of a surrogate pair", "Send bytes, or repair the text."
+            return "is not valid text: it holds half of a surrogate pair", "Send bytes, or repair the text."
         case dict() if bad := [key for key in value if not is_json({key: 0})]:
             return (
                 f"has the key {bad[0]!r}, and keys in JSON are text",

@@ -213,7 +213,7 @@ class Components:
 
     async def stop(self) -> None:
         """Stop every loop and thread, and leftover handlers."""
-        self.standing.stop("it was asked to go")
+        self.standing.stop("a shutdown was requested")
         for loop in self._beside:
             loop.cancel()
         await asyncio.gather(*self._beside, return_exceptions=True)

@@ -444,7 +444,7 @@ async def _kept(context: Context, asked: Keep) -> Kept:
     except InterlockError as error:
         return Kept(asked.number, None, error.sentence, error.todo)
     except OSError as error:
-        return Kept(asked.number, None, f"The file cannot be kept: {error}.")
+        return Kept(asked.number, None, f"The file cannot be stored: {error}.")
 
 
 def _pass_on(running: RunningTask, said: Said) -> None:

@@ -110,7 +110,7 @@ class Tar:
         if extra:
             raise Unreadable("an extended header is about nothing")
         if len(self._stream.read(MOST_HEADER + 1)) > MOST_HEADER:  # this also checks that it is complete
-            raise Unreadable("something follows its end")
+            raise Unreadable("it has data after its end")
 
     def read(self, most: int) -> bytes:
         """Return the next bytes of the current member; empty at its end."""
@@ -363,7 +363,7 @@ def _asked(path: str) -> Parts:
 def _checked(name: str, folder: bool = False) -> Parts:
     """Return the components of a name that stays below the target."""
     if name.startswith("/") or "\0" in name:
-        raise Unreadable("its name is absolute, or no name")
+        raise Unreadable("its name is absolute or invalid")
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in parts or (not parts and not folder):
         raise Unreadable("its name leads elsewhere, or is empty")
@@ -404,7 +404,7 @@ def _room(staging: Path) -> int:
 def _unusable(why: str, member: str) -> InvalidArtifact:
     about = f" (at {member!r})" if member else ""
     return InvalidArtifact(
-        f"What was saved cannot be unpacked: {why}{about}.",
-        todo="Nothing; the job goes on without it.",
+        f"The saved cache cannot be unpacked: {why}{about}.",
+        todo="Nothing; the job continues without it.",
         facts={"member": member, "why": why},
     )

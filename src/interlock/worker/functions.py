@@ -100,7 +100,7 @@ def refused(thing: object, why: str, todo: str) -> CannotLoad:
 
 
 _WRAP = "Write a function at the top of a module that does what is needed, and decorate that."
-_NO_YIELD = "Return a list; tell what is done so far with ctx.progress, ctx.log or ctx.checkpoint."
+_NO_YIELD = "Return a list; report progress with ctx.progress, ctx.log or ctx.checkpoint."
 
 
 def _described(thing: object) -> str:

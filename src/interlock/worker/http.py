@@ -58,7 +58,7 @@ def refusal_of(response: httpx2.Response) -> ServerRefused:
     try:
         problem = decode_as(response.content, Problem)
     except msgspec.DecodeError:
-        sentence = f"The server answered {response.status_code}, and nothing that can be read."
+        sentence = f"The server answered {response.status_code}with an unreadable body."
         return ServerRefused(sentence, facts={"code": "error", "status": response.status_code})
     return ServerRefused(
         problem.error,
@@ -100,7 +100,7 @@ async def downloaded_cache(
 
 PROTOCOL = 1
 NOT_SNOOZED = Failed(
-    error="The handler has snoozed, and the server is of a version that cannot do that.",
+    error="The handler has snoozed, and this version of the server does not support that.",
     details="Upgrade the server before the workers.",
     failure_class="tooling",
 )
@@ -403,7 +403,7 @@ class HttpOrchestrator:
         """Return the store's time, extrapolated from the last answer of the server."""
         if self._told is None:
             raise StoreUnavailable(
-                f"The server at {self.server} has not told the time yet.", todo="Connect first."
+                f"The server at {self.server} has not reported its time yet.", todo="Connect first."
             )
         at, when = self._told
         return at + timedelta(seconds=self._monotonic() - when)
@@ -453,7 +453,7 @@ class HttpOrchestrator:
     ) -> Out:
         if self._client is None:
             raise StoreUnavailable(
-                f"Not connected to {self.server}.", todo="Connect first; nothing was said."
+                f"Not connected to {self.server}.", todo="Connect first; nothing was sent."
             )
         try:
             response = await self._client.request(
@@ -477,8 +477,8 @@ class HttpOrchestrator:
 
     def _away(self, why: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"The server at {self.server} did not answer as it should: {why}.",
-            todo="It may have been heard; everything that a runner says can be said again.",
+            f"The server at {self.server} sent an invalid response: {why}.",
+            todo="It may have been accepted; every message of a runner is safe to repeat.",
             facts={"server": self.server},
         )
 

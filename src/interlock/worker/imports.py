@@ -90,7 +90,7 @@ def _failed(name: str, module_name: str, error: BaseException) -> CannotLoad:
     said = f"{type(error).__name__}: {message}" if message else type(error).__name__
     line = _line_of(error)
     return cannot_load(
-        name, f"it raises {said}{line}", "Mend the module; INTERLOCK_DEBUG=1 shows the whole traceback."
+        name, f"it raises {said}{line}", "Correct the module; INTERLOCK_DEBUG=1 shows the whole traceback."
     )
 
 

@@ -366,7 +366,7 @@ def _stopped(leased: Leased, reason: str) -> list[RunningTask | CohortMember]:
     if isinstance(leased, RunningTask):
         leased.stop(reason)
         return [leased]
-    assert isinstance(leased, Cohort), "what is reported is not stopped"
+    assert isinstance(leased, Cohort), "a reported task cannot be stopped"
     held = leased.held()
     for grant in held:
         leased.stop(grant.job_id, reason)

@@ -58,7 +58,7 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if faults := list(self._faults()):
             raise InvalidSettings(
-                "The pool cannot be made like this: " + "; ".join(faults) + ".",
+                "The pool cannot be started: " + "; ".join(faults) + ".",
                 todo="Change the numbers so that each of these holds.",
                 facts={"faults": faults},
             )

@@ -350,7 +350,7 @@ def outcome_event(
     """Return the event of the table for the outcome of the handler."""
     cost = None if running.context is None else running.context.cost
     if running.stop_reason == "cancel":
-        return ProcessingFailed(at=at, cost=cost, error="cancelled, as it was asked to")
+        return ProcessingFailed(at=at, cost=cost, error="cancelled on request")
     if isinstance(outcome, Succeeded):
         return ProcessingSucceeded(at=at, cost=cost, output=outcome.result)
     if isinstance(outcome, Yielded | Snoozed):
@@ -387,6 +387,6 @@ def report_of(running: RunningTask, outcome: Outcome, unsent: Unsent | None) -> 
 
 
 STOPPED_ITSELF = Failed(
-    error="The handler was stopped although nobody had asked it to stop.",
+    error="The handler was cancelled without a request from the worker.",
     exception="asyncio.exceptions.CancelledError",
 )

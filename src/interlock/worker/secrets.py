@@ -37,8 +37,8 @@ class Secrets(Mapping[str, str]):
     def _missing(self, name: str) -> NotGiven:
         if self._grant.secrets_withheld:
             return NotGiven(
-                f"The secret {name} is withheld: the change that this job is about comes from a fork.",
-                todo="Do without it where `name in ctx.secrets` does not hold.",
+                f"The secret {name} is withheld: the change of this job comes from a fork.",
+                todo="Check `name in ctx.secrets`, and do without it.",
                 facts={"secret": name},
             )
         return NotGiven(

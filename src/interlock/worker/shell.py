@@ -114,7 +114,7 @@ class Commands:
                 dead = ending.result().confirmed_dead
                 raise TaskCancelled(self._ctx.stop_reason, confirmed_dead=dead)
         if not ending.result().confirmed_dead:
-            self._ctx.log("Not all that this step has started is known to have ended.", "warning")
+            self._ctx.log("Some processes that this step has started may still run.", "warning")
         return ending.result()
 
     def environment(self, *, without: str = "") -> dict[str, str]:
@@ -373,7 +373,7 @@ async def shell(
 
 def _warn(ctx: Context) -> None:
     if ctx.withheld:
-        ctx.log("Secrets are withheld from this job: what it is about comes from a fork.", "warning")
+        ctx.log("Secrets are withheld from this job: its change comes from a fork.", "warning")
     if ctx.untrusted and ctx.sandbox.kind == NO_SANDBOX.kind:
         ctx.log(UNPROTECTED, "warning")
 
@@ -401,7 +401,7 @@ async def _run_logged_step(
         ended = "was stopped: it took too long" if end.exit_code is None else how_it_ended(end.exit_code)
         lasted = _lasted(end.duration_s)
         level = STEP_FAILED if aloud else "warning"
-        ctx.log(f"The step {step.title!r} {ended} after {lasted}; the job goes on.", level)
+        ctx.log(f"The step {step.title!r} {ended} after {lasted}; the job continues.", level)
     elif aloud:
         ctx.log(f"The step {step.title!r} succeeded after {_lasted(end.duration_s)}.", STEP_PASSED)
     return end

@@ -182,7 +182,7 @@ async def leave_behind(ctx: Context, artifacts: Sequence[Artifact], base: Path, 
         except (InterlockError, OSError) as error:
             told = error.sentence if isinstance(error, InterlockError) else str(error)
             away = isinstance(error, StoreUnavailable | OSError)
-            what = f"The artifact {one.name!r} was not kept: {told}"
+            what = f"The artifact {one.name!r} was not stored: {told}"
             ctx.log(what, "error")
             trouble = trouble or StepFailed(
                 what, exit_code=None, output="", failure_class="infra" if away else "user"
@@ -281,7 +281,7 @@ class ShellCaches:
             packed = folder / "packed"
             view = await unless_cancelled(self._ctx, self._ctx.caches.fetch(key, one.restore_keys, packed))
             if view is None:
-                self._ctx.log(f"Cache: nothing is saved under {key}.")
+                self._ctx.log(f"Cache: there is no cache {key}.")
                 return False
             put = await asyncio.to_thread(unpack, packed, one.paths, folder / "unpacked", self._base)
         left = [path for path in one.paths if path not in put]
@@ -331,7 +331,7 @@ def check_caches(caches: Sequence[Cache]) -> None:
         plain = [path for path in one.paths if path.strip("./") and not set("*?[") & set(path)]
         if len(one.restore_keys) > MAX_PREFIXES or not one.paths or plain != one.paths:
             raise InvalidArguments(
-                f"The cache {one.key} cannot be as it is said.",
+                f"The cache {one.key} has invalid paths or keys.",
                 todo=f"Give paths inside the folder, no patterns, and at most {MAX_PREFIXES} restore_keys.",
                 facts={"key": one.key},
             )

@@ -108,8 +108,8 @@ class Simulators:
             if self._closed:
                 coroutine.close()
                 raise StoreUnavailable(
-                    "What the simulation says is not heard any more: its worker is shutting down.",
-                    todo="Nothing; another worker goes on after the last saved step.",
+                    "The simulation can no longer report: its worker is shutting down.",
+                    todo="Nothing; another worker continues after the last saved step.",
                 )
             if self._join is None:
                 self._join = self._threads.serve("interlock-simulations", self._serve, self._begins)
@@ -138,8 +138,8 @@ class Simulators:
                 await self._let_go()
                 if self._monotonic() + pause_s >= until:
                     raise StoreUnavailable(
-                        f"What the simulation says could not be heard within {patience_s:g} s: {error}",
-                        todo="It may have been heard; its worker goes on as long as its lease lives.",
+                        f"The simulation could not report within {patience_s:g} s: {error}",
+                        todo="It may have been accepted; the worker continues while its lease is valid.",
                     ) from error
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -152,7 +152,7 @@ class Simulators:
                 self._port = port
         port = self._port
         if not isinstance(port, Simulating):
-            raise JobError("This orchestrator knows no simulations.", todo="Use one that does.")
+            raise JobError("This orchestrator does not support simulations.", todo="Use one that does.")
         return await port.simulate(token, self._runner_id, word)
 
     async def _let_go(self) -> None:
@@ -176,7 +176,7 @@ class _Nobody:
 
     def say(self, _: str, __: AnySimulationWord, ___: float) -> Future[SimulationOrders]:
         raise JobError(
-            "There is nobody here who knows of simulations.",
+            "Simulations are not available here.",
             todo="Start it with `interlock simulation start`, or run it with `interlock simulation run`.",
         )
 

@@ -247,7 +247,7 @@ def not_executed(run_id: str, why: str) -> NotExecuted:
     """Return the error of a simulation that is not executed here."""
     return NotExecuted(
         f"The simulation {run_id or 'of this job'} is not executed here: {why}.",
-        todo="Nothing; whoever executes it goes on after the last saved step.",
+        todo="Nothing; its worker continues after the last saved step.",
         facts={"run_id": run_id, "reason": why},
     )
 

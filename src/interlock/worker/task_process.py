@@ -320,7 +320,7 @@ class Channel:
         line = self._lines.readline()
         order = read_order(line) if line else None
         if not isinstance(order, Run):
-            sys.exit("The worker has gone before it gave an order.")
+            sys.exit("The worker ended before it sent an order.")
         return order
 
     def wake(self) -> None:

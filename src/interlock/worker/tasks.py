@@ -441,7 +441,7 @@ def _memory_limit(name: str, megabytes: object, executor: Executor) -> int | Non
 def _checked_name(function: Callable[..., Any], name: object) -> str:
     if isinstance(name, str) and name and not any(letter.isspace() for letter in name):
         return name
-    raise refused(function, f"{name!r} is no name", 'Give text without spaces, such as "shop.send".')
+    raise refused(function, f"{name!r} is not a name", 'Give text without spaces, such as "shop.send".')
 
 
 def _is_the_same_again(known: Task[..., Any], new: Task[..., Any]) -> bool:

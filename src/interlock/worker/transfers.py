@@ -47,13 +47,13 @@ class Uploads:
     def __call__(self, token: str, name: str, path: Path) -> Future[ArtifactView]:
         """Start to upload a file, or a folder as a tar."""
         if self.loop is None:
-            raise StoreUnavailable("The worker has not begun yet.", todo="Try again a little later.")
+            raise StoreUnavailable("The worker has not started yet.", todo="Try again a little later.")
         return asyncio.run_coroutine_threadsafe(self._keep(token, name, path), self.loop)
 
     def tell(self, token: str, facts: Sequence[WorkloadFact]) -> Future[None]:
         """Start to report events of agents."""
         if self.loop is None:
-            raise StoreUnavailable("The worker has not begun yet.", todo="Try again a little later.")
+            raise StoreUnavailable("The worker has not started yet.", todo="Try again a little later.")
         return asyncio.run_coroutine_threadsafe(self._tell(token, facts), self.loop)
 
     async def _tell(self, token: str, facts: Sequence[WorkloadFact]) -> None:
@@ -83,7 +83,7 @@ class Uploads:
     async def _once(self, token: str, name: str, path: Path) -> ArtifactView:
         port = self._port()
         if not isinstance(port, Keeper):
-            raise NoBlobs("This orchestrator keeps no artifacts.", todo="Use one that does.")
+            raise NoBlobs("This orchestrator does not store artifacts.", todo="Use one that does.")
         try:
             async with asyncio.timeout(UPLOAD_S):
                 return await port.keep_artifact(token, self._runner_id, name, pieces_of(path))
@@ -109,8 +109,8 @@ async def pieces_of(path: Path) -> AsyncIterator[bytes]:
 def nowhere(_: str, name: str, __: Path) -> Future[ArtifactView]:
     """Raise: there is no worker."""
     raise NoBlobs(
-        "There is nobody here who keeps artifacts.",
-        todo="Leave it behind in a job that a worker executes.",
+        "Artifacts cannot be stored here.",
+        todo="Store it in a job that a worker executes.",
         facts={"name": name},
     )
 
@@ -150,8 +150,8 @@ class Caches:
                     await asyncio.to_thread(file.write, piece)
         if digest.hexdigest() != view.sha256:
             raise ServerRefused(
-                f"What has arrived of the cache {view.key} is not what was saved.",
-                todo="Nothing; the job goes on without it.",
+                f"The download of the cache {view.key} does not match its digest.",
+                todo="Nothing; the job continues without it.",
                 facts={"code": "wrong_digest", "sha256": view.sha256},
             )
         return view
@@ -164,7 +164,7 @@ class Caches:
     def _keeper(self) -> CacheKeeper:
         port = self._port()
         if not isinstance(port, CacheKeeper):
-            raise NoBlobs("This orchestrator keeps no caches.", todo="Use one that does.")
+            raise NoBlobs("This orchestrator does not store caches.", todo="Use one that does.")
         return port
 
 
@@ -194,7 +194,7 @@ class NoCaches:
     async def keep(self, _token: str, key: str, _path: Path) -> CacheView:
         """Raise: there is no worker."""
         raise NoBlobs(
-            "There is nobody here who keeps caches.",
+            "Caches cannot be stored here.",
             todo="Save it in a job that a worker executes.",
             facts={"key": key},
         )

@@ -62,7 +62,7 @@ async def test_a_server_that_falls_silent_leaves_commits_in_doubt_and_claims_und
     await store.now()  # it has a connection
     store._connections.timeout_s = TIMEOUT_S
     fragile.pause()
-    with pytest.raises(StoreUnavailable, match="Whether it happened is unknown") as caught:
+    with pytest.raises(StoreUnavailable, match="Whether it was committed is unknown") as caught:
         await store.commit(each(creation("b")))
     assert caught.value.facts["outcome_unknown"] is True
     assert "Read" in caught.value.todo

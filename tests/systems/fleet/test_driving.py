@@ -378,4 +378,4 @@ async def test_a_store_that_is_away_does_not_hold_up_the_workload(two: list[Agen
     driven.drive._hands = msgspec.structs.replace(driven.drive._hands, tell=away)
     assert (await driven.result()).verdict is Verdict.COMPLETE
     assert heard
-    assert any("does not take what was heard" in line for line in driven.lines)
+    assert any("refused the reports" in line for line in driven.lines)

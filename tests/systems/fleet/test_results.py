@@ -90,7 +90,7 @@ def test_a_result_says_what_it_speaks_for() -> None:
     result, _ = a_result()
     assert result.verdict is Verdict.PARTIAL
     assert result.coverage == Coverage(agents=3, completed=2, lost=1, needed=2)
-    assert result.sentence == ("2 of 3 agents completed, and majority needs 2: it speaks for those alone.")
+    assert result.sentence == ("2 of 3 agents completed, and majority needs 2: it covers only those.")
     assert result.operations == 100
     assert result.spread is not None
     assert result.spread.spread_ns == 2_000_000
@@ -239,7 +239,7 @@ agents: [a.example, "b.example:7200", "[::1]:7167"]
     [
         (WorkloadSpec(kind="sleep"), "there are 0 agents"),
         (WorkloadSpec(kind="sleep", agents=("a", "a:7167")), "a:7167 is there twice"),
-        (WorkloadSpec(kind="sleep", agents=("a:99999",)), "'a:99999' is no HOST:PORT"),
+        (WorkloadSpec(kind="sleep", agents=("a:99999",)), "'a:99999' is not HOST:PORT"),
         (
             WorkloadSpec(kind="sleep", agents=("a",), duration_s=4_000),
             "duration is 4000 and must be 0 to 3600",

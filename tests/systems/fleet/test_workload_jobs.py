@@ -129,7 +129,7 @@ async def test_a_workload_that_a_worker_gives_back_does_not_start_again_by_itsel
         )
         working = asyncio.create_task(second.run())
         try:
-            with pytest.raises(JobFailed, match="load does not start again by itself"):
+            with pytest.raises(JobFailed, match="load is never restarted automatically"):
                 await job.result(timeout_s=PATIENCE_S)
         finally:
             second.shutdown.request()

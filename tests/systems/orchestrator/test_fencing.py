@@ -151,7 +151,7 @@ async def test_expired_but_not_yet_swept_is_expired(house: House, say: Callable[
     assert answer.code is StaleCode.LEASE_EXPIRED
     assert await house.states(grant.job_id) == ("RUNNING", ["STALE", "QUEUED"])
     told = [each.text for chunk in await house.chunks(grant.job_id) for each in chunk.lines]
-    assert told == ["Its runner runner#1 was not heard of in time."]
+    assert told == ["Its runner runner#1 sent no heartbeat in time."]
     assert len(await house.refusals(grant.job_id)) == 1
     assert await house.faults() == []
 

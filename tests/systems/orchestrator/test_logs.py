@@ -168,5 +168,5 @@ async def test_an_attempt_that_was_lost_has_a_last_line_that_names_its_runner(ho
     await house.later(3_600)
     lease = (await house.view(grant.job_id)).attempts[0].lease
     assert lease is not None
-    last = f"Its runner {lease.runner_id} was not heard of in time."
+    last = f"Its runner {lease.runner_id} sent no heartbeat in time."
     assert shown(await house.chunks(grant.job_id)) == ["begun", last]

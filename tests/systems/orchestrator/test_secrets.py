@@ -155,7 +155,7 @@ def test_a_file_that_others_may_read_is_not_used(tmp_path: Path, mode: int) -> N
     vault = file_of(tmp_path, '[secrets]\nTOKEN = "file"\n', mode)
     with pytest.raises(NoSecret) as refused:
         vault.find("TOKEN", ANY)
-    assert "others than its owner" in refused.value.sentence
+    assert "other users may" in refused.value.sentence
     assert "chmod 600" in refused.value.todo
 
 
@@ -181,7 +181,7 @@ async def test_a_variable_of_the_process_is_given_to_nobody_unless_a_policy_name
     assert await house.claim() == []
     failure = (await house.view(job_id)).failure
     assert failure is not None
-    assert "nothing says which jobs may have it" in failure.error
+    assert "no rule names the jobs that may have it" in failure.error
     assert "[secrets.OTHER]" in failure.details
 
 
@@ -215,7 +215,7 @@ def test_every_condition_of_a_secret_must_hold() -> None:
         (asker(repository=""), "it is for the repository acme/*, and this job has no repository"),
         (
             asker(claimed=True),
-            "what a submitter says about the repository of a run does not count",
+            "the repository that a submitter claims does not count",
         ),
         (asker(environment=""), "it is for the environment production, and this job has no environment"),
         (asker(environment="staging"), "it is for the environment production, and this is staging"),
@@ -223,7 +223,7 @@ def test_every_condition_of_a_secret_must_hold() -> None:
         (asker(queue="default"), "it is for the queue deploy, and this is default"),
         (asker(ref="refs/heads/topic"), "it is for the ref refs/heads/main or refs/tags/v*"),
         (asker(repository="acme/other"), "the environment production is not for this run"),
-        (asker(from_fork=True), "a change from a fork is given no secrets"),
+        (asker(from_fork=True), "a change from a fork receives no secrets"),
         (Asker(task="shop.deploy", queue="deploy"), "this job has no repository"),
     ],
 )

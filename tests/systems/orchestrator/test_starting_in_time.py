@@ -48,10 +48,10 @@ async def test_a_time_that_has_passed_is_now(house: House) -> None:
             "not_after is 2030-01-01T14:00:00, which has no time zone",
         ),
         ({"at": datetime(2300, 1, 1, tzinfo=UTC)}, "must be in the years 1970 to 2199"),
-        ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay_s": 1.0}, "at and delay_s say the same"),
+        ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay_s": 1.0}, "at and delay_s exclude each other"),
         (
             {"not_after": datetime(2030, 1, 1, tzinfo=UTC), "start_within_s": 1.0},
-            "not_after and start_within_s say the same",
+            "not_after and start_within_s exclude each other",
         ),
         ({"start_within_s": 0.0}, "start_within_s is 0 and must be more than 0"),
         ({"start_within_s": float("nan")}, "start_within_s is nan and must be more than 0"),

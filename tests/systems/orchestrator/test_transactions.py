@@ -216,7 +216,7 @@ async def test_a_connection_without_a_transaction_is_refused(url: str, tmp_path:
         with pytest.raises(InvalidArguments, match="leads to memory"):
             await il.within(sqlite3.connect(":memory:")).submit("t")
     async with Interlock("memory:") as il:
-        with pytest.raises(InvalidArguments, match="only to a store on PostgreSQL or SQLite"):
+        with pytest.raises(InvalidArguments, match="only with a store on PostgreSQL or SQLite"):
             await il.within(object()).submit("t")
 
 

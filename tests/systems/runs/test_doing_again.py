@@ -69,11 +69,11 @@ async def test_under_one_id_a_run_is_done_again_once(site: Site) -> None:
 
 async def test_what_cannot_be_done_again_is_said(site: Site) -> None:
     going = await site.begin(*JOBS)
-    with pytest.raises(TransitionNotAllowed, match="only one whose outcome is decided"):
+    with pytest.raises(TransitionNotAllowed, match="only a run whose outcome is decided"):
         await site.runs.rerun(going)
     await site.runs.cancel(going)
     origin = await first(site)
-    with pytest.raises(InvalidRun, match="nothing to do again"):
+    with pytest.raises(InvalidRun, match="nothing to rerun"):
         await site.runs.rerun(origin, "failed")
     with pytest.raises(InvalidRun, match="has no job 'z'"):
         await site.runs.rerun(origin, "from", job="z")
@@ -99,7 +99,7 @@ async def test_a_preview_names_exactly_the_jobs_that_are_done_again(site: Site) 
 
 async def test_a_preview_is_refused_where_doing_it_again_would_be(site: Site) -> None:
     going = await site.begin(*JOBS)
-    with pytest.raises(TransitionNotAllowed, match="only one whose outcome is decided"):
+    with pytest.raises(TransitionNotAllowed, match="only a run whose outcome is decided"):
         await site.runs.preview(going)
     await site.runs.cancel(going)
     with pytest.raises(InvalidRun, match="has no job 'z'"):

@@ -122,7 +122,7 @@ async def test_a_name_that_cannot_be_an_environment_is_refused_when_it_is_submit
 
 async def test_what_a_submitter_says_about_the_repository_opens_nothing(site: Site) -> None:
     view = await site.look(await begun(site, deploy(), claimed=True))
-    assert "what a submitter says about the repository of a run does not count" in view.error
+    assert "the repository that a submitter claims does not count" in view.error
     again = await site.runs.rerun(view.id)
     await site.recover()
     assert (await site.look(again.id)).outcome == "FAILED", "nor when it is done again"

@@ -37,7 +37,7 @@ async def test_each_job_says_what_it_waits_for(site: Site) -> None:
     assert told.next_deadline_at is not None
     await site.heard(done(grant))
     told = await site.runs.explain(run_id)
-    assert "the run has not heard of that yet" in told.lines[1].sentence
+    assert "the run has not been notified of that yet" in told.lines[1].sentence
 
 
 async def test_every_state_of_a_run_has_its_words(site: Site) -> None:
@@ -52,7 +52,7 @@ async def test_every_state_of_a_run_has_its_words(site: Site) -> None:
     assert told.lines[1].state == "STOPPING"
     await site.later(30)
     told = await site.runs.explain(view.id)
-    assert told.sentence == "It ended as CANCELED, and was reported: somebody asked for that."
+    assert told.sentence == "It ended as CANCELED, and was reported: a user cancelled it."
     assert told.todo == f"interlock run rerun {view.id} --failed"
 
 

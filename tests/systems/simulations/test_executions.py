@@ -69,7 +69,7 @@ async def test_it_goes_on_after_the_last_saved_step_on_another_worker(house: Hou
 async def test_a_second_resume_finds_the_first(house: House) -> None:
     run_id = await paused(house)
     await simulations(house).resume(run_id)
-    with pytest.raises(AlreadyThere, match="a worker is awaited already"):
+    with pytest.raises(AlreadyThere, match="already waits for a worker"):
         await simulations(house).resume(run_id)
     player = await begun(house)
     with pytest.raises(TransitionRefused, match="running"):

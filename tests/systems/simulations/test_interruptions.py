@@ -49,7 +49,7 @@ async def test_an_accepted_pause_survives_a_worker_that_gives_it_back(open_house
     await house.recover()
     assert await how(house, view.run_id) == STANDS
     stands = await simulations(house).get(view.run_id)
-    assert stands.error == "given back; a pause was requested, so it stands until it is resumed"
+    assert stands.error == "given back; a pause was requested, so it stays stopped until it is resumed"
     assert stands.saved_step == 3
     assert await moves(house, view.run_id) == [("pending", "running"), ("running", "interrupted")]
     resumed = await simulations(house).resume(view.run_id)
@@ -85,7 +85,7 @@ async def test_after_a_silence_it_does_not_go_on_by_itself_unless_losses_allow_i
     await house.heard(release(old.grant))
     orders = await (await taken(house, "runner#2")).say(Begin())
     assert not orders.go_on
-    assert "until it is resumed: nothing was heard from its worker for 60 s" in orders.reason
+    assert "until it is resumed: no heartbeat of its worker for 60 s" in orders.reason
     await house.recover()
     assert await how(house, view.run_id) == STANDS
     again, old = await running(house, losses=1)
@@ -98,7 +98,7 @@ async def test_after_a_silence_it_does_not_go_on_by_itself_unless_losses_allow_i
 
 @pytest.mark.parametrize(
     ("after_s", "why"),
-    [(60, "nothing was heard from its worker for 60 s"), (TTL_S, "was not heard of in time")],
+    [(60, "no heartbeat of its worker for 60 s"), (TTL_S, "sent no heartbeat in time")],
 )
 async def test_error_says_why_it_was_interrupted_until_it_runs_again(
     house: House, after_s: float, why: str

@@ -135,7 +135,7 @@ async def test_silence_is_shown_after_30_seconds_and_interrupts_after_60(house: 
     await house.later(30)
     gone = await manager.get(view.run_id)
     assert (gone.status, gone.worker_id, gone.completed_at, gone.stale) == ("interrupted", None, None, False)
-    assert gone.trouble == "nothing was heard from its worker for 60 s"
+    assert gone.trouble == "no heartbeat of its worker for 60 s"
     assert await manager.check_stale_runs(0.001) == []
     await house.recover()
     assert await moves(house, view.run_id) == [("pending", "running"), ("running", "interrupted")]

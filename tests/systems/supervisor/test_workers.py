@@ -75,7 +75,7 @@ async def test_a_worker_that_falls_silent_is_terminated_and_its_work_counts_as_l
         await house.later(SILENCE_S / 2)
     view = await workers(house).get(made.id)
     assert (view.state, view.outcome, view.active) == ("TERMINATED", "TERMINATED", 0)
-    assert view.reason == f"not heard of for {SILENCE_S:g} s"
+    assert view.reason == f"no heartbeat for {SILENCE_S:g} s"
     await house.recover()
     job = await house.view(grant.job_id)
     assert ([one.state for one in job.attempts], job.losses) == (["STALE", "QUEUED"], 1)

@@ -233,11 +233,11 @@ VALUE_CLAIMS: Mapping[str, Callable[[Look], bool]] = {
     "attempts and losses are bounded": bounded,
     "a job that has ended has nothing waiting or active": ended_is_over,
     "a job is COMPLETED exactly when each shard has succeeded": completed_is_all_shards,
-    "a job that has not ended has somewhere to go": goes_on,
+    "a job that has not ended can still progress": goes_on,
     "the claims of the tables hold": tables_hold,
     "the columns agree with the body": columns_agree,
     "a timer runs exactly where a table says so": timers_run,
-    "only a job that nobody has started expires": expired_never_began,
+    "only a job that no worker has started expires": expired_never_began,
 }
 
 
@@ -343,22 +343,22 @@ def across_holds(step: Taken) -> bool:
 
 STEP_CLAIMS: Mapping[str, Callable[[Taken], bool]] = {
     "the journal replays to the record": journal_replays,
-    "what has ended stays as it ended": ends_absorb,
-    "only the live lease is heard": only_the_live_lease_is_heard,
+    "a terminal record never changes": ends_absorb,
+    "only reports under the live lease are accepted": only_the_live_lease_is_heard,
     "a success comes only from an accepted completion": success_is_reported,
-    "a sign of life makes it RUNNING": signs_of_life_are_noted,
-    "only the runner does what belongs to the runner": owners_act,
+    "a heartbeat makes it RUNNING": signs_of_life_are_noted,
+    "only the runner takes the rows that it owns": owners_act,
     "a sweep leaves nothing overdue": swept_is_settled,
-    "no job is started after its time": starts_in_time,
-    "what is snoozed waits, and costs nothing": snoozes,
+    "no job is started after its deadline": starts_in_time,
+    "a snoozed job waits, which costs no try": snoozes,
     "the claims of the tables about each step hold": across_holds,
 }
 
-STORE_CLAIM = "the store takes what was decided"
-BATCH_CLAIM = "decided in a batch, a job becomes what it becomes alone"
-GIVEN_ONCE = "an attempt is given to one worker only"
-ASKED_FOR = "a job is canceled only if somebody asked or its time was up"
-IN_TIME = "nothing is committed after the end of the lease that it was said under"
+STORE_CLAIM = "the store accepts every decision"
+BATCH_CLAIM = "a job is decided in a batch as it is decided alone"
+GIVEN_ONCE = "an attempt is granted to one worker only"
+ASKED_FOR = "a job is canceled only after a request or a timeout"
+IN_TIME = "no report is committed after the end of its lease"
 
 
 # Claims about clients, workers and the journal
@@ -414,16 +414,16 @@ def finished_once(ended: Ended) -> bool:
     return whole and all(count <= 1 for count in counts)
 
 
-DONE_ONCE = "a request is carried out once"
-KEPT = "what was acknowledged is there"
-TOLD = "the client is told of what was made for it"
+DONE_ONCE = "a request is executed once"
+KEPT = "an acknowledged submission is stored"
+TOLD = "the client learns of every job that it has submitted"
 FENCE = "the fence grows with every grant of a shard"
-HOLDER = "what is heard under a lease was said under that very lease"
-UNHEARD = "a report that comes too late is not believed"
-RECORDED = "a report that comes too late is refused, and the journal says so"
+HOLDER = "an accepted report was sent by the holder of its lease"
+UNHEARD = "a late report is not accepted"
+RECORDED = "a late report is refused and journalled"
 FINISHED_ONCE = "a shard of a job succeeds once"
 COMPLETED_ONCE = "a job is completed once"
-SETTLES = "every job settles, and nobody holds a lease on it"
+SETTLES = "every job ends, and no lease on it is left"
 
 SUBMISSION_CLAIMS: Mapping[str, Callable[[Submission], bool]] = {
     DONE_ONCE: lambda made: len(set(made.jobs)) <= 1,
@@ -450,12 +450,12 @@ END_CLAIMS: Mapping[str, Callable[[Ended], bool]] = {
 
 # Events that must occur, so that no claim holds vacuously
 
-LATE = "a report that comes too late is refused"
-TWICE = "a report that comes twice is answered as before"
+LATE = "a late report is refused"
+TWICE = "a repeated report gets the same answer"
 ACKNOWLEDGED = "a cancel is acknowledged by the runner"
-LOOKED_AGAIN = "of two orchestrators that decide at once one has to look again"
-TOO_LATE = "a commit that comes after the lease's end is decided again"
-REPEATED = "a request that comes twice is carried out once"
+LOOKED_AGAIN = "one of two concurrent decisions conflicts and is repeated"
+TOO_LATE = "a commit after the end of the lease is decided again"
+REPEATED = "a repeated request is executed once"
 
 
 def _ended(seen: Look, *states: attempt.AttemptState) -> list[AttemptBody]:
@@ -467,24 +467,24 @@ def _lost(seen: Look) -> list[AttemptBody]:
 
 
 SIGHTS: Mapping[str, Callable[[Look], bool]] = {
-    "a lost attempt is tried again and the job completes": lambda seen: (
+    "a lost attempt is retried and the job completes": lambda seen: (
         seen.state is job.COMPLETED and bool(_lost(seen))
     ),
     "a job that is lost too often fails": lambda seen: seen.state is job.FAILED and bool(_lost(seen)),
-    "a failure is tried again and the job completes": lambda seen: (
+    "a failure is retried and the job completes": lambda seen: (
         seen.state is job.COMPLETED and bool(_ended(seen, attempt.FAILED))
     ),
     "a job fails when no try is left": lambda seen: (
         seen.state is job.FAILED and bool(_ended(seen, attempt.FAILED, attempt.TIMED_OUT))
     ),
-    "work that is given back is done by another attempt": lambda seen: (
+    "released work is executed by another attempt": lambda seen: (
         seen.state is job.COMPLETED and any(not o.failure for o in _ended(seen, attempt.STALE))
     ),
-    "a result that comes under a cancel is kept": lambda seen: any(
+    "a result that arrives under a cancel is stored": lambda seen: any(
         one.data.accepted for one in _ended(seen, attempt.CANCELED)
     ),
     "an attempt is timed out": lambda seen: bool(_ended(seen, attempt.TIMED_OUT)),
-    "a job is canceled because its time is up": lambda seen: (
+    "a job is canceled by its timeout": lambda seen: (
         seen.state is job.CANCELED and seen.body.data.stop_reason == "timeout"
     ),
     "a job expires before a worker starts it": lambda seen: (

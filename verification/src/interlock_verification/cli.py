@@ -25,15 +25,15 @@ QUICK_HOURS = 262.0
 HOURS_A_YEAR = 8_766.0
 
 app = typer.Typer(
-    help="Explore what the lifecycles can do together, break them to see it noticed, play worlds of them.",
+    help="Explore the lifecycles exhaustively, mutate their tables, and simulate whole installations.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     epilog="""\b
 Exit codes:
   0  every claim holds
-  1  a claim is broken; the shortest story that shows it is told
-  2  the question was wrong""",
+  1  a claim is broken; the shortest counterexample is shown
+  2  invalid usage""",
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
@@ -46,11 +46,13 @@ def _examples(*commands: str) -> str:
 @app.command("model", epilog=_examples("model", "model --environment race", "model --long"))
 def model(
     environment: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this one; otherwise all of them.")
+        str | None, typer.Option(metavar="NAME", help="Only this one (default: all).")
     ] = None,
-    long: Annotated[bool, typer.Option("--long", help="Also the large ones: some minutes.")] = False,
-    most: Annotated[int | None, typer.Option(min=1, help="Stop after so many states of each.")] = None,
-    replay: Annotated[str, typer.Option(metavar="N,N,…", help="Tell the story of these choices again.")] = "",
+    long: Annotated[
+        bool, typer.Option("--long", help="Also the large ones, which take some minutes.")
+    ] = False,
+    most: Annotated[int | None, typer.Option(min=1, help="Maximum number of states of each.")] = None,
+    replay: Annotated[str, typer.Option(metavar="N,N,…", help="Replay these choices.")] = "",
     as_json: Json = False,
 ) -> None:
     """Explore small worlds of jobs, workers, orchestrators and a faulty network, exhaustively.
@@ -63,7 +65,7 @@ def model(
 
     if replay:
         if environment is None:
-            raise typer.BadParameter("say of which --environment", param_hint="--replay")
+            raise typer.BadParameter("--environment is needed as well", param_hint="--replay")
         report.print_story(play(plan_named(environment), _numbers(replay)), environment, as_json=as_json)
         return
     if not report.explore_all(_plans(environment, long=long), most=most, side_by_side=long, as_json=as_json):
@@ -73,8 +75,8 @@ def model(
 @app.command("mutate", epilog=_examples("mutate", "mutate --machine lease", "mutate --sample 30 --seed 7"))
 def mutate(
     machine: Annotated[str | None, typer.Option(metavar="M", help="Only mutants of this machine.")] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="Only so many of them.")] = None,
-    seed: Annotated[int, typer.Option(help="Which ones.")] = 0,
+    sample: Annotated[int | None, typer.Option(min=1, help="Size of a random sample.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Break every row, guard and coupling of the tables in turn, and count the detected mutants.
@@ -98,26 +100,24 @@ def mutate(
     ),
 )
 def world(
-    world: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this one; otherwise all of them.")
-    ] = None,
+    world: Annotated[str | None, typer.Option(metavar="NAME", help="Only this one (default: all).")] = None,
     faults: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this mix of faults; otherwise all of them.")
+        str | None, typer.Option(metavar="NAME", help="Only this mix of faults (default: all).")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Only this seed, once for each world and mix; otherwise seeds from 1.")
+        int | None, typer.Option(help="Only this seed, once for each world and mix (default: seeds from 1).")
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(min=0.01, help="How many hours to simulate in all, or of each seed.")
+        float | None, typer.Option(min=0.01, help="Hours to simulate in all, or of each seed.")
     ] = None,
     years: Annotated[float | None, typer.Option(min=0.0001, help="The same in years.")] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="How many processes; otherwise one for each processor.")
+        int | None, typer.Option(min=1, help="Number of processes (default: one for each processor).")
     ] = None,
     only: Annotated[
-        str, typer.Option(metavar="F,F,…", help="Of all faults only these, or none: as a failure names them.")
+        str, typer.Option(metavar="F,F,…", help="Only these faults, as a failure lists them.")
     ] = "",
-    list_: Annotated[bool, typer.Option("--list", help="Say which worlds and faults there are.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the worlds and mixes of faults.")] = False,
     as_json: Json = False,
 ) -> None:
     """Simulate whole installations on virtual time, with years of faults.
@@ -131,7 +131,7 @@ def world(
         world_report.print_worlds(as_json=as_json)
         return
     if hours is not None and years is not None:
-        raise typer.BadParameter("say --hours or --years, not both", param_hint="--years")
+        raise typer.BadParameter("give --hours or --years, not both", param_hint="--years")
     wanted = years * HOURS_A_YEAR if years is not None else hours
     chapters = _chapters(world, faults, seed, wanted, only)
     if not world_report.play_season(chapters, processes=jobs or os.cpu_count() or 1, as_json=as_json):
@@ -148,7 +148,7 @@ def _chapters(
     worlds = () if world is None else (world_named(world),)
     mixes = () if faults is None else (faults_named(faults),)
     if only and (not worlds or not mixes or seed is None):
-        raise typer.BadParameter("say of which --world, --faults and --seed", param_hint="--only")
+        raise typer.BadParameter("--world, --faults and --seed are needed as well", param_hint="--only")
     names = None if not only else () if only == "none" else tuple(only.split(","))
     if seed is not None:
         return chapters_with(seed, worlds=worlds, faults=mixes, hours=hours, only=names)

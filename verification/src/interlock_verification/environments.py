@@ -33,14 +33,14 @@ from interlock_verification.models.job_world import JobWorld
 from interlock_verification.models.plan import JobPlan, Plan, RunPlan
 from interlock_verification.models.run_world import RUN_SIGHTS, RunWorld
 
-LOST_AND_DONE = "a lost attempt is tried again and the job completes"
+LOST_AND_DONE = "a lost attempt is retried and the job completes"
 LOST_TOO_OFTEN = "a job that is lost too often fails"
-TRIED_AND_DONE = "a failure is tried again and the job completes"
+TRIED_AND_DONE = "a failure is retried and the job completes"
 NO_TRY_LEFT = "a job fails when no try is left"
-GIVEN_BACK = "work that is given back is done by another attempt"
-KEPT = "a result that comes under a cancel is kept"
+GIVEN_BACK = "released work is executed by another attempt"
+KEPT = "a result that arrives under a cancel is stored"
 TIMED_OUT = "an attempt is timed out"
-OUT_OF_TIME = "a job is canceled because its time is up"
+OUT_OF_TIME = "a job is canceled by its timeout"
 FORCED = "a cancel is forced"
 EXPIRED = "a job expires before a worker starts it"
 SNOOZED = "a snoozed job completes"
@@ -58,7 +58,7 @@ QUICK: tuple[Plan, ...] = (
     ),
     Plan(
         name="two-workers",
-        doc="Two workers and a job with a retry: one of them dies, a message comes twice.",
+        doc="Two workers and a job with a retry: one of them dies, a message is repeated.",
         jobs=(JobPlan(retries=1),),
         workers=2,
         crashes=1,
@@ -68,7 +68,7 @@ QUICK: tuple[Plan, ...] = (
     ),
     Plan(
         name="cancel",
-        doc="A user cancels at any moment; the worker hears of it, or dies, or is done before.",
+        doc="A user cancels at any moment; the worker learns of it, or dies, or finishes before.",
         cancels=1,
         crashes=1,
         duplicates=1,
@@ -97,7 +97,7 @@ QUICK: tuple[Plan, ...] = (
     ),
     Plan(
         name="given-back",
-        doc="Workers that acknowledge with the claim are asked to go, and give their work back.",
+        doc="Workers that acknowledge with the claim are asked to shut down, and release their work.",
         workers=2,
         acknowledge=True,
         releases=2,
@@ -130,7 +130,7 @@ QUICK: tuple[Plan, ...] = (
     ),
     RunPlan(
         name="run",
-        doc="A run of one job: the planner fails or is late, words come twice, it is canceled, it times out.",
+        doc="A run of one job: the planner fails or is late, repeated notifications, a cancel, a timeout.",
         jobs=(JobPlan(losses=0),),
         run_cancels=1,
         planner_fails=True,
@@ -138,8 +138,8 @@ QUICK: tuple[Plan, ...] = (
         run_timeout=3,
         repeats=1,
         shows=(
-            "a required job fails and so does the run",
-            "a run is canceled while its jobs are at work",
+            "a required job fails, and so does the run",
+            "a run is canceled while its jobs are running",
             "a run is canceled by force",
             "a run times out",
             "a plan arrives after the end",
@@ -149,7 +149,7 @@ QUICK: tuple[Plan, ...] = (
     ),
     RunPlan(
         name="run-of-a-fork",
-        doc="A run of a fork waits for an operator; it is approved, declined, canceled, or nobody decides.",
+        doc="A run of a fork waits for an operator; it is approved, declined, canceled, or times out.",
         jobs=(JobPlan(losses=0),),
         heartbeats=0,
         fork=True,
@@ -192,7 +192,7 @@ QUICK: tuple[Plan, ...] = (
         fail_fast=False,
         heartbeats=0,
         cancels=1,
-        shows=("a required job fails and so does the run",),
+        shows=("a required job fails, and so does the run",),
         states=33_854,
     ),
 )
@@ -201,7 +201,7 @@ QUICK: tuple[Plan, ...] = (
 LONG: tuple[Plan, ...] = (
     Plan(
         name="race-and-faults",
-        doc="Two orchestrators, two workers: one of any dies, a message comes twice, a user cancels.",
+        doc="Two orchestrators, two workers: one of any dies, a message is repeated, a user cancels.",
         workers=2,
         orchestrators=2,
         crashes=1,
@@ -223,7 +223,7 @@ LONG: tuple[Plan, ...] = (
     ),
     Plan(
         name="two-jobs",
-        doc="Two jobs, two workers, two attempts each: one worker dies, a message comes twice.",
+        doc="Two jobs, two workers, two attempts each: one worker dies, a message is repeated.",
         jobs=(JobPlan(), JobPlan()),
         workers=2,
         crashes=1,
@@ -243,7 +243,7 @@ LONG: tuple[Plan, ...] = (
     ),
     RunPlan(
         name="run-and-repeats",
-        doc="A run of a required and an optional job, done by two workers; words come twice.",
+        doc="A run of a required and an optional job, done by two workers; notifications are repeated.",
         jobs=(JobPlan(losses=0), JobPlan(losses=0, job_timeout=80_000)),
         required=(True, False),
         workers=2,
@@ -255,7 +255,7 @@ LONG: tuple[Plan, ...] = (
     ),
     Plan(
         name="timeouts-and-faults",
-        doc="Attempts and the job run out of time; one of two workers dies, a message comes twice, a cancel.",
+        doc="Attempts and the job run out of time; one of two workers dies, a message is repeated, a cancel.",
         jobs=(JobPlan(retries=1, attempt_timeout=2, job_timeout=4),),
         workers=2,
         crashes=1,
@@ -333,7 +333,7 @@ REDUCED: tuple[Plan, ...] = (
     ),
     Plan(
         name="mutant-shards",
-        doc="Two shards; what is given back.",
+        doc="Two shards; released work.",
         jobs=(JobPlan(shards=2, losses=0),),
         workers=2,
         heartbeats=1,
@@ -345,7 +345,7 @@ REDUCED: tuple[Plan, ...] = (
     ),
     Plan(
         name="mutant-given-back",
-        doc="Work is given back.",
+        doc="Work is released.",
         jobs=(JobPlan(losses=0),),
         releases=1,
         cancels=1,
@@ -378,7 +378,7 @@ REDUCED: tuple[Plan, ...] = (
     ),
     RunPlan(
         name="mutant-run-of-options",
-        doc="A run in which nothing is required, without haste.",
+        doc="A run without required jobs, and without deadlines.",
         jobs=(JobPlan(losses=0),),
         required=(False,),
         fail_fast=False,
@@ -399,7 +399,7 @@ REDUCED: tuple[Plan, ...] = (
     ),
     RunPlan(
         name="mutant-run-of-nothing",
-        doc="The only job of a run is canceled alone, perhaps before anybody had it.",
+        doc="The only job of a run is canceled alone, perhaps before a worker had it.",
         jobs=(JobPlan(losses=0),),
         heartbeats=0,
         fails=False,

@@ -267,7 +267,7 @@ def _noticed(plan: Plan) -> tuple[Caught, str] | None:
     if report.violations:
         return Caught.CLAIM, f"{plan.name}: {report.violations[0].claim}"
     if not report.complete:
-        return Caught.CLAIM, f"{plan.name}: there are only so many states"
+        return Caught.CLAIM, f"{plan.name}: the number of states is limited"
     return None
 
 

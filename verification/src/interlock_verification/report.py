@@ -96,7 +96,7 @@ def _verdict(one: Explored) -> str:
     if one.report.violations:
         return "broken: " + "; ".join(violation.claim for violation in one.report.violations)
     if not one.ok:
-        return f"sound, but there were {one.expected:,} states before: look why"
+        return f"no violation, but there were {one.expected:,} states before: find out why"
     return f"{len(one.report.claims)} claims hold" if one.report.complete else "nothing found so far"
 
 

@@ -62,11 +62,11 @@ WORKER_ALONE = Lifecycle(
             "it starts with its first task, if it has room",
             must(worker.StartTask, (worker.IDLE,), worker.RUNNING, when=lambda w, _: w.active < w.capacity),
         ),
-        Answer("it is paused when asked", must(worker.Pause, (worker.RUNNING,), worker.PAUSED)),
+        Answer("it is paused on request", must(worker.Pause, (worker.RUNNING,), worker.PAUSED)),
         Answer(
             "it is paused when exhausted", must(worker.ResourcesExhausted, (worker.RUNNING,), worker.PAUSED)
         ),
-        Answer("it goes on when asked", must(worker.Resume, (worker.PAUSED,), worker.RUNNING)),
+        Answer("it resumes on request", must(worker.Resume, (worker.PAUSED,), worker.RUNNING)),
         Answer(
             "it is done when nothing is left to do",
             must(
@@ -76,9 +76,12 @@ WORKER_ALONE = Lifecycle(
                 when=lambda w, _: not w.pending and not w.active,
             ),
         ),
-        Answer("what cannot go on fails", must(worker.ErrorUnrecoverable, (worker.RUNNING,), worker.FAILED)),
         Answer(
-            "what may pass is tried again three times",
+            "an unrecoverable error fails it",
+            must(worker.ErrorUnrecoverable, (worker.RUNNING,), worker.FAILED),
+        ),
+        Answer(
+            "a transient error is retried three times",
             lambda before, said, after: (
                 not isinstance(said, worker.ErrorTransient)
                 or before.state is not worker.RUNNING
@@ -86,11 +89,11 @@ WORKER_ALONE = Lifecycle(
             ),
         ),
         Answer(
-            "the supervisor's word is final",
+            "the supervisor's decision is final",
             must(worker.Terminate, (*ALIVE, *worker.ENDED[:2]), worker.TERMINATED),
         ),
         Answer(
-            "who is silent for long is given up, and nobody else",
+            "a worker without heartbeats is given up, and no other",
             must(
                 worker.SupervisorTimeout,
                 ALIVE,
@@ -98,8 +101,8 @@ WORKER_ALONE = Lifecycle(
                 when=lambda w, said: w.last_heartbeat_at is None or said.at == LATER,
             ),
         ),
-        Answer("who was seen to die is given up", must(worker.ProcessDied, ALIVE, worker.TERMINATED)),
-        Answer("who is heard is alive", must(worker.Heartbeat, ALIVE, STAY)),
+        Answer("a worker whose process died is given up", must(worker.ProcessDied, ALIVE, worker.TERMINATED)),
+        Answer("a heartbeat keeps it alive", must(worker.Heartbeat, ALIVE, STAY)),
     ),
 )
 
@@ -116,7 +119,7 @@ PROCESS_ALONE = Lifecycle(
     ),
     only=lambda p: p.backoff_count < 2 and p.processed + p.failed < 2,
     answers=(
-        Answer("it is set up", must(process.initialized, (process.STARTING,), process.CONNECTING)),
+        Answer("it is initialized", must(process.initialized, (process.STARTING,), process.CONNECTING)),
         Answer("it connects", must(process.connected, (process.CONNECTING,), process.RECOVERING)),
         Answer(
             "it tries to connect again",
@@ -138,9 +141,9 @@ PROCESS_ALONE = Lifecycle(
             "it connects anew",
             must(process.error, (process.RECOVERING, process.RUNNING), process.CONNECTING),
         ),
-        Answer("it goes when asked", must(process.shutdown_requested, _UP, process.SHUTTING_DOWN)),
+        Answer("it shuts down on request", must(process.shutdown_requested, _UP, process.SHUTTING_DOWN)),
         Answer(
-            "it is gone when its tasks are",
+            "it stops after its last task",
             must(
                 process.ShutdownComplete,
                 (process.SHUTTING_DOWN,),
@@ -149,10 +152,10 @@ PROCESS_ALONE = Lifecycle(
             ),
         ),
         Answer(
-            "it is gone by its deadline",
+            "it stops by its deadline",
             must(process.shutdown_deadline, (process.SHUTTING_DOWN,), process.STOPPED),
         ),
-        Answer("its tasks are told in time", must(process.soft_deadline, (process.SHUTTING_DOWN,), STAY)),
+        Answer("its tasks are asked in time", must(process.soft_deadline, (process.SHUTTING_DOWN,), STAY)),
         Answer(
             "a task that ends makes room",
             must(
@@ -179,11 +182,11 @@ TASK_ALONE = Lifecycle(
     answers=(
         Answer("it is claimed", must(task.claim_requested, (task.PENDING,), task.CLAIMING)),
         Answer("it is worked on under a lease", must(task.ClaimSucceeded, (task.CLAIMING,), task.PROCESSING)),
-        Answer("a lost claim is nothing", must(task.claim_failed, (task.CLAIMING,), task.FAILED)),
+        Answer("a lost claim changes nothing", must(task.claim_failed, (task.CLAIMING,), task.FAILED)),
         Answer("a result is reported", must(task.ProcessingSucceeded, (task.PROCESSING,), task.REPORTING)),
         Answer("a failure is reported", must(task.ProcessingFailed, (task.PROCESSING,), task.REPORTING)),
         Answer(
-            "who waits for children gives the work back",
+            "a task that waits for children releases its lease",
             must(task.ProcessingYielded, (task.PROCESSING,), task.REPORTING),
         ),
         Answer(
@@ -197,11 +200,11 @@ TASK_ALONE = Lifecycle(
         Answer("a report that fails is a failure", must(task.report_failed, (task.REPORTING,), task.FAILED)),
         Answer("without a lease it stops", must(task.LeaseExpired, (task.PROCESSING,), task.ABANDONED)),
         Answer(
-            "asked to go it gives its work back",
+            "on shutdown it releases its work",
             must(task.ShutdownRequested, (task.PROCESSING,), task.REPORTING),
         ),
         Answer(
-            "asked to go it begins nothing",
+            "on shutdown it begins nothing",
             must(task.ShutdownRequested, (task.PENDING, task.CLAIMING), task.ABANDONED),
         ),
         Answer("its lease is renewed", must(task.LeaseRenewed, (task.PROCESSING,), STAY)),
@@ -258,7 +261,7 @@ WORKLOAD_ALONE = Lifecycle(
     ),
     answers=(
         Answer(
-            "a request is taken by who is idle: ready, or told what is wrong with it",
+            "an idle agent answers a request with READY or an error",
             lambda before, said, after: (
                 not isinstance(said, load.RpcReceived)
                 or before.state is not load.IDLE
@@ -267,18 +270,22 @@ WORKLOAD_ALONE = Lifecycle(
         ),
         Answer("it starts on time, and never by itself", _starts_when_told),
         Answer("it ends on time", must(load.DurationElapsed, (load.RUNNING,), load.IDLE, when=_mine)),
-        Answer("what fails is told", must(load.WorkloadError, (load.RUNNING,), load.FAILED, when=_mine)),
-        Answer("and does not linger", must(load.ErrorSent, (load.FAILED,), load.IDLE, when=_mine)),
+        Answer("a failure is reported", must(load.WorkloadError, (load.RUNNING,), load.FAILED, when=_mine)),
         Answer(
-            "nothing begun, nothing to stop", must(load.AbortReceived, (load.READY,), load.IDLE, when=_mine)
+            "the agent resets itself after an error",
+            must(load.ErrorSent, (load.FAILED,), load.IDLE, when=_mine),
         ),
-        Answer("it stops when asked", must(load.AbortReceived, (load.RUNNING,), load.ABORTING, when=_mine)),
         Answer(
-            "nobody left, nothing to begin",
+            "an abort before the start ends it at once",
+            must(load.AbortReceived, (load.READY,), load.IDLE, when=_mine),
+        ),
+        Answer("it stops on request", must(load.AbortReceived, (load.RUNNING,), load.ABORTING, when=_mine)),
+        Answer(
+            "without a controller nothing begins",
             must(load.ControllerDisconnect, (load.READY,), load.IDLE, when=_mine),
         ),
         Answer(
-            "nobody left, nothing to go on for",
+            "without a controller it stops",
             must(load.ControllerDisconnect, (load.RUNNING,), load.ABORTING, when=_mine),
         ),
         Answer("it has stopped", must(load.TaskCancelled, (load.ABORTING,), load.IDLE, when=_mine)),
@@ -324,7 +331,7 @@ SIMULATION_ALONE = Lifecycle(
         Answer("its worker has done it", must(_SIM.Complete, (_SIM.RUNNING,), _SIM.COMPLETED, when=_his)),
         Answer("its worker has failed", must(_SIM.Fail, (_SIM.RUNNING,), _SIM.FAILED, when=_his)),
         Answer(
-            "its worker stops where it was asked to",
+            "its worker stops after the current step",
             must(
                 _SIM.Pause,
                 (_SIM.RUNNING,),
@@ -332,9 +339,12 @@ SIMULATION_ALONE = Lifecycle(
                 when=lambda s, said: _his(s, said) and (s.pause_requested or s.cancel_requested),
             ),
         ),
-        Answer("it goes on where it stood", must(_SIM.Resume, (_SIM.PAUSED, _SIM.INTERRUPTED), _SIM.RUNNING)),
         Answer(
-            "without its worker it stands",
+            "it resumes after its saved step",
+            must(_SIM.Resume, (_SIM.PAUSED, _SIM.INTERRUPTED), _SIM.RUNNING),
+        ),
+        Answer(
+            "without its worker it is interrupted",
             must(
                 _SIM.HeartbeatLost,
                 (_SIM.RUNNING,),
@@ -343,13 +353,13 @@ SIMULATION_ALONE = Lifecycle(
             ),
         ),
         Answer(
-            "what its worker held is gone",
+            "the memory of its worker is lost",
             must(_SIM.Interrupt, (_SIM.RUNNING, _SIM.PAUSED), _SIM.INTERRUPTED),
         ),
-        Answer("what stands ends at once", must(_SIM.Cancel, _SIM.STANDING, _SIM.CANCELLED)),
+        Answer("without a worker it ends at once", must(_SIM.Cancel, _SIM.STANDING, _SIM.CANCELLED)),
         Answer("a cancel is remembered", must(_SIM.Cancel, (_SIM.RUNNING,), STAY)),
         Answer("a pause is remembered", must(_SIM.RequestPause, (_SIM.RUNNING,), STAY)),
-        Answer("its worker is heard", must(_SIM.Heartbeat, (_SIM.RUNNING,), STAY, when=_his)),
+        Answer("a heartbeat is recorded", must(_SIM.Heartbeat, (_SIM.RUNNING,), STAY, when=_his)),
     ),
 )
 
@@ -388,9 +398,9 @@ SCHEDULE_ALONE = Lifecycle(
     ),
     only=lambda data: data.submitted < 4 and data.skipped < 2,
     answers=(
-        Answer("it fires when it is due, and goes on or ends", _fires_in_time),
+        Answer("it fires when it is due, and continues or ends", _fires_in_time),
         Answer(
-            "it is resumed to go on, or to end",
+            "it is resumed to continue, or to end",
             lambda before, said, after: (
                 not isinstance(said, _SCHEDULE.Resume)
                 or before.state is not _SCHEDULE.PAUSED
@@ -399,9 +409,11 @@ SCHEDULE_ALONE = Lifecycle(
         ),
         Answer("it fires by its new times", must(_SCHEDULE.Edit, (_SCHEDULE.ACTIVE,), STAY, when=_goes_on)),
         Answer("a pause holds it", must(_SCHEDULE.Pause, (_SCHEDULE.ACTIVE,), _SCHEDULE.PAUSED)),
-        Answer("what is deleted has ended", must(_SCHEDULE.Delete, _SCHEDULE.OPEN, _SCHEDULE.ENDED)),
-        Answer("a job more moves nothing", must(_SCHEDULE.RunNow, _SCHEDULE.OPEN, STAY)),
-        Answer("the past moves nothing", must(_SCHEDULE.Backfill, _SCHEDULE.OPEN, STAY)),
+        Answer("a deleted schedule has ended", must(_SCHEDULE.Delete, _SCHEDULE.OPEN, _SCHEDULE.ENDED)),
+        Answer(
+            "an additional job does not change the next fire", must(_SCHEDULE.RunNow, _SCHEDULE.OPEN, STAY)
+        ),
+        Answer("a backfill does not change the next fire", must(_SCHEDULE.Backfill, _SCHEDULE.OPEN, STAY)),
         Answer("it begins anew", must(_SCHEDULE.Edit, (_SCHEDULE.ENDED,), _SCHEDULE.ACTIVE, when=_goes_on)),
         Answer("an edit keeps a pause", must(_SCHEDULE.Edit, (_SCHEDULE.PAUSED,), STAY)),
     ),
@@ -478,16 +490,27 @@ LEASE_ALONE = Lifecycle(
         lease.Expire(at=END + timedelta(seconds=60)),
     ),
     answers=(
-        Answer("only its own runner is heard, and only in time", _stranger_or_late),
-        Answer("its runner is heard: acknowledged", _heard(lease.Ack, (lease.GRANTED,), lease.ACTIVE)),
-        Answer("its runner is heard: at work", _heard(lease.Heartbeat, (lease.ACTIVE,), lease.ACTIVE)),
-        Answer("its runner is heard: done", _heard(lease.Complete, (lease.ACTIVE,), lease.COMPLETED)),
-        Answer("its runner is heard: given back", _heard(lease.Release, lease.LIVE, lease.REVOKED)),
+        Answer("only its runner may report, and only in time", _stranger_or_late),
+        Answer(
+            "a report of its runner is accepted: acknowledged",
+            _heard(lease.Ack, (lease.GRANTED,), lease.ACTIVE),
+        ),
+        Answer(
+            "a report of its runner is accepted: at work",
+            _heard(lease.Heartbeat, (lease.ACTIVE,), lease.ACTIVE),
+        ),
+        Answer(
+            "a report of its runner is accepted: done",
+            _heard(lease.Complete, (lease.ACTIVE,), lease.COMPLETED),
+        ),
+        Answer(
+            "a report of its runner is accepted: given back", _heard(lease.Release, lease.LIVE, lease.REVOKED)
+        ),
         Answer("it expires when its time is up, and not before", _expires_in_time),
         Answer("it is never shortened", _never_shortened),
-        Answer("a cancel is acknowledged only if asked for", _stops_when_asked),
-        Answer("who is dead is lost at once", must(lease.holder_lost, lease.LIVE, lease.EXPIRED)),
-        Answer("the right can be taken away", must(lease.revoke, lease.LIVE, lease.REVOKED)),
+        Answer("a cancel is acknowledged only after a request", _stops_when_asked),
+        Answer("a dead runner loses it at once", must(lease.holder_lost, lease.LIVE, lease.EXPIRED)),
+        Answer("it can be revoked", must(lease.revoke, lease.LIVE, lease.REVOKED)),
         Answer("a cancel is passed on", must(lease.request_cancel, (lease.ACTIVE,), lease.ACTIVE)),
     ),
 )
@@ -527,24 +550,24 @@ ATTEMPT_ALONE = Lifecycle(
     data=attempt.Attempt(),
     events=(attempt.Completed(succeeded=True), attempt.Completed(succeeded=False)),
     answers=(
-        Answer("who loses its lease is STALE, or under a cancel CANCELED", _lost),
+        Answer("without its lease it is STALE, or under a cancel CANCELED", _lost),
         Answer("it ends as reported, or under a cancel CANCELED", _as_reported),
-        Answer("a sign of life ends nothing", _life_ends_nothing),
+        Answer("a heartbeat ends nothing", _life_ends_nothing),
         Answer(
-            "a sign of life is noted",
+            "a heartbeat is recorded",
             must(attempt.heartbeat, (attempt.STARTING, attempt.RUNNING), attempt.RUNNING),
         ),
-        Answer("the upload is noted", must(attempt.upload, attempt.EXECUTING[:2], attempt.UPLOADING)),
+        Answer("the upload is recorded", must(attempt.upload, attempt.EXECUTING[:2], attempt.UPLOADING)),
         Answer(
-            "who uploads or stops is still alive",
+            "an upload or a stop counts as a heartbeat",
             lambda before, said, after: (
                 said.name != "heartbeat"
                 or before.state not in (attempt.UPLOADING, attempt.CANCEL_REQUESTED)
                 or (after is not None and after.state is before.state)
             ),
         ),
-        Answer("it has its time and no more", must(attempt.time_out, attempt.EXECUTING, attempt.TIMED_OUT)),
-        Answer("a cancel is heeded", must(attempt.cancel, _OPEN, attempt.CANCEL_REQUESTED)),
+        Answer("it ends at its timeout", must(attempt.time_out, attempt.EXECUTING, attempt.TIMED_OUT)),
+        Answer("a cancel is accepted", must(attempt.cancel, _OPEN, attempt.CANCEL_REQUESTED)),
         *(
             Answer(
                 f"a cancel ends by {event.name}", must(event, (attempt.CANCEL_REQUESTED,), attempt.CANCELED)
@@ -582,13 +605,15 @@ JOB_ALONE = Lifecycle(
         *(stop(at=AT, still_active=active) for stop in (job.Cancel, job.Timeout) for active in (0, 1)),
     ),
     answers=(
-        Answer("asked to stop it does: at once, or when the last attempt has ended", _stopped),
-        Answer("what is impossible fails", must(job.Reject, (job.SUBMITTED,), job.FAILED)),
-        Answer("what is possible waits", must(job.Validate, (job.SUBMITTED,), job.PENDING)),
+        Answer("a cancel ends it at once, or with its last attempt", _stopped),
+        Answer("an invalid job fails", must(job.Reject, (job.SUBMITTED,), job.FAILED)),
+        Answer("a valid job waits", must(job.Validate, (job.SUBMITTED,), job.PENDING)),
         Answer("it starts with its first attempt", must(job.AllocateResources, (job.PENDING,), job.RUNNING)),
         Answer("it completes", must(job.Success, (job.RUNNING,), job.COMPLETED)),
         Answer("it fails", must(job.Error, (job.RUNNING,), job.FAILED)),
-        Answer("what nobody has started in time fails", must(job.Expire, (job.PENDING,), job.FAILED)),
+        Answer(
+            "a job that no worker has started in time fails", must(job.Expire, (job.PENDING,), job.FAILED)
+        ),
     ),
 )
 

@@ -85,7 +85,9 @@ def _verdict(season: Season) -> str:
     if season.failures:
         claims = {played.broken.claim for played in season.failures if played.broken is not None}
         return f"broken in {len(season.failures)} chapters: {'; '.join(sorted(claims))}"
-    return f"sound, but never seen: {'; '.join(season.unseen)}" if season.unseen else "every claim holds"
+    return (
+        f"no violation, but never seen: {'; '.join(season.unseen)}" if season.unseen else "every claim holds"
+    )
 
 
 def story_of(played: Played) -> Iterator[str]:

@@ -149,14 +149,14 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(ConnectionError(f"the answer is no HTTP: {error}"))
+            self._fail(ConnectionError(f"the response is not HTTP: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.usable = False
         if self._answer.status and exc is None:
             self.on_message_complete()  # an answer without a length ends with the connection
         else:
-            self._fail(exc or ConnectionError("the connection was closed before an answer came"))
+            self._fail(exc or ConnectionError("the connection was closed before a response arrived"))
 
     def on_headers_complete(self) -> None:
         self._answer.status = self._parser.get_status_code()

@@ -98,9 +98,9 @@ def _states(blueprint: Blueprint) -> Lines:
 
 def _turn(state: StateSheet) -> str:
     if state.terminal:
-        return "nobody: this is an end"
+        return "none: terminal"
     if state.resting:
-        return "nobody: it may stay"
+        return "none: may last"
     return prose(state.turn or "the clock")
 
 
@@ -116,7 +116,7 @@ def _transitions(blueprint: Blueprint) -> Lines:
 
     def cells(rows: list[TransitionSheet]) -> tuple[str, ...]:
         row = rows[0]
-        also = " It leaves an end on purpose." if row.leaves_terminal else ""
+        also = " It leaves a terminal state on purpose." if row.leaves_terminal else ""
         return (
             code(*(each.source for each in rows)),
             code(row.event),
@@ -214,7 +214,7 @@ def _silences(blueprint: Blueprint) -> Lines:
             groups.setdefault((silence.event, answer, silence.why), []).append(silence.state)
     order = {event: place for place, event in enumerate(dict.fromkeys(key[0] for key in groups))}
     yield from _section(
-        "Deliberately nothing",
+        "Ignored or refused on purpose",
         ("event", "in", "is", "because"),
         (
             (code(event), code(*groups[event, answer, why]), answer, prose(why))

@@ -101,7 +101,7 @@ def _check_reach(principal: Principal, role: Role, queues: tuple[str, ...]) -> N
     if principal.scoped and not queues:
         own = sorted(principal.queues)
         raise NotAllowed(
-            f"{principal.name} is confined to {', '.join(own)}, and the token would be for all queues.",
+            f"{principal.name} is restricted to {', '.join(own)}, and the token would be for all queues.",
             todo="Name the queues that it is for.",
             allowed=own,
             facts={"principal": principal.name, "queues": own},

@@ -63,7 +63,7 @@ def arrived_too_slowly() -> ArrivedTooSlowly:
     """Return the error of an upload that missed its deadline."""
     return ArrivedTooSlowly(
         f"The file did not arrive within {UPLOAD_S:g} s.",
-        todo="Upload less at once; nothing was kept.",
+        todo="Upload smaller files; nothing was stored.",
         facts={"limit_s": UPLOAD_S},
     )
 
@@ -139,8 +139,8 @@ async def fetch_cache(call: Call) -> Response:
     found = await call.parts.runtime.caches.open(*_cache_owner(call), key, prefixes)
     if found is None:
         raise UnknownCache(
-            f"Nothing is saved under {key!r}.",
-            todo="Do the work, and save what shall be there next time.",
+            f"There is no cache {key!r}.",
+            todo="Do the work, and save a cache for the next time.",
             facts={"key": key},
         )
     view, pieces = found

@@ -47,9 +47,9 @@ def _wanted(call: Call, asked: api.JournalQuery) -> Wants:
         known_kind(call.parts.lifecycles.kinds, asked.kind)
         need_kinds(call, (asked.kind,))
     elif asked.id:
-        raise BadRequest("An id is not enough.", todo="Say of which kind it is: kind=job&id=…")
+        raise BadRequest("An id needs its kind.", todo="Add the kind: kind=job&id=…")
     if asked.newest and asked.after:
-        raise BadRequest("The newest entries come after no cursor.", todo="Leave out newest, or after.")
+        raise BadRequest("newest and after exclude each other.", todo="Leave out newest, or after.")
     states, events = _steps_meant(call, asked)
     kinds = frozenset((asked.kind,)) if asked.kind else kinds_for(call)
 
@@ -197,7 +197,7 @@ def _wanted_events(call: Call, asked: api.EventsQuery) -> Wanted:
     if len(ids) > MAX_IDS:
         raise BadRequest(
             f"At most {MAX_IDS} records are followed by their ids, not {len(ids)}.",
-            todo="Follow the whole kind, and pass over the others.",
+            todo="Follow the whole kind, and skip other records.",
             facts={"ids": len(ids), "most": MAX_IDS},
         )
     return Wanted(kinds, ids)

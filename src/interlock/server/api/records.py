@@ -276,7 +276,7 @@ def _refuse(kind: DeclaredKind[Any]) -> Handler:
         raise NotAllowed(
             f"The event {event.name} of {kind.name} is not sent over HTTP.",
             allowed=sent,
-            todo=f"Send one of: {', '.join(sent)}; or send it by a program that has the store.",
+            todo=f"Send one of: {', '.join(sent)}; or send it from a program that opens the store.",
             facts={"kind": kind.name, "event": event.name},
         )
 
@@ -345,7 +345,7 @@ def _where(text: str) -> dict[str, Any]:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise InvalidData(
-            f"The filter is no JSON object: {error}.",
+            f"The filter is not a JSON object: {error}.",
             todo='Send where={"customer": "ada"}.',
             facts={"where": text[:200]},
         ) from None

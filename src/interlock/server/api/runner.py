@@ -176,7 +176,7 @@ def _check_claim(asked: ClaimRequest) -> None:
     if not 1 <= asked.limit <= MAX_GRANTS:
         raise BadRequest(
             f"A runner asks for 1 to {MAX_GRANTS} attempts at once, not {asked.limit}.",
-            todo="Ask for fewer, and again.",
+            todo="Ask for fewer at a time.",
             facts={"limit": asked.limit, "most": MAX_GRANTS},
         )
     if not asked.queues or max(len(asked.queues), len(asked.labels)) > MAX_NAMES:
@@ -189,7 +189,7 @@ def _check_claim(asked: ClaimRequest) -> None:
     if len(tasks) > MAX_TASKS:
         raise BadRequest(
             f"A runner names up to {MAX_TASKS} tasks, not {len(tasks)}.",
-            todo="Leave `tasks` out to be given any task.",
+            todo="Leave `tasks` out to receive any task.",
             facts={"tasks": len(tasks), "most": MAX_TASKS},
         )
     if any(len(name) > MAX_NAME for name in (*asked.queues, *asked.labels, *tasks, asked.claim_id)):
@@ -209,7 +209,7 @@ async def say_all(call: Call) -> Answers:
 async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
     if len(messages) > MAX_MESSAGES:
         raise BadRequest(
-            f"At most {MAX_MESSAGES} messages are heard at once, not {len(messages)}.",
+            f"At most {MAX_MESSAGES} messages are accepted at once, not {len(messages)}.",
             todo="Send them in several requests.",
             facts={"messages": len(messages), "most": MAX_MESSAGES},
         )

@@ -48,14 +48,16 @@ async def readyz(call: Call) -> api.Readiness:
             store_at = await parts.store.now()
     except (StoreError, TimeoutError) as error:
         why = error.sentence if isinstance(error, StoreError) else f"no answer within {STORE_S:g} s"
-        raise NotReady(f"The store cannot be reached: {why}", todo="Look after the database.") from None
+        raise NotReady(f"The store cannot be reached: {why}", todo="Check the database.") from None
     loops = parts.health()
     ailing = [
         loop.name for loop in loops if loop.failures_in_a_row >= MAX_FAILURES and loop.name not in DISPENSABLE
     ]
     if ailing or not parts.looked_after:
         raise NotReady(
-            f"Nobody looks after {', '.join(ailing) or 'the store'}.",
+            f"Background loops are failing: {', '.join(ailing)}."
+            if ailing
+            else "No background loop is running.",
             todo="See the server's log.",
             facts={"loops": {loop.name: loop.failures_in_a_row for loop in loops}},
         )
@@ -203,7 +205,7 @@ async def _status(parts: Parts) -> StoreStatus:
             status = await parts.store.status()
     except TimeoutError:
         raise StoreUnavailable(
-            f"The store has not told its status within {STATUS_S:g} s.", todo="Try again in a moment."
+            f"The store did not report its status within {STATUS_S:g} s.", todo="Try again in a moment."
         ) from None
     parts.store_status = (time.monotonic(), status)
     return status

@@ -137,7 +137,7 @@ async def get_percentiles(call: Call) -> api.WorkloadPercentiles:
     if result is None:
         raise UnknownWorkload(
             f"The workload {view.id} has no result: it is {view.state}.",
-            todo="Wait until it is over, or choose one that has completed.",
+            todo="Wait until it has ended, or choose one that has completed.",
             facts={"job_id": view.id, "state": view.state},
         )
     points: list[tuple[float, float]] = []
@@ -335,7 +335,7 @@ def _check_given(spec: WorkloadSpec) -> None:
         kind.check(msgspec.convert(spec.spec, kind.spec_type))
     except (msgspec.ValidationError, ValueError) as error:
         raise InvalidWorkload(
-            f"The workload cannot be run: {spec.kind} does not take what it is given: {error}.",
+            f"The workload cannot be run: {spec.kind} does not accept its spec: {error}.",
             todo="Correct spec; GET /api/workload-kinds has its schema.",
             facts={"kind": spec.kind, "fault": str(error)},
         ) from None

@@ -186,7 +186,7 @@ class Claims:
             *rows, last = await self._take(session, "take_due", (list(kinds),), limit)
             return await self._decided(session, [record_of(row, 3) for row in rows], last["moment"], decide)
 
-        return await self._connections.run("Sweeping what is due", work)
+        return await self._connections.run("Sweeping passed deadlines", work)
 
     async def _claim_alone(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome] | None:
         """Read, decide, write; return None if that is not sufficient."""

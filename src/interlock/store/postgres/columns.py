@@ -168,7 +168,7 @@ def _parted(text: str, parts: int) -> str:
     """Return the text; raise if it would split into more parts than it was joined from."""
     if text.count(_BETWEEN_VALUES) >= max(parts, 1):
         raise InvalidRecord(
-            "PostgreSQL cannot keep this: the control character U+001E.",
+            "PostgreSQL cannot store this: the control character U+001E.",
             todo="Leave it out, or escape it where it is part of a body. Nothing was written.",
         )
     return text

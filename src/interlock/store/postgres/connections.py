@@ -325,7 +325,9 @@ class Connections:
                 raise
             finally:
                 self._take_back(session)
-        raise unavailable(f"others were in the way {_ATTEMPTS} times in a row", doing, self.target)
+        raise unavailable(
+            f"concurrent transactions conflicted {_ATTEMPTS} times in a row", doing, self.target
+        )
 
     async def _look_for_newer(self, doing: str, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         """Raise the reason why a statement does not fit the schema, if it is known."""

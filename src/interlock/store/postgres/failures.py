@@ -60,7 +60,7 @@ _SPOILERS = (
 
 _RETRY = "Try again in a moment; see that the server is up and can be reached."
 _FULL = "Raise max_connections, lower ?pool=, or put pgbouncer before the server; see `interlock db status`."
-_READ = "Read what is there before you repeat it, or repeat it with the same request or expected version."
+_READ = "Read the record before you repeat it, or repeat it with the same request id or expected version."
 
 
 def translate(error: BaseException, doing: str, target: Target, *, unknown: bool) -> InterlockError:
@@ -69,19 +69,19 @@ def translate(error: BaseException, doing: str, target: Target, *, unknown: bool
         return error
     if isinstance(error, _DENIED):
         return StoreMisconfigured(
-            f"{target.shown} does not let us in: {_said(error)}.",
+            f"{target.shown} refused the connection: {_said(error)}.",
             todo="Correct the user, the password, the database or its permissions.",
             facts={"url": target.shown},
         )
     if isinstance(error, _FOREIGN):
         return ForeignSchema(
-            f"The schema {target.schema} of {target.shown} holds tables that are not ours: {_said(error)}.",
+            f"The schema {target.schema} of {target.shown} holds tables of another program: {_said(error)}.",
             todo="Choose another schema with ?schema=, or another database.",
             facts={"url": target.shown, "schema": target.schema},
         )
     if _is_input(error):
         return InvalidRecord(
-            f"PostgreSQL cannot keep this: {_said(error)}.",
+            f"PostgreSQL cannot store this: {_said(error)}.",
             todo="Bodies are JSON, and no text holds the character NUL. Nothing was written.",
         )
     return unavailable(_why(error), doing, target, unknown=unknown, todo=_todo(error))
@@ -91,7 +91,7 @@ def unavailable(
     why: str, doing: str, target: Target, *, unknown: bool = False, todo: str = ""
 ) -> StoreUnavailable:
     """Return the error of an unreachable or slow database."""
-    outcome = "Whether it happened is unknown." if unknown else "Nothing was changed."
+    outcome = "Whether it was committed is unknown." if unknown else "Nothing was changed."
     return StoreUnavailable(
         f"{doing} at {target.shown} failed: {why}. {outcome}",
         todo=_READ if unknown else todo or _RETRY,

@@ -272,7 +272,7 @@ class Notifier:
             self._news.clear()
             self._told_at = asyncio.get_running_loop().time()
             try:
-                await self._connections.run("Telling others of a commit", self._notify)
+                await self._connections.run("Notifying others of a commit", self._notify)
             except StoreError:
                 self._news.set()
                 await asyncio.sleep(pause_s)

@@ -82,7 +82,7 @@ def check_version(version: tuple[int, int]) -> None:
     """Raise if the server is too old."""
     if version < OLDEST:
         raise StoreTooOld(
-            f"The server is PostgreSQL {version[0]}.{version[1]}; {OLDEST[0]} is the oldest that will do.",
+            f"The server is PostgreSQL {version[0]}.{version[1]}; {OLDEST[0]} is the oldest supported one.",
             todo="Upgrade the server.",
             facts={"version": list(version), "oldest": list(OLDEST)},
         )
@@ -98,8 +98,8 @@ async def _server(session: Session) -> Server:
     [row] = await session.within(query("server", ""))
     if row["encoding"] != "UTF8":
         raise StoreMisconfigured(
-            f"The database keeps text as {row['encoding']}; it must be UTF8.",
-            todo="Make another database: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0.",
+            f"The database encodes text as {row['encoding']}; it must be UTF8.",
+            todo="Create another database: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0.",
             facts={"encoding": row["encoding"]},
         )
     if row["isolation"] != "read committed":
@@ -130,7 +130,7 @@ async def _applied(session: Session, target: Target) -> int:
         return 0
     if not rows[0]["ours"]:
         raise ForeignSchema(
-            f"The schema {target.schema} of {target.shown} has a table meta that is not ours.",
+            f"The schema {target.schema} of {target.shown} has a table meta of another program.",
             todo="Choose another schema with ?schema=, or another database.",
             facts={"url": target.shown, "schema": target.schema},
         )

@@ -57,7 +57,7 @@ def target_of(url: str) -> Target:
     except ValueError as error:
         raise _bad(f"The URL of the store cannot be read: {error}.") from None
     if parts.scheme not in _SCHEMES:
-        raise _bad(f"{parts.scheme or 'Nothing'!r} is no scheme of PostgreSQL.")
+        raise _bad(f"{parts.scheme or 'Nothing'!r} is not a scheme of PostgreSQL.")
     _check_places(parts.netloc)
     ours = {name: asked.pop(name) for name in OPTIONS if name in asked}
     listen, listen_at = _listening(ours.get("listen", "on"))
@@ -93,7 +93,7 @@ def _check_places(netloc: str) -> None:
     for place in netloc.rpartition("@")[2].split(","):
         _, colon, port = place.rpartition(":")
         if colon and not place.endswith("]") and not port.isdecimal():
-            raise _bad(f"The URL of the store cannot be read: {port!r} is no port.")
+            raise _bad(f"The URL of the store cannot be read: {port!r} is not a port.")
 
 
 def _schema(name: str) -> str:

@@ -312,7 +312,7 @@ def _time(at: datetime | None) -> str:
 
 def _no_text(error: UnicodeEncodeError) -> InvalidRecord:
     return InvalidRecord(
-        f"{ascii(error.object)[:80]} is no text: it holds half a character.",
+        f"{ascii(error.object)[:80]} is not valid text: it holds half of a surrogate pair.",
         todo="Correct it and send it again; nothing was written.",
     )
 

@@ -127,11 +127,11 @@ _ONLY_FOR_NOW = {
     "LOADING": ("is still loading its data", "Try again when it has loaded."),
     "MASTERDOWN": ("is a replica that has lost its primary", "Point the URL at the primary."),
     "CLUSTERDOWN": ("belongs to a cluster that is down", "Try again when the cluster is whole."),
-    "TRYAGAIN": ("is moving our keys to another node", "Try again in a moment."),
+    "TRYAGAIN": ("is moving the keys of this store to another node", "Try again in a moment."),
     "OOM": ("is out of memory", "Give it more memory (maxmemory), or prune; then try again."),
-    "MISCONF": ("cannot write to its disk", "Mend its disk; its log says what is wrong."),
+    "MISCONF": ("cannot write to its disk", "Repair its disk; see its log."),
     "NOREPLICAS": ("has too few replicas to accept writes", "Try again when they are back."),
-    "BUSY": ("is busy with somebody's script", "Try again when it has ended (SCRIPT KILL)."),
+    "BUSY": ("is busy with a script", "Try again when it has ended (SCRIPT KILL)."),
     "MAXCLIENTS": ("has no room for another client", "Raise its maxclients, or try again."),
 }
 _SET_UP_WRONG = {
@@ -141,15 +141,15 @@ _SET_UP_WRONG = {
     "MOVED": "Connect to the node that holds the slot of the prefix, or use a server without a cluster.",
     "ASK": "Connect to the node that holds the slot of the prefix, or use a server without a cluster.",
     "CROSSSLOT": "Use a prefix without braces.",
-    "WRONGTYPE": "Somebody else has written under this prefix: choose another one.",
+    "WRONGTYPE": "Another program has written under this prefix: choose another one.",
 }
 
 
 def closed_error(shown: str) -> StoreUnavailable:
     """Return the error of a call after `close`, or before `open`."""
     return StoreUnavailable(
-        f"The store at {shown} is not open; nothing was asked of it.",
-        todo="Open a store first, and let nobody use it after it was closed.",
+        f"The store at {shown} is not open; no command was sent.",
+        todo="Open the store first, and do not use it after it was closed.",
         facts={"url": shown, "outcome": "not done"},
     )
 
@@ -160,7 +160,7 @@ def unreachable_error(shown: str, why: str, script: Script | None, *, asked: boo
     outcome = "Whether it was done is unknown." if doubtful else "Nothing was done."
     return StoreUnavailable(
         f"The Redis server at {shown} {why}. {outcome}",
-        todo="Read what is there and then decide again." if doubtful else "Try again when it can be reached.",
+        todo="Read the record and decide again." if doubtful else "Try again when it can be reached.",
         facts={"url": shown, "outcome": "unknown" if doubtful else "not done"},
     )
 
@@ -180,13 +180,13 @@ def store_error(shown: str, error: Exception, script: Script | None, *, asked: b
     for word, todo in _SET_UP_WRONG.items():
         if word in words:
             return StoreMisconfigured(
-                f"The Redis server at {shown} refuses us: {_short(error)}.",
+                f"The Redis server at {shown} refuses the connection: {_short(error)}.",
                 todo=todo,
                 facts={"url": shown, "outcome": "not done", "answer": word},
             )
     if isinstance(error, AuthenticationError | AuthorizationError):
         return StoreMisconfigured(
-            f"The Redis server at {shown} refuses us: {_short(error)}.",
+            f"The Redis server at {shown} refuses the connection: {_short(error)}.",
             todo=_SET_UP_WRONG["NOAUTH"],
             facts={"url": shown, "outcome": "not done"},
         )

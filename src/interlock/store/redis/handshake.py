@@ -91,7 +91,7 @@ def check_server(server: Server, shown: str) -> None:
     if server.policy != "noeviction":
         raise StoreMisconfigured(
             f"The server at {shown} has maxmemory-policy {server.policy or 'unknown'}: "
-            "when its memory is full it would throw records away.",
+            "when its memory is full it would evict records.",
             allowed=("noeviction",),
             todo="Set `maxmemory-policy noeviction` (CONFIG SET, and in redis.conf), or use another server.",
             facts={"url": shown, "maxmemory_policy": server.policy},
@@ -104,9 +104,12 @@ def durability_of(server: Server, settings: Mapping[str, str] | None) -> tuple[b
     `settings` is the answer to CONFIG GET; None if that is forbidden, as on managed servers.
     """
     if not server.appends:
-        return False, "appendonly no: whatever came after the last snapshot is lost in a crash"
+        return False, "appendonly no: a crash loses all writes after the last snapshot"
     if settings is None:
-        return False, "appendonly yes, appendfsync unknown (CONFIG is forbidden): a crash may lose the latest"
+        return (
+            False,
+            "appendonly yes, appendfsync unknown (CONFIG is forbidden): a crash may lose the latest writes",
+        )
     every = settings.get("appendfsync", "unknown")
     if every == "always" and settings.get("no-appendfsync-on-rewrite") == "yes":
         return False, "appendfsync always, but no-appendfsync-on-rewrite yes: not while the file is rewritten"
@@ -213,7 +216,7 @@ class Handshake:
             check_fingerprints(scripts.MIGRATIONS, {int(about): more[0]}, self._shown, todo=_TODO)
         if said == "foreign":
             raise ForeignSchema(
-                f"The key {about} at {self._shown} belongs to somebody else.",
+                f"The key {about} at {self._shown} belongs to another program.",
                 todo="Choose another prefix or another database number.",
                 facts={"url": self._shown, "key": about},
             )
@@ -249,21 +252,21 @@ def check_names(prefix: str, catalogue: Catalogue) -> None:
     """Raise for names that would make keys ambiguous."""
     if not _NAME.fullmatch(prefix):
         raise InvalidSettings(
-            f"The prefix {prefix[:80]!r} is none.",
+            f"The prefix {prefix[:80]!r} is invalid.",
             todo="Use 1 to 64 letters, digits, dots, dashes and underscores.",
             facts={"prefix": prefix[:80]},
         )
     for name, kind in catalogue.items():
         if ":" in name:
             raise InvalidSettings(
-                f"The kind {name!r} cannot be kept in Redis.",
+                f"The kind {name!r} cannot be stored in Redis.",
                 todo="Choose a name without a colon.",
                 facts={"kind": name},
             )
         for state in kind.states:
             if "\n" in state:
                 raise InvalidSettings(
-                    f"The state {state!r} of the kind {name!r} cannot be kept in Redis.",
+                    f"The state {state!r} of the kind {name!r} cannot be stored in Redis.",
                     todo="Choose a name without a line break.",
                     facts={"kind": name, "state": state},
                 )

@@ -70,7 +70,7 @@ def check_place(path: Path) -> None:
         raise BadStoreUrl(f"{path} is a folder, not a database file.", todo="Name a file in it.", facts=facts)
     if not path.parent.is_dir():
         raise BadStoreUrl(
-            f"There is no folder {path.parent} to keep {path.name} in.",
+            f"There is no folder {path.parent} for {path.name}.",
             todo="Make the folder, or correct the path.",
             facts=facts,
         )
@@ -147,13 +147,13 @@ def _after_slashes(url: str) -> str:
     rest = url.removeprefix(_SCHEME)
     if not rest.startswith("///"):
         raise BadStoreUrl(
-            f"{url!r} does not have the three or four slashes that belong after 'sqlite:'.",
+            f"{url!r} needs three or four slashes after 'sqlite:'.",
             todo=_URL_TODO,
             facts={"url": url},
         )
     if "?" in rest or "#" in rest:
         raise BadStoreUrl(
-            f"{url!r} has options, and this store takes none.",
+            f"{url!r} has options, but this store has none.",
             todo="Leave out what follows the path; write %3F or %23 where the name has such a character.",
             facts={"url": url},
         )
@@ -267,7 +267,7 @@ def check_owner(connection: sqlite3.Connection, path: Path) -> None:
     # A copy made by `.dump` has lost the number; our tables identify it without.
     if not ours or application not in (0, APPLICATION_ID):
         raise ForeignSchema(
-            f"{path} is the database of another program; it was left as it is.",
+            f"{path} is the database of another program; it was not changed.",
             todo="Name another file; Interlock keeps its tables in one of its own.",
             facts={"path": str(path), "tables": names[:10], "application_id": application},
         )
@@ -352,7 +352,7 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
     if mode != "wal":
         raise StoreMisconfigured(
             f"SQLite cannot keep a write-ahead log for {path}: the journal mode stays {mode!r}.",
-            todo="Keep it on a disk of this host; a network share cannot hold a shared log.",
+            todo="Put it on a local disk; a network share cannot hold a shared log.",
             facts={"path": str(path), "journal_mode": mode},
         )
 

@@ -21,12 +21,12 @@ BAD_DATA = (
 """Exceptions caused by one caller's data; all others concern the whole database."""
 
 _UNUSABLE = {
-    sqlite3.SQLITE_NOTADB: ("is not an SQLite database", "Name another file; this one was left as it is."),
+    sqlite3.SQLITE_NOTADB: ("is not an SQLite database", "Name another file; this one was not changed."),
     sqlite3.SQLITE_CORRUPT: ("is damaged", "Restore it from a copy, or see what `.recover` can save."),
     sqlite3.SQLITE_READONLY: ("cannot be written to", "Give this user the right to write to it."),
     sqlite3.SQLITE_PERM: ("cannot be written to", "Give this user the right to write to it."),
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "See that the folder is there and can be written to."),
-    sqlite3.SQLITE_PROTOCOL: ("cannot be locked", "Keep it on a disk of this host, not on a network share."),
+    sqlite3.SQLITE_PROTOCOL: ("cannot be locked", "Put it on a local disk, not on a network share."),
 }
 
 
@@ -78,7 +78,7 @@ def _from_driver(error: sqlite3.Error, path: Path, outcome: str) -> StoreError:
             facts=facts | {"outcome": NOTHING},
         )
     if code == sqlite3.SQLITE_TOOBIG:
-        return TooLarge(f"A value is larger than SQLite takes: {error}.", todo="Keep large data elsewhere.")
+        return TooLarge(f"A value is larger than SQLite allows: {error}.", todo="Store large data elsewhere.")
     if code == sqlite3.SQLITE_CONSTRAINT:
         return StoreMisconfigured(
             f"The database {path} refused what this program's tables allow: {error}; {NOTHING}.",
@@ -96,7 +96,7 @@ def _from_driver(error: sqlite3.Error, path: Path, outcome: str) -> StoreError:
 
 def _unkeepable(error: Exception) -> InvalidRecord:
     return InvalidRecord(
-        f"SQLite cannot keep or look for such a value: {error}.",
+        f"SQLite cannot store or search for such a value: {error}.",
         todo="Correct it and send it again; nothing was written.",
     )
 

@@ -81,10 +81,10 @@ class TokenCheck:
         """Return the principal of a token without counting that as a use; raises `NotSignedIn`."""
         known = await self._look_up(token_id, digest) if token_id else _NOBODY
         if known.record is None or not known.fits(digest) or known.record.state not in WORKING:
-            raise not_signed_in("The token is not known, or does not work any more.")
+            raise not_signed_in("The token is unknown, expired or revoked.")
         until = known.until(digest)
         if until is not None and until <= await self._clock.now():
-            raise not_signed_in("The token is not known, or does not work any more.")
+            raise not_signed_in("The token is unknown, expired or revoked.")
         body = known.body
         return Principal(
             name=body.name,
@@ -183,7 +183,7 @@ OPEN, ENDED, EXPIRED = SessionState.OPEN, SessionState.ENDED, SessionState.EXPIR
 
 sign_out = command("sign_out", "End the session of this browser.", by="person")
 revoke = command("revoke", "End the session of another browser.", by="admin")
-expire = timer("expire", "Its time is over.", by="clock")
+expire = timer("expire", "It has expired.", by="clock")
 
 LIFETIME = Deadline(expire, "session_lifetime_s", 12 * 3_600.0, since="the browser signed in")
 
@@ -195,14 +195,14 @@ SESSION = Machine[SessionState, None](
     spine=(OPEN, EXPIRED),
     stop=(sign_out, revoke),
     states=(
-        state(OPEN, "The browser is let in, as far as its token is.", turn="person", within=LIFETIME),
+        state(OPEN, "The browser has the access of its token.", turn="person", within=LIFETIME),
         end(ENDED, "The browser has signed out, or was signed out."),
-        end(EXPIRED, "Its time is over."),
+        end(EXPIRED, "It has expired."),
     ),
     rows=(
-        on(sign_out, OPEN, ENDED, owner="person", why="A browser that is shared must not stay signed in."),
-        on(revoke, OPEN, ENDED, owner="admin", why="A browser that is lost must not stay signed in."),
-        on(expire, OPEN, EXPIRED, owner="clock", why="A browser that is left open must not stay signed in."),
+        on(sign_out, OPEN, ENDED, owner="person", why="A shared browser must not stay signed in."),
+        on(revoke, OPEN, ENDED, owner="admin", why="A lost browser must not stay signed in."),
+        on(expire, OPEN, EXPIRED, owner="clock", why="An open browser must not stay signed in."),
         ignore(sign_out, (ENDED, EXPIRED), why="it is over"),
         ignore(revoke, (ENDED, EXPIRED), why="it is over"),
         ignore(expire, (ENDED, EXPIRED), why="it is over"),
@@ -273,7 +273,7 @@ class Sessions:
         if not hmac.compare_digest(secret.digest, body.digest if body is not None else "0" * 64):
             body = None
         if body is None:
-            raise not_signed_in("The session is not known, or has ended.")
+            raise not_signed_in("The session is unknown or has ended.")
         found = await self._check.principal_behind(body.token_id, body.token_digest, address)
         return msgspec.structs.replace(found, session_id=secret.id)
 

@@ -68,8 +68,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         if self.scoped:
             own = ", ".join(sorted(self.queues))
             raise NotAllowed(
-                f"{self.name} is confined to {own}, and {what} is about all queues.",
-                todo="Use a token that is not confined to queues.",
+                f"{self.name} is restricted to {own}, and {what} concerns all queues.",
+                todo="Use a token that is not restricted to queues.",
                 facts={"principal": self.name, "queues": sorted(self.queues)},
             )
 

@@ -63,11 +63,11 @@ REVOKED, EXPIRED = TokenState.REVOKED, TokenState.EXPIRED
 WORKING = (ACTIVE, ROTATING)
 """The states in which a token is valid."""
 
-rotate = command("rotate", "Replace the secret; the old one works for a while.", by="admin")
-rotate_at_once = command("rotate_at_once", "Replace the secret; the old one works no more.", by="admin")
-retire = timer("retire", "The time of the old secret is over.", by="clock")
-revoke = command("revoke", "Somebody takes it back.", by="admin")
-expire = timer("expire", "Its time is over.", by="clock")
+rotate = command("rotate", "Replace the secret; the old one stays valid for a while.", by="admin")
+rotate_at_once = command("rotate_at_once", "Replace the secret; the old one is revoked at once.", by="admin")
+retire = timer("retire", "The old secret expires.", by="clock")
+revoke = command("revoke", "A user revokes it.", by="admin")
+expire = timer("expire", "It has expired.", by="clock")
 
 LIFETIME = Deadline(
     expire, "token_lifetime_s", USUAL.total_seconds(), since="it was made, unless it says otherwise"
@@ -81,26 +81,26 @@ OVERLAP = Deadline(
 # fmt: off
 TOKEN = Machine[TokenState, None](
     "token",
-    "A secret that stands for somebody, with a role.",
+    "A secret that authenticates a user or a program, with a role.",
     initial=ACTIVE,
     spine=(ACTIVE, ROTATING, EXPIRED),
     stop=(revoke,),
     states=(
-        state(ACTIVE, "Whoever has it is let in.", turn="admin", within=LIFETIME, tone=Tone.ACTIVE),
-        state(ROTATING, "Its new secret and its old one both let in.", turn="clock", within=OVERLAP),
-        end(REVOKED, "Somebody has taken it back."),
-        end(EXPIRED, "Its time is over."),
+        state(ACTIVE, "It grants access.", turn="admin", within=LIFETIME, tone=Tone.ACTIVE),
+        state(ROTATING, "Both its new and its old secret grant access.", turn="clock", within=OVERLAP),
+        end(REVOKED, "A user has revoked it."),
+        end(EXPIRED, "It has expired."),
     ),
     rows=(
         on(rotate, ACTIVE, ROTATING, owner="admin", why="Holders of the old secret need time to change it."),
         on(rotate, ROTATING, STAY, owner="admin", arms=OVERLAP,
-           why="The secret before the last one works no more."),
-        on(rotate_at_once, ACTIVE, STAY, owner="admin", why="Somebody else may have the old secret."),
-        on(rotate_at_once, ROTATING, ACTIVE, owner="admin", why="Somebody else may have an old secret."),
+           why="The secret before the last one is revoked."),
+        on(rotate_at_once, ACTIVE, STAY, owner="admin", why="The old secret may have leaked."),
+        on(rotate_at_once, ROTATING, ACTIVE, owner="admin", why="An old secret may have leaked."),
         on(retire, ROTATING, ACTIVE, owner="clock", why="Every holder has had time to change it."),
-        on(revoke, WORKING, REVOKED, owner="admin", why="It is not wanted any more, or is not secret."),
-        on(expire, WORKING, EXPIRED, owner="clock", why="A secret that lasts for ever is found one day."),
-        ignore(retire, (ACTIVE, REVOKED, EXPIRED), why="no old secret works"),
+        on(revoke, WORKING, REVOKED, owner="admin", why="It is no longer needed, or has leaked."),
+        on(expire, WORKING, EXPIRED, owner="clock", why="A secret that never expires leaks one day."),
+        ignore(retire, (ACTIVE, REVOKED, EXPIRED), why="no old secret is valid"),
         ignore(expire, (REVOKED, EXPIRED), why="it is over"),
     ),
 )
@@ -254,7 +254,7 @@ class Tokens:
         """
         if not timedelta(0) <= overlap <= MAX_OVERLAP:
             raise InvalidToken(
-                f"The old secret cannot work for {overlap.total_seconds():g} s more.",
+                f"The old secret cannot stay valid for {overlap.total_seconds():g} s more.",
                 todo=f"Give an overlap from 0 (at once) to {MAX_OVERLAP.days} days.",
                 facts={"name": name, "overlap_s": overlap.total_seconds()},
             )
@@ -472,10 +472,10 @@ def _check(name: str, queues: Sequence[str], lasts: timedelta | None) -> None:
     if any(not 1 <= len(queue) <= 64 or not queue.isprintable() for queue in queues):
         faults.append("the name of a queue has 1 to 64 printable characters")
     if lasts is not None and not timedelta(0) < lasts <= MAX_LIFETIME:
-        faults.append(f"it lasts for more than nothing and for at most {MAX_LIFETIME.days} days")
+        faults.append(f"its lifetime must be more than 0 and at most {MAX_LIFETIME.days} days")
     if faults:
         raise InvalidToken(
-            "The token cannot be made: " + "; ".join(faults) + ".",
-            todo="Correct it and ask again; nothing was stored.",
+            "The token cannot be created: " + "; ".join(faults) + ".",
+            todo="Correct it and try again; nothing was stored.",
             facts={"name": name, "faults": faults},
         )

@@ -41,10 +41,10 @@ class FiguresState(StrEnum):
 COUNTING, FORGOTTEN = FiguresState.COUNTING, FiguresState.FORGOTTEN
 
 count = command("count", "More entries of the journal were counted.", by="server")
-expire = timer("expire", "The period that it is about is long over.", by="clock")
-forget = command("forget", "The figures are not wanted.", by="operator")
+expire = timer("expire", "Its period ended long ago.", by="clock")
+forget = command("forget", "The figures are not needed.", by="operator")
 
-KEPT = Deadline(expire, "figures_kept_s", 7 * 86_400.0, since="the end of the period that it is about")
+KEPT = Deadline(expire, "figures_kept_s", 7 * 86_400.0, since="the end of its period")
 
 # fmt: off
 FIGURES = Machine[FiguresState, None](
@@ -58,9 +58,9 @@ FIGURES = Machine[FiguresState, None](
         end(FORGOTTEN, "It is too old to be shown."),
     ),
     rows=(
-        on(count, COUNTING, STAY, owner="server", why="The journal has gone on."),
+        on(count, COUNTING, STAY, owner="server", why="The journal has new entries."),
         on(expire, COUNTING, FORGOTTEN, owner="clock", why="Figures are shown for seven days."),
-        on(forget, COUNTING, FORGOTTEN, owner="operator", why="An operator wants to start anew."),
+        on(forget, COUNTING, FORGOTTEN, owner="operator", why="An operator resets the figures."),
         refuse(count, FORGOTTEN, why="it is too old to be shown"),
         ignore(expire, FORGOTTEN, why="it is forgotten"),
         ignore(forget, FORGOTTEN, why="it is forgotten"),

@@ -196,7 +196,7 @@ def told(agent: str, error: aio.AioRpcError, access: Access = NOTHING_NEEDED) ->
         return AgentRefused(
             f"{agent} does not accept the token in {TOKEN}."
             if access.token
-            else f"{agent} asks for a token, and {TOKEN} is not set.",
+            else f"{agent} requires a token, and {TOKEN} is not set.",
             todo=f"Set {TOKEN} to a token of the agent (its --token-file or {TOKEN}).",
             facts={"agent": agent},
         )
@@ -223,7 +223,7 @@ def _refused_by_tls(agent: str, why: str, access: Access) -> AgentRefused | None
         sentence = f"The certificate of {agent} is not signed by an authority in {access.ca}, or has expired."
         todo = f"Give the certificate of the authority that has signed it with {ca}."
     elif "WRONG_VERSION_NUMBER" in why:
-        sentence = f"{agent} does not use TLS, and {ca} asks for it."
+        sentence = f"{agent} does not use TLS, and {ca} requires it."
         todo = "Start the agent with --tls-cert and --tls-key."
     elif "Socket closed" in why and "failed to connect" in why:
         sentence = f"{agent} closed the connection before it answered."
@@ -231,7 +231,7 @@ def _refused_by_tls(agent: str, why: str, access: Access) -> AgentRefused | None
             sentence += f" If it uses TLS, give {ca}."
         else:
             sentence += f" If it wants a client certificate, give one that it accepts: {certificate}, {key}."
-        todo = "See how the agent was started."
+        todo = "Check the options of the agent."
     else:
         return None
     return AgentRefused(sentence, todo=todo, facts={"agent": agent, "cause": why[:300]})

@@ -210,7 +210,7 @@ class Drive:
                     self._changed.clear()
                     self._stop_if_too_few()
         except TimeoutError:
-            self._end(f"it was not over {SLACK_S:g} s after its time was up")
+            self._end(f"it had not ended {SLACK_S:g} s after its time was up")
         finally:
             for over in overs:
                 over.cancel()
@@ -246,7 +246,7 @@ class Drive:
             self._lose(member, error)
             return
         if late_ns > 0:
-            self._hands.log(f"{member.agent} heard of the start {took(late_ns / 1e6)} too late.", "warning")
+            self._hands.log(f"{member.agent} received the start {took(late_ns / 1e6)} too late.", "warning")
 
     async def _noticed(self, member: FleetMember) -> None:
         await member.over.wait()
@@ -380,6 +380,6 @@ def too_few(spec: WorkloadSpec, why: str, lost: int) -> InterlockError:
         missing = "the only agent is missing"
     return WorkloadFailed(
         f"Nothing was started: {missing}. {why}.",
-        todo="Start them, leave them out, or put up with it: policy majority or best-effort.",
+        todo="Start them, leave them out, or accept it: policy majority or best-effort.",
         facts={"agents": len(spec.agents), "missing": lost, "policy": str(spec.policy)},
     )

@@ -196,4 +196,4 @@ def _refuse_growth(encoded: bytes) -> None:
     """Raise if the stream decompresses to too much: a few bytes can stand for billions."""
     unpacking = zlib.decompressobj()
     if len(unpacking.decompress(encoded, MAX_DECODED)) >= MAX_DECODED:
-        raise CorruptHistogram("the histogram grows beyond measure")
+        raise CorruptHistogram("the histogram is too large")

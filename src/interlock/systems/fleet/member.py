@@ -168,7 +168,7 @@ class FleetMember:
             async with asyncio.timeout(within_s):
                 await self._tell_to_stop(reason)
                 await self.over.wait()
-        self.give_up(f"it did not say that it has stopped within {within_s:g} s")
+        self.give_up(f"it did not report within {within_s:g} s")
 
     async def _tell_to_stop(self, reason: str) -> None:
         """Send the stop request until it is received, or the agent is over."""
@@ -212,14 +212,14 @@ class FleetMember:
                 hear(self, report)
                 if report.completed:
                     return
-            self.error = "it stopped telling before its last report"
+            self.error = "its stream ended before its last report"
         except AgentRefused as error:
             self.error = error.sentence
             self.happened = Happened.LOST if self.happened else Happened.REFUSED
         except AgentUnavailable as error:
             self.error = error.sentence
         except Exception as error:  # noqa: BLE001 - an agent must not stop the others
-            self.error = f"what it says cannot be understood: {type(error).__name__}: {error}"
+            self.error = f"its messages cannot be decoded: {type(error).__name__}: {error}"
         finally:
             if self.final is None and self.happened not in (None, Happened.REFUSED):
                 self.happened = Happened.LOST
@@ -243,7 +243,7 @@ def _compared(agent: str, theirs: str) -> str:
     if theirs == ours:
         return ""
     if not theirs:
-        return f"{agent} does not say of which version it is; this controller has {ours}."
+        return f"{agent} does not report its version; this controller has {ours}."
     sentence = f"{agent} has version {theirs} of Interlock, and this controller {ours}."
     if theirs.partition(".")[0] != ours.partition(".")[0]:
         raise AgentRefused(

@@ -412,7 +412,7 @@ def _agents(agents: Sequence[AgentResult]) -> Iterator[str]:
     for each in agents:
         yield "<tbody>"
         yield from _row(each, most)
-        left_out = "Its numbers are not in those of the result." if each.left_out else ""
+        left_out = "Its numbers are not part of the result." if each.left_out else ""
         for why in filter(None, (left_out, each.error, each.corrupt, *each.error_samples)):
             yield f'<tr class="why"><td></td><td colspan="{len(heads) + 1}">{escape(why)}</td></tr>'
         yield "</tbody>"

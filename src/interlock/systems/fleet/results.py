@@ -506,7 +506,7 @@ def _sentence(verdict: Verdict, coverage: Coverage, known: ResultInputs, flaws: 
             whole = "All agents completed" if coverage.agents > 1 else "The agent completed"
             return f"{whole}, but {'; '.join(flaws)}."
         case Verdict.PARTIAL:
-            needs = f"{done}, and {known.spec.policy} needs {coverage.needed}: it speaks for those alone."
+            needs = f"{done}, and {known.spec.policy} needs {coverage.needed}: it covers only those."
             return f"{needs} But {'; '.join(flaws)}." if flaws else needs
         case Verdict.ABORTED:
             return f"It was stopped ({known.stopped}); {done}."

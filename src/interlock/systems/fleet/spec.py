@@ -177,4 +177,4 @@ def _agent_faults(agents: Sequence[str]) -> Iterator[str]:
     for agent in agents:
         host, _, port = agent.rpartition(":")
         if not host or len(agent) > 200 or not agent.isprintable() or not 0 < int(port) < 65_536:
-            yield f"{agent!r} is no HOST:PORT"
+            yield f"{agent!r} is not HOST:PORT"

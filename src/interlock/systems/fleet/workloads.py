@@ -36,7 +36,7 @@ from interlock.wire.workloads import (
     WorkloadView,
 )
 
-CONTROLLER_LOST = "its controller was not heard of any more"
+CONTROLLER_LOST = "its controller stopped reporting"
 
 
 class WorkloadBody(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -256,7 +256,7 @@ class Workloads:
         if len(by_id) < len(facts):
             raise InvalidWorkload(
                 "A workload is there twice.",
-                todo="Say one thing about each workload at a time; the latest is enough.",
+                todo="Send one report for each workload; the latest is enough.",
                 facts={"workloads": len(facts)},
             )
         jobs = sorted({fact.job_id for fact in facts})
@@ -309,7 +309,7 @@ def _check(fact: WorkloadFact, driver: Record | None, record: Record | None) -> 
     if driver is None or not drives or driver.state in job.ENDED:
         raise InvalidWorkload(
             f"The job {fact.job_id} does not drive a fleet now, so it has no workload {fact.workload_id}.",
-            todo=f"Workloads are made by jobs of the task {TASK} while they run.",
+            todo=f"Workloads are created by jobs of the task {TASK} while they run.",
             facts={"job_id": fact.job_id, "workload_id": fact.workload_id},
         )
 
@@ -374,7 +374,7 @@ class WorkloadRecorder:
             self._news.set()
             await asyncio.sleep(PAUSE_S)
         except InterlockError as error:
-            self._complain(f"The store does not take what was heard of the agents: {error.sentence}")
+            self._complain(f"The store refused the reports of the agents: {error.sentence}")
 
     @property
     def _every_s(self) -> float:

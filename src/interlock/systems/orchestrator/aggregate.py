@@ -521,8 +521,8 @@ WIRING = Wiring(
         Receiver.ITS_PARENT: outward(),
         Receiver.ITS_SIMULATION: outward(),
         Receiver.ITS_RUN: outward(judged_there=True),
-        Receiver.DEPENDENTS: elsewhere("the run, which knows who needs whom and hears of each end"),
-        Receiver.ITS_AGENTS: elsewhere("the controller of the fleet, once its worker hears of the cancel"),
+        Receiver.DEPENDENTS: elsewhere("the run, which knows the dependencies and is notified of each end"),
+        Receiver.ITS_AGENTS: elsewhere("the controller of the fleet, once its worker receives the cancel"),
         Receiver.ITS_TASK: elsewhere("the worker, with the answer to its next message"),
     },
     events=EventRules(

@@ -46,7 +46,7 @@ class KeptState(StrEnum):
 OPEN, KEPT, DISCARDED = KeptState.OPEN, KeptState.KEPT, KeptState.DISCARDED
 
 keep = command("keep", "It came with a message that was accepted under the live lease.", by="orchestrator")
-discard = consequence("discard", "Nobody wants it.", by="operator")
+discard = consequence("discard", "It is no longer wanted.", by="operator")
 
 
 def _kept_beside_a_job(name: str, doc: str) -> WriteOnce[KeptState]:
@@ -66,7 +66,7 @@ LOG = _kept_beside_a_job("log", "Some lines that an attempt has written.")
 RESULT = _kept_beside_a_job("result", "What an attempt returned, where that is large.")
 
 CHILDREN = _kept_beside_a_job("children", "Jobs that a handler has submitted under a name.")
-ARTIFACT = _kept_beside_a_job("artifact", "A file that an attempt has left behind; what it says is a blob.")
+ARTIFACT = _kept_beside_a_job("artifact", "An artifact of an attempt; its content is a blob.")
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -371,7 +371,7 @@ class Artifacts:
     def _place(self) -> Blobs:
         if self._blobs is None:
             raise NoBlobs(
-                "There is no folder where artifacts could be kept.",
+                "No folder for artifacts is configured.",
                 todo='Name one in interlock.toml: [blobs] directory = "/srv/interlock/blobs".',
             )
         return self._blobs
@@ -392,8 +392,8 @@ def unknown_artifact(job_id: str, name: str, attempt: str = "") -> UnknownArtifa
     """Return the error, the same from a store and from a server."""
     which = f"The attempt {attempt} of {job_id}" if attempt else job_id
     return UnknownArtifact(
-        f"{which} has left nothing behind under the name {name[:64]!r}.",
-        todo=f"See what there is: interlock job artifacts {job_id}",
+        f"{which} has no artifact {name[:64]!r}.",
+        todo=f"List the artifacts: interlock job artifacts {job_id}",
         facts={"job_id": job_id, "name": name[:64]},
     )
 
@@ -402,7 +402,7 @@ def _same(kept: ArtifactView, sha256: str) -> ArtifactView:
     if kept.sha256 == sha256:
         return kept
     raise ArtifactExists(
-        f"The attempt has left another file behind under the name {kept.name!r}; that one stays.",
+        f"The attempt has another artifact with the name {kept.name!r}; that one stays.",
         todo="Use another name.",
         facts={"name": kept.name, "sha256": kept.sha256},
     )

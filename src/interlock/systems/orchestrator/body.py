@@ -36,14 +36,14 @@ class TreeState(StrEnum):
 OPEN, CLOSED, DROPPED = TreeState.OPEN, TreeState.CLOSED, TreeState.DROPPED
 
 close = command("close", "Nothing of the tree is left.", by="orchestrator")
-drop = consequence("drop", "Nobody wants it any more.", by="operator")
+drop = consequence("drop", "It is no longer wanted.", by="operator")
 
 TREE = WriteOnce(
     "tree",
-    "Which jobs of a tree may be at work at the same time.",
+    "The jobs of a tree that may run at the same time.",
     opened=state(OPEN, "Some job of it has not ended.", turn="orchestrator"),
     settled=end(CLOSED, "Every job of it has ended."),
-    dropped=end(DROPPED, "Not wanted any more."),
+    dropped=end(DROPPED, "No longer wanted."),
     settle=close,
     why="Its root and all below it have ended.",
     drop=drop,

@@ -55,8 +55,8 @@ class DeadLetterState(StrEnum):
 
 OPEN, RETRIED, DISCARDED = DeadLetterState.OPEN, DeadLetterState.RETRIED, DeadLetterState.DISCARDED
 
-retry = command("retry", "Do the job again, as a new one.", by="operator")
-discard = command("discard", "Leave the job as it is: nothing has to be done about it.", by="operator")
+retry = command("retry", "Retry the job as a new job.", by="operator")
+discard = command("discard", "Discard it: the job stays FAILED.", by="operator")
 
 # fmt: off
 DEAD_LETTER = Machine[DeadLetterState, None](
@@ -67,12 +67,12 @@ DEAD_LETTER = Machine[DeadLetterState, None](
     stop=(discard,),
     states=(
         state(OPEN, "The job has failed, and nothing was done about it.", turn="operator", tone=Tone.WAITING),
-        end(RETRIED, "A new job does it again."),
-        end(DISCARDED, "Nothing has to be done about it."),
+        end(RETRIED, "It was retried as a new job."),
+        end(DISCARDED, "It was discarded."),
     ),
     rows=(
         on(retry, OPEN, RETRIED, owner="operator", why="The cause is gone, or the input is corrected."),
-        on(discard, OPEN, DISCARDED, owner="operator", why="Doing it again would be of no use."),
+        on(discard, OPEN, DISCARDED, owner="operator", why="A retry would be of no use."),
         *(refuse(one, RETRIED, why="it was retried before") for one in (retry, discard)),
         *(refuse(one, DISCARDED, why="it was discarded before") for one in (retry, discard)),
     ),
@@ -155,7 +155,7 @@ def _dealt_with(job_id: str, letter: Record, event: Event) -> TransitionNotAllow
     body = _LETTERS.body_of(letter)
     new = f" as {body.retried_as}" if body.retried_as else ""
     by = f" by {body.by}" if body.by else ""
-    again = f"To do the job again anyway: interlock job retry {job_id}"
+    again = f"To retry it anyway: interlock job retry {job_id}"
     return TransitionNotAllowed(
         f"The dead letter {job_id} was {letter.state}{new}{by}, so {event.name} is refused.",
         todo=f"See the new job: interlock job show {body.retried_as}" if new else again,
@@ -177,7 +177,7 @@ def check_letter(record: Record) -> None:
     """Raise for a job that is no dead letter."""
     if record.state != FAILED:
         raise TransitionNotAllowed(
-            f"The job {record.id} is {record.state}, so it is no dead letter: only a failed job is.",
+            f"The job {record.id} is {record.state}, so it is not a dead letter: only a failed job is.",
             todo="List dead letters: interlock dead-letter list",
             facts={"job_id": record.id, "machine": JOB.name, "state": record.state},
         )
@@ -186,7 +186,7 @@ def check_letter(record: Record) -> None:
         whose = "simulation" if body.run is None else "run"
         todo = f"interlock run rerun {body.run.run_id} --failed" if body.run else "Resume the simulation."
         raise TransitionNotAllowed(
-            f"The job {record.id} belongs to a {whose}, which deals with its failure.",
+            f"The job {record.id} belongs to a {whose}, which handles its failure.",
             todo=todo,
             facts={"job_id": record.id, "machine": JOB.name, "state": record.state},
         )
@@ -196,7 +196,7 @@ def _ended(record: Record) -> Record:
     if JobState(record.state) in job.ENDED:
         return record
     raise TransitionNotAllowed(
-        f"The job {record.id} is {record.state}; only a job that has ended is done again.",
+        f"The job {record.id} is {record.state}; only a finished job can be retried.",
         allowed=["cancel"],
         todo="Wait for its end, or cancel it first.",
         facts={"job_id": record.id, "machine": JOB.name, "state": record.state},

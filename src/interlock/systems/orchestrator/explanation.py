@@ -209,7 +209,7 @@ def held_back(one: AttemptBody, record: Record, body: JobBody, around: Around) -
     if not waits_for_place(one, body):
         return None
     if around.parent_stops:
-        return f"It waits to be stopped with its parent {record.parent}, and is not given out any more."
+        return f"It waits to be stopped with its parent {record.parent}, and is not claimed any more."
     return f"It waits for a place{_in_tree(record, body, around)}."
 
 
@@ -265,7 +265,7 @@ def _ended(record: Record, body: JobBody) -> Explanation:
     made = f"{tries} attempt{'s' if tries != 1 else ''}"
     match JobState(record.state):
         case job.COMPLETED:
-            sentence, todo = f"It is done, after {made}.", ""
+            sentence, todo = f"It completed after {made}.", ""
         case job.FAILED:
             why = f"{body.failure.failure_class}: {body.failure.error}" if body.failure else "it was rejected"
             sentence, todo = f"It has failed after {made}: {why}", f"interlock job retry {record.id}"
@@ -275,7 +275,7 @@ def _ended(record: Record, body: JobBody) -> Explanation:
             because = f", since its parent {record.parent} was" if body.data.stop_reason == "parent" else ""
             if body.after is not None and body.data.stop_reason in ("upstream", "skipped"):
                 because = f": {body.cancel_reason}"
-            sentence = f"It was stopped ({body.data.stop_reason}) after {made}{because}."
+            sentence = f"It was cancelled ({body.data.stop_reason}) after {made}{because}."
             todo = f"interlock job retry {record.id}"
     return Explanation(job_id=record.id, state=record.state, sentence=sentence, todo=todo)
 
@@ -295,7 +295,7 @@ def _lines(record: Record, body: JobBody, now: datetime, ahead: str, around: Aro
         if one.lease is not None and one.lease.state in lease.LIVE:
             held = one.lease
             told = f"held by {held.data.runner_id}" + (
-                "; it has expired, and the next sweep says so" if held.data.expires_at <= now else ""
+                "; it has expired, and the next sweep ends it" if held.data.expires_at <= now else ""
             )
             yield _waiting(LEASE, held.state, name, told, held.data.expires_at)
 

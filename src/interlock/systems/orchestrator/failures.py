@@ -176,4 +176,6 @@ def expired(not_after: datetime) -> Failure:
 
 def lost(runner_id: str) -> Failure:
     """Return the failure of a lost attempt."""
-    return Failure(failure_class=FailureClass.LOST, error=f"Its runner {runner_id} was not heard of in time.")
+    return Failure(
+        failure_class=FailureClass.LOST, error=f"Its runner {runner_id} sent no heartbeat in time."
+    )

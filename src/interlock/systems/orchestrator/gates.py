@@ -60,7 +60,7 @@ FREE, HELD, FULL = GateState.FREE, GateState.HELD, GateState.FULL
 admit = command("admit", "Jobs hold slots, and none waits.", by="orchestrator")
 fill = command("fill", "Jobs wait for a slot.", by="orchestrator")
 clear = command("clear", "No job holds a slot or waits for one.", by="orchestrator")
-review = timer("review", "It was full for long: its holders are looked at.", by="clock")
+review = timer("review", "It was full for long: its holders are checked.", by="clock")
 
 REVIEW = Deadline(review, "limit_review_s", 60.0)
 
@@ -78,10 +78,10 @@ GATE = Machine[GateState, None](
     ),
     rows=(
         on(admit, (FREE, FULL), HELD, owner="orchestrator", why="Every job that wants a slot has one."),
-        on(fill, (FREE, HELD), FULL, owner="orchestrator", why="More jobs want a slot than there are."),
+        on(fill, (FREE, HELD), FULL, owner="orchestrator", why="More jobs want a slot than are free."),
         on(clear, (HELD, FULL), FREE, owner="orchestrator", why="The last job has given its slot back."),
         on(review, FULL, STAY, owner="orchestrator", arms=REVIEW,
-           why="A slot whose job was not given to a worker goes to one that waits."),
+           why="A slot of a job that no worker has taken goes to a waiting job."),
         ignore(admit, HELD, why="jobs hold slots already"),
         ignore(fill, FULL, why="it is full"),
         ignore(clear, FREE, why="it is free"),
@@ -144,9 +144,9 @@ SERVED, DROPPED = TicketState.SERVED, TicketState.DROPPED
 
 serve = command("serve", "Its jobs were admitted, or want no slot any more.", by="orchestrator")
 come = timer("come", "The time of its jobs has come.", by="clock")
-drop = consequence("drop", "Nobody wants it any more.", by="operator")
+drop = consequence("drop", "It is no longer wanted.", by="operator")
 
-COMES = Deadline(come, "ticket_s", 1.0, "the time from which on its jobs want a slot")
+COMES = Deadline(come, "ticket_s", 1.0, "the time from which its jobs want a slot")
 
 # fmt: off
 TICKET = Machine[TicketState, None](
@@ -159,12 +159,12 @@ TICKET = Machine[TicketState, None](
         state(LATER, "Its jobs want a slot later.", turn="clock", within=COMES),
         state(WAITING, "Its jobs are in line.", turn="orchestrator", tone=Tone.WAITING),
         end(SERVED, "Its jobs were admitted, or want no slot any more."),
-        end(DROPPED, "Not wanted any more."),
+        end(DROPPED, "No longer wanted."),
     ),
     rows=(
         on(come, LATER, WAITING, owner="clock", why="They could begin now."),
         on(serve, WAITING, SERVED, owner="orchestrator", why="None of its jobs waits any more."),
-        on(drop, (LATER, WAITING), DROPPED, owner="operator", why="Somebody said so."),
+        on(drop, (LATER, WAITING), DROPPED, owner="operator", why="An operator has dropped it."),
         ignore(come, (WAITING, SERVED, DROPPED), why="it is in line, or over"),
         ignore(drop, (SERVED, DROPPED), why="it is over"),
     ),

@@ -409,7 +409,7 @@ def _untouched(draft: JobAggregate, one: AttemptBody, grant: Grant) -> bool:
 def claim_over(claim_id: str) -> ClaimOver:
     """Return the error of a claim whose leases have all ended."""
     return ClaimOver(
-        f"Everything that was given out under the claim {claim_id!r} has ended.",
+        f"All grants of the claim {claim_id!r} has ended.",
         todo="Ask again under another name.",
         facts={"claim_id": claim_id},
     )

@@ -65,8 +65,8 @@ class LimitState(StrEnum):
 
 SET, DELETED = LimitState.SET, LimitState.DELETED
 
-put = command("put", "Change how much is allowed.", by="operator")
-delete = command("delete", "Limit nothing any more.", by="operator")
+put = command("put", "Change the limit.", by="operator")
+delete = command("delete", "Delete the limit.", by="operator")
 
 # fmt: off
 LIMIT = Machine[LimitState, None](
@@ -80,9 +80,9 @@ LIMIT = Machine[LimitState, None](
         end(DELETED, "Its jobs wait for no slot."),
     ),
     rows=(
-        on(put, SET, STAY, owner="operator", why="More or less is allowed; jobs that run go on."),
+        on(put, SET, STAY, owner="operator", why="The limit was changed; running jobs continue."),
         on(put, DELETED, SET, owner="operator", leaves_terminal=True, why="It is declared again."),
-        on(delete, SET, DELETED, owner="operator", why="What it protects needs no limit any more."),
+        on(delete, SET, DELETED, owner="operator", why="The limit is no longer needed."),
         ignore(delete, DELETED, why="it is deleted"),
     ),
 )

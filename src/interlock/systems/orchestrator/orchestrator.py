@@ -275,7 +275,7 @@ class Orchestrator:
         """Return the grants of a claim whose answer was lost, found by their secret."""
         if not shares:
             raise StoreUnavailable(
-                "The store did not answer a claim.", todo="Ask again; nothing was given out."
+                "The store did not respond to a claim.", todo="Claim again; nothing was granted."
             )
         promised = [(place, grant) for place, offer in shares for grant in offer.grants]
         found = await self.engine.store.load([Key(JOB.name, grant.job_id) for _, grant in promised])

@@ -43,23 +43,24 @@ class QueueState(StrEnum):
 
 OPEN, PAUSED = QueueState.OPEN, QueueState.PAUSED
 
-pause = command("pause", "Give out no job of the queue.", by="operator")
-resume = command("resume", "Give out its jobs again.", by="operator")
+pause = command("pause", "Pause the queue.", by="operator")
+resume = command("resume", "Resume the queue.", by="operator")
 
 # fmt: off
 QUEUE = Machine[QueueState, None](
     "queue",
-    "Whether the jobs of a queue are given out.",
+    "A queue, active or paused.",
     initial=OPEN,
     spine=(OPEN, PAUSED),
     stop=(resume,),
     states=(
         rest(OPEN, "Its jobs are given to workers.", tone=Tone.ACTIVE),
-        state(PAUSED, "Its jobs wait; those that run go on.", turn="operator", tone=Tone.WAITING),
+        state(PAUSED, "Its jobs wait; running jobs continue.", turn="operator", tone=Tone.WAITING),
     ),
     rows=(
-        on(pause, OPEN, PAUSED, owner="operator", why="What the jobs need is away, or must be left alone."),
-        on(resume, PAUSED, OPEN, owner="operator", why="The jobs can be done again."),
+        on(pause, OPEN, PAUSED, owner="operator",
+           why="A service that the jobs need is unavailable, or must be spared."),
+        on(resume, PAUSED, OPEN, owner="operator", why="The jobs can run again."),
         ignore(pause, PAUSED, why="it is paused"),
         ignore(resume, OPEN, why="it is not paused"),
     ),

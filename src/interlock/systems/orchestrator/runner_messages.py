@@ -281,7 +281,7 @@ def _stale_answer(one: AttemptBody, message: Message, refused: Refused[LeaseStat
         return NotHeard(
             code="wrong_runner",
             error=f"The lease belongs to another runner than {message.runner_id}, so {name} is refused.",
-            todo="Only the runner that the lease was granted to is heard under it.",
+            todo="Only the runner that holds the lease may report under it.",
         )
     if held.state in _STALE_CODES:
         code = _STALE_CODES[held.state]
@@ -289,7 +289,7 @@ def _stale_answer(one: AttemptBody, message: Message, refused: Refused[LeaseStat
     if held.state is lease.COMPLETED and isinstance(message, Complete):
         return NotHeard(
             code="conflicting_completion",
-            error="Another completion was accepted before, with other content; that one stands.",
+            error="Another completion was accepted before, with other content; that one counts.",
             todo="Nothing; the attempt has ended.",
             facts={"state": str(one.state)},
         )
@@ -397,12 +397,14 @@ def _unfit(draft: JobAggregate, one: AttemptBody, message: Message) -> NotHeard 
         case Upload() if one.artifacts >= MOST_ARTIFACTS:
             return NotHeard(
                 code="too_many_artifacts",
-                error=f"An attempt leaves at most {MOST_ARTIFACTS} artifacts behind.",
+                error=f"An attempt has at most {MOST_ARTIFACTS} artifacts.",
                 todo="Name folders rather than files; each becomes one artifact.",
                 facts={"limit": MOST_ARTIFACTS},
             )
         case Saving() if draft.body.secrets_withheld and not _has_own_caches(draft):
-            return NotHeard(code="cache_refused", error="Who may not see secrets saves nothing for others.")
+            return NotHeard(
+                code="cache_refused", error="A job without access to secrets cannot save caches for others."
+            )
         case Heartbeat(checkpoint=checkpoint) | Release(checkpoint=checkpoint):
             if not isinstance(checkpoint, msgspec.Raw):
                 return None

@@ -320,10 +320,10 @@ def _time_faults(spec: JobSpec) -> Iterator[str]:
         elif not MIN_YEAR <= at.year <= MAX_YEAR:
             yield f"{name} is {at.isoformat()} and must be in the years {MIN_YEAR} to {MAX_YEAR}"
     if spec.at is not None and spec.delay_s:
-        yield "at and delay_s say the same; give one of them"
+        yield "at and delay_s exclude each other; give one of them"
     wait_s = spec.start_within_s
     if wait_s is not None and spec.not_after is not None:
-        yield "not_after and start_within_s say the same; give one of them"
+        yield "not_after and start_within_s exclude each other; give one of them"
     if wait_s is not None and not 0 < wait_s <= MAX_DELAY_S:  # neither holds for what is no number
         yield f"start_within_s is {wait_s:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
 

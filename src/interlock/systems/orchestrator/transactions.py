@@ -83,12 +83,12 @@ def _check(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> None:
     alike(specs, settings)
     if any(spec.parent_job_id is not None for spec in specs):
         raise InvalidArguments(
-            "A job with a parent cannot be submitted in a transaction of yours: its tree is kept elsewhere.",
+            "A job with a parent cannot be submitted in your transaction: its tree is stored elsewhere.",
             todo="Submit it without a parent, or with ctx.submit.",
         )
     if any(spec.unique is not None for spec in specs):
         raise InvalidArguments(
-            "A job with a unique key cannot be submitted in a transaction of yours: others share the key.",
+            "A job with a unique key cannot be submitted in your transaction: other jobs share the key.",
             todo="Submit it with task.options(unique=None), or outside of the transaction.",
         )
     if any(spec.after is not None for spec in specs):
@@ -136,7 +136,7 @@ def completing(
             case TooLate():
                 raise LeaseExpired(
                     f"The lease on {token.job_id} has expired, so its completion is refused.",
-                    todo="Roll back; another attempt does the job again.",
+                    todo="Roll back; another attempt executes the job.",
                     facts={"job_id": token.job_id},
                 )
             case RequestReused() | Illegal():

@@ -256,7 +256,7 @@ async def submit_children(
     """Return the ids of the children under this name: new ones, or those submitted before."""
     token = read_token(token_text)
     if token is None:
-        raise UnknownLease("This is not the token of a lease.", todo="Ask for work first.")
+        raise UnknownLease("This is not the token of a lease.", todo="Claim work first.")
     _check(name, specs)
     specs = [msgspec.structs.replace(spec, parent_job_id=token.job_id) for spec in specs]
     for spec in specs:
@@ -328,8 +328,8 @@ def _again(record: Record, name: str, specs: Sequence[JobSpec]) -> tuple[str, ..
     if known.fingerprint != _fingerprint(specs):
         raise RequestIdReused(
             f"The handler has submitted other children under the name {name!r} before; those stay.",
-            todo="Submit the same again under a name, whenever the handler runs again, and others under "
-            "another one.",
+            todo="Submit the same children under a name each time the handler runs, and others under "
+            "another name.",
             facts={"name": name, "children": len(known.ids)},
         )
     return known.ids
@@ -346,7 +346,7 @@ def _inherited(specs: Sequence[JobSpec], parent: Record) -> list[JobSpec]:
     more = sorted({name for spec in specs for name in spec.secrets} - set(decode_body(parent.body).secrets))
     if more:
         raise InvalidJob(
-            f"A child is given only secrets of its parent, which has no {', '.join(more)}.",
+            f"A child receives only secrets of its parent, which has no {', '.join(more)}.",
             todo="Name them where the parent is submitted as well.",
             facts={"secrets": more},
         )

@@ -63,12 +63,12 @@ UNIQUE_KEY = Machine[KeyState, None](
     spine=(HELD, FREE),
     stop=(free,),
     states=(
-        state(HELD, "A job was submitted with it; whether that counts, the job says.", turn="orchestrator"),
+        state(HELD, "A job was submitted with it; its state decides whether it counts.", turn="orchestrator"),
         rest(FREE, "No job with it counts; the record is pruned, or taken again.", tone=Tone.WAITING),
     ),
     rows=(
         on(take, FREE, HELD, owner="orchestrator", why="Another job was submitted with it."),
-        on(free, HELD, FREE, owner="orchestrator", why="Its jobs have ended, and their time is over."),
+        on(free, HELD, FREE, owner="orchestrator", why="Its jobs have ended, and their period is over."),
         ignore(take, HELD, why="it is held already; it names one more job"),
         ignore(free, FREE, why="it is free"),
     ),

@@ -98,7 +98,7 @@ class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def fault(self, name: str, asker: Asker) -> str:
         """Return why a job may not have a secret; empty if it may."""
         if asker.origin.from_fork:
-            return "a change from a fork is given no secrets"
+            return "a change from a fork receives no secrets"
         if name in self.clones and asker.checkout != name:
             return f"it is for fetching the repository; [secrets.{name}] would give it to steps and tasks"
         scope = self.secrets.get(name)
@@ -139,7 +139,7 @@ def _has(noun: str, value: str, origin: Provenance) -> str:
     if value:
         return f"this is {value}"
     if noun in ("repository", "ref") and origin.claimed:
-        return "what a submitter says about the repository of a run does not count"
+        return "the repository that a submitter claims does not count"
     return f"this job has no {noun}"
 
 
@@ -255,7 +255,7 @@ class Vault:
             with path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                    raise _unusable(path, "others than its owner may read or write it", f"chmod 600 {path}")
+                    raise _unusable(path, "other users may read or write it", f"chmod 600 {path}")
                 version = (str(path), found.st_mtime_ns, found.st_size)
                 if version != self._read_at:
                     self._known = msgspec.convert(tomllib.load(file), _File).secrets
@@ -265,7 +265,7 @@ class Vault:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError):
             # Unreadable text may be a secret, so it is not repeated.
             todo = 'Write it as [secrets], NAME = "value".'
-            raise _unusable(path, "it is not as it should be", todo) from None
+            raise _unusable(path, "its format is invalid", todo) from None
         return self._known
 
 
@@ -275,7 +275,7 @@ def _unusable(path: Path, why: str, todo: str) -> NoSecret:
 
 def _unnamed(name: str) -> NoSecret:
     return NoSecret(
-        f"The secret {name} is set where the orchestrator runs, but nothing says which jobs may have it.",
+        f"The secret {name} is set where the orchestrator runs, but no rule names the jobs that may have it.",
         todo=f'Write into interlock.toml there: [secrets.{name}] and below it repositories = ["owner/name"], '
         "environments, tasks or queues; the table alone gives it to every job that names it.",
         facts={"secret": name},

@@ -376,7 +376,7 @@ async def children_of(
     """Return a page of the children of the token's job, with their results."""
     token = read_token(token_text)
     if token is None:
-        raise UnknownLease("This is not the token of a lease.", todo="Ask for work first.")
+        raise UnknownLease("This is not the token of a lease.", todo="Claim work first.")
     (parent,) = await engine.store.load([Key(JOB.name, token.job_id)])
     check_lease(parent, token, token_text, runner_id, await engine.clock.now(), settings)
     query = Query(kind=JOB.name, parent=token.job_id, newest_first=False, cursor=cursor, limit=PAGE)

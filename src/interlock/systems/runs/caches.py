@@ -80,37 +80,38 @@ SAVING, KEPT = CacheState.SAVING, CacheState.KEPT
 EXPIRED, EVICTED, REMOVED = CacheState.EXPIRED, CacheState.EVICTED, CacheState.REMOVED
 ENDED = (EXPIRED, EVICTED, REMOVED)
 
-save = command("save", "A job has brought it, all of it, under its live lease.", by="orchestrator")
-used = command("used", "A job was given it.", by="orchestrator")
-expire = timer("expire", "Nobody has used it for long.", by="clock")
-evict = consequence("evict", "Newer ones need its room.", by="orchestrator")
-remove = command("remove", "Somebody does not want it any more.", by="operator")
+save = command("save", "A job has uploaded it completely, under its live lease.", by="orchestrator")
+used = command("used", "A job has restored it.", by="orchestrator")
+expire = timer("expire", "It has not been used for a long time.", by="clock")
+evict = consequence("evict", "Newer caches need its space.", by="orchestrator")
+remove = command("remove", "An operator deletes it.", by="operator")
 
-UNUSED = Deadline(expire, "cache_unused_s", 7 * 86_400.0, since="a job was given it, or saved it")
+UNUSED = Deadline(expire, "cache_unused_s", 7 * 86_400.0, since="a job restored it, or saved it")
 
 # fmt: off
 CACHE = Machine[CacheState, None](
     "cache",
-    "Files that a job has saved for later jobs; what they say is a blob.",
+    "Files that a job has saved for later jobs; their content is a blob.",
     initial=SAVING,
     spine=(SAVING, KEPT, EXPIRED),
     stop=(remove,),
     states=(
-        state(SAVING, "On its way; no record says so, for it is written when all of it is there.",
+        state(SAVING, "Being uploaded; the record is written only when it is complete.",
               turn="orchestrator", tone=Tone.ACTIVE),
-        state(KEPT, "Whoever asks for its key is given it.", turn="orchestrator", within=UNUSED),
-        end(EXPIRED, "Nobody has used it for long."),
-        end(EVICTED, "Newer ones needed its room.", tone=Tone.STOPPED),
-        end(REMOVED, "Somebody did not want it any more."),
+        state(KEPT, "Jobs with its key can restore it.", turn="orchestrator", within=UNUSED),
+        end(EXPIRED, "It has not been used for a long time."),
+        end(EVICTED, "Newer caches needed its space.", tone=Tone.STOPPED),
+        end(REMOVED, "An operator deleted it."),
     ),
     rows=(
-        on(save, SAVING, KEPT, owner="orchestrator", why="All of it is there."),
-        on(used, KEPT, STAY, owner="orchestrator", arms=UNUSED, why="What is used is kept for longer."),
-        on(expire, KEPT, EXPIRED, owner="clock", why="Keys change, and nobody says that one is over."),
-        on(evict, KEPT, EVICTED, owner="orchestrator", why="There is room for so much only."),
-        on(remove, (SAVING, KEPT), REMOVED, owner="operator", why="It holds what it should not."),
-        ignore(expire, (SAVING, *ENDED), why="it is not kept"),
-        ignore(evict, (SAVING, *ENDED), why="it is not kept"),
+        on(save, SAVING, KEPT, owner="orchestrator", why="The upload is complete."),
+        on(used, KEPT, STAY, owner="orchestrator", arms=UNUSED, why="Caches in use are kept for longer."),
+        on(expire, KEPT, EXPIRED, owner="clock",
+           why="Keys change, and old ones are never deleted explicitly."),
+        on(evict, KEPT, EVICTED, owner="orchestrator", why="The space for caches is limited."),
+        on(remove, (SAVING, KEPT), REMOVED, owner="operator", why="It holds unwanted files."),
+        ignore(expire, (SAVING, *ENDED), why="it was removed"),
+        ignore(evict, (SAVING, *ENDED), why="it was removed"),
         ignore(remove, ENDED, why="it is over"),
     ),
 )
@@ -220,15 +221,15 @@ class Caches:
         checked_key(key)
         if self._blobs is None:
             raise NoBlobs(
-                "There is no folder where caches could be kept.",
+                "No folder for caches is configured.",
                 todo='Name one in interlock.toml: [blobs] directory = "/srv/interlock/blobs".',
             )
         await self._say(Heartbeat(token=token, runner_id=runner_id))
         work = await self._work(token)
         if work.withheld and not work.fork:
             raise CacheRefused(
-                "Nothing is saved by a job whose secrets are withheld: others would work with it.",
-                todo="Nothing; the caches of its queue are there to be used all the same.",
+                "A job whose secrets are withheld saves no caches: trusted jobs would use them.",
+                todo="Nothing; it can still restore the caches of its queue.",
                 facts={"key": key},
             )
         if (known := await self._exact(work.scope, key)) is not None:
@@ -238,8 +239,8 @@ class Caches:
             if all(body_of(record).sha256 != blob.sha256 for record in await self._all()):
                 await self._blobs.remove(blob.sha256)
             raise CacheRefused(
-                "There is no room for a cache of a change from a fork: it displaces no caches of others.",
-                todo="Nothing; the job goes on without it. max_cache_bytes in [blobs] makes more room.",
+                "There is no room for a cache of a change from a fork: it never evicts other caches.",
+                todo="Nothing; the job continues without it. max_cache_bytes in [blobs] makes more room.",
                 facts={"key": key, "size": blob.size},
             )
         body = CacheBody(

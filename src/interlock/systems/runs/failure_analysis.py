@@ -79,8 +79,8 @@ FLAKY_FAILURE, TIMEOUT, LOST = FailureClass.FLAKY, FailureClass.TIMEOUT, Failure
 SIGNS: tuple[Sign, ...] = (
     Sign(says="it was killed from outside, most often because memory ran out",
          failure_class=INFRA, weight=0.7, signals=("SIGKILL",)),
-    Sign(says="it was told to end from outside", failure_class=INFRA, weight=0.6, signals=("SIGTERM",)),
-    Sign(says="it has crashed by a fault of its own", failure_class=USER, weight=0.6,
+    Sign(says="it was terminated from outside", failure_class=INFRA, weight=0.6, signals=("SIGTERM",)),
+    Sign(says="it has crashed", failure_class=USER, weight=0.6,
          signals=("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")),
     Sign(says="it has used up its processor time", failure_class=TIMEOUT, weight=0.8, signals=("SIGXCPU",)),
     Sign(says="timeout(1) has ended it", failure_class=TIMEOUT, weight=0.8, exit_codes=(124,)),
@@ -92,7 +92,7 @@ SIGNS: tuple[Sign, ...] = (
          patterns=(r"(?i)\bout of memory\b|cannot allocate memory|oom-kill|java heap space",)),
     Sign(says="the disk is full", failure_class=INFRA, weight=0.95,
          patterns=(r"(?i)no space left on device|disk quota exceeded",)),
-    Sign(says="the network did not hold", failure_class=INFRA, weight=0.8,
+    Sign(says="the network failed", failure_class=INFRA, weight=0.8,
          exceptions=("ConnectionError", "gaierror"),
          patterns=(r"(?i)connection (reset|refused|timed out)|network is unreachable|\bECONNRESET\b",
                    r"(?i)(temporary failure in name|could not) resol(ution|ve)|tls handshake timeout")),
@@ -112,7 +112,7 @@ SIGNS: tuple[Sign, ...] = (
          patterns=(r"\bModuleNotFoundError: |\bCannot find module\b",)),
     Sign(says="it did not end in time", failure_class=TIMEOUT, weight=0.6, exceptions=("TimeoutError",),
          patterns=(r"(?i)\b(test|step|operation) timed out\b",)),
-    Sign(says="it says so itself", failure_class=FLAKY_FAILURE, weight=0.8,
+    Sign(says="its own message names the cause", failure_class=FLAKY_FAILURE, weight=0.8,
          exceptions=("FlakyError", "Flaky")),
 )
 # fmt: on
@@ -240,7 +240,7 @@ def _recorded(failure: FailureView) -> Evidence:
     found = FailureClass(failure.failure_class)
     is_default = found is FailureClass.USER
     weight = _RECORDED.get(found, _BY_DEFAULT if is_default else _BY_RULE)
-    says = "nothing says otherwise" if is_default else "it was taken for that when it happened"
+    says = "there is no other evidence" if is_default else "it was classified like that when it happened"
     return Evidence(kind="record", says=says, failure_class=found, weight=weight)
 
 

@@ -53,10 +53,10 @@ STEADY, FLAKY, FORGOTTEN = HistoryState.STEADY, HistoryState.FLAKY, HistoryState
 heard = command("heard", "It has ended once more.", by="orchestrator")
 contradicted = command("contradicted", "It has passed and failed on one commit.", by="orchestrator")
 calmed = command("calmed", "On none of the latest commits has it passed and failed.", by="orchestrator")
-expire = timer("expire", "Nothing was heard of it for long.", by="clock")
-forget = consequence("forget", "Nobody wants to know.", by="operator")
+expire = timer("expire", "It has not run for a long time.", by="clock")
+forget = consequence("forget", "Its history is no longer needed.", by="operator")
 
-MEMORY = Deadline(expire, "job_history_s", 90 * 86_400.0, since="it was last heard of")
+MEMORY = Deadline(expire, "job_history_s", 90 * 86_400.0, since="it last ended")
 
 # fmt: off
 HISTORY = Machine[HistoryState, None](
@@ -73,12 +73,12 @@ HISTORY = Machine[HistoryState, None](
         end(FORGOTTEN, "There is no such job any more."),
     ),
     rows=(
-        on(heard, (STEADY, FLAKY), STAY, owner="orchestrator", arms=MEMORY, why="It is as it was."),
+        on(heard, (STEADY, FLAKY), STAY, owner="orchestrator", arms=MEMORY, why="Nothing has changed."),
         on(contradicted, STEADY, FLAKY, owner="orchestrator", arms=MEMORY,
-           why="The commit cannot explain both."),
-        on(calmed, FLAKY, STEADY, owner="orchestrator", arms=MEMORY, why="It was long enough ago."),
-        on(expire, (STEADY, FLAKY), FORGOTTEN, owner="clock", why="It was renamed, or is gone."),
-        on(forget, (STEADY, FLAKY), FORGOTTEN, owner="operator", why="Somebody said so."),
+           why="One commit cannot explain both outcomes."),
+        on(calmed, FLAKY, STEADY, owner="orchestrator", arms=MEMORY, why="Its contradictions are old."),
+        on(expire, (STEADY, FLAKY), FORGOTTEN, owner="clock", why="It was renamed or removed."),
+        on(forget, (STEADY, FLAKY), FORGOTTEN, owner="operator", why="An operator has removed it."),
         ignore(contradicted, FLAKY, why="it is known to be flaky"),
         ignore(calmed, STEADY, why="it is steady"),
         ignore(expire, FORGOTTEN, why="it is forgotten"),

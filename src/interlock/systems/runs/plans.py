@@ -39,16 +39,16 @@ class PlanState(StrEnum):
 IN_USE, KEPT, DISCARDED = PlanState.IN_USE, PlanState.KEPT, PlanState.DISCARDED
 
 settle = command("settle", "Its run was reported.", by="orchestrator")
-discard = consequence("discard", "Nobody wants it.", by="operator")
+discard = consequence("discard", "It is no longer wanted.", by="operator")
 
 PLAN = WriteOnce(
     "plan",
     "Some jobs of the plan of a run; it is written once, and removed with its run.",
     opened=state(IN_USE, "Its run is under way.", turn="orchestrator"),
-    settled=end(KEPT, "Its run was reported; it is kept as long as that."),
+    settled=end(KEPT, "Its run was reported; it is kept as long as the run."),
     dropped=end(DISCARDED, "Not wanted."),
     settle=settle,
-    why="The run has nothing more to look up.",
+    why="The run no longer needs its plan.",
     drop=discard,
 )
 

@@ -54,7 +54,7 @@ def check_settled(record: Record) -> None:
     """Raise unless the outcome of the run is decided."""
     if RunState(record.state) not in run.SETTLED:
         raise TransitionNotAllowed(
-            f"The run {record.id} is {record.state}; only one whose outcome is decided is done again.",
+            f"The run {record.id} is {record.state}; only a run whose outcome is decided can be rerun.",
             allowed=["cancel"],
             todo="Wait for its end, or cancel it first.",
             facts={"run_id": record.id, "machine": RUN.name, "state": record.state},
@@ -78,8 +78,8 @@ def carried_over(run_id: str, body: RunBody, graph: PlanGraph, which: Which, job
         return frozenset(done - graph.downstream(place))
     if len(done) == len(graph.ids):
         raise InvalidRun(
-            f"Every job of the run {run_id} has succeeded, so there is nothing to do again.",
-            todo="Do all of it again, or from one of its jobs on.",
+            f"Every job of the run {run_id} has succeeded, so there is nothing to rerun.",
+            todo="Rerun all of it, or from one of its jobs on.",
             facts={"run_id": run_id},
         )
     return frozenset(done)

@@ -72,7 +72,7 @@ class ReportingSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if faults := list(_faults(self)):
             raise InvalidSettings(
-                "Nobody can be told like this: " + "; ".join(faults) + ".",
+                "The reporters cannot be used: " + "; ".join(faults) + ".",
                 todo="Change the settings so that each of these holds.",
                 facts={"faults": faults},
             )
@@ -91,14 +91,16 @@ class ReportingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def _faults(settings: ReportingSettings) -> list[str]:
     names = settings.names
-    faults = [f"{name!r} is no name of a reporter" for name in names if not _NAME.fullmatch(name)]
+    faults = [f"{name!r} is not the name of a reporter" for name in names if not _NAME.fullmatch(name)]
     faults += [f"there are two reporters {name}" for name in sorted(set(names)) if names.count(name) > 1]
     faults += ["log is the name of the built-in reporter"] if "log" in names else []
     for name in ("request_s", "at_once", "telling_s", "report_for_s", "first_pause_s", "longest_pause_s"):
         if getattr(settings, name) <= 0:
             faults.append(f"{name} must be more than 0")
     if settings.request_s >= settings.telling_s:
-        faults.append("request_s must be less than telling_s, or two may tell the same report at once")
+        faults.append(
+            "request_s must be less than telling_s, or two senders may deliver the same report at once"
+        )
     return faults
 
 

@@ -165,9 +165,9 @@ def _of_push(push: _Push) -> ChangeEvent | Ignored:
 def _of_pull_request(event: _PullRequestEvent) -> ChangeEvent | Ignored:
     asked, number = event.pull_request, event.number
     if event.action not in ACTIONS:
-        return Ignored(f"{event.action[:100]} changes nothing that would have to be evaluated")
+        return Ignored(f"{event.action[:100]} needs no evaluation")
     if not 0 < number < 2**53:
-        raise _github_misfit("number is no number of a pull request")
+        raise _github_misfit("number is not the number of a pull request")
     _check(event.repository.full_name, f"refs/pull/{number}/head", asked.base.sha, asked.head.sha)
     return ChangeEvent(
         source=Source(

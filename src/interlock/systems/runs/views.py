@@ -150,9 +150,9 @@ _REASONS = {
     "planner_timeout": "the planner took too long",
     "required_job_failed": "a required job has failed",
     "job_canceled": "a required job was stopped",
-    "timeout": "it lasted for longer than it may",
+    "timeout": "it exceeded its timeout",
     "superseded": "a newer run of its group has taken its place",
-    "cancel": "somebody asked for that",
+    "cancel": "a user cancelled it",
     "declined": "an operator has declined it",
     "not_approved": "no operator has approved it in time",
 }
@@ -290,10 +290,10 @@ def _about_job(
 
 def _waiting_sentence(body: RunBody, graph: PlanGraph, place: int, record: Record | None) -> str:
     if record is not None and JobState(record.state) in job.ENDED:
-        return f"It is {record.state}; the run has not heard of that yet."
+        return f"It is {record.state}; the run has not been notified of that yet."
     needed = [each for each in graph.needs[place] if body.states[each] not in letters.ENDED]
     if not needed:
-        return "It is about to be given to runners."
+        return "It is about to be released to runners."
     return (
         "It waits for "
         + _listed([f"{graph.names[each]} ({letters.NAMES[body.states[each]]})" for each in needed])

@@ -191,7 +191,7 @@ def check_standard(
 
 def _timestamp(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 12):
-        raise NotSigned("The header webhook-timestamp is no number of seconds.", todo=_TODO)
+        raise NotSigned("The header webhook-timestamp is not a number of seconds.", todo=_TODO)
     return int(text)
 
 

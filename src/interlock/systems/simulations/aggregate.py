@@ -53,13 +53,13 @@ _AT_REST = (simulation.PAUSED, simulation.INTERRUPTED)
 # fmt: off
 PULSES = Couplings[Any]((
     couple(SIMULATION, simulation.RUNNING, PULSE, body.take, to=_Receiver.ITS_PULSE,
-           why="From now on its worker has to be heard."),
+           why="Heartbeats of its worker are expected from now on."),
     couple(SIMULATION, _AT_REST, PULSE, body.rest, to=_Receiver.ITS_PULSE, by=_ENDS,
-           why="Nobody executes it, so nobody has to be heard."),
+           why="No worker executes it, so no heartbeat is expected."),
     couple(SIMULATION, _AT_REST, PULSE, body.fall_silent, to=_Receiver.ITS_PULSE, by=_SILENT,
-           why="Nobody was heard, and nobody has to be any more."),
+           why="No heartbeat came, and none is expected any more."),
     couple(SIMULATION, simulation.ENDED, PULSE, body.finish, to=_Receiver.ITS_PULSE,
-           why="There is nothing more to hear."),
+           why="No further heartbeat is expected."),
 ))
 # fmt: on
 
@@ -145,7 +145,7 @@ class SimulationAggregate(Aggregate):
         if paused or hold:
             self.body.execution = msgspec.structs.replace(self.body.execution, held=True, awaited=False)
         if paused:
-            why = f"{self.body.data.error}; a pause was requested, so it stands until it is resumed"
+            why = f"{self.body.data.error}; a pause was requested, so it stays stopped until it is resumed"
             self.body.data = msgspec.structs.replace(self.body.data, error=why)
         self.body.trouble = self.body.data.error or ""
         return None

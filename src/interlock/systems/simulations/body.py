@@ -52,39 +52,40 @@ class PulseState(StrEnum):
 STILL, BEATING, OVER = PulseState.STILL, PulseState.BEATING, PulseState.OVER
 
 take = consequence("take", "A worker executes the simulation.", by=Owner.SIMULATOR)
-rest = consequence("rest", "Nobody executes the simulation.", by=Owner.SIMULATOR)
+rest = consequence("rest", "No worker executes the simulation.", by=Owner.SIMULATOR)
 finish = command("finish", "The simulation has ended.", by=Owner.SIMULATOR)
 beat = message("beat", "Its worker is alive.", by=Owner.WORKER)
-danger = message("danger", "Its worker warns of something.", by=Owner.WORKER)
-fall_silent = timer("fall_silent", "Nothing was heard for too long.", by=Owner.CLOCK)
+danger = message("danger", "Its worker reports a danger.", by=Owner.WORKER)
+fall_silent = timer("fall_silent", "No heartbeat came in time.", by=Owner.CLOCK)
 
 _SILENCE = deadline(fall_silent, "simulation_silence_s", since="the last heartbeat, or the start")
 
 # fmt: off
 PULSE = Machine[PulseState, None](
     "pulse",
-    "Who executes a simulation, when that was heard last, and how far it has come.",
+    "The worker of a simulation, its last heartbeat, and the progress.",
     initial=STILL,
     spine=(STILL, BEATING, OVER),
     stop=(finish,),
     states=(
-        state(STILL, "Nobody executes it, and nobody has to be heard.", turn=Owner.SIMULATOR),
-        state(BEATING, "Its worker is heard every few seconds.", turn=Owner.SIMULATOR, within=_SILENCE),
+        state(STILL, "No worker executes it, and no heartbeat is expected.", turn=Owner.SIMULATOR),
+        state(BEATING, "Its worker sends regular heartbeats.", turn=Owner.SIMULATOR, within=_SILENCE),
         end(OVER, "The simulation has ended."),
     ),
     rows=(
-        on(take, STILL, BEATING, owner=Owner.SIMULATOR, why="From now on this worker is heard."),
-        on(beat, BEATING, STAY, owner=Owner.SIMULATOR, arms=_SILENCE, why="It is being worked on."),
-        on(danger, BEATING, STAY, owner=Owner.SIMULATOR, why="It is counted, and told to who listens."),
+        on(take, STILL, BEATING, owner=Owner.SIMULATOR,
+           why="Heartbeats of this worker are expected from now on."),
+        on(beat, BEATING, STAY, owner=Owner.SIMULATOR, arms=_SILENCE, why="A worker is executing it."),
+        on(danger, BEATING, STAY, owner=Owner.SIMULATOR, why="It is counted and published."),
         on(rest, BEATING, STILL, owner=Owner.SIMULATOR, why="It was paused or interrupted."),
         on(fall_silent, BEATING, STILL, owner=Owner.SIMULATOR, why="Its worker counts as dead."),
-        on(finish, (STILL, BEATING), OVER, owner=Owner.SIMULATOR, why="There is nothing more to hear."),
-        refuse(take, BEATING, why="another worker is heard"),
+        on(finish, (STILL, BEATING), OVER, owner=Owner.SIMULATOR, why="No further heartbeat is expected."),
+        refuse(take, BEATING, why="it belongs to another worker"),
         refuse(take, OVER, why="it has ended"),
-        *(refuse(said, STILL, why="nobody executes it") for said in (beat, danger)),
+        *(refuse(said, STILL, why="no worker executes it") for said in (beat, danger)),
         *(refuse(said, OVER, why="it has ended") for said in (beat, danger)),
-        ignore(rest, (STILL, OVER), why="nobody has to be heard"),
-        ignore(fall_silent, (STILL, OVER), why="nobody has to be heard"),
+        ignore(rest, (STILL, OVER), why="no heartbeat is expected"),
+        ignore(fall_silent, (STILL, OVER), why="no heartbeat is expected"),
         ignore(finish, OVER, why="it has ended"),
     ),
 )

@@ -315,7 +315,7 @@ def _check_resumable(draft: SimulationAggregate, queue: str) -> None:
     facts: dict[str, object] = {"run_id": draft.id, "state": str(draft.state), "job_id": execution.job_id}
     if execution.awaited and draft.state in simulation.STANDING and waits_in == queue:
         raise AlreadyThere(
-            f"The simulation {draft.id} is {draft.state} and a worker is awaited already, in the queue "
+            f"The simulation {draft.id} is {draft.state} and already waits for a worker, in the queue "
             f"{queue}, for the job {execution.job_id}.",
             todo=f"See what it waits for with `interlock job explain {execution.job_id}`, or resume it in "
             "another queue with --queue.",
@@ -323,7 +323,7 @@ def _check_resumable(draft: SimulationAggregate, queue: str) -> None:
         )
     if not draft.body.spec.task:
         raise TransitionNotAllowed(
-            f"The simulation {draft.id} is {draft.state} and has no task, so no worker can be given it.",
+            f"The simulation {draft.id} is {draft.state} and has no task, so no worker can execute it.",
             todo="Move it to running by hand.",
             facts=facts,
         )
@@ -356,6 +356,6 @@ def _event_toward(
 def _version_changed(draft: SimulationAggregate, expected: int, version: int) -> VersionChanged:
     return VersionChanged(
         f"The simulation {draft.id} is {draft.state} in version {version}, not in version {expected}.",
-        todo="Look at it again, and decide anew.",
+        todo="Read it again, and decide anew.",
         facts={"run_id": draft.id, "state": str(draft.state), "version": version, "expected": expected},
     )

@@ -96,7 +96,7 @@ def _superseded(draft: SimulationAggregate, speaker: Speaker) -> str:
     """Return why messages of this execution are ignored; empty if they are not."""
     current = draft.body.execution.number
     if speaker.execution != current:
-        return f"it was given out again: execution {current} counts, and this is {speaker.execution}"
+        return f"it was granted again: execution {current} counts, and this is {speaker.execution}"
     return ""
 
 
@@ -346,7 +346,7 @@ class SimulationReconciler:
             if (one.shard, one.index) == (read.shard, read.index) and one.lease is not None
         ]
         if body is None or not held or not read.opens(held[0].digest):
-            return "nobody has such a lease"
+            return "there is no such lease"
         granted, now = held[0], await self.engine.clock.now()
         if granted.state not in lease.LIVE or granted.data.expires_at <= now:
             return f"the lease is {granted.state if granted.state not in lease.LIVE else 'EXPIRED'}"

@@ -31,7 +31,7 @@ def check(spec: SimulationSpec, settings: OrchestratorSettings) -> None:
         raise InvalidSimulation(
             "The simulation cannot be accepted: " + "; ".join(faults) + ".",
             allowed=PRIORITIES,
-            todo="Correct it and ask again; nothing was stored.",
+            todo="Correct it and try again; nothing was stored.",
             facts={"task": spec.task, "faults": faults},
         )
 

@@ -167,7 +167,7 @@ class WorkerAggregate(Aggregate):
         COUPLINGS,
         {
             Receiver.HELD_LEASES: outward(),
-            Receiver.ITS_PROCESS: elsewhere("the worker process, with the answer to its next sign of life"),
+            Receiver.ITS_PROCESS: elsewhere("the worker process, with the answer to its next heartbeat"),
         },
         events=EventRules(quiet=(worker.Heartbeat,)),
         durations=Durations.__struct_fields__,
@@ -310,7 +310,7 @@ def decide_silence(record: Record, now: datetime, durations: Durations) -> Worke
     draft.fire_due()
     if draft.state is worker.TERMINATED:
         draft.body.silent = True
-        draft.body.reason = f"not heard of for {durations.worker_silence_s:g} s"
+        draft.body.reason = f"no heartbeat for {durations.worker_silence_s:g} s"
     elif draft.state not in WORKER.terminal and draft.root.data.last_heartbeat_at is not None:
         # The timer was stale: the last heartbeat counts.
         draft.root.timer_at = later(draft.root.data.last_heartbeat_at, durations.worker_silence_s)

@@ -73,7 +73,7 @@ def check(spec: WorkerSpec) -> None:
         faults.append(f"capacity is {spec.capacity} and must be 1 to {MAX_CAPACITY}")
     texts = (spec.incarnation, spec.host, spec.version, *spec.metadata, *spec.metadata.values())
     if sum(map(len, texts)) > MAX_METADATA or not all(text.isprintable() for text in texts):
-        faults.append(f"what it says about itself has at most {MAX_METADATA} printable characters")
+        faults.append(f"its metadata has at most {MAX_METADATA} printable characters")
     if faults:
         raise InvalidWorker(
             "The worker cannot be registered: " + "; ".join(faults) + ".",
@@ -270,7 +270,7 @@ class Workers:
             return Decision(orders, draft.commit(mark=mark, actor=worker_id, reason=beat.reason))
 
         applied = await self.engine.apply([_key(worker_id)], decide)
-        assert not isinstance(applied, Repeated), "a sign of life is no request"
+        assert not isinstance(applied, Repeated), "a heartbeat has no request id"
         return applied.answer
 
     async def orders(

@@ -74,7 +74,7 @@ async def test_what_is_not_ready_is_not_given_out(store: Store) -> None:
     await made(store, creation("idle", queue="post"), creation("later", queue="post", ready_at=future))
     sender = Sender()
     assert await store.claim(take(5), sender) == []
-    assert sender.calls == [], "With nothing to decide on, nobody is asked."
+    assert sender.calls == [], "Without records the decider is not called."
 
 
 async def test_what_was_claimed_is_not_given_out_again(store: Store) -> None:
@@ -93,7 +93,7 @@ async def test_under_a_guard_something_is_given_out_only_while_it_holds(store: S
         return await claimed(store, claim)
 
     assert await given(SENT) == []
-    assert await given(PACKED, of="nobody") == [], "A record that is not there is in no state."
+    assert await given(PACKED, of="nobody") == [], "A missing record is in no state."
     assert await given(SENT, PACKED) == ["a"]
     [guard] = await made(store, move(guard, SENT))
     assert await given(PACKED) == []
@@ -202,12 +202,12 @@ async def test_a_claimer_gets_what_needs_no_other_labels_than_it_has(store: Stor
 async def test_what_needs_a_handler_is_given_to_claimers_that_have_it(store: Store) -> None:
     for name, handler in {"a": "van", "b": "bike", "c": "", "d": "van", "e": "ship"}.items():
         await waiting(store, name, handler=handler)
-    assert await claimed(store, take(1)) == ["c"], "Without handlers it is given what needs none."
+    assert await claimed(store, take(1)) == ["c"], "Without handlers it receives records that need none."
     assert await claimed(store, take(10)) == []
     assert await claimed(store, take(10, handlers=("va", "vans"))) == []
     assert await claimed(store, take(10, handlers=("bike", "plane"))) == ["b"]
     assert await claimed(store, take(1, handlers=("bike", "van"))) == ["a"]
-    assert await claimed(store, take(10, handlers=None)) == ["d", "e"], "None takes whatever it needs."
+    assert await claimed(store, take(10, handlers=None)) == ["d", "e"], "None accepts any handler."
 
 
 async def test_among_many_handlers_a_claimer_finds_its_own(store: Store) -> None:

@@ -97,7 +97,7 @@ async def test_commits_that_meet_in_opposite_orders_all_get_an_answer(
         done = sum(await asyncio.gather(*(touch(number) for number in range(8))))
     assert done > 0
     versions = [(await see(store, name)).version for name in names]
-    assert sum(versions) - len(names) == done, "What was acknowledged is what was done."
+    assert sum(versions) - len(names) == done, "Acknowledged changes were executed."
 
 
 async def test_many_who_create_the_same_record_create_it_once(store: Store, opener: StoreOpener) -> None:
@@ -172,7 +172,7 @@ async def test_eight_processes_claim_ten_thousand_records_each_once(
         await waiting(store, *names[start : start + 1_000])
     shares = await ask_many(opener, drain_by_claims, [(50,)] * 8, meetings=1)
     assert sorted(name for share in shares for name in share) == names
-    assert sum(1 for share in shares if share) > 1, "More than one had a share in it."
+    assert sum(1 for share in shares if share) > 1, "More than one process took part."
     assert [entry.version for entry in await whole_feed(store)] == [2] * len(names)
     assert await all_found(store, Query(kind="parcel", states=("packed",))) == []
 

@@ -275,7 +275,7 @@ async def test_a_reader_that_missed_something_is_told_once(store: Store) -> None
         assert feed.gap, "Some entries after this cursor are gone."
         assert not (await store.feed(feed.cursor)).gap
     feed = await store.feed(end)
-    assert (ids_of(feed), feed.gap) == (["c"], False), "Whoever had read them has missed nothing."
+    assert (ids_of(feed), feed.gap) == (["c"], False), "A reader that had read them has missed nothing."
 
 
 async def test_a_reader_that_waits_at_the_end_is_not_told_of_the_same_gap_for_ever(store: Store) -> None:

@@ -58,18 +58,18 @@ class StoreOpener(ABC):
 
     def make_store(self) -> MakeStore:
         """Return a factory for another process. Called only with the trait `processes`."""
-        raise LookupError("This opener says `processes`, and has to override make_store.")
+        raise LookupError("This opener declares `processes`, and has to override make_store.")
 
     async def sql(self, statement: str) -> Sequence[Sequence[object]]:
         """Run one statement with a plain SQL client; raise when the database refuses it.
 
         Called only with the trait `sql`.
         """
-        raise LookupError(f"This opener says `sql`, and has to override sql: {statement}")
+        raise LookupError(f"This opener declares `sql`, and has to override sql: {statement}")
 
     def record_table(self) -> RecordTable:
         """Return the table of the records. Called only with the trait `sql`."""
-        raise LookupError("This opener says `sql`, and has to override record_table.")
+        raise LookupError("This opener declares `sql`, and has to override record_table.")
 
     async def elapse(self, store: Store, seconds: float) -> None:
         """Return when the store's clock has advanced. Override it for a clock that jumps."""

@@ -50,8 +50,8 @@ def finding(of: FailureView, history: HistoryBody | None = None, **said: Any) ->
             "output",
             "many",
         ),
-        (failure("lost its worker", taken_for="lost"), "lost", "record", "taken for that"),
-        (failure("took too long", taken_for="timeout"), "timeout", "record", "taken for that"),
+        (failure("lost its worker", taken_for="lost"), "lost", "record", "classified like that"),
+        (failure("took too long", taken_for="timeout"), "timeout", "record", "classified like that"),
     ],
 )
 def test_what_a_failure_shows_decides_its_class(

@@ -103,7 +103,7 @@ def test_a_flow_cannot_be_wrong_about_its_jobs() -> None:
     with pytest.raises(PlanRefused, match="Two jobs of the flow are called pack"):
         plan.job(JobSpec(task="shop.pack"))
     other = Flow(Source()).shell("elsewhere", "make")
-    with pytest.raises(PlanRefused, match="no job of this flow"):
+    with pytest.raises(PlanRefused, match="not a job of this flow"):
         plan.shell("a", "make", needs=[known, other])
     with pytest.raises(PlanRefused, match="has no delay_s"):
         plan.job(JobSpec(task="x", delay_s=3))

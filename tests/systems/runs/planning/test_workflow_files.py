@@ -162,7 +162,7 @@ def test_the_facts_have_the_place_for_programs() -> None:
     [
         ("needs: [test]", "4:13: jobs wait for each other: test → test"),
         ("timeout: [1]", "4:14: a duration is expected here, not a list"),
-        ("timeout: 0", "4:14: a duration is longer than nothing and shorter than a year"),
+        ("timeout: 0", "4:14: a duration is more than 0 and less than a year"),
         ("retries: many", "4:14: this has to be a whole number from 0 to 100, not 'many'"),
         ("retries: 1000", "4:14: this has to be a whole number from 0 to 100, not '1000'"),
         ("optional: yes", "4:15: this has to be true or false, not 'yes'"),

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None, harnesses: Mapping[str, Harness
             print(*verdict.lines(), sep="\n", flush=True)
             if bool(verdict.broken_promises) != asked.broken:
                 failed += 1
-                print("    FAILED: nobody noticed" if asked.broken else "    FAILED", flush=True)
+                print("    FAILED: not noticed" if asked.broken else "    FAILED", flush=True)
     print("", *table(verdicts), "", sep="\n")
     print("All promises were kept." if not (failed or asked.broken) else f"{failed} harnesses failed.")
     return 1 if failed else 0
@@ -62,11 +62,13 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m interlock_verification.chaos", description=__doc__)
     parser.add_argument("--only", action="append", choices=HARNESSES, help="this harness; may be repeated")
     parser.add_argument("--store", choices=ALL_STORES, help="on this store")
-    parser.add_argument("--rounds", type=int, metavar="N", help="how often each harness does its worst")
-    parser.add_argument("--long", action="store_true", help="as often as it takes to be believed")
+    parser.add_argument("--rounds", type=int, metavar="N", help="number of rounds of each harness")
+    parser.add_argument("--long", action="store_true", help="as many rounds as are needed for confidence")
     parser.add_argument("--timed", action="store_true", help="judge how long recovery takes; so does --long")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="of an earlier run")
-    parser.add_argument("--broken", action="store_true", help="break promises; all must be noticed")
+    parser.add_argument(
+        "--broken", action="store_true", help="break promises on purpose; all must be noticed"
+    )
     return parser.parse_args(arguments)
 
 

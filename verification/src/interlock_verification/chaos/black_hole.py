@@ -141,7 +141,7 @@ async def _expect_silence(what: str, call: Callable[[], Awaitable[object]], verd
     try:
         async with asyncio.timeout(limit_s):
             answer = await call()
-        verdict.blame(f"{what} was answered with {answer!r} by nobody")
+        verdict.blame(f"{what} was answered with {answer!r} although no server was there")
     except StoreUnavailable:
         waited = round(100 * (time.monotonic() - began) / TIMEOUT_S)
         verdict.counts["worst_percent"] = max(verdict.counts["worst_percent"], waited)

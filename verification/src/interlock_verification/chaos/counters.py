@@ -114,7 +114,7 @@ class Loner:
         commit = one_more(self._key, record, self._era, intent)
         outcome = await commit_with_recovery(self._store, self._committer, commit, tries=PATIENCE)
         if not isinstance(outcome, Committed):
-            raise Surprise(f"{intent} on a record that nobody else writes to: {outcome}")
+            raise Surprise(f"{intent} on a record without other writers: {outcome}")
 
 
 class Sharer:

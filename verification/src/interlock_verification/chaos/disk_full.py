@@ -159,7 +159,7 @@ class Trial:
 
 def _check_words(error: BaseException, disk: Disk, verdict: Verdict) -> None:
     if not isinstance(error, StoreUnavailable):
-        verdict.blame(f"a full disk is told as {error!r}")
+        verdict.blame(f"a full disk is reported as {error!r}")
     elif disk.says_full and "full" not in error.sentence:
         verdict.blame(f"the error does not say that the disk is full: {error.sentence}")
 

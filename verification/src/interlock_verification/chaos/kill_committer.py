@@ -94,7 +94,7 @@ class _CommitterFailed(Exception):
 def _word(pipe: Connection) -> str:
     """Return the next acknowledgement; empty at the end."""
     if not pipe.poll(_GIVE_UP_S):
-        raise _CommitterFailed(f"it said nothing for {_GIVE_UP_S:g} s")
+        raise _CommitterFailed(f"it printed nothing for {_GIVE_UP_S:g} s")
     try:
         word = pipe.recv_bytes()
     except EOFError:

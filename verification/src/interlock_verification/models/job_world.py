@@ -38,17 +38,17 @@ from interlock_verification.models.plan import Plan
 
 _SAID = {
     Say.ACK: "takes it",
-    Say.BEAT: "is still at it",
+    Say.BEAT: "is still running",
     Say.SUCCESS: "has succeeded",
     Say.FAILURE: "has failed",
     Say.RELEASE: "gives it back",
-    Say.STOPPED: "has stopped, as asked",
+    Say.STOPPED: "has stopped on request",
 }
 _ANSWERS = {
     Say.GRANT: "receives the grant",
-    Say.BEGIN: "is told to begin",
-    Say.TOLD: "is told to stop",
-    Say.OVER: "is told that it is over",
+    Say.BEGIN: "may begin",
+    Say.TOLD: "is asked to stop",
+    Say.OVER: "learns that the lease has ended",
 }
 
 
@@ -59,7 +59,7 @@ def tell(done: Done, before: Any, after: Any) -> list[str]:
         told += [f"  answer: {done.entry.said}"] if done.entry.said else []
         told += rows(done.entry.lines)
     if len(after) == 5 and len(after[2]) > len(before[2]) + 1:
-        told.append("  what was on its way under an ended lease is answered now")
+        told.append("  messages in flight under an ended lease are answered now")
     return told
 
 
@@ -79,15 +79,15 @@ def _sentence(done: Done) -> str:
     by = "An orchestrator decides, and has yet to commit: " if done.what.startswith("decide ") else ""
     sentences = {
         "tick": "A tick passes.",
-        "sweep": f"a sweep deals with what is overdue of {job}.",
+        "sweep": f"a sweep handles the passed deadlines of {job}.",
         "submit": f"{job} is submitted.",
-        "claim": f"{worker} asks for work and is given {_attempt(done)} of {job}.",
+        "claim": f"{worker} claims work and is granted {_attempt(done)} of {job}.",
         "commit": f"an orchestrator commits what it decided about {job}: {_op(done.code)}.",
         "refused": f"the store refuses a commit about {job}: {_op(done.code)} was decided on an old version.",
         "orchestrator dies": f"an orchestrator dies with a decision about {job}: {_op(done.code)}.",
-        "cancel": f"a user wants {job} stopped.",
+        "cancel": f"a user cancels {job}.",
         "release": f"the run's order reaches {job}: it may begin.",
-        "stop": f"the run's order reaches {job}: it shall stop.",
+        "stop": f"the run's order reaches {job}: it has to stop.",
         "crash": f"{worker} is killed and started again.",
     }
     sentence = sentences[what] if what in sentences else _about(done, what, job, worker)
@@ -98,7 +98,7 @@ def _about(done: Done, what: str, job: str, worker: str) -> str:
     note = read_note(done.code)
     about = f"{job} {note.shard}.{note.attempt}"
     if note.say is Say.CANCEL:
-        again = "again, which the store remembers" if done.entry is None else "is carried out"
+        again = "is a repeat, which the store remembers" if done.entry is None else "is carried out"
         return f"the user's cancel of {job} arrives and {again}."
     if what == "answer":
         return f"{worker} {_ANSWERS[note.say]}: {about}."
@@ -106,10 +106,10 @@ def _about(done: Done, what: str, job: str, worker: str) -> str:
         return f"the grant of {about} to worker {note.worker + 1} is lost on its way."
     said = _SAID[note.say]
     if what == "say":
-        return f"{worker} says of {about}: it {said}."
+        return f"{worker} reports on {about}: it {said}."
     if what == "again":
-        return f"the orchestrator looks again, and hears of {about} from {worker}: it {said}."
-    return f"an orchestrator hears of {about} from {worker}: it {said}."
+        return f"the orchestrator decides again on the report of {worker} on {about}: it {said}."
+    return f"an orchestrator receives the report of {worker} on {about}: it {said}."
 
 
 def _attempt(done: Done) -> str:

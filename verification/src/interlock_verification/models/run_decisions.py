@@ -42,15 +42,15 @@ NO_TIMER = 99
 TABLES_HOLD = "the claims of the run's table hold"
 STEPS_HOLD = "the claims of the run's table about each step hold"
 RUN_ABSORBS = "a run that was reported stays reported"
-HEEDED = "a cancel is heeded until the outcome is decided"
+HEEDED = "a cancel is accepted until the outcome is decided"
 ENDS_WITH_THE_LAST = "a canceled run ends with the last of its jobs"
-ONLY_BY_PLAN = "jobs are made from a plan and from nothing else"
-NO_PLAN = "the planner's word that there is no plan is heeded"
-LET_FINISH = "without fail-fast a run that has failed lets its jobs finish"
+ONLY_BY_PLAN = "jobs are created only from a plan"
+NO_PLAN = "a failure of the planner is accepted"
+LET_FINISH = "without fail-fast a failed run lets its jobs finish"
 BEGINS = "a run begins with its first attempt"
 WAITS = "a canceled run waits for its jobs, unless its deadline has passed"
 APPROVED_FIRST = "a run that has to be approved has jobs only once it is"
-APPROVAL_HEEDED = "an operator's word is heeded while the run waits for it"
+APPROVAL_HEEDED = "an approval or refusal is accepted while the run waits for it"
 RUN_CLAIMS = (
     TABLES_HOLD,
     STEPS_HOLD,

@@ -37,15 +37,15 @@ REPEATS, RUN_CANCELS = 1, 8
 SUCCESS_IS_EARNED = "a run succeeds only when every required job has completed"
 FAILURE_HAS_A_CAUSE = "a run fails only for its plan or for a required job"
 PLAN_FIRST = "a plan that arrives after the end creates nothing"
-NOTHING_FORGOTTEN = "whatever a stopped run has left is being stopped"
-REPORTED = "every run is reported, and all of it comes to rest"
+NOTHING_FORGOTTEN = "the remaining jobs of a stopped run are being stopped"
+REPORTED = "every run is reported, and all of its jobs end"
 
 _CLAIMS = (*RUN_CLAIMS, SUCCESS_IS_EARNED, FAILURE_HAS_A_CAUSE, PLAN_FIRST)
 
 RUN_SIGHTS = (
     "an optional job fails and the run succeeds",
-    "a required job fails and so does the run",
-    "a run is canceled while its jobs are at work",
+    "a required job fails, and so does the run",
+    "a run is canceled while its jobs are running",
     "a run is canceled by force",
     "a run times out",
     "a plan arrives after the end",
@@ -218,7 +218,7 @@ class RunWorld:
         if (fired := runs.fire(number)) is not None:
             sights = {run.CANCEL_REQUESTED: RUN_SIGHTS[3], run.AWAITING_APPROVAL: RUN_SIGHTS[8]}
             shown = self._mark(sights[value.state]) if value.state in sights else 0
-            out.append(self._move(state, "has had its time", fired, wires, shown))
+            out.append(self._move(state, "reaches its deadline", fired, wires, shown))
         if value.state in run.OUTCOMES:
             out.append(self._move(state, "is reported", runs.tell(number, run.reported), wires, 0))
         if left >= RUN_CANCELS:
@@ -253,7 +253,7 @@ class RunWorld:
         elif wire & _KIND == FACT:
             word = self._words[wire & _REST]
             entry = self.runs.hear(number, word)
-            out.append(self._move(state, f"hears of job {word.place + 1}", entry, wires, aided))
+            out.append(self._move(state, f"is notified of job {word.place + 1}", entry, wires, aided))
         else:
             out.append(self._followed(state, wire & _PLACE, ORDERED[(wire & _REST) >> 3], aided))
 

@@ -83,16 +83,16 @@ def _hours_up_to(played: Played) -> float:
     return min(played.chapter.hours, round((played.broken.at_s + quiet_s) / HOUR_S + 0.02, 2))
 
 
-LATE_REPORT = "a report that comes too late is refused"
+LATE_REPORT = "a late report is refused"
 SIGHTS_OF_SYSTEMS = (
     "a depth of a tree is full",
     "a handler has waited for its children",
     "a subtree is stopped",
-    "a simulation goes on elsewhere",
+    "a simulation continues on another worker",
     "simulation paused",
     "simulation interrupted",
     "simulation cancelled",
-    "a worker is let go of",
+    "the leases of a worker are released",
     "a runner is quarantined",
     "worker PAUSED",
     "worker COMPLETED",
@@ -102,17 +102,17 @@ SIGHTS_OF_FLEETS = (
     "a workload completes on every agent",
     "agents begin together",
     "an agent is lost, and the others go on",
-    "too few agents are there",
+    "too few agents are reachable",
     "clocks are not known well enough",
-    "a clock is set between being told the start and the start",
+    "a clock is set between the announcement and the start",
     "a workload is stopped before its end",
     "a workload that does not stop is killed",
-    "whoever could be reached has stopped when a drive ends",
-    "an agent is wanted by two, and one is refused",
+    "every reachable agent has stopped when a drive ends",
+    "two controllers request one agent, and one is refused",
     "a controller dies while its agents run, and they stop",
     "a stream breaks",
-    "a late word for an old workload",
-    "a workload that was there before is asked for again",
+    "a late message for an old workload",
+    "an earlier workload is requested again",
 )
 SIGHTS_OF_WORLDS = (*SIGHTS, LATE_REPORT, *SIGHTS_OF_SYSTEMS, *SIGHTS_OF_FLEETS)
 """Events that must occur in a long season, so that no claim holds vacuously."""

@@ -51,7 +51,7 @@ from interlock_verification.worlds.scheduler import RunsInCircles
 from interlock_verification.worlds.storage import SharedStore, driven
 from interlock_verification.worlds.worlds import HOUR_S, World
 
-LEAVES = "a worker that is asked to go is gone in time"
+LEAVES = "a worker exits in time after a shutdown request"
 
 
 class Striker:
@@ -68,10 +68,10 @@ class Striker:
             return
         words = {
             "kill": f"{blow.who} is killed, and comes back in {blow.for_s:.0f} s",
-            "deploy": f"{blow.who} is asked to go",
+            "deploy": f"{blow.who} is asked to shut down",
             "freeze": f"{blow.who} is frozen for {blow.for_s:.0f} s",
             "partition": f"{blow.who} and {blow.whom} cannot reach each other for {blow.for_s:.0f} s",
-            "outage": f"the store is away for {blow.for_s:.0f} s",
+            "outage": f"the store is unavailable for {blow.for_s:.0f} s",
             "failover": f"the store fails over, {blow.amount:.1f} s of writes are lost",
             "lag": f"timers of {blow.who} are {blow.amount:.0f} s late for {blow.for_s:.0f} s",
         }
@@ -95,7 +95,9 @@ class Striker:
 
     def _gone(self, blow: Blow, process: Process) -> None:
         if process.alive and not process.was_held_up_since(blow.at_s):
-            self.stage.watcher.broke(LEAVES, f"{process.loop.name} was asked to go at {blow.at_s:.0f} s")
+            self.stage.watcher.broke(
+                LEAVES, f"{process.loop.name} was asked to shut down at {blow.at_s:.0f} s"
+            )
 
     def _freeze(self, blow: Blow, process: Process) -> None:
         self.stage.freeze(process, blow.for_s)
@@ -332,7 +334,7 @@ class Play:
         if undelivered := self._undelivered():
             self.watcher.broke(SETTLES, f"messages are not delivered: {undelivered}")
         if waiting := self.people.waiting:
-            self.watcher.broke(TOLD, f"somebody still waits for {waiting}, and every job has ended")
+            self.watcher.broke(TOLD, f"a client still waits for {waiting}, and every job has ended")
         for number, job_id in self.people.acknowledged.items():
             if job_id not in self.judge.ended and job_id not in self.judge.forgotten:
                 self.watcher.broke(

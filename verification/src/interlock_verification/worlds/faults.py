@@ -88,7 +88,7 @@ MIXES = (
     ),
     Faults(
         name="store",
-        doc="The store is away, fails over, and its answers get lost: was it done, or not?",
+        doc="The store is unavailable, fails over, and its answers get lost.",
         request_lost=0.05,
         reply_lost=0.1,
         late=0.05,
@@ -99,7 +99,7 @@ MIXES = (
     ),
     Faults(
         name="lossy",
-        doc="The store fails over to a replica that has not heard the latest.",
+        doc="The store fails over to a replica without the latest writes.",
         request_lost=0.05,
         reply_lost=0.1,
         failovers=4.0,
@@ -109,7 +109,7 @@ MIXES = (
     ),
     Faults(
         name="flapping",
-        doc="The store fails over again and again, to replicas that have not heard the latest seconds.",
+        doc="The store fails over repeatedly, to replicas without the writes of the latest seconds.",
         request_lost=0.05,
         reply_lost=0.1,
         failovers=40.0,

@@ -97,10 +97,10 @@ def _told(one: AttemptBody) -> str:
 BRIEF = "brief"
 BRANCH = "branch"
 """The task whose handler submits children, and waits for them."""
-BORN = "a child is made only while its parent has not ended"
+BORN = "a child is created only while its parent has not ended"
 WAITED = "a job that waits for its children completes after them"
-QUOTA = "of a tree no more are at work at one depth than its quota says"
-STOPPED = "when the word to the children of a stopped job is done, none that it had then goes on"
+QUOTA = "a tree has at most its quota of running jobs at each depth"
+STOPPED = "after a job was stopped none of its children goes on"
 FOUND = "a handler finds every child that it has submitted, and has waited for"
 CLOSED = "a tree in which everything has ended is closed"
 _AT_WORK = (attempt.LEASED, *attempt.EXECUTING, attempt.CANCEL_REQUESTED)
@@ -262,7 +262,7 @@ class Judge:
         watcher.heard(f"{watcher.time():.6f} {after.kind} {after.id} {after.version} {after.state} ".encode())
         watcher.heard(after.body)
         if watcher.tells and note is not None:
-            words = f"{after.id}: {rows(note.steps)} ({note.actor or 'somebody'}{why(note)})"
+            words = f"{after.id}: {rows(note.steps)} ({note.actor or 'unknown'}{why(note)})"
             watcher.tell(watcher.time(), words, job_of(after.id))
         if after.kind != JOB.name:
             self._other_written(after, now)
@@ -406,7 +406,7 @@ class Judge:
                 REPORT_CLAIMS, refused, lambda: f"{type(message).__name__} → {answer}", token.job_id
             )
             if isinstance(answer, Stale) and isinstance(message, Complete):
-                self._watcher.saw("a report that comes too late is refused")
+                self._watcher.saw("a late report is refused")
 
     def _knows(self, job_id: str, name: str) -> bool:
         """Return whether the job exists, has lost no data, and its attempt is not folded."""
@@ -463,7 +463,7 @@ class Judge:
             # A heartbeat may also be the renewal by a repeated claim.
             holder = f"the holder of {job_id} {token}"
             accepted = Accepted(holder, holder if self._was_said(job_id, token, told) else "nobody")
-            self._watcher.ask(HEARD_CLAIMS, accepted, lambda: f"nobody has said so: {rows(steps)}", job_id)
+            self._watcher.ask(HEARD_CLAIMS, accepted, lambda: f"no report said so: {rows(steps)}", job_id)
         taken = Taken(before, after, steps, cause, token, heard, said, now)
         for claim, holds in STEP_CLAIMS.items():
             if note is None and claim in _OF_NOTED_STEPS:
@@ -537,7 +537,7 @@ class Judge:
         return look is not None and bool(look.body.data.stop_reason)
 
 
-_OF_NOTED_STEPS = ("the journal replays to the record", "only the runner does what belongs to the runner")
+_OF_NOTED_STEPS = ("the journal replays to the record", "only the runner takes the rows that it owns")
 """Claims about journalled steps; a renewal leaves no entry."""
 
 

@@ -92,18 +92,18 @@ def job_of(workload_id: str) -> str:
 ALONE = "an agent has at most one workload"
 READY_FIRST = "an agent runs only what it has said READY for"
 ONCE = "an agent takes a workload of one name once"
-NOT_BEFORE = "nobody begins before the instant that it was told, by its own clock"
-TOGETHER = "who begins at the start begins within the bound that the controller knows"
-STOPS = "who has lost its controller stops by itself in time"
-LEFT = "when a drive has ended nobody goes on who could be reached"
+NOT_BEFORE = "no agent begins before the announced start, by its own clock"
+TOGETHER = "agents that start on time start within the known skew bound"
+STOPS = "an agent that lost its controller stops in time"
+LEFT = "no reachable agent goes on after the end of a drive"
 ENDS = "a drive ends with a result or a refusal within its deadline"
 COUNTED = "a result counts the operations of each agent once, and no others"
-FREED = "an agent that is free takes the next workload, and is not busy with what is over"
-OLD_WORDS = "a late word for an old workload changes nothing"
-AGAIN = "load does not start again by itself"
+FREED = "a free agent accepts the next workload"
+OLD_WORDS = "a late message for an old workload changes nothing"
+AGAIN = "load is never restarted by itself"
 TRUTH = "where a drive says that nothing was started, nothing has begun"
-HAPPENED = "what the store says of a workload has happened"
-STAYS_OVER = "a workload that is over stays as it ended"
+HAPPENED = "the store records only what a workload did"
+STAYS_OVER = "an ended workload never changes"
 
 FOUND_OUT_S = 10.0
 """Time within which a silent connection is detected as lost."""
@@ -264,7 +264,7 @@ class FleetJudge:
                 words = f"{life.process.loop.name} still has {workload_id}, {life.end}"
                 self._broke(LEFT, words, tour.job_id)
             elif not life.well and life.process.alive:
-                self._watcher.saw("whoever could be reached has stopped when a drive ends")
+                self._watcher.saw("every reachable agent has stopped when a drive ends")
 
     def _controller_died(self, tour: Tour) -> None:
         if tour.over:
@@ -284,7 +284,7 @@ class FleetJudge:
         if free and key not in self._taken:
             self._fresh.add(key)
         elif free:
-            self._watcher.saw("a workload that was there before is asked for again")
+            self._watcher.saw("an earlier workload is requested again")
 
     def said(self, agent: Process, workload_id: str, status: int) -> None:
         """Check a status of an agent."""
@@ -309,7 +309,7 @@ class FleetJudge:
         """Check a refusal of a busy agent."""
         tour, now = self._tours.get(workload_id), self._watcher.time()
         if tour is None or tour.ended_s is None:
-            self._watcher.saw("an agent is wanted by two, and one is refused")
+            self._watcher.saw("two controllers request one agent, and one is refused")
             return
         life = self._lives.get(workload_id)
         since_s = max(tour.ended_s, self._asked_at.get(workload_id, 0.0))
@@ -320,7 +320,7 @@ class FleetJudge:
 
     def old_word(self, agent: Process, workload_id: str, *, changed: bool) -> None:
         """Check that a message about an old workload has no effect."""
-        self._watcher.saw("a late word for an old workload")
+        self._watcher.saw("a late message for an old workload")
         if changed:
             self._broke(OLD_WORDS, f"{agent.loop.name} and {workload_id}", workload_id)
 
@@ -339,7 +339,7 @@ class FleetJudge:
         life = self._lives.get(workload_id)
         if life is None or life.over or life.process is not agent or agent.was_held_up_since(since_s):
             return
-        words = f"{agent.loop.name} has {workload_id}, {life.end}, and nobody listens since {since_s:.0f} s"
+        words = f"{agent.loop.name} has {workload_id}, {life.end}, without a controller since {since_s:.0f} s"
         self._broke(STOPS, words, workload_id)
 
     # Workload processes
@@ -361,7 +361,7 @@ class FleetJudge:
         life.began_s = self._watcher.time()
         told = self._taken.get((name, life.workload_id))
         if told is None:
-            self._broke(NOT_BEFORE, f"{name} begins, and nobody has told it to", life.workload_id)
+            self._broke(NOT_BEFORE, f"{name} begins, without an announced start", life.workload_id)
             return
         late_s = (at_ns - told.instant_ns) / 1e9
         if late_s < -INSTANT_S:
@@ -376,7 +376,7 @@ class FleetJudge:
         """Return whether its clock was set between measurement and start message."""
         was_set = self._set_at[life.process.name]
         if any(at_s > told.at_s for at_s in was_set):
-            self._watcher.saw("a clock is set between being told the start and the start")
+            self._watcher.saw("a clock is set between the announcement and the start")
         begun_s = self._tours[life.workload_id].begun_s
         return any(begun_s <= at_s <= told.at_s for at_s in was_set)
 
@@ -408,7 +408,7 @@ class FleetJudge:
             self._broke(HAPPENED, f"{record.id} is {record.state}: {body.data}", record.id)
         life = self._lives.get(record.id)
         if body.data.final is Status.COMPLETED and (life is None or not life.well):
-            self._broke(HAPPENED, f"{record.id} has completed, and that is not so", record.id)
+            self._broke(HAPPENED, f"{record.id} has completed, and it did not", record.id)
 
     def lost(self, name: str, back_to: Record | None) -> None:
         """Handle a workload with writes lost in a fail-over."""

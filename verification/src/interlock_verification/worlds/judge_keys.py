@@ -11,7 +11,7 @@ from interlock.systems.orchestrator.uniqueness import counting
 from interlock_verification.claims import Look
 from interlock_verification.worlds.network import Watcher
 
-ONE = "of the jobs with a unique key at most one counts"
+ONE = "at most one job with a unique key counts"
 
 
 class KeyJudge:

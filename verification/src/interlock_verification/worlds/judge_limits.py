@@ -12,7 +12,7 @@ from interlock.wire.limits import LimitSpec, definition_of
 from interlock_verification.claims import Look
 from interlock_verification.worlds.network import Watcher
 
-HELD = "of a key no more slots are leased at a time than its limit has"
+HELD = "a key never has more leased slots than its limit"
 FULL = "all slots of a limit are leased"
 
 

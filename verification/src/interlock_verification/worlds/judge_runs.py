@@ -26,9 +26,9 @@ from interlock_verification.models.run_decisions import (
 from interlock_verification.models.run_world import FAILURE_HAS_A_CAUSE, SUCCESS_IS_EARNED
 from interlock_verification.worlds.network import Watcher
 
-NEEDS = "a job of a run begins only when what it needs has ended well, or may fail"
+NEEDS = "a job of a run begins only after its required dependencies have succeeded"
 _NO_PLAN = ("plan_failed", "planner_timeout", "not_approved")
-MADE_ONCE = "a job of a plan is made once"
+MADE_ONCE = "a job of a plan is created once"
 
 
 class Planned(msgspec.Struct):
@@ -149,7 +149,7 @@ class RunJudge:
         pieces = self._pieces.get(part.run_id, {}).values()
         guarded = any(each.environment for piece in pieces for each in piece.jobs)
         if guarded and not planned.body.approvals:
-            self._broke(APPROVED_FIRST, f"{job_id} is made, and nobody has approved {part.run_id}", job_id)
+            self._broke(APPROVED_FIRST, f"{job_id} is made, without an approval of {part.run_id}", job_id)
         if other != job_id:
             self._broke(MADE_ONCE, f"place {part.place} of {part.run_id} is {other} and {job_id}", job_id)
 

@@ -20,14 +20,14 @@ from interlock.wire.simulations import AnySimulationWord
 from interlock_verification.claims import SUBMISSION_CLAIMS, Look, Submission
 from interlock_verification.worlds.network import Watcher
 
-TABLE_HOLDS = "what the table of simulations claims holds"
-STAYS_ENDED = "a simulation that has ended stays as it ended"
+TABLE_HOLDS = "the invariants of the simulation table hold"
+STAYS_ENDED = "an ended simulation never changes"
 FORWARD = "the steps of a simulation are never taken back"
-RIGHTFUL = "what is heard of a simulation was said by whom it was given to"
-SAVED = "what is saved of a simulation is its state after the step that is said"
-GOES_ON = "a simulation goes on after the step that was saved, with the state of that very step"
-ENDS_THE_SAME = "what a simulation ends with is what it would have ended with undisturbed"
-ASKED_FOR = "a simulation is cancelled only if somebody asked"
+RIGHTFUL = "accepted reports on a simulation come from its runner"
+SAVED = "the saved state of a simulation is that after its saved step"
+GOES_ON = "a simulation resumes after its saved step, with its saved state"
+ENDS_THE_SAME = "the result of a simulation is the same as without faults"
+ASKED_FOR = "a simulation is cancelled only after a request"
 
 
 class State(msgspec.Struct, frozen=True):
@@ -114,7 +114,7 @@ class SimulationJudge:
     def goes_on(self, run_id: str, step: int, restored: State | None, number: int) -> None:
         """Check the state from which a handler continues."""
         if step:
-            self._watcher.saw("a simulation goes on elsewhere")
+            self._watcher.saw("a simulation continues on another worker")
         expected = state_after(number, step)
         if (restored or State.first(number)) != expected:
             self._broke(GOES_ON, f"{run_id} goes on after step {step} with {restored}", run_id)

@@ -21,12 +21,12 @@ from interlock.wire.runner import ClaimRequest, Grant
 from interlock_verification.claims import Look
 from interlock_verification.worlds.network import Watcher
 
-TABLE_HOLDS = "what the table of workers claims holds"
-STAYS_ENDED = "the life of a worker that has ended is over"
-HELD = "a worker that is held is given nothing new"
-LETS_GO = "when the word to let go of a worker's leases is done, it has none of them"
-QUARANTINE = "who is quarantined is given nothing by whoever has looked since"
-BOOKS = "who is in the books as living is alive"
+TABLE_HOLDS = "the invariants of the worker table hold"
+STAYS_ENDED = "an ended worker never changes"
+HELD = "a paused worker is granted nothing new"
+LETS_GO = "after the order to release a worker's leases none of them is left"
+QUARANTINE = "a quarantined runner is granted nothing once that is known"
+BOOKS = "a worker recorded as live is alive"
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ class WorkerJudge:
         life = self._lives.get(order.worker_id)
         if life is None or life.held_since is None:
             return
-        self._watcher.saw("a worker is let go of")
+        self._watcher.saw("the leases of a worker are released")
         until = order.until or life.held_since
         for job_id, look in self._looks():
             if look.state in job.ENDED:

@@ -372,7 +372,7 @@ LIMITED = (CALL, TENANT, OTHER_TENANT, HEAVY)
 WORLDS = (
     World(
         name="laptop",
-        doc="One machine: two workers with orchestrators of their own, and everything that people do.",
+        doc="One machine: two workers with their own orchestrators, and all requests of users.",
         orchestrators=0,
         workers=0,
         embedded=2,
@@ -395,7 +395,7 @@ WORLDS = (
     ),
     World(
         name="ci",
-        doc="Runs on two servers and three workers: graphs, approved, stopped, superseded, done again.",
+        doc="Runs on two servers and three workers: graphs, approved, cancelled, superseded, rerun.",
         orchestrators=2,
         workers=3,
         kinds=(PLAIN, STOPPED),
@@ -435,7 +435,7 @@ WORLDS = (
     ),
     World(
         name="shift",
-        doc="Workers under a supervisor who holds, drains and ends them, and who writes off the silent.",
+        doc="Workers under a supervisor that pauses, drains and terminates them, and gives up silent ones.",
         orchestrators=2,
         workers=3,
         embedded=1,
@@ -449,7 +449,7 @@ WORLDS = (
     ),
     World(
         name="nights",
-        doc="A patient house: one server, two workers, little by day and a batch at night.",
+        doc="Long durations: one server, two workers, little by day and a batch at night.",
         orchestrators=1,
         workers=2,
         kinds=(PLAIN, LONG, WRONG, STOPPED, SHARDED, TREE),
@@ -465,7 +465,7 @@ WORLDS = (
     ),
     World(
         name="pair",
-        doc="A patient pair: a server, and a worker beside it that has an orchestrator of its own.",
+        doc="Long durations: a server, and a worker with its own orchestrator.",
         orchestrators=1,
         workers=1,
         embedded=1,
@@ -482,7 +482,7 @@ WORLDS = (
     ),
     World(
         name="holidays",
-        doc="Hardly anything is to do, and what there is takes long: whoever works alone must not forget it.",
+        doc="Few jobs that take long: a worker with its own orchestrator must not forget them.",
         orchestrators=1,
         workers=1,
         kinds=(LONG, LATER, STOPPED, TREE, SHARDED),

@@ -85,10 +85,10 @@ NAMES: Mapping[str, Name] = {
     "repository": Name(lambda source: source.repository, "`owner/name`."),
     "pull_request": Name(_number, "The number of the pull request, or empty."),
     "from_fork": Name(lambda source: "true" if source.from_fork else "false", "true or false."),
-    "actor": Name(lambda source: source.actor, "Who made the change, as the provider says."),
+    "actor": Name(lambda source: source.actor, "Author of the change, as reported by the provider."),
 }
 FAMILIES: Mapping[str, str] = {
-    "inputs": "What was given with the request, by name.",
+    "inputs": "Inputs of the request, by name.",
     "matrix": "The value of an axis in this job.",
 }
 
@@ -436,7 +436,7 @@ def changed_sentence(known: ChangeFacts, patterns: tuple[str, ...]) -> str:
     """Return the matching path that has changed, or that there is none, as a sentence."""
     paths = known.source.changed_paths
     if paths is None:
-        return "nobody knows which paths have changed"
+        return "the changed paths are unknown"
     found = first_matching(paths, patterns)
     if found is None:
         return f"no changed path matches {' '.join(patterns)} (there are {len(paths)})"

@@ -172,7 +172,7 @@ class Duration:
             faults.add(place_of(node), str(error))
             return 1.0
         if not 0 < seconds <= LONGEST_S:
-            faults.add(place_of(node), "a duration is longer than nothing and shorter than a year")
+            faults.add(place_of(node), "a duration is more than 0 and less than a year")
         return seconds
 
     def schema(self) -> Schema:

@@ -167,9 +167,9 @@ class Flow:
             known = self._jobs.get(getattr(need, "name", ""))
             if known is None:
                 raise PlanRefused(
-                    f"The job {name} needs {need!r}, which is no job of this flow.",
+                    f"The job {name} needs {need!r}, which is not a job of this flow.",
                     allowed=tuple(self._jobs),
-                    todo="Give what plan.job(...) has returned.",
+                    todo="Pass the value that plan.job(...) returned.",
                     facts={"job": name},
                 )
             yield need.name

@@ -264,7 +264,7 @@ def check_address(address: str) -> None:
     fine = protocol[1] in PROTOCOLS if protocol else "::" not in address
     if not address or address.startswith("-") or not address.isprintable() or not fine:
         raise InvalidSettings(
-            f"{_shown(address)!r} is no address of a repository.",
+            f"{_shown(address)!r} is not the address of a repository.",
             allowed=PROTOCOLS,
             todo="Give a folder, or an address such as https://example.org/shop.git.",
             facts={"address": _shown(address)},

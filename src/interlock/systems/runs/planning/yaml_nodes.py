@@ -82,7 +82,7 @@ class FileFaults:
         return self.error(
             "\n".join((f"{self.file} has {number}:", *told)),
             allowed=faults[0].allowed if len(faults) == 1 else (),
-            todo=f"Mend the file; {self.page} has every key.",
+            todo=f"Correct the file; {self.page} lists every key.",
             facts={
                 "file": self.file,
                 "line": faults[0].place.line,

@@ -88,7 +88,7 @@ def redeliver(before: Record, number: int, now: datetime, settings: ReportingSet
     fresh = ReportBody(word=known.word, since=now, told=known.told, memory=known.memory, beside=known.beside)
     name = f"{report_id(before.parent or '', before.queue or '')}.{number}"
     report = _created(name, fresh, before.parent, before.queue)
-    reason = f"told again after it was given up: {known.last_error}"[:MAX_ERROR]
+    reason = f"retried after it was given up: {known.last_error}"[:MAX_ERROR]
     return _written(report, settings, ready_at=now, actor="operator", reason=reason)
 
 
@@ -106,7 +106,7 @@ def delivered(
     if word.final:
         return _moved(record, told_outcome, body, now, settings, reason=word)
     if known.word.rank > word.rank:
-        return _moved(record, failed, body, now, settings, ready_at=now, reason="there is a later word")
+        return _moved(record, failed, body, now, settings, ready_at=now, reason="there is a later status")
     return _moved(record, told, body, now, settings, reason=word)
 
 
@@ -132,7 +132,7 @@ def delivery_failed(
 def overdue(record: Record, now: datetime, settings: ReportingSettings) -> Change:
     """Return the change after an expired deadline of the report."""
     report = _REPORTS.fired(record, now)
-    reason = "" if report.state is WAITING else report.body.last_error or "nobody was there to tell it"
+    reason = "" if report.state is WAITING else report.body.last_error or "its sender was lost"
     return _written(report, settings, ready_at=now, reason=reason)
 
 
@@ -288,7 +288,7 @@ class ReporterQueue:
             return _in_vain(word, DeliveryFailed(error.sentence, never=True), settings)
         except DeliveryFailed as error:
             self._rest(error)
-            log.info("%s was not told by %s: %s", record.id, self.name, error.sentence)
+            log.info("%s was not reported by %s: %s", record.id, self.name, error.sentence)
             return _in_vain(word, error, settings)
         return lambda current, now: delivered(current, word, memory, now, settings)
 

@@ -144,51 +144,51 @@ DONE, GIVEN_UP, DROPPED = ReportState.DONE, ReportState.GIVEN_UP, ReportState.DR
 
 ENDED = (DONE, GIVEN_UP, DROPPED)
 
-take = command("take", "Somebody tells it.", by="reporter")
-told = command("told", "The receiver has it; a later word will follow.", by="reporter")
+take = command("take", "A sender delivers it.", by="reporter")
+told = command("told", "The receiver has it; a later status will follow.", by="reporter")
 told_outcome = command("told_outcome", "The receiver has the outcome.", by="reporter")
 failed = command("failed", "The receiver does not have it.", by="reporter")
-missed = command("missed", "The receiver does not have it; the outcome will say more.", by="reporter")
-refused = command("refused", "The receiver has said that it will never take it.", by="reporter")
-news = command("news", "There is a later word to tell.", by="orchestrator")
-sender_lost = timer("sender_lost", "Nothing was heard of whoever tells it.", by="clock")
+missed = command("missed", "The receiver does not have it; only the outcome is retried.", by="reporter")
+refused = command("refused", "The receiver has refused it permanently.", by="reporter")
+news = command("news", "There is a later status to report.", by="orchestrator")
+sender_lost = timer("sender_lost", "The sender has not reported in time.", by="clock")
 give_up = timer("give_up", "It was tried for long enough.", by="clock")
-drop = consequence("drop", "The reporter is gone, or tells of a newer run instead.", by="orchestrator")
+drop = consequence("drop", "The reporter was removed, or reports a newer run instead.", by="orchestrator")
 
 PATIENCE = Deadline(sender_lost, "telling_s", 60.0)
-LONG_ENOUGH = Deadline(give_up, "report_for_s", 3 * 86_400.0, since="the word was known")
+LONG_ENOUGH = Deadline(give_up, "report_for_s", 3 * 86_400.0, since="the status was known")
 
 # fmt: off
 REPORT = Machine[ReportState, None](
     "report",
-    "What one reporter has to tell about one run.",
+    "The notification of one reporter about one run.",
     initial=WAITING,
     spine=(WAITING, SENDING, DONE),
     stop=(drop,),
     states=(
-        state(WAITING, "There is something to tell, now or at the next try.",
+        state(WAITING, "A status is to be sent, now or at the next try.",
               turn="reporter", within=LONG_ENOUGH),
-        state(SENDING, "Somebody tells it.", turn="reporter", within=PATIENCE),
-        state(TOLD, "Told how it stands; the outcome is to come.", turn="orchestrator"),
+        state(SENDING, "A sender delivers it.", turn="reporter", within=PATIENCE),
+        state(TOLD, "The current status was delivered; the outcome will follow.", turn="orchestrator"),
         end(DONE, "The receiver has the outcome."),
-        end(GIVEN_UP, "The receiver does not have the outcome, and is not told any more."),
-        end(DROPPED, "It is not told any more: its reporter is gone, or tells of a newer run."),
+        end(GIVEN_UP, "The receiver does not have the outcome, and there are no more tries."),
+        end(DROPPED, "No longer delivered: its reporter was removed, or reports a newer run."),
     ),
     rows=(
         on(take, WAITING, SENDING, owner="reporter", why="One sender at a time."),
-        on(told, SENDING, TOLD, owner="reporter", why="It was not the last word."),
-        on(missed, SENDING, TOLD, owner="reporter", why="How it stands is told as well as that can be done."),
-        on(told_outcome, SENDING, DONE, owner="reporter", why="It was the last word."),
-        on(failed, SENDING, WAITING, owner="reporter", why="It is told again, a little later."),
-        on(refused, SENDING, GIVEN_UP, owner="reporter", why="It would be refused every time."),
-        on(sender_lost, SENDING, WAITING, owner="reporter", why="It may have arrived; it is told again."),
-        on(give_up, WAITING, GIVEN_UP, owner="reporter", why="A receiver that is gone must not hold a run."),
-        on(news, TOLD, WAITING, owner="orchestrator", why="It has gone on."),
-        on(news, (WAITING, SENDING), STAY, owner="orchestrator", why="The later word is told instead."),
+        on(told, SENDING, TOLD, owner="reporter", why="It was not the final status."),
+        on(missed, SENDING, TOLD, owner="reporter", why="An intermediate status is not retried."),
+        on(told_outcome, SENDING, DONE, owner="reporter", why="It was the final status."),
+        on(failed, SENDING, WAITING, owner="reporter", why="It is retried after a pause."),
+        on(refused, SENDING, GIVEN_UP, owner="reporter", why="It would be refused again."),
+        on(sender_lost, SENDING, WAITING, owner="reporter", why="It may have arrived; it is sent again."),
+        on(give_up, WAITING, GIVEN_UP, owner="reporter", why="An unreachable receiver must not block a run."),
+        on(news, TOLD, WAITING, owner="orchestrator", why="The run has a new status."),
+        on(news, (WAITING, SENDING), STAY, owner="orchestrator", why="The later status is sent instead."),
         on(drop, (WAITING, SENDING, TOLD), DROPPED, owner="orchestrator",
-           why="There is nobody to tell, or a newer run is told of."),
-        ignore(sender_lost, (WAITING, TOLD, *ENDED), why="nobody is telling it"),
-        ignore(give_up, (SENDING, TOLD, *ENDED), why="it is not waiting to be told"),
+           why="There is no reporter, or it reports a newer run."),
+        ignore(sender_lost, (WAITING, TOLD, *ENDED), why="no sender is delivering it"),
+        ignore(give_up, (SENDING, TOLD, *ENDED), why="it is not waiting to be sent"),
         ignore(drop, ENDED, why="it is over"),
     ),
 )

@@ -342,7 +342,7 @@ def _waiting(record: Record) -> RunWaiting:
     return RunWaiting(
         entity=f"reporter {record.queue}",
         state=record.state,
-        sentence=f"It has not told the outcome yet{why}{again}",
+        sentence=f"It has not reported the outcome yet{why}{again}",
         turn=str(entry.turn or ""),
         deadline_at=record.deadline_at,
         deadline_event=entry.within.event.name if entry.within and record.deadline_at else "",
@@ -352,7 +352,7 @@ def _waiting(record: Record) -> RunWaiting:
 
 def _what(view: RunView) -> str:
     source = view.source
-    return f"{source.repository} {source.ref} {source.sha[:12]}".strip() or "nothing in particular"
+    return f"{source.repository} {source.ref} {source.sha[:12]}".strip() or "no repository"
 
 
 def _view(record: Record) -> ReportView:

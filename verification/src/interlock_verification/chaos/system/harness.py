@@ -63,7 +63,7 @@ def run(setup: Setup) -> Verdict:
         if setup.broken:
             noticed = {way: asyncio.run(_trial(setup, verdict, way)) for way in WAYS}
             for way, sentences in noticed.items():
-                verdict.remarks.append(f"{way}: {sentences[0] if sentences else 'nobody noticed'}")
+                verdict.remarks.append(f"{way}: {sentences[0] if sentences else 'not noticed'}")
             if all(noticed.values()):
                 verdict.broken_promises += itertools.chain(*noticed.values())
         else:
@@ -124,7 +124,7 @@ async def _everybody_begins(fleet: Fleet, submitters: list[Submitter], laggard: 
         missing = [worker.name for worker in fleet.workers if not worker.life.runner_id]
         missing += [submitter.name for submitter in submitters if not submitter.acknowledged]
         missing += ["a laggard"] if laggard.taken < ONE_FORGOTTEN_AND_ONE_LATE else []
-    return [f"nothing was heard of {', '.join(missing)} in {BEGIN_S:g} s"] if missing else []
+    return [f"there was no sign of {', '.join(missing)} in {BEGIN_S:g} s"] if missing else []
 
 
 async def _make_trouble(trouble: Troublemaker, kills: int, *, timed: bool) -> None:

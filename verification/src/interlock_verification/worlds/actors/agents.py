@@ -89,7 +89,7 @@ class DrawnFamily:
         try:
             await self._over.wait()
         except asyncio.CancelledError:
-            self._die("nobody waits for it any more")
+            self._die("no caller waits for it any more")
             raise
         return self._error
 

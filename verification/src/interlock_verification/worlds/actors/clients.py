@@ -54,7 +54,7 @@ class Errands:
     def _over(self, done: asyncio.Task[None]) -> None:
         del self._under_way[done]
         if not done.cancelled() and (error := done.exception()) is not None:
-            self._process.stage.watcher.broke("nothing that people do crashes", repr(error))
+            self._process.stage.watcher.broke("no request of a client crashes", repr(error))
 
 
 async def surely(process: Process, ask: Callable[[], Awaitable[T]], *, again: bool = True) -> T | None:
@@ -72,10 +72,10 @@ async def surely(process: Process, ask: Callable[[], Awaitable[T]], *, again: bo
             pause_s = min(2 * pause_s, 60.0)
 
 
-LOST = "what was acknowledged is there"
-EXPLAINED = "what has not ended is explained"
-SAME = "a request that comes twice is answered as before"
-TOLD = "who waits for the end of a job is told of it once it has ended"
+LOST = "an acknowledged submission is stored"
+EXPLAINED = "every unfinished job can be explained"
+SAME = "a repeated request gets the same answer"
+TOLD = "a client that waits for a job learns of its end"
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -224,7 +224,7 @@ class Errand:
             )
         except InterlockError:
             return  # it has ended
-        self._watcher.saw("somebody cancels")
+        self._watcher.saw("a user cancels")
 
     async def _wait(self, job_id: str) -> None:
         """Wait for the end of the job, and check the answer."""
@@ -235,7 +235,7 @@ class Errand:
             self._people.waits(job_id, -1)
         if record is None:
             return
-        self._watcher.saw("somebody has waited for an end")
+        self._watcher.saw("a client has waited for a job")
         if JobState(record.state) not in job.ENDED:
             self._watcher.broke(TOLD, f"{job_id} is {record.state}", job_id)
 
@@ -394,12 +394,12 @@ class SubmitterCast:
             if said < 0.75:
                 approve = lambda: here.runs.approve(run_id, actor="operator", request_id=f"y{run_id}")  # noqa: E731
                 await surely(process, approve)
-                process.stage.watcher.saw("somebody approves a run")
+                process.stage.watcher.saw("a user approves a run")
             else:
                 self._judge.asked.add(run_id)
                 decline = lambda: here.runs.decline(run_id, actor="operator", request_id=f"n{run_id}")  # noqa: E731
                 await surely(process, decline)
-                process.stage.watcher.saw("somebody declines a run")
+                process.stage.watcher.saw("a user declines a run")
         except InterlockError:
             return  # it is decided, or gone
 
@@ -409,7 +409,7 @@ class SubmitterCast:
             await surely(process, lambda: here.runs.cancel(run_id, actor="ci", request_id=f"c{run_id}"))
         except InterlockError:
             return  # it is decided
-        process.stage.watcher.saw("somebody cancels a run")
+        process.stage.watcher.saw("a user cancels a run")
 
     async def _again(self, process: Process, here: Runtime, run_id: str) -> None:
         """Rerun the failed jobs once there is an outcome."""
@@ -421,7 +421,7 @@ class SubmitterCast:
                     continue
                 again = lambda: here.runs.rerun(run_id, "failed", actor="ci", request_id=f"a{run_id}")  # noqa: E731
                 if await surely(process, again) is not None:
-                    process.stage.watcher.saw("a run is done again")
+                    process.stage.watcher.saw("a run is rerun")
             except InterlockError:
                 pass  # it is gone, or all of it has succeeded
             return
@@ -514,7 +514,7 @@ class Seat:
             if await surely(
                 self._process, lambda: self._simulations.pause(run_id, request_id=self._request(run_id))
             ):
-                self._saw("somebody pauses a simulation")
+                self._saw("a user pauses a simulation")
         except InterlockError:
             return  # it does not run
 
@@ -523,7 +523,7 @@ class Seat:
         request_id = self._request(run_id)
         try:
             if await surely(self._process, lambda: self._simulations.cancel(run_id, request_id=request_id)):
-                self._saw("somebody cancels a simulation")
+                self._saw("a user cancels a simulation")
         except InterlockError:
             return  # it has ended
 
@@ -541,7 +541,7 @@ class Seat:
                 resume = partial(self._simulations.resume, run_id, request_id=self._request(run_id))
                 resumed = await surely(self._process, resume)
                 if resumed is not None:
-                    self._saw("somebody resumes a simulation")
+                    self._saw("a user resumes a simulation")
             except InterlockError:
                 continue  # another process was faster; it will be polled again
 

@@ -82,7 +82,9 @@ class Controlling:
             result = await driven(driving, ctx)
         except InterlockError as refusal:
             skewed = isinstance(refusal, SkewTooLarge)
-            self._watcher.saw("clocks are not known well enough" if skewed else "too few agents are there")
+            self._watcher.saw(
+                "clocks are not known well enough" if skewed else "too few agents are reachable"
+            )
             self._judge.drive_ends(tour)
             self._judge.refused(tour, refusal.sentence)
             raise

@@ -20,7 +20,7 @@ from interlock_verification.worlds.scheduler import Loop
 from interlock_verification.worlds.worlds import SimulationKind
 
 AT_ONCE = "a worker runs no more handlers at once than it has slots for"
-ALONE = "who has lost a lease has stopped before another begins, unless it was frozen"
+ALONE = "a runner that lost its lease stops before another begins, unless it was frozen"
 DEAF_S = 120.0
 _BELOW = 10**10
 """First number for children: sixteen numbers for those of each parent."""
