@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from interlock.wire.access import Role
     from interlock.wire.jobs import After, DeadLetter, JobSpec, JobView, RetryRule, Unique
     from interlock.wire.schedules import ScheduleSpec, ScheduleView
-    from interlock.worker.composition import all_of, any_of
+    from interlock.worker.composition import all_of, any_of, chain, chord, group
     from interlock.worker.context import Context, TaskCancelled
     from interlock.worker.postponement import RetryAfter, RetryAt, Snooze
     from interlock.worker.simulations import Simulation, SimulationContext, simulation
@@ -70,7 +70,10 @@ _HOMES = {
     "Unique": "interlock.wire.jobs",
     "all_of": "interlock.worker.composition",
     "any_of": "interlock.worker.composition",
+    "chain": "interlock.worker.composition",
+    "chord": "interlock.worker.composition",
     "flow": "interlock.systems.runs.planning.flow",
+    "group": "interlock.worker.composition",
     "kind": "interlock.systems.kinds",
     "middleware": "interlock.worker.tasks",
     "schedule": "interlock.worker.tasks",
@@ -104,7 +107,10 @@ __all__ = [
     "Unique",
     "all_of",
     "any_of",
+    "chain",
+    "chord",
     "flow",
+    "group",
     "kind",
     "middleware",
     "schedule",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 import msgspec
 
+from interlock.client_compositions import CompositionHandle
 from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_limits import LimitsClient
 from interlock.client_resources import RecordsClient, RunsClient, SimulationsClient
@@ -40,6 +41,7 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import NODES, JobSpec, JobView, Submission, TreeView
 from interlock.worker.codec import Work, decoder_of, spec_of, with_json
+from interlock.worker.composition import Composable
 from interlock.worker.context import Context
 from interlock.worker.middleware import Chain, layer_of
 from interlock.worker.signatures import ContextByName, J, Result_co, Returns
@@ -216,6 +218,15 @@ class Interlock:
         made = await self._jobs.submit_jobs(specs, actor=self.actor, request_id=request_id)
         return [JobHandle(self, one.id, one.how) for one in made]
 
+    async def compose(self, work: Composable[T], *, request_id: str | None = None) -> CompositionHandle[T]:
+        """Submit a chain, group or chord as a whole: all of its jobs are created, or none.
+
+        `request_id` is an idempotency key: the same id creates one composition. See `interlock.chain`.
+        """
+        planned, ends = work.plan()
+        jobs = await self.submit_many(planned, request_id=request_id)
+        return CompositionHandle(self, jobs, ends)
+
     def within(self, transaction: Any) -> TransactionClient:
         """Return a client that submits and completes jobs in a transaction of yours, on your connection.
 
@@ -324,8 +335,9 @@ def _port_to(
 def _no_result(view: JobView) -> InterlockError:
     facts: dict[str, object] = {"job_id": view.id, "state": view.state}
     if view.state == job_lifecycle.CANCELED:
+        why = ": ".join(filter(None, (view.stop_reason, view.cancel_reason)))
         return JobCanceled(
-            f"The job {view.id} was stopped: {view.stop_reason}.",
+            f"The job {view.id} was stopped: {why}.",
             todo=f"Retry it with `interlock job retry {view.id}`.",
             facts={**facts, "stop_reason": view.stop_reason},
         )

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from interlock import client
+from interlock.client_compositions import SyncComposition
 from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_limits import LimitsClient
 from interlock.client_options import (
@@ -47,6 +48,7 @@ from interlock.wire.runs import RunView, Source
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
 from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock.worker.codec import Work
+from interlock.worker.composition import Composable
 from interlock.worker.context import Context
 from interlock.worker.middleware import waiting_on
 from interlock.worker.signatures import ContextByName, J, Result_co, Returns
@@ -468,6 +470,10 @@ class Interlock:
     def submit_many(self, specs: Sequence[JobSpec], *, request_id: str | None = None) -> list[str]:
         """Submit many jobs and return their ids."""
         return [made.id for made in self._run(self._inner.submit_many(specs, request_id=request_id))]
+
+    def compose(self, work: Composable[T], *, request_id: str | None = None) -> SyncComposition[T]:
+        """Submit a chain, group or chord as a whole; see `interlock.client.Interlock.compose`."""
+        return SyncComposition(self._run(self._inner.compose(work, request_id=request_id)), self._run)
 
     def within(self, transaction: Any) -> SyncTransactionClient:
         """Return a client that submits and completes jobs in a transaction of yours, on your connection.

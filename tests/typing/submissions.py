@@ -11,9 +11,10 @@ from typing import Any, assert_type
 from tests.typing.handlers import Report, count, double, find, greet, half, merge, pack, pair, ship, write
 
 import interlock.sync
-from interlock import Context, Interlock, JobHandle, JobSpec, Task, any_of
+from interlock import Context, Interlock, JobHandle, JobSpec, Task, any_of, chain, chord, group
 from interlock.client_transactions import SyncTransactionClient, TransactionClient
 from interlock.sync import JobId
+from interlock.worker.composition import Signature
 
 
 async def a_handle_knows_the_result_of_its_handler(il: Interlock) -> None:
@@ -39,6 +40,18 @@ async def jobs_come_after_others(il: Interlock, job: JobHandle[int]) -> None:
     assert_type(await il.submit(double.options(after=any_of(job, on="end")), 1), JobHandle[int])
     double.options(after=any_of(job, on="failure"))  # type: ignore[arg-type]
     double.options(after=[1])  # type: ignore[list-item]
+
+
+async def compositions_know_their_results(il: Interlock, sync: interlock.sync.Interlock) -> None:
+    assert_type(double.s(1), Signature[int])
+    assert_type(write.s(3), Signature[Any])
+    assert_type(await (await il.compose(chain(greet.s("Ada"), double.s(1)))).result(), int)
+    assert_type(await (await il.compose(double.s(1) | half.s())).result(), float)
+    assert_type(await (await il.compose(double.map([1, 2]))).result(), list[int])
+    assert_type(await (await il.compose(chord(double.map([1, 2]), half.s()))).result(), float)
+    assert_type(sync.compose(group(double.s(1), double.s(2))).result(), list[int])
+    await il.compose(double)  # type: ignore[arg-type]
+    chain(double.s(1), 2)  # type: ignore[call-overload]
 
 
 async def wrong_arguments_are_type_errors(il: Interlock) -> None:

@@ -35,6 +35,7 @@ from interlock.wire.jobs import (
     QueueView,
     SubmittedJob,
     TreeView,
+    belong_together,
 )
 from interlock.wire.runner import LogLine
 
@@ -72,7 +73,7 @@ class HttpJobs:
     ) -> list[SubmittedJob]:
         """Submit jobs, and report for each whether it was created or which job has its unique key."""
         batches = list(_batches([msgspec.json.encode(spec) for spec in specs]))
-        if len(batches) > 1 and (request_id is not None or any(map(_is_joined, specs))):
+        if len(batches) > 1 and (request_id is not None or belong_together(specs)):
             raise InvalidArguments(
                 f"{len(specs)} jobs do not fit into one request, so they cannot share one request id, "
                 "or wait for each other.",
@@ -172,11 +173,6 @@ def text_of(query: Query) -> str:
         until=query.until,
     )
     return str(wanted)
-
-
-def _is_joined(spec: JobSpec) -> bool:
-    """Return whether a job comes after others of the same request."""
-    return spec.after is not None and any(name.startswith("#") for name in spec.after.jobs)
 
 
 def _batches(specs: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeAlias, cast
 
@@ -149,6 +150,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     def with_metadata(self, **metadata: str) -> JobSpec:
         """Return the spec with more metadata; a name that it has already gets the new text."""
         return msgspec.structs.replace(self, metadata={**self.metadata, **metadata})
+
+
+def belong_together(specs: Iterable[JobSpec]) -> bool:
+    """Return whether some of these jobs come after others of the same request (`#0`)."""
+    return any(name.startswith("#") for spec in specs if spec.after for name in spec.after.jobs)
 
 
 class LeaseView(View, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Protoco
 
 import msgspec
 
-from interlock.errors import InterlockError, JobError, StoreUnavailable
+from interlock.errors import InterlockError, InvalidArguments, JobError, StoreUnavailable
 from interlock.lifecycles import job
-from interlock.wire.jobs import MAX_CHILDREN, ChildView, FailureView, JobSpec
+from interlock.wire.jobs import MAX_CHILDREN, ChildView, FailureView, JobSpec, belong_together
 from interlock.wire.runner import Grant
 from interlock.worker.codec import Work, decoder_of, spec_of
 from interlock.worker.middleware import Chain
 from interlock.worker.port import Informed, OrchestratorPort, Parental
 
 if TYPE_CHECKING:
+    from interlock.worker.composition import Composable
     from interlock.worker.context import Context
     from interlock.worker.signatures import ContextByName
     from interlock.worker.tasks import Task
@@ -204,6 +205,14 @@ class Parent:
             ids += self._family.submit(self._grant.token, name, some).result()
         return ids
 
+    async def compose(self, work: Composable[Any], *, child_name: str | None = None) -> list[str]:
+        """Submit a chain, group or chord as children of this job; return their ids. See `interlock.chain`."""
+        return await self.submit_many(work.specs(), child_name=child_name)
+
+    def compose_sync(self, work: Composable[Any], *, child_name: str | None = None) -> list[str]:
+        """Submit a composition, for a handler in a thread or a process."""
+        return self.submit_many_sync(work.specs(), child_name=child_name)
+
     async def children(self) -> list[Child]:
         """Return the children of this job, oldest first."""
         return [Child(view) for view in await self.relay_children()]
@@ -248,9 +257,16 @@ class Parent:
         self, specs: Sequence[JobSpec], child_name: str | None
     ) -> Iterator[tuple[str, list[JobSpec]]]:
         """Yield portions of a submission, under names that are stable across runs of the handler."""
+        parts = list(_cut(specs))
+        if len(parts) > 1 and belong_together(specs):
+            raise InvalidArguments(
+                f"{len(specs)} children do not fit into one request, and some come after others of it.",
+                todo="Submit fewer at once, or name those that they come after by their ids.",
+                facts={"children": len(specs), "most": MAX_CHILDREN},
+            )
         self._submissions += 1
         name = f"#{self._submissions}" if child_name is None else child_name
-        for number, some in enumerate(_cut(specs)):
+        for number, some in enumerate(parts):
             yield (f"{name} {number + 1}" if number else name), some
 
 

@@ -170,7 +170,7 @@ class Arguments:
         """Encode the arguments of a call as the input of a job; the one named `later` comes later."""
         if self._needs_nothing and not args and not kwargs and not later:
             return _EMPTY
-        given = self._by_name(args, kwargs)
+        given = self._by_name(args, kwargs, later)
         raw = encode(given, "arguments")
         if later:
             self._check_without(later, given, raw)
@@ -227,12 +227,14 @@ class Arguments:
         ]
         return str(inspect.Signature(sorted(shown, key=lambda parameter: parameter.kind)))
 
-    def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        given = dict(zip(self._positional, args, strict=False))
-        if len(args) > len(self._positional):
+    def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], later: str = "") -> dict[str, Any]:
+        """Return arguments by name; those by position go to the parameters besides `later`."""
+        positional = self._positional if not later else tuple(n for n in self._positional if n != later)
+        given = dict(zip(positional, args, strict=False))
+        if len(args) > len(positional):
             if self._more is None:
-                raise self._unfit(f"{len(args)} were given by position, and it takes {len(self._positional)}")
-            given[MORE] = args[len(self._positional) :]
+                raise self._unfit(f"{len(args)} were given by position, and it takes {len(positional)}")
+            given[MORE] = args[len(positional) :]
         if kwargs:
             twice = given.keys() & kwargs.keys()
             if twice:

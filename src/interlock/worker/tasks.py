@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import FrameType, ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
@@ -23,10 +23,10 @@ import msgspec
 
 from interlock.errors import CannotLoad, InvalidArguments, UnknownTask
 from interlock.text import nearest
-from interlock.wire.jobs import JobSpec, RetryRule, Unique
+from interlock.wire.jobs import After, JobSpec, RetryRule, Unique
 from interlock.wire.schedules import ScheduleSpec
 from interlock.worker.codec import spec_of, told
-from interlock.worker.composition import rule_of
+from interlock.worker.composition import JobGroup, Signature, rule_of
 from interlock.worker.context import Context
 from interlock.worker.functions import (
     Arguments,
@@ -44,7 +44,7 @@ from interlock.worker.limits import DeclaredLimit, limit_of_task
 from interlock.worker.middleware import NO_MIDDLEWARE, Chain, Layer, layer_of
 from interlock.worker.postponement import Duration, is_duration, seconds_of
 from interlock.worker.schedules import Declared, ScheduleOptions, checked_name, schedule_spec
-from interlock.worker.signatures import ContextByName, ContextFirst, JobOptions, UniqueBy
+from interlock.worker.signatures import ContextByName, ContextFirst, J, JobOptions, Returns, UniqueBy
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -121,6 +121,50 @@ class Task(Generic[P, R_co]):
         after = self.template.after
         later = after.into if after is not None else ""
         return msgspec.structs.replace(self.template, input=self._arguments.encode(args, kwargs, later))
+
+    @overload
+    def s(self: Task[..., Returns[J]], *args: Any, **kwargs: Any) -> Signature[J]: ...
+
+    @overload
+    def s(self, *args: Any, **kwargs: Any) -> Signature[Any]: ...
+
+    def s(self, *args: Any, **kwargs: Any) -> Signature[Any]:
+        """Return a signature for `chain`, `group` and `chord`: the task with arguments.
+
+        After other jobs its first argument is their result, and those given here are the further ones. They
+        are checked when the composition is submitted.
+        """
+        return Signature(self, args, kwargs)
+
+    @overload
+    def si(self: Task[..., Returns[J]], *args: Any, **kwargs: Any) -> Signature[J]: ...
+
+    @overload
+    def si(self, *args: Any, **kwargs: Any) -> Signature[Any]: ...
+
+    def si(self, *args: Any, **kwargs: Any) -> Signature[Any]:
+        """Return a signature that takes no result of other jobs: it has all of its arguments."""
+        return Signature(self, args, kwargs, immutable=True)
+
+    @overload
+    def map(self: Task[..., Returns[J]], items: Iterable[Any], **kwargs: Any) -> JobGroup[J]: ...
+
+    @overload
+    def map(self, items: Iterable[Any], **kwargs: Any) -> JobGroup[Any]: ...
+
+    def map(self, items: Iterable[Any], **kwargs: Any) -> JobGroup[Any]:
+        """Return a group with a job for each item, which is its first argument; `kwargs` are for all."""
+        return JobGroup(tuple([self.si(item, **kwargs) for item in items]))
+
+    @property
+    def first_parameter(self) -> str:
+        """The name of the parameter that comes first by position; empty if there is none."""
+        return self._arguments.first
+
+    def partial_spec(self, after: After, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
+        """Return a job that comes after others; their result may be one of its arguments."""
+        given = self._arguments.encode(args, kwargs, after.into)
+        return msgspec.structs.replace(self.template, input=given, after=after)
 
     def options(self, **overrides: Unpack[JobOptions]) -> Task[P, R_co]:
         """Return the task with other options: `send.options(queue="slow", delay_s=60)`.
