@@ -138,6 +138,7 @@ SIGNALS = {
     "interlock.systems.runs.reporting.report.DeliveryFailed": "kept in the report, which is tried again",
     "interlock.wire.json_values._BadNumber": "becomes NotJson",
     "interlock.worker.child_jobs.WaitsForChildren": "ends a handler past `except Exception`",
+    "interlock.worker.waits.WaitsForSignal": "ends a handler past `except Exception`",
     "interlock.worker.context.TaskCancelled": "ends a handler past `except Exception`",
     "interlock.worker.extraction.Unreadable": "a cache that is left out",
     "interlock.worker.http.CannotDownload": "a cache that is left out",

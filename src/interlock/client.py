@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 import msgspec
 
+from interlock.client_approvals import ApprovalsClient
 from interlock.client_compositions import CompositionHandle
 from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_limits import LimitsClient
@@ -40,7 +41,8 @@ from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import NODES, JobSpec, JobView, Submission, TreeView
-from interlock.worker.codec import Work, decoder_of, spec_of, with_json
+from interlock.wire.waits import SignalView
+from interlock.worker.codec import Work, decoder_of, encode, spec_of, with_json
 from interlock.worker.composition import Composable
 from interlock.worker.context import Context
 from interlock.worker.middleware import Chain, layer_of
@@ -90,6 +92,10 @@ class JobHandle(Generic[Result_co]):
         """Request its cancellation."""
         return await self._interlock.cancel(self.id, reason=reason)
 
+    async def signal(self, name: str, data: object = None, *, request_id: str | None = None) -> SignalView:
+        """Send it a signal; see `Interlock.signal`."""
+        return await self._interlock.signal(self.id, name, data, request_id=request_id)
+
 
 class Interlock:
     """A client of a store or of a server.
@@ -123,6 +129,8 @@ class Interlock:
         """Dead letters: failed jobs without a try left."""
         self.limits = LimitsClient(lambda: self._port.here, actor)
         """Limits: how many jobs of a key run at the same time."""
+        self.approvals = ApprovalsClient(lambda: self._port.here, actor)
+        """Approvals: questions of jobs that wait for a person."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -275,6 +283,15 @@ class Interlock:
     async def cancel(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> JobView:
         """Request the cancellation of a job and return the job."""
         return await self._jobs.cancel(job_id, reason=reason, actor=self.actor, request_id=request_id)
+
+    async def signal(
+        self, job_id: str, name: str, data: object = None, *, request_id: str | None = None
+    ) -> SignalView:
+        """Send a signal to a job: `wait_for(name)` returns the data. It is kept until the handler waits."""
+        given = encode(data, "data")
+        return await self._port.here.waits.signal(
+            job_id, name, given, actor=self.actor, request_id=request_id
+        )
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobHandle:
         """Resubmit a finished job as a new job linked to the original."""

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from interlock import client
+from interlock.client_approvals import SyncApprovals
 from interlock.client_compositions import SyncComposition
 from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_limits import LimitsClient
@@ -47,6 +48,7 @@ from interlock.wire.records import RecordExplanation, StoredRecord
 from interlock.wire.runs import RunView, Source
 from interlock.wire.schedules import Backfilled, FireView, ScheduleSpec, ScheduleView
 from interlock.wire.simulations import SimulationSpec, SimulationView
+from interlock.wire.waits import SignalView
 from interlock.worker.codec import Work
 from interlock.worker.composition import Composable
 from interlock.worker.context import Context
@@ -396,6 +398,7 @@ class Interlock:
         self.schedules = Schedules(self._inner.schedules, self._run)
         self.dead_letters = DeadLetters(self._inner.dead_letters, self._run)
         self.limits = SyncLimits(self._inner.limits, self._run)
+        self.approvals = SyncApprovals(self._inner.approvals, self._run)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -510,6 +513,12 @@ class Interlock:
     def cancel(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> JobView:
         """Request the cancellation of a job."""
         return self._run(self._inner.cancel(job_id, reason=reason, request_id=request_id))
+
+    def signal(
+        self, job_id: str, name: str, data: object = None, *, request_id: str | None = None
+    ) -> SignalView:
+        """Send a signal to a job; it is kept until the handler waits for it."""
+        return self._run(self._inner.signal(job_id, name, data, request_id=request_id))
 
     def retry(self, job_id: str, *, request_id: str | None = None) -> str:
         """Resubmit a finished job and return the id of the new one."""

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from tests.server.loads import ASKED
 from tests.server.running import Running
-from tests.server.test_openapi import failed_job
+from tests.server.test_openapi import failed_job, waiting_approval
 
 from interlock.server.api import ROUTES
 from interlock.systems.catalogue import CATALOGUE
@@ -133,7 +133,14 @@ async def _dead_letter(desk: Desk) -> str:
     return await failed_job(desk.server)
 
 
+async def _approval(desk: Desk) -> str:
+    return await waiting_approval(desk.server)
+
+
 REPEATS = (
+    Repeat("signalJob", _about("/api/jobs/{}/signals", Desk.job, name="paid", data={"sum": 3})),
+    Repeat("approveApproval", _about("/api/approvals/{}/approve", _approval, comment="fine")),
+    Repeat("rejectApproval", _about("/api/approvals/{}/reject", _approval, comment="no")),
     Repeat("createSchedule", _about("/api/schedules", _nothing, **NIGHTLY)),
     Repeat("pauseSchedule", _about("/api/schedules/{}/pause", _schedule)),
     Repeat("resumeSchedule", _about("/api/schedules/{}/resume", _paused_schedule)),

@@ -287,7 +287,7 @@ CHANGES = {
     Role.VIEWER: {"signOut"},
     Role.SUBMITTER: {
         *("submitJobs", "retryJob", "submitRun", "rerun", "startSimulation", "startWorkload"),
-        *("createSchedule", "runSchedule", "backfillSchedule", "retryDeadLetter"),
+        *("createSchedule", "runSchedule", "backfillSchedule", "retryDeadLetter", "signalJob"),
     },
     Role.ADMIN: {"createToken", "rotateToken", "revokeToken", "revokeSession"},
 }

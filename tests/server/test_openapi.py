@@ -24,6 +24,7 @@ from interlock.wire.runner import Complete, Failed
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.schedules import ScheduleSpec
 from interlock.wire.simulations import SimulationSpec
+from interlock.wire.waits import ApprovalQuestion, WaitRequest
 from interlock.wire.workers import WorkerSpec
 from interlock.wire.workloads import Happened, WorkloadFact
 
@@ -111,6 +112,14 @@ async def failed_job(server: Running) -> str:
     return job_id
 
 
+async def waiting_approval(server: Running) -> str:
+    """An approval that a job waits for."""
+    job_id = await server.submit("shop.deploy", queue="deploys")
+    grant = await server.hold(job_id, "deploys")
+    wait = WaitRequest(token=grant.token, runner_id="r", question=ApprovalQuestion(text="Deploy?"))
+    return (await server.parts.runtime.waits.ask(wait)).id
+
+
 async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
     assert (await client.get("/openapi.json")).json()["paths"].keys() == DOCUMENT["paths"].keys()
     job_id = await server.submit()
@@ -137,6 +146,8 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
             continue
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
         names |= {"schedule": "nightly", "token_name": issued.view.id, "kind": "job", "record_id": job_id}
+        if route.name == "getApproval":
+            names["approval_id"] = await waiting_approval(server)
         if route.name == "getDeadLetter":
             names["job_id"] = await failed_job(server)
         if route.path.startswith("/api/workload-jobs/"):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from tests.systems.orchestrator.house import House, done, failed
+from tests.systems.orchestrator.house import RUNNER, House, done, failed
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse, open_house
 from tests.systems.simulations.worker import SPEC, begun
 
@@ -21,6 +21,7 @@ from interlock.systems.access.tokens import (
     Use,
 )
 from interlock.systems.orchestrator.jobs import Jobs
+from interlock.systems.orchestrator.waits import Waits
 from interlock.systems.runs.runs import Runs
 from interlock.systems.runtime import Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
@@ -29,6 +30,7 @@ from interlock.systems.supervisor.workers import Workers
 from interlock.wire.access import Role
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, Source
+from interlock.wire.waits import ApprovalQuestion, WaitRequest
 from interlock.wire.workers import WorkerSpec
 
 __all__ = ["open_house"]
@@ -163,6 +165,13 @@ async def used(house: House, _: Any, __: Any) -> None:
     await house.port.here.tokens.note_uses({view.id: use})
 
 
+async def waiting(house: House) -> str:
+    asked = WaitRequest(
+        token=(await house.started()).token, runner_id=RUNNER, question=ApprovalQuestion(text="Go?")
+    )
+    return (await house.port.await_signal(asked)).id
+
+
 W, J, S, R = Workers, Jobs, SimulationManager, Runs
 OPERATIONS = (
     Operation(W, "register", nothing, lambda h, _: h.workers.register(ANNA, request_id=AS), terminate),
@@ -188,6 +197,9 @@ OPERATIONS = (
     Operation(R, "approve", fork, lambda h, s: h.runs.approve(s, request_id=AS), go_on),
     Operation(R, "decline", fork, lambda h, s: h.runs.decline(s, request_id=AS), go_on),
     Operation(R, "rerun", ended_run, lambda h, s: h.runs.rerun(s, request_id=AS), go_on),
+    Operation(Waits, "signal", running_job, lambda h, s: h.waits.signal(s, "paid", request_id=AS), work_on),
+    Operation(Waits, "approve", waiting, lambda h, s: h.waits.approve(s, request_id=AS), work_on),
+    Operation(Waits, "reject", waiting, lambda h, s: h.waits.reject(s, request_id=AS), work_on),
     Operation(Tokens, "revoke", token, lambda h, s: h.tokens.revoke(s, request_id=AS), used),
 )
 SHOWN_ONCE = {(Tokens, "create"), (Tokens, "rotate")}
@@ -197,7 +209,7 @@ SHOWN_ONCE = {(Tokens, "create"), (Tokens, "rotate")}
 def test_every_operation_that_takes_a_request_id_is_in_the_table() -> None:
     takes = {
         (kind, name)
-        for kind in (Workers, Jobs, SimulationManager, Runs, Tokens)
+        for kind in (Workers, Jobs, SimulationManager, Runs, Tokens, Waits)
         for name, method in inspect.getmembers(kind, inspect.isfunction)
         if not name.startswith("_")
         and {"request_id", "request_ids"} & set(inspect.signature(method).parameters)

@@ -16,7 +16,7 @@ import interlock.errors
 import interlock.machine
 import interlock.sync
 import interlock.testing
-from interlock import client_dead_letters, client_limits, client_resources, client_schedules
+from interlock import client_approvals, client_dead_letters, client_limits, client_resources, client_schedules
 from interlock import client_transactions as transactions
 from interlock.client_options import (
     BackfillOptions,
@@ -38,6 +38,7 @@ CLIENTS = (
     interlock.Interlock,
     interlock.JobHandle,
     interlock.Task,
+    client_approvals.ApprovalsClient,
     client_dead_letters.DeadLettersClient,
     client_limits.LimitsClient,
     client_resources.RecordsClient,
@@ -70,6 +71,10 @@ ANY = {
     "result return": _JSON,
     "restored type": "a union is no type[T]",
     "restored return": _JSON,
+    "wait_for type": "a union is no type[T]",
+    "wait_for return": _JSON,
+    "wait_for_sync type": "a union is no type[T]",
+    "wait_for_sync return": _JSON,
     "input return": _JSON,
     "create data": _PAYLOAD,
     "send **data": _PAYLOAD,

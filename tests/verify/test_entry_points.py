@@ -38,6 +38,8 @@ BY_WORLDS = {
     "orchestrator/gates.py: adopted": "limits; worlds with vendors",
     "orchestrator/gates.py: _withdraw": "limits; worlds with vendors",
     "orchestrator/gates.py: _admit": "limits; worlds with vendors",
+    "orchestrator/wait_records.py: _living": "signals and approvals; worlds with waits",
+    "orchestrator/wait_records.py: decide_timeout": "waits that time out; worlds with waits",
     "orchestrator/trees.py: parents": "trees of jobs; worlds with families",
     "orchestrator/trees.py: decide": "trees of jobs; worlds with families",
     "orchestrator/tree_slots.py: _let_in": "trees of jobs; worlds with families",

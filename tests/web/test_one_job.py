@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from playwright.async_api import Route, expect
 from tests.server.runners import Runner
 from tests.server.running import Running
+from tests.server.test_openapi import waiting_approval
 from tests.waiting import PATIENCE_S
 from tests.web.visiting import Visitor
+
+from interlock.wire.waits import WaitRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -103,3 +107,27 @@ async def test_keys_typed_right_after_the_slash_reach_the_palette_and_not_the_pa
     await page.keyboard.type("message")
     await page.get_by_role("option", name="Records of the kind message").click()
     await page.wait_for_url("**/records/message")
+
+
+async def test_what_a_job_waits_for_is_answered_on_its_page(server: Running, visitor: Visitor) -> None:
+    page = visitor.page
+    approval = await waiting_approval(server)
+    job = approval.partition(".")[0]
+    await visitor.open(f"/jobs/{job}")
+    await expect(page.get_by_text("Deploy?").first).to_be_visible()
+    await page.get_by_label("Comment").fill("read the notes")
+    await page.get_by_role("button", name="Approve").click()
+    await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+    view = await server.parts.runtime.waits.get(approval)
+    assert (view.state, view.comment) == ("APPROVED", "read the notes")
+    other = await server.submit("shop.order", queue="orders")
+    grant = await server.hold(other, "orders")
+    wait = WaitRequest(token=grant.token, runner_id="r", name="paid")
+    await server.parts.runtime.waits.ask(wait)
+    await visitor.open(f"/jobs/{other}")
+    await page.get_by_label("Data as JSON").fill('{"sum": 3}')
+    await page.get_by_role("button", name="Send signal").click()
+    await expect(page.get_by_role("button", name="Send signal")).to_have_count(0)
+    answer = await server.parts.runtime.waits.ask(wait)
+    assert (answer.state, answer.data) == ("RECEIVED", msgspec.Raw(b'{"sum":3}'))
+    visitor.taken()

@@ -18,6 +18,7 @@ from interlock.api import (
     schedules,
     server,
     simulations,
+    waits,
     workers,
     workloads,
 )
@@ -25,6 +26,7 @@ from interlock.api.operation import Operation
 
 NOUNS = (
     jobs,
+    waits,
     dead_letters,
     schedules,
     limits,

@@ -238,7 +238,12 @@ MOST_CHILDREN = 20
 """Maximum number of children on a terminal; beyond it only unfinished ones are shown, and the rest is
 counted.
 """
-WAITS = {"children": "waits for its children", "place": "waits for a place"}
+WAITS = {
+    "children": "waits for its children",
+    "place": "waits for a place",
+    "signal": "waits for a signal",
+    "approval": "waits for a person",
+}
 
 
 class TreeBranch(msgspec.Struct, frozen=True):

@@ -341,6 +341,30 @@ def retry(
 
 
 @app.command(
+    "signal",
+    epilog=examples(
+        "job signal j_0a4e98fa6cab paid",
+        "job signal j_0a4e paid --data '{\"sum\": 3}' --request-id paid-17",
+        "job signal j_0a4e paid --data - < payment.json",
+    ),
+)
+def signal(
+    job_id: Id,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name that the handler waits for.")],
+    data: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Data for the handler; - reads standard input.")
+    ] = None,
+    request_id: RequestId = None,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Send a signal to a job; it is kept until the handler waits for it."""
+    from interlock.cli.approvals import send_signal
+
+    send_signal(store, job_id, name, data, request_id, as_json=as_json)
+
+
+@app.command(
     "watch",
     cls=FilterCommand,
     epilog=epilog(

@@ -27,6 +27,7 @@ import typer
 
 from interlock.cli import (
     agent,
+    approvals,
     db,
     dead_letters,
     dev,
@@ -70,6 +71,7 @@ jobs.register_submit(app)
 app.add_typer(runs.app, name="run")
 app.add_typer(simulations.app, name="simulation")
 app.add_typer(jobs.app, name="job")
+app.add_typer(approvals.app, name="approval")
 app.add_typer(dead_letters.app, name="dead-letter")
 app.add_typer(records.app, name="record")
 app.add_typer(queues.app, name="queue")

@@ -45,6 +45,10 @@ text, and the API answers with `status`.
     │   ├── JobFailed             job_failed               409  there is no result, with the reason
     │   ├── JobCanceled           job_canceled             409  the job was stopped
     │   ├── ResultNotReady        result_not_ready         409  it has not ended yet
+    │   ├── InvalidSignal         invalid_signal           422  a signal or a wait that breaks a rule
+    │   ├── MailboxFull           mailbox_full             409  too many signals that no handler waits for
+    │   ├── WaitTimeout           wait_timeout             409  no signal and no answer came in time
+    │   ├── UnknownApproval       unknown_approval         404
     │   ├── InvalidArtifact       invalid_artifact         422  a name or a path that it cannot have
     │   ├── UnknownArtifact       unknown_artifact         404
     │   ├── ArtifactExists        artifact_exists          409  another one has this name
@@ -309,6 +313,22 @@ class JobCanceled(JobError, code="job_canceled", status=409):
 
 class ResultNotReady(JobError, TimeoutError, code="result_not_ready", status=409):
     """The job has not ended yet, so there is no result. Also a `TimeoutError`."""
+
+
+class InvalidSignal(JobError, code="invalid_signal", status=422):
+    """The signal or the wait breaks a rule."""
+
+
+class MailboxFull(JobError, code="mailbox_full", status=409):
+    """The job keeps as many signals as it can until its handler waits for them."""
+
+
+class WaitTimeout(JobError, TimeoutError, code="wait_timeout", status=409):
+    """No signal and no answer came before the timeout of the wait."""
+
+
+class UnknownApproval(JobError, code="unknown_approval", status=404):
+    """No approval has this id."""
 
 
 class FlakyError(Exception):

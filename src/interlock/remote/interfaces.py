@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 from interlock.remote.dead_letters import DeadLettersApi
 from interlock.remote.limits import LimitsApi
 from interlock.remote.schedules import SchedulesApi
+from interlock.remote.waits import WaitsApi
 from interlock.store.records import Count, Entry, Feed, Key, Query
 from interlock.systems.orchestrator.attachments import Chunk
 from interlock.systems.settings import Settings
@@ -530,6 +531,11 @@ class Services(Protocol):
     @property
     def limits(self) -> LimitsApi:
         """The limits."""
+        ...
+
+    @property
+    def waits(self) -> WaitsApi:
+        """The signals and approvals."""
         ...
 
     @property

@@ -23,6 +23,7 @@ from interlock.remote.runs import HttpRuns
 from interlock.remote.schedules import HttpSchedules
 from interlock.remote.simulations import HttpSimulations
 from interlock.remote.tokens import HttpTokens
+from interlock.remote.waits import HttpWaits
 from interlock.remote.workers import HttpQuarantine, HttpWorkers, HttpWorkloads
 from interlock.systems.orchestrator.attachments import Chunk
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
@@ -91,6 +92,7 @@ class HttpServices:
         self.schedules = HttpSchedules(client)
         self.dead_letters = HttpDeadLetters(client)
         self.limits = HttpLimits(client)
+        self.waits = HttpWaits(client)
         self.quarantine = HttpQuarantine(client)
         self.tokens = HttpTokens(client)
         self.workloads = HttpWorkloads(client)

@@ -88,6 +88,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "message": timedelta(days=7),
             "history": timedelta(hours=1),
             "figures": timedelta(hours=1),
+            "job_wait": timedelta(days=366),
         }
     )
     shutdown_s: float = 25.0

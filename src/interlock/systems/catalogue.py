@@ -30,6 +30,7 @@ from interlock.systems.orchestrator.gates import GATE, TICKET
 from interlock.systems.orchestrator.limits import LIMIT
 from interlock.systems.orchestrator.queues import QUEUE
 from interlock.systems.orchestrator.uniqueness import UNIQUE_KEY
+from interlock.systems.orchestrator.wait_records import JOB_WAIT
 from interlock.systems.quarantine import STANDING
 from interlock.systems.runs.caches import CACHE
 from interlock.systems.runs.job_history import HISTORY
@@ -60,6 +61,7 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         LIMIT.name: LIMIT,
         GATE.name: GATE,
         TICKET.name: TICKET,
+        JOB_WAIT.name: JOB_WAIT,
     }
 )
 """Every machine of a journal: attempts and leases live inside the record of a job."""
@@ -90,6 +92,7 @@ _KEPT = (
     LIMIT.name,
     GATE.name,
     TICKET.name,
+    JOB_WAIT.name,
 )
 
 _UNTOLD = (FIGURES, UNIQUE_KEY)

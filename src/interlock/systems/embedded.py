@@ -25,6 +25,7 @@ from interlock.wire.limits import LimitSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.schedules import ScheduleSpec
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
+from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.wire.workloads import WorkloadFact
 
@@ -135,6 +136,10 @@ class EmbeddedOrchestrator:
     async def predecessors(self, token: str, runner_id: str, cursor: str) -> PredecessorPage:
         """Return the jobs that a job comes after."""
         return await self.here.followers.predecessors(token, runner_id, cursor)
+
+    async def await_signal(self, asked: WaitRequest) -> WaitAnswer:
+        """Return the answer to a wait of a handler, or make its job wait."""
+        return await self.here.waits.ask(asked)
 
     async def recover(self) -> int:
         """Handle passed deadlines, and deliver pending messages between records."""

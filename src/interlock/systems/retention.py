@@ -13,11 +13,12 @@ from interlock.lifecycles.job import JOB
 from interlock.systems.orchestrator.attachments import ARTIFACT, CHILDREN, LOG, RESULT
 from interlock.systems.orchestrator.body import TREE
 from interlock.systems.orchestrator.dead_letters import DEAD_LETTER
+from interlock.systems.orchestrator.wait_records import JOB_WAIT
 from interlock.text import read_duration
 
 LEAST = timedelta(hours=1)
 """A parent has to find the results of its children, and a waiting client that of its job."""
-BESIDE = (LOG.name, RESULT.name, CHILDREN.name, ARTIFACT.name, TREE.name)
+BESIDE = (LOG.name, RESULT.name, CHILDREN.name, ARTIFACT.name, TREE.name, JOB_WAIT.name)
 """Records beside a job, which do not know how it has ended: kept for as long as any job is."""
 _OUTCOMES = {"completed": job.COMPLETED, "failed": job.FAILED, "canceled": job.CANCELED}
 

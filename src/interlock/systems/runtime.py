@@ -35,12 +35,14 @@ from interlock.systems.orchestrator.followers import Followers
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.limits import Limits
+from interlock.systems.orchestrator.mailboxes import CLOSE_WAITS
 from interlock.systems.orchestrator.notifications import DEAD_LETTERS, TO_SIMULATION, JobsSwept, TreesNotified
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.trees import Trees
 from interlock.systems.orchestrator.uniqueness import UniqueKeys
 from interlock.systems.orchestrator.waiters import JobWaiters
+from interlock.systems.orchestrator.waits import Waits
 from interlock.systems.quarantine import Quarantine
 from interlock.systems.records import Records
 from interlock.systems.runs.caches import Caches
@@ -118,6 +120,7 @@ class Runtime:
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below), limits=self.limits)
         self.dead_letters = DeadLetters(self.engine, self.jobs, settings=settings)
         self.unique_keys = UniqueKeys(self.engine)
+        self.waits = Waits(self.engine, settings=settings)
         self.schedules = Schedules(self.engine, settings=settings, draw=self.jobs.draw)
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.stops.tell = self.workers.tell
@@ -183,6 +186,7 @@ class Runtime:
         swept += await self.quarantine.sweep(limit=SWEEP)
         swept += await self.records.sweep(limit=SWEEP)
         swept += await self.schedules.sweep(limit=SWEEP)
+        swept += await self.waits.sweep(limit=SWEEP)
         return swept + await self.simulations.sweep(limit=SWEEP)
 
     async def deliver(self) -> int:
@@ -222,6 +226,7 @@ class Runtime:
             LET_GO: self.workers.let_go,
             TO_SIMULATION: self.simulations.lost,
             DEAD_LETTERS: self.dead_letters.alert,
+            CLOSE_WAITS: self.waits.close,
         }
 
     def _ring_for_trees(self) -> None:

@@ -30,9 +30,10 @@ from interlock.testing.clocks import VirtualTime, seconds_of
 from interlock.testing.faults import FaultyStore, Plan
 from interlock.wire.jobs import ChildPage, JobSpec, PredecessorPage
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.worker.environment import WorkerHost
 from interlock.worker.host import Begins, Join, Shutdown
-from interlock.worker.port import Informed, OrchestratorPort, Parental
+from interlock.worker.port import Informed, OrchestratorPort, Parental, Signalling
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import DEFAULT, Registry
@@ -179,6 +180,11 @@ class _Connection:
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         return await self._parental().children(token, runner_id, cursor)
+
+    async def await_signal(self, asked: WaitRequest) -> WaitAnswer:
+        self._wire.check()
+        assert isinstance(self._port, Signalling)
+        return await self._port.await_signal(asked)
 
     def _parental(self) -> Parental:
         self._wire.check()

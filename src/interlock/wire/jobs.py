@@ -12,6 +12,7 @@ from msgspec import Meta
 from interlock.wire.figures import Figure
 from interlock.wire.runner import Progress, Secretive
 from interlock.wire.views import View
+from interlock.wire.waits import OpenWait
 
 IfFails: TypeAlias = Literal["ignore", "cancel_siblings", "fail_parent"]
 
@@ -262,6 +263,8 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     """Jobs of `after` that it still waits for."""
     followers: int = 0
     """Number of jobs that come after it."""
+    waits: tuple[OpenWait, ...] = ()
+    """Signals and approvals that its handler waits for."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -400,7 +403,7 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completed_at: datetime | None = None
     progress: Progress | None = None
     waits_for: str = ""
-    """Reason why it waits: for its `children`, or for a `place` in its tree."""
+    """Reason why it waits: for its `children`, a `place` in its tree, a `signal`, or an `approval`."""
     failure: FailureView | None = None
     stop_reason: str | None = None
     cost: float | None = None

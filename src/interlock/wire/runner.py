@@ -183,13 +183,15 @@ class CancelAck(RunnerMessage, frozen=True, kw_only=True, tag="cancel-ack"):
 
 
 class Release(RunnerMessage, frozen=True, kw_only=True, tag="release"):
-    """The runner returns the attempt unfinished: it shuts down, or waits for the job's children."""
+    """The runner returns the attempt unfinished: it shuts down, or waits for children or a signal."""
 
     reason: str = "shutdown"
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     cost: float | None = None
     await_children: bool = False
     """Grant it again only when the children of the job have ended."""
+    await_signal: str | msgspec.UnsetType = msgspec.UNSET
+    """Grant it again only when this wait of the job has an answer."""
     snooze_s: float | msgspec.UnsetType = msgspec.UNSET
     """Seconds before the job may be leased again. Only for a server that `snoozes`."""
     snooze_until: datetime | msgspec.UnsetType = msgspec.UNSET

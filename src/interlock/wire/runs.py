@@ -11,8 +11,10 @@ from typing import Literal
 
 import msgspec
 
+from interlock.wire.access import Role
 from interlock.wire.jobs import FailureView, RetryRule
 from interlock.wire.views import View
+from interlock.wire.waits import OpenWait
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -35,6 +37,19 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     actor: str = ""
     """Author of the change, as the provider says; information only."""
     title: str = ""
+
+
+class PlannedApproval(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A question that a person has to answer before a job of a plan starts."""
+
+    question: str
+    approvers: tuple[str, ...] = ()
+    """Names of the principals that may answer; empty: every one with the role."""
+    role: Role = Role.OPERATOR
+    timeout_s: float | None = None
+    """Time to wait; None: `approval_timeout_s` of the server."""
 
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -63,6 +78,8 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """Names of its secrets; never granted to a run from a fork."""
     environment: str = ""
     """Environment that it deploys to; secrets can be limited to it, and it to some branches."""
+    approval: PlannedApproval | None = None
+    """A person has to approve before it starts; a rejection cancels it."""
     line: int = 0
     """The line of its workflow file where it begins; 0 where there is none."""
     workflow: str = ""
@@ -165,6 +182,8 @@ class RunJobView(View, frozen=True, kw_only=True, omit_defaults=True):
     completed_at: datetime | None = None
     workflow: str = ""
     """The workflow that it belongs to, where the run is of several workflow files."""
+    awaiting: OpenWait | None = None
+    """Approval or signal that it waits for."""
 
 
 class RunView(View, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,9 +19,11 @@ from interlock.errors import InterlockError, InvalidArguments, JobError, StoreUn
 from interlock.lifecycles import job
 from interlock.wire.jobs import MAX_CHILDREN, ChildView, FailureView, JobSpec, belong_together
 from interlock.wire.runner import Grant
+from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.worker.codec import Work, decoder_of, spec_of
 from interlock.worker.middleware import Chain
-from interlock.worker.port import Informed, OrchestratorPort, Parental
+from interlock.worker.port import Informed, OrchestratorPort, Parental, Signalling
+from interlock.worker.waits import Waiter, no_signals
 
 if TYPE_CHECKING:
     from interlock.worker.composition import Composable
@@ -125,8 +127,12 @@ class Family(Protocol):
         """Return all jobs that the job comes after, in their order."""
         ...
 
+    def wait(self, asked: WaitRequest, /) -> Future[WaitAnswer]:
+        """Return the answer to a wait, or its state."""
+        ...
 
-class Parent:
+
+class Parent(Waiter):
     """The part of a context about the children of its job."""
 
     __slots__ = ("_family", "_grant", "_middleware", "_submissions")
@@ -245,6 +251,13 @@ class Parent:
         """Return the jobs before this one for a handler in another process."""
         return await asyncio.wrap_future(self._family.predecessors(self._grant.token))
 
+    def _wait(self, asked: WaitRequest) -> Future[WaitAnswer]:
+        return self._family.wait(msgspec.structs.replace(asked, token=self._grant.token))
+
+    async def relay_wait(self, asked: WaitRequest) -> WaitAnswer:
+        """Wait for a handler in another process, which has numbered its waits."""
+        return await asyncio.wrap_future(self._wait(asked))
+
     async def relay_submit(self, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
         """Submit children for a handler in another process, which has split and named them."""
         return await asyncio.wrap_future(self._family.submit(self._grant.token, name, specs))
@@ -310,6 +323,10 @@ class ChildJobs:
         """Return all jobs that the job comes after, in their order."""
         return asyncio.run_coroutine_threadsafe(self._predecessors(token), self._running())
 
+    def wait(self, asked: WaitRequest) -> Future[WaitAnswer]:
+        """Return the answer to a wait, or its state."""
+        return asyncio.run_coroutine_threadsafe(self._waited(asked), self._running())
+
     def _running(self) -> asyncio.AbstractEventLoop:
         if self.loop is None:
             raise StoreUnavailable("The worker has not started yet.", todo="Try again a little later.")
@@ -339,6 +356,17 @@ class ChildJobs:
             found += page.jobs
             if not (cursor := page.cursor):
                 return tuple(found)
+
+    async def _waited(self, asked: WaitRequest) -> WaitAnswer:
+        """Wait with retries: a wait has a number, so it is idempotent."""
+        asked = msgspec.structs.replace(asked, runner_id=self._runner_id)
+        return await _tried(lambda: self._signalling().await_signal(asked))
+
+    def _signalling(self) -> Signalling:
+        port = self._port()
+        if not isinstance(port, Signalling):
+            raise no_signals()
+        return port
 
     def _parental(self) -> Parental:
         port = self._port()
@@ -371,6 +399,10 @@ class NoFamily:
     def predecessors(self, _: str) -> NoReturn:
         """Raise: there is no worker."""
         raise childless()
+
+    def wait(self, _: WaitRequest) -> NoReturn:
+        """Raise: there is no worker."""
+        raise no_signals()
 
 
 def childless() -> InterlockError:

@@ -194,7 +194,7 @@ class Context(Parent):
     ) -> None:
         self._grant, self._voice = grant, services.voice
         self._upload, self._caching = services.upload, services.caching
-        self._family, self._submissions = services.family, 0
+        self._family, self._submissions, self._asked = services.family, 0, None
         self._middleware = services.middleware
         self._now, self._wake = now, wake
         # Reentrant, because a finalizer that logs can run at any time.

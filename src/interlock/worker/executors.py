@@ -471,7 +471,7 @@ def _judge(said: Over | None, end: End, running: RunningTask) -> Outcome:
     if said is not None and said.outcome is not None:
         return said.outcome
     if said is not None and (said.waits or said.snoozed is not None):
-        return said.snoozed or Yielded()
+        return said.snoozed or Yielded(said.wait)
     if said is not None or running.stop_reason:
         return Interrupted(end.confirmed_dead)
     return Failed(

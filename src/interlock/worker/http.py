@@ -20,7 +20,7 @@ from typing import Any, cast
 import httpx2
 import msgspec
 
-from interlock.api import artifacts, jobs, limits, runner, schedules, simulations, workers, workloads
+from interlock.api import artifacts, jobs, limits, runner, schedules, simulations, waits, workers, workloads
 from interlock.api.operation import Operation, Out
 from interlock.api.problems import Problem
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
@@ -43,6 +43,7 @@ from interlock.wire.runner import (
 from interlock.wire.schedules import ScheduleSpec
 from interlock.wire.simulations import AnySimulationWord, SaidOfSimulation, SimulationOrders
 from interlock.wire.tls import trusting
+from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.wire.workers import (
     WorkerBeat,
     WorkerDeath,
@@ -358,6 +359,10 @@ class HttpOrchestrator:
         """Return a page of the jobs that a job comes after, under a lease on it."""
         headers, query = _held(token, runner_id), {"cursor": cursor}
         return await self._ask(jobs.LIST_PREDECESSORS, query=query, headers=headers)
+
+    async def await_signal(self, asked: WaitRequest) -> WaitAnswer:
+        """Return the answer to a wait, under a lease."""
+        return await self._ask(waits.AWAIT_SIGNAL, msgspec.json.encode(asked))
 
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Report events of agents."""

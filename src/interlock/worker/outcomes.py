@@ -20,6 +20,7 @@ from interlock.worker import codec
 from interlock.worker.child_jobs import WaitsForChildren
 from interlock.worker.context import TaskCancelled
 from interlock.worker.postponement import RetryAt, Snooze
+from interlock.worker.waits import WaitsForSignal
 
 MAX_RESULT_BYTES = 262_144
 MAX_DETAILS_BYTES = 16_384
@@ -34,7 +35,10 @@ class Interrupted(msgspec.Struct, frozen=True):
 
 
 class Yielded(msgspec.Struct, frozen=True):
-    """The handler waits for the children of its job, and runs again when they have ended."""
+    """The handler waits for the children of its job, or for an answer, and runs again then."""
+
+    wait: str = ""
+    """The wait that it waits for; empty for children."""
 
 
 class Snoozed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,6 +84,8 @@ def outcome_of(error: BaseException) -> Failed | Interrupted | Yielded | Snoozed
     """Return the outcome of a handler that raised: failed, waiting, snoozed or interrupted."""
     if isinstance(error, WaitsForChildren):
         return Yielded()
+    if isinstance(error, WaitsForSignal):
+        return Yielded(error.wait_id)
     if isinstance(error, Snooze):
         return Snoozed(error.after_s, error.until)
     if isinstance(error, (asyncio.CancelledError, TaskCancelled)):

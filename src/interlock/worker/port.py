@@ -15,6 +15,7 @@ from interlock.wire.artifacts import ArtifactView, CacheView
 from interlock.wire.jobs import ChildPage, JobSpec, PredecessorPage
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
+from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.wire.workers import WorkerView
 from interlock.wire.workloads import WorkloadFact
 
@@ -159,4 +160,13 @@ class Parental(Protocol):
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         """Return a page of the children of the leased job, oldest first."""
+        ...
+
+
+@runtime_checkable
+class Signalling(Protocol):
+    """A port through which handlers wait for signals and approvals."""
+
+    async def await_signal(self, asked: WaitRequest) -> WaitAnswer:
+        """Return the answer to a wait, under a live lease; without one the job waits for it. Idempotent."""
         ...

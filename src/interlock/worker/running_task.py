@@ -274,6 +274,7 @@ class RunningTask:
         unsent: Unsent | None = None,
         *,
         await_children: bool = False,
+        await_signal: str = "",
         snoozed: Snoozed | None = None,
     ) -> Release:
         """Return the release, with the saved checkpoint."""
@@ -285,6 +286,7 @@ class RunningTask:
             checkpoint=_saved(unsent),
             cost=None if self.context is None else self.context.cost,
             await_children=await_children,
+            await_signal=await_signal or msgspec.UNSET,
             snooze_s=msgspec.UNSET if snoozed is None or snoozed.after_s is None else snoozed.after_s,
             snooze_until=msgspec.UNSET if snoozed is None or snoozed.until is None else snoozed.until,
             log=() if unsent is None else unsent.log,
@@ -370,6 +372,8 @@ def report_of(running: RunningTask, outcome: Outcome, unsent: Unsent | None) -> 
     if running.owed is lease.Release:
         if isinstance(outcome, Snoozed):
             return [running.release("snooze", unsent, snoozed=outcome)]
+        if isinstance(outcome, Yielded) and outcome.wait:
+            return [running.release("signal", unsent, await_signal=outcome.wait)]
         waits = isinstance(outcome, Yielded)
         return [running.release("children" if waits else "shutdown", unsent, await_children=waits)]
     ahead: list[Message] = []

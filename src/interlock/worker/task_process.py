@@ -38,6 +38,7 @@ from interlock.processes import credentials
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import ChildView, JobSpec
 from interlock.wire.runner import Failed, Grant, Progress, Succeeded, size_of
+from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.worker import tasks
 from interlock.worker.captured_output import OFF, records_captured
 from interlock.worker.context import Context, HandlerServices, Unsent
@@ -92,20 +93,24 @@ class Over(msgspec.Struct, frozen=True, tag="over"):
     outcome: Succeeded | Failed | None = None
     cost: float | None = None
     waits: bool = False
-    """Whether it waits for the children of its job."""
+    """Whether it waits for the children of its job, or for an answer."""
+    wait: str = ""
+    """The wait that it waits for; empty for children."""
     snoozed: Snoozed | None = None
     """Result of a handler that postponed its job."""
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """A request about the children of the job; the answer has the same number."""
+class Ask(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
+    """A request about the children or a wait of the job; the answer has the same number."""
 
-    number: int
+    number: int = 0
     name: str = ""
     specs: tuple[JobSpec, ...] = ()
     """Children to submit under the name; empty to list all."""
     before: bool = False
     """List the jobs that the job comes after instead."""
+    wait: WaitRequest | None = None
+    """Wait for this instead."""
 
 
 class Told(msgspec.Struct, frozen=True, tag="told", omit_defaults=True):
@@ -114,6 +119,7 @@ class Told(msgspec.Struct, frozen=True, tag="told", omit_defaults=True):
     number: int
     ids: tuple[str, ...] = ()
     children: tuple[ChildView, ...] = ()
+    wait: WaitAnswer | None = None
     error: str = ""
     todo: str = ""
 
@@ -154,20 +160,29 @@ A = TypeVar("A")
 class RemoteChildren:
     """Forwards requests about children from the task's process to the worker, which has the lease."""
 
-    def __init__(self, ask: Callable[..., Future[Told]]) -> None:
+    def __init__(self, ask: Callable[[Ask], Future[Told]]) -> None:
         self._ask = ask
 
     def submit(self, _: str, name: str, specs: Sequence[JobSpec]) -> Future[tuple[str, ...]]:
         """Submit children under a name."""
-        return _then(self._ask(name, specs), lambda told: told.ids)
+        return _then(self._ask(Ask(name=name, specs=tuple(specs))), lambda told: told.ids)
 
     def children(self, _: str) -> Future[tuple[ChildView, ...]]:
         """Return all children, oldest first."""
-        return _then(self._ask("", ()), lambda told: told.children)
+        return _then(self._ask(Ask()), lambda told: told.children)
+
+    def wait(self, asked: WaitRequest) -> Future[WaitAnswer]:
+        """Return the answer to a wait, or its state."""
+        return _then(self._ask(Ask(wait=asked)), _waited)
 
     def predecessors(self, _: str) -> Future[tuple[ChildView, ...]]:
         """Return all jobs that the job comes after, in their order."""
-        return _then(self._ask("", (), before=True), lambda told: told.children)
+        return _then(self._ask(Ask(before=True)), lambda told: told.children)
+
+
+def _waited(told: Told) -> WaitAnswer:
+    assert told.wait is not None
+    return told.wait
 
 
 def _then(first: Future[Told], take: Callable[[Told], A]) -> Future[A]:
@@ -187,6 +202,8 @@ def _then(first: Future[Told], take: Callable[[Told], A]) -> Future[A]:
 async def answer_children(context: Context, asked: Ask) -> Told:
     """Serve a request about children, in the worker."""
     try:
+        if asked.wait is not None:
+            return Told(asked.number, wait=await context.relay_wait(asked.wait))
         if asked.specs:
             return Told(asked.number, ids=await context.relay_submit(asked.name, asked.specs))
         if asked.before:
@@ -227,7 +244,8 @@ def execute(order: Run, context: Context) -> Over:
         if isinstance(outcome, Snoozed):
             return Over(None, context.cost, snoozed=outcome)
         if isinstance(outcome, Interrupted | Yielded):
-            return Over(None, context.cost, waits=isinstance(outcome, Yielded))
+            wait = outcome.wait if isinstance(outcome, Yielded) else ""
+            return Over(None, context.cost, waits=isinstance(outcome, Yielded), wait=wait)
         return Over(outcome, context.cost)
     return Over(success_of(value, max_bytes=order.max_result_bytes), context.cost)
 
@@ -336,13 +354,13 @@ class Channel:
             self._socket.sendall(line_of(Keep(number, name, str(path.absolute()))))
         return future
 
-    def ask(self, name: str, specs: Sequence[JobSpec], *, before: bool = False) -> Future[Told]:
-        """Request the worker to submit or list children, or to list the jobs before this one."""
+    def ask(self, asked: Ask) -> Future[Told]:
+        """Request the worker to submit or list children, to list the jobs before this one, or to wait."""
         future: Future[Told] = Future()
         with self._lock:
             number = len(self._asked)
             self._asked[number] = future
-            self._socket.sendall(line_of(Ask(number, name, tuple(specs), before)))
+            self._socket.sendall(line_of(msgspec.structs.replace(asked, number=number)))
         return future
 
     def serve(self, context: Context) -> None:

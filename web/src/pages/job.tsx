@@ -6,6 +6,7 @@ import { sees } from "../lib/session";
 import { go } from "../lib/router";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
+import { Answers } from "../ui/answers";
 import { History, pathOf } from "../ui/history";
 import { CopyAs } from "../ui/copy";
 import { Log } from "../ui/log";
@@ -49,6 +50,7 @@ export function JobPage({ id }: { id: string }) {
       </Head>
       <Refusal problem={problem.value} again={look} />
       <Part of={explanation}>{(told) => <Explained told={told} />}</Part>
+      <Answers waits={(job.waits ?? []).map((wait) => ({ job: job.id, wait }))} look={lookAgain} />
       <div class="columns">
         <Panel title="About">
           <Facts

@@ -10,6 +10,7 @@ import { bytes } from "../lib/sizes";
 import { span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
+import { Answers } from "../ui/answers";
 import { FlakyTable } from "../ui/flaky";
 import { Graph, type RunJob } from "../ui/graph";
 import { History } from "../ui/history";
@@ -31,7 +32,8 @@ export function RunPage({ id }: { id: string }) {
     return { run, explanation, entries: history.entries };
   });
   const own = useComputed(() => new Set([id, ...(data.value?.run.jobs ?? []).map((job) => job.job_id)]));
-  useNews((entry) => own.value.has(entry.id), look);
+  // A record below a job, such as an approval, is named after it.
+  useNews((entry) => own.value.has(entry.id) || own.value.has(entry.id.split(".", 1)[0] ?? ""), look);
   const analysis = useLoaded(`analysis of ${id}`, (signal) =>
     ask(client.GET("/api/runs/{run_id}/analysis", { ...path, signal })),
   );
@@ -64,6 +66,12 @@ export function RunPage({ id }: { id: string }) {
         </ul>
       )}
       {run.awaiting && !run.outcome && <Approval run={run} look={look} />}
+      {!run.outcome && (
+        <Answers
+          waits={jobs.flatMap((job) => (job.awaiting ? [{ job: job.job_id, name: job.name, wait: job.awaiting }] : []))}
+          look={look}
+        />
+      )}
       <Panel title="Jobs">
         {jobs.length ? (
           <Graph

@@ -19,6 +19,7 @@ from interlock.server.api import (  # noqa: F401 - each binds its handlers
     server,
     simulations,
     trees,
+    waits,
     webhooks,
     workers,
     workload_jobs,

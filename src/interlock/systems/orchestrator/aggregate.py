@@ -44,6 +44,7 @@ from interlock.systems.orchestrator.body import (
     LimitPart,
     Place,
     attempt_name,
+    awaited_until,
     decode_body,
     encode_body,
     fold,
@@ -425,10 +426,16 @@ class JobAggregate(Aggregate):
     def create_next_attempt(self, owner: AttemptBody) -> None:
         """Create the attempt after one that failed, was lost or was released."""
         following = AttemptBody(
-            shard=owner.shard, index=owner.index + 1, created_at=self.now, waits=owner.waits
+            shard=owner.shard,
+            index=owner.index + 1,
+            created_at=self.now,
+            waits=owner.waits,
+            awaits=owner.awaits,
         )
         if owner.waits:
             pass  # until the children have ended: the tree wakes it
+        elif owner.awaits:
+            self._extend(awaited_until(self.body, owner.awaits) or self.now)  # the answer wakes it
         elif owner.snoozed_until is not None:
             following.ready_at = owner.snoozed_until
             self._extend(following.ready_at)

@@ -21,7 +21,7 @@ from interlock.machine import command, consequence, end, state
 from interlock.store.contract import Store
 from interlock.store.records import Change, Key, Query, Record
 from interlock.systems.blobs import Blobs, gone
-from interlock.systems.orchestrator.body import AttemptBody, LeaseBody
+from interlock.systems.orchestrator.body import AttemptBody, LeaseBody, Mail
 from interlock.systems.orchestrator.texts import (
     MAX_LEVEL,
     MAX_LINE,
@@ -119,6 +119,13 @@ class Births(Heartbeat, frozen=True, kw_only=True, tag="children"):
     """
 
     children: int
+
+
+class Asking(Heartbeat, frozen=True, kw_only=True, tag="wait"):
+    """A heartbeat with a wait of the job; only the process that writes its record sends it."""
+
+    address: str
+    mail: Mail
 
 
 class Brood(msgspec.Struct, frozen=True, kw_only=True):

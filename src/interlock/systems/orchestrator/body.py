@@ -23,6 +23,7 @@ from interlock.store.records import Change, Key, Record
 from interlock.systems.orchestrator.failures import Failure
 from interlock.wire.jobs import After, RetryRule, Unique
 from interlock.wire.runner import Progress
+from interlock.wire.runs import PlannedApproval
 
 
 class TreeState(StrEnum):
@@ -145,6 +146,8 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The handler gave it back, to run again then."""
     waits: bool = False
     """Whether it waits for the children of its job; for a released one, whether that was the reason."""
+    awaits: str = ""
+    """The wait of its job that it waits for; for a released one, the reason."""
     timer_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -198,6 +201,8 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     required: bool = True
     root: bool = False
     """Whether it needs no other job, so that the run may begin with it."""
+    approval: PlannedApproval | None = None
+    """A person has to approve before it is released to runners."""
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -274,6 +279,27 @@ class AfterPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     """Time within which a worker must start it, counted from then."""
 
 
+class Mail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The signals and waits of a job under one name; their data are in records of their own."""
+
+    asked: int = 0
+    """Number of the last wait."""
+    signalled: int = 0
+    """Number of the last signal; greater than `asked` while signals are kept."""
+    wait: str = ""
+    """The wait that has no answer yet."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Time at which it times out."""
+    question: str | None = None
+    """Question of an approval."""
+
+    @property
+    def kept(self) -> int:
+        """Number of signals that no handler has waited for yet."""
+        return max(self.signalled - self.asked, 0)
+
+
 class JobGiven(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The input of a job, which no decision depends on."""
 
@@ -323,6 +349,8 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The jobs that it comes after; None for a job that comes after none."""
     then: tuple[str, ...] = ()
     """Jobs that come after it and are told of its end."""
+    mail: dict[str, Mail] = {}
+    """Its signals and waits, by address: `signal.paid`, `approval`, `approval.deploy`, `gate`."""
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     """This and the next three fields replace what is given, after a submission with its unique key; old jobs
     have them here as well."""
@@ -345,6 +373,11 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     def active(self) -> int:
         """Number of unfinished attempts."""
         return sum([one.state not in attempt.ENDED for one in self.attempts])
+
+
+def awaited_until(body: JobBody, wait_id: str) -> datetime | None:
+    """Return when a wait times out; None for one that has its answer."""
+    return next((each.until for each in body.mail.values() if each.wait == wait_id), None)
 
 
 KEPT_ATTEMPTS = 20

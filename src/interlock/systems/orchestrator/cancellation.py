@@ -17,6 +17,7 @@ from interlock.systems.orchestrator.body import AttemptBody
 from interlock.systems.orchestrator.dependencies import end_words_of
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.gates import limit_words_of
+from interlock.systems.orchestrator.mailboxes import mail_words_of
 from interlock.systems.orchestrator.notifications import alert_for, notifications_for
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tree_slots import CANCEL_CHILDREN, tree_words_of
@@ -100,11 +101,11 @@ def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     body, alert = draft.body, alert_for(draft)
     alone = body.run is None and body.simulation is None and body.tree is None and body.limits is None
     alert += end_words_of(draft) if body.then else ()
-    if alone and not body.children and not draft.remarks:
+    if alone and not body.children and not draft.remarks and not body.mail:
         return alert
     told = (*notifications_for(draft), *_to_children(draft), *tree_words_of(draft), *_about_runners(draft))
     remarks = [_logged(draft, one, text) for one, text in draft.remarks]
-    return (*alert, *told, *limit_words_of(draft), *remarks)
+    return (*alert, *told, *limit_words_of(draft), *mail_words_of(draft), *remarks)
 
 
 def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:

@@ -1,6 +1,7 @@
 """Explanations of unfinished jobs: the reason for waiting, the role that acts next, the next deadline.
 
-A ready job may lack a suitable worker; a job of a tree may wait for its children or for a slot.
+A ready job may lack a suitable worker; a job of a tree may wait for its children or for a slot; a handler
+may wait for a signal or for a person.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from interlock.store.contract import Store
 from interlock.store.records import Count, Key, Query, Record
 from interlock.systems.orchestrator.body import AfterPart, AttemptBody, JobBody, decode_body
 from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.orchestrator.mailboxes import wait_of
 from interlock.systems.orchestrator.tree_slots import (
     LIVING_JOBS,
     waits_for_children,
@@ -29,6 +31,7 @@ from interlock.systems.orchestrator.tree_slots import (
 )
 from interlock.text import nearest
 from interlock.wire.jobs import Explanation, Waiting
+from interlock.wire.waits import OpenWait
 from interlock.wire.workers import WorkerSpec
 
 PAGE, PAGES = 500, 4
@@ -196,9 +199,11 @@ async def look_around(store: Store, record: Record, quotas: Sequence[int]) -> Ar
 
 
 def held_back(one: AttemptBody, record: Record, body: JobBody, around: Around) -> str | None:
-    """Return why an attempt waits for other jobs; None if it does not."""
+    """Return why an attempt waits for other jobs, or for an answer; None if it does not."""
     if waits_for_jobs(body) and body.after is not None:
         return _after_others(body.after, around)
+    if (wait := wait_of(one, body)) is not None:
+        return f"{_awaited(wait)} It holds no lease meanwhile, and times out at {wait.until.isoformat()}."
     if waits_for_children(one):
         if around.left is not None and not around.left.number:
             return f"Its children have ended, and it waits for a place{_in_tree(record, body, around)}."
@@ -221,6 +226,22 @@ def _after_others(part: AfterPart, around: Around) -> str:
     if len(part.left) == 1:
         which = "this job"
     return f"It waits for the {part.rule.on} of {which}: {named or len(part.left)}{also}."
+
+
+def _awaited(wait: OpenWait) -> str:
+    if wait.question is None:
+        return f"It waits for the signal {wait.name}."
+    return f"It waits for a person to approve or reject: {wait.question!r}."
+
+
+def to_answer(record: Record, body: JobBody) -> str:
+    """Return the command that answers what a job waits for; empty if it waits for nothing."""
+    for one in body.attempts:
+        if (wait := wait_of(one, body)) is not None:
+            if wait.question is None:
+                return f"interlock job signal {record.id} {wait.name}"
+            return f"interlock approval approve {wait.id}"
+    return ""
 
 
 def _in_tree(record: Record, body: JobBody, around: Around) -> str:
@@ -247,7 +268,7 @@ def explain(
     body, state = decode_body(record.body), JobState(record.state)
     if state in job.ENDED:
         return _ended(record, body)
-    blocked, todo = (lack.sentence, lack.todo) if lack else ("", "")
+    blocked, todo = (lack.sentence, lack.todo) if lack else ("", to_answer(record, body))
     lines = tuple(_lines(record, body, now, f"{ahead}.{blocked and ' '}{blocked}", around))
     return Explanation(
         job_id=record.id,

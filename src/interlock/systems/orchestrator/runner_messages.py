@@ -23,6 +23,7 @@ from interlock.store.records import Batch, Commit, Note, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate, completed
 from interlock.systems.orchestrator.attachments import (
     Artifact,
+    Asking,
     Births,
     Saving,
     Upload,
@@ -31,7 +32,7 @@ from interlock.systems.orchestrator.attachments import (
     placed,
     result_change,
 )
-from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody
+from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody, awaited_until
 from interlock.systems.orchestrator.cancellation import commit_of, messages_of
 from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
 from interlock.systems.orchestrator.grants import ANY_JOB, any_job, is_about_one
@@ -67,7 +68,7 @@ _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode
 _ENCODER = msgspec.json.Encoder()
 _MESSAGE_NAMES = {
     kind: str(kind.__struct_config__.tag)
-    for kind in (Ack, Heartbeat, Complete, CancelAck, Release, Upload, Saving, Births)
+    for kind in (Ack, Heartbeat, Complete, CancelAck, Release, Upload, Saving, Births, Asking)
 }
 _INSTANT = timedelta(microseconds=1)
 INLINE_RESULT = 16_384
@@ -126,6 +127,7 @@ def note_report(draft: JobAggregate, one: AttemptBody, message: Message) -> None
         case Release(await_children=waits, cost=cost):
             one.cost, one.waits = cost, waits and draft.body.children > 0  # no children: no wait
             one.snoozed_until = _snoozed_until(message, draft.now)
+            one.awaits = _awaited(draft.body, message.await_signal)
         case _:
             pass  # no other field has the outcome
 
@@ -142,6 +144,8 @@ def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None
             _note_heartbeat(draft, one, one.lease, message)
             one.artifacts += isinstance(message, Upload)
             draft.body.children += message.children if isinstance(message, Births) else 0
+            if isinstance(message, Asking):
+                draft.body.mail = {**draft.body.mail, message.address: message.mail}
         case Release(checkpoint=checkpoint):
             one.reported = digest_of_report(message)
             _save(draft, one, checkpoint)
@@ -358,6 +362,13 @@ def _snoozed_until(release: Release, now: datetime) -> datetime | None:
     return None if pause_s is None else now + timedelta(seconds=pause_s)
 
 
+def _awaited(body: JobBody, wait_id: str | msgspec.UnsetType) -> str:
+    """Return the wait that an attempt is given back for; empty if it has its answer by now."""
+    if not isinstance(wait_id, str) or not wait_id:
+        return ""
+    return wait_id if awaited_until(body, wait_id) is not None else ""
+
+
 def digest_of_report(message: Message) -> str:
     """Return a digest of the content of a report, without runner and sequence number."""
     match message:
@@ -378,6 +389,8 @@ def _said_by_release(release: Release) -> tuple[object, ...]:
     said: tuple[object, ...] = (release.reason, saved)
     if release.await_children or release.cost is not None:
         said = (*said, release.cost, release.await_children)
+    if isinstance(release.await_signal, str):
+        said = (*said, "signal", release.await_signal)
     again = [each for each in (release.snooze_s, release.snooze_until) if each is not msgspec.UNSET]
     return (*said, "snooze", *again) if again else said
 

@@ -48,7 +48,8 @@ def waits_for_jobs(body: JobBody) -> bool:
 
 def waits_for_place(one: AttemptBody, body: JobBody) -> bool:
     """Return whether an attempt waits for a slot of its tree."""
-    held = one.state is attempt.CREATED and one.ready_at is None and not (one.waits or one.prompt)
+    held = one.state is attempt.CREATED and one.ready_at is None
+    held = held and not (one.waits or one.prompt or one.awaits)
     return held and body.tree is not None and not waits_for_jobs(body)
 
 

@@ -27,6 +27,7 @@ from interlock.systems.orchestrator.body import (
     given_of,
 )
 from interlock.systems.orchestrator.failures import Failure
+from interlock.systems.orchestrator.mailboxes import open_waits, wait_of
 from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, raise_for_answer, read_token
@@ -163,6 +164,7 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         after=body.after.rule if body.after is not None else None,
         waits_for=body.after.left if body.after is not None else (),
         followers=len(body.then),
+        waits=open_waits(body) if body.mail and record.state not in job.ENDED else (),
     )
 
 
@@ -346,9 +348,11 @@ def _node(record: Record, body: JobBody, depth: int) -> TreeNode:
 
 
 def held_by(body: JobBody) -> str:
-    """Return why a job waits for others, if it does."""
+    """Return why a job waits for others or for an answer, if it does."""
     if waits_for_jobs(body):
         return "jobs"
+    if waiting := [each for one in body.attempts if (each := wait_of(one, body)) is not None]:
+        return "signal" if waiting[0].question is None else "approval"
     if any(map(waits_for_children, body.attempts)):
         return "children"
     return "place" if any(waits_for_place(one, body) for one in body.attempts) else ""

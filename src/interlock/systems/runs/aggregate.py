@@ -240,8 +240,10 @@ class RunAggregate(Aggregate):
 
     def seconds(self, setting: str) -> float:
         """Return the duration of a timer: from the plan, or from the settings."""
-        own = self.body.timeout_s if setting == "run_timeout_s" else None
-        return own if own is not None else float(getattr(self.durations, setting))
+        if setting != "run_timeout_s":
+            return float(getattr(self.durations, setting))
+        own = self.body.timeout_s
+        return (self.durations.run_timeout_s if own is None else own) + self.body.approvals_s
 
     def entered(self, step: Step[Any], owner: JobChanged | None) -> None:
         """Record the data that belong to the new state."""

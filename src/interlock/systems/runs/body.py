@@ -145,6 +145,8 @@ class RunBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Number of stopped jobs whose processes may still be running."""
     fail_fast: bool = True
     timeout_s: float | None = None
+    approvals_s: float = 0.0
+    """Time that its jobs may wait for approvals, which does not count towards the timeout."""
     reason: str = ""
     stop_reason: str = ""
     """The stop reason of its jobs."""

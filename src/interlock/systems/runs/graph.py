@@ -54,6 +54,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     job_id: str = ""
     why: str = ""
     """Reason why it is in the plan, waits or was stopped."""
+    awaits: str = ""
+    """Answer that it waits for: `approval` or `signal`."""
     started_at: datetime | None = None
     completed_at: datetime | None = None
     stands_for: int = 1
@@ -123,6 +125,7 @@ def _node(job: RunJobView) -> Node:
         required=job.required,
         job_id=job.job_id,
         why=failure or job.reason or job.why,
+        awaits="" if job.awaiting is None else "signal" if job.awaiting.question is None else "approval",
         started_at=job.started_at,
         completed_at=job.completed_at,
     )

@@ -20,16 +20,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from interlock.errors import InterlockError, InvalidRun, PlanRefused
+from interlock.errors import InterlockError, InvalidRun, InvalidSignal, PlanRefused
+from interlock.lifecycles.durations import Durations
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.validation import MAX_LABEL
 from interlock.systems.orchestrator.body import Provenance
+from interlock.systems.orchestrator.planned_approvals import question_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import MAX_DELAY_S, check_spec
 from interlock.systems.orchestrator.vault import Asker, SecretPolicy, checkout_secret
+from interlock.systems.orchestrator.waits import check_wait
 from interlock.systems.runs.body import RunBody
 from interlock.wire.jobs import SHELL, JobSpec
-from interlock.wire.runs import AwaitedApproval, Plan, PlannedJob, RunSpec
+from interlock.wire.runs import AwaitedApproval, Plan, PlannedApproval, PlannedJob, RunSpec
+from interlock.wire.waits import WaitRequest
 
 MAX_JOBS = 10_000
 MAX_NEEDS = 250_000
@@ -83,12 +87,28 @@ def _job_faults(planned: PlannedJob, settings: OrchestratorSettings) -> Iterator
         yield f"the name of a job has 1 to {MAX_NAME} printable characters, not {planned.name[:MAX_NAME]!r}"
     if len(planned.environment) > MAX_NAME or not planned.environment.isprintable():
         yield f"{planned.name[:MAX_NAME]}: an environment has at most {MAX_NAME} printable characters"
+    if planned.approval is not None:
+        yield from (f"{planned.name[:MAX_NAME]}: {fault}" for fault in _approval_faults(planned.approval))
     try:
         check_spec(spec_of(planned), settings)
     except InterlockError as error:
         faults = error.facts.get("faults")
         told = "; ".join(map(str, faults)) if isinstance(faults, list) else error.sentence.rstrip(".")
         yield f"{planned.name}: {told}"
+
+
+def _approval_faults(approval: PlannedApproval) -> Iterator[str]:
+    try:
+        check_wait(
+            WaitRequest(
+                token="",
+                runner_id="",
+                question=question_of(approval),
+                timeout_s=approval.timeout_s,
+            )
+        )
+    except InvalidSignal as error:
+        yield error.sentence.rstrip(".")
 
 
 def _needs_faults(planned: PlannedJob, known: Mapping[str, int], skipped: set[str]) -> Iterator[str]:
@@ -246,6 +266,14 @@ def confined(planned: PlannedJob, body: RunBody) -> PlannedJob:
     told = f"{planned.why}; " if planned.why else ""
     why = f"{told}from a fork: {where}, without secrets, whatever its file says"
     return replace(planned, queue=terms.queue, labels=terms.labels, environment="", why=why)
+
+
+def seconds_for_approvals(jobs: Iterable[PlannedJob], durations: Durations) -> float:
+    """Return for how long jobs of a plan may wait for approvals, one after the other."""
+    asked = [job.approval for job in jobs if job.approval is not None]
+    return float(
+        sum(durations.approval_timeout_s if one.timeout_s is None else one.timeout_s for one in asked)
+    )
 
 
 def awaited(body: RunBody, jobs: Iterable[PlannedJob], policy: SecretPolicy) -> AwaitedApproval | None:

@@ -41,6 +41,7 @@ from interlock.systems.runs.plan_validation import (
     awaited_first,
     check_admitted,
     check_plan,
+    seconds_for_approvals,
 )
 from interlock.systems.runs.planning import Planner, PlanRequest
 from interlock.systems.runs.plans import PlanGraph, PlanPiece, Plans, piece_change, pieces_of, plan_graph
@@ -341,6 +342,7 @@ def decide_plan(
     if plan is not None:
         draft.body.pieces = pieces
         draft.body.fail_fast, draft.body.timeout_s = plan.fail_fast, plan.timeout_s
+        draft.body.approvals_s = seconds_for_approvals(plan.jobs, durations)
     if awaits is None:
         draft.accept(graph)
     else:

@@ -48,6 +48,7 @@ from interlock.systems.orchestrator.body import RunPart
 from interlock.systems.orchestrator.cancellation import commit_of
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged
+from interlock.systems.orchestrator.planned_approvals import open_gate
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import new_job, release
 from interlock.systems.runs.aggregate import RunAggregate
@@ -203,10 +204,11 @@ class Orders:
         )
         if draft is None:
             return Decision(JobMatch.MISSING)
-        decide_order(order, draft)
-        if not draft.taken:
+        gate = decide_order(order, draft, mark)
+        if not draft.taken and not gate:
             return Decision(JobMatch.OURS)
-        return Decision(JobMatch.OURS, commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
+        commit = commit_of(draft, mark=mark, actor="orchestrator", reason=order.why)
+        return Decision(JobMatch.OURS, msgspec.structs.replace(commit, changes=(*commit.changes, *gate)))
 
     async def _rename(self, run_id: str, graph: PlanGraph, places: Sequence[int]) -> None:
         """Draw new ids for jobs whose ids were already used by other jobs.
@@ -240,21 +242,28 @@ class Orders:
             name=planned.name,
             required=planned.required,
             root=making.graph.carried.issuperset(making.graph.needs[place]),
+            approval=planned.approval,
         )
         job_id = making.graph.ids[place]
         job_spec = spec_of(planned, priority=spec.priority, trace=spec.trace, from_fork=spec.source.from_fork)
-        held, origin = order.what != RELEASE, origin_of(body, planned)
+        held, origin = order.what != RELEASE or planned.approval is not None, origin_of(body, planned)
         return new_job(job_spec, job_id, now, self._settings, run=part, origin=origin, held=held)
 
 
-def decide_order(order: JobOrder, draft: JobAggregate) -> None:
-    """Apply an order to a job; no effect if it was applied before. Pure."""
+def decide_order(order: JobOrder, draft: JobAggregate, mark: str = "") -> tuple[Change, ...]:
+    """Apply an order to a job; no effect if it was applied before. Pure.
+
+    A job that needs an approval is not released: it waits. Return the change of that wait.
+    """
     if order.what == RELEASE:
+        if draft.body.run is not None and draft.body.run.approval is not None:
+            return open_gate(draft, mark)
         release(draft)
     elif order.what == STOP and draft.root.state not in job.ENDED and draft.root.data.stop_reason is None:
         draft.fire_due()
         draft.stop_reason = order.why
         draft.send(job.Cancel(at=draft.now, still_active=draft.body.active, reason=order.why))
+    return ()
 
 
 PLANS = "run.plan"

@@ -29,7 +29,7 @@ from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import ChangeTime, RunBody, decode_run, group_of, query_of
 from interlock.systems.runs.cancellation import DECLINED, RunCancellation, decide_approval, existing_run
 from interlock.systems.runs.failure_analysis import FailureAnalyser, signs_of
-from interlock.systems.runs.plan_validation import FORK, check_run
+from interlock.systems.runs.plan_validation import FORK, check_run, seconds_for_approvals
 from interlock.systems.runs.planning import Historian, Planner
 from interlock.systems.runs.plans import PlanPiece, Plans, piece_change, pieces_of, plan_graph
 from interlock.systems.runs.preparation import (
@@ -279,6 +279,7 @@ class Runs:
                 pieces = pieces_of(plan, ids, frozenset(again.carried))
                 body.pieces = len(pieces)
                 body.fail_fast, body.timeout_s = plan.fail_fast, plan.timeout_s
+                body.approvals_s = seconds_for_approvals(plan.jobs, self.settings.durations)
             draft = RunAggregate.new(run_id, body, now, self.settings.durations)
             change = draft.change(mark=mark, actor=actor)
             more = [

@@ -25,6 +25,7 @@ from interlock.store.records import Record
 from interlock.systems.orchestrator import explanation as jobs
 from interlock.systems.orchestrator.body import JobBody, decode_body
 from interlock.systems.orchestrator.explanation import Lack
+from interlock.systems.orchestrator.mailboxes import wait_of
 from interlock.systems.orchestrator.views import failure_view
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.body import RunBody, decode_run
@@ -42,6 +43,7 @@ from interlock.wire.runs import (
     RunWaiting,
     SkippedJob,
 )
+from interlock.wire.waits import OpenWait
 
 
 def view_of(
@@ -133,7 +135,14 @@ def _job_view(body: RunBody, piece: PlanPiece, place: int, record: Record | None
         started_at=known.data.started_at if known else None,
         completed_at=known.data.completed_at if known else None,
         workflow=planned.workflow,
+        awaiting=_awaiting(known) if known is not None and known.mail else None,
     )
+
+
+def _awaiting(known: JobBody) -> OpenWait | None:
+    """Return what a job waits for, of a person or a program."""
+    waits = (wait_of(one, known) for one in known.attempts)
+    return next((each for each in waits if each is not None), None)
 
 
 def _reason(letter: str, known: JobBody | None) -> str:
@@ -190,8 +199,17 @@ def explain(
         lines=tuple(lines),
         more=len(places) - len(shown),
         next_deadline_at=min(deadlines) if deadlines else None,
-        todo=_todo(record.id, body, state) or next((lack.todo for lack in lacks.values()), ""),
+        todo=_todo(record.id, body, state)
+        or next((lack.todo for lack in lacks.values()), "")
+        or next(filter(None, map(_to_answer, found.values())), ""),
     )
+
+
+def _to_answer(record: Record) -> str:
+    """Return the command that answers what a job waits for; empty if it waits for nothing."""
+    if record.state in job.ENDED or b'"awaits"' not in record.body:
+        return ""
+    return jobs.to_answer(record, decode_body(record.body))
 
 
 def _ended(body: RunBody) -> str:

@@ -35,7 +35,7 @@ from interlock.systems.runs.planning.expressions import (
 )
 from interlock.text import nearest
 from interlock.wire.jobs import SHELL, JobSpec
-from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source
+from interlock.wire.runs import Plan, PlannedApproval, PlannedJob, RunSpec, SkippedJob, Source
 
 _CARRIED = tuple(
     name for name in JobSpec.__struct_fields__ if name in PlannedJob.__struct_fields__ and name != "secrets"
@@ -104,10 +104,14 @@ class Flow:
         required: bool = True,
         secrets: Iterable[str] = (),
         environment: str = "",
+        approval: PlannedApproval | str | None = None,
         why: str = "",
         **kwargs: Any,
     ) -> FlowJob:
-        """Add a job: a task with its arguments and options, or a spec."""
+        """Add a job: a task with its arguments and options, or a spec.
+
+        `approval` is a question that a person has to approve before it starts.
+        """
         spec = _spec_of(work, args, kwargs)
         _refuse_what_a_plan_has_not(spec)
         name = name or spec.task.rpartition(".")[2]
@@ -120,6 +124,7 @@ class Flow:
             why=why or "the flow says so",
             secrets=tuple(secrets) or spec.secrets,
             environment=environment,
+            approval=PlannedApproval(question=approval) if isinstance(approval, str) else approval,
             **carried,
         )
         return FlowJob(name)

@@ -174,6 +174,17 @@ class WorkflowCache:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowApproval:
+    """A question that a person answers before the job starts."""
+
+    place: FilePosition
+    question: PlacedTemplate | None = None
+    approvers: tuple[str, ...] = ()
+    role: str = ""
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
     """Defaults for jobs."""
 
@@ -207,6 +218,7 @@ class WorkflowJob(Defaults):
     shards: int = 1
     secrets: tuple[str, ...] = ()
     environment: str = ""
+    approval: WorkflowApproval | None = None
     artifacts: tuple[WorkflowArtifact, ...] = ()
     cache: tuple[WorkflowCache, ...] = ()
 

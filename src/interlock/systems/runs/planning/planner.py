@@ -22,6 +22,7 @@ from interlock.systems.runs.planning.model import (
     Combination,
     Defaults,
     Trigger,
+    WorkflowApproval,
     WorkflowCache,
     WorkflowFile,
     WorkflowJob,
@@ -32,8 +33,9 @@ from interlock.systems.runs.planning.model import (
 )
 from interlock.systems.runs.planning.schema import EVENTS
 from interlock.text import nearest
+from interlock.wire.access import Role
 from interlock.wire.jobs import SHELL, RetryRule
-from interlock.wire.runs import Plan, PlannedJob, SkippedJob, Source
+from interlock.wire.runs import Plan, PlannedApproval, PlannedJob, SkippedJob, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ def planned_job(
         name=name,
         task=task,
         environment=job.environment,
+        approval=None if job.approval is None else _approval(job.approval, known),
         line=job.place.line,
         input=msgspec.Raw(msgspec.json.encode(given)),
         required=not job.optional,
@@ -74,6 +77,15 @@ def planned_job(
         retry={name: _rule(rule) for name, rule in (settings.value("retry") or {}).items()},
         losses=settings.value("losses"),
         secrets=secrets,
+    )
+
+
+def _approval(approval: WorkflowApproval, known: ChangeFacts) -> PlannedApproval:
+    return PlannedApproval(
+        question=_filled(approval.question, known),
+        approvers=approval.approvers,
+        role=Role(approval.role or Role.OPERATOR),
+        timeout_s=approval.timeout,
     )
 
 

@@ -49,6 +49,7 @@ from interlock.systems.runs.planning.model import (
     Matrix,
     On,
     Trigger,
+    WorkflowApproval,
     WorkflowArtifact,
     WorkflowCache,
     WorkflowFile,
@@ -252,6 +253,27 @@ CACHE = Object(
         ),
     ),
 )
+APPROVAL = Object(
+    "an approval",
+    WorkflowApproval,
+    (
+        Field("question", TemplateText(most=500), "Question to a person.", "Deploy?", required=True),
+        Field(
+            "approvers",
+            Several(PlainText("approver", most=100), 20),
+            "Names of those who may answer; otherwise everyone with the role.",
+            "[anna, bert]",
+        ),
+        Field("role", PlainText("role", one_of=("operator", "admin")), "Role of an approver.", "admin"),
+        Field("timeout", Duration(), "Time to wait; then the job is canceled (default 7d).", "24h"),
+    ),
+)
+
+
+def _asked(question: Any) -> WorkflowApproval:
+    return WorkflowApproval(place=NOWHERE, question=question)
+
+
 _CLASSES = tuple(map(str, RETRIED))
 _DEFAULTS = (
     Field("runs-on", Several(TemplateText(most=100)), "Labels that a runner must have.", "[linux, gpu]"),
@@ -323,6 +345,12 @@ JOB = Object(
             "Environment that it deploys to; it can have secrets and require an approval. Not for forks.",
             "production",
         ),
+        Field(
+            "approval",
+            Either(APPROVAL, TemplateText(most=500), _asked),
+            "Question that a person has to approve before the job starts; a rejection cancels it.",
+            '"Deploy to production?"',
+        ),
         Field("artifacts", Several(ARTIFACT), "Files to keep when the job has ended, even if it failed."),
         Field(
             "cache",
@@ -369,6 +397,7 @@ OBJECTS: Mapping[str, Object] = {
     "jobs.NAME": JOB,
     "jobs.NAME.steps": STEP,
     "jobs.NAME.retry.CLASS": RETRY,
+    "jobs.NAME.approval": APPROVAL,
     "jobs.NAME.artifacts": ARTIFACT,
     "jobs.NAME.cache": CACHE,
 }

@@ -1,0 +1,103 @@
+"""Signals and approvals over HTTP; and what a store and a server both offer about them.
+
+The server knows the actor by the token, so an `actor` that is named here is not passed on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from interlock.api import waits as api
+from interlock.api.messages import MAX_PAGE
+from interlock.wire.waits import ApprovalView, SignalView
+
+NOTHING = msgspec.Raw(b"null")
+
+if TYPE_CHECKING:  # who has a store needs no HTTP
+    from interlock.remote.http_client import ApiClient
+
+
+class WaitsApi(Protocol):
+    """Operations on signals and approvals."""
+
+    async def signal(
+        self,
+        job_id: str,
+        name: str,
+        data: msgspec.Raw = ...,
+        *,
+        actor: str = "",
+        request_id: str | None = None,
+    ) -> SignalView:
+        """Send a signal to a job; it is kept until the handler waits for it."""
+        ...
+
+    async def get(self, approval_id: str) -> ApprovalView:
+        """Return an approval, by its id or by the id of its job if only one of that waits."""
+        ...
+
+    async def find(
+        self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
+    ) -> tuple[list[ApprovalView], str]:
+        """Return a page of approvals that wait, newest first, and the cursor of the next page."""
+        ...
+
+    async def approve(
+        self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
+    ) -> ApprovalView:
+        """Approve; the handler goes on."""
+        ...
+
+    async def reject(
+        self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
+    ) -> ApprovalView:
+        """Reject; the handler is told so."""
+        ...
+
+
+class HttpWaits:
+    """The signals and approvals behind a server."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def signal(
+        self,
+        job_id: str,
+        name: str,
+        data: msgspec.Raw = NOTHING,
+        *,
+        actor: str = "",
+        request_id: str | None = None,
+    ) -> SignalView:
+        """Send a signal to a job; it is kept until the handler waits for it."""
+        sent = api.NewSignal(name=name, data=data, request_id=request_id)
+        return await self._client.call(api.SIGNAL_JOB, sent, job_id=job_id)
+
+    async def get(self, approval_id: str) -> ApprovalView:
+        """Return an approval, by its id or by the id of its job if only one of that waits."""
+        return await self._client.call(api.GET_APPROVAL, approval_id=approval_id)
+
+    async def find(
+        self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
+    ) -> tuple[list[ApprovalView], str]:
+        """Return a page of approvals that wait, newest first, and the cursor of the next page."""
+        asked = api.ApprovalsQuery(ended=ended, job_id=job_id, limit=min(limit, MAX_PAGE), cursor=cursor)
+        page = await self._client.call(api.LIST_APPROVALS, asked)
+        return list(page.approvals), page.cursor
+
+    async def approve(
+        self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
+    ) -> ApprovalView:
+        """Approve; the handler goes on."""
+        sent = api.ReplyRequest(comment=comment, request_id=request_id)
+        return await self._client.call(api.APPROVE_APPROVAL, sent, approval_id=approval_id)
+
+    async def reject(
+        self, approval_id: str, *, comment: str = "", actor: str = "", request_id: str | None = None
+    ) -> ApprovalView:
+        """Reject; the handler is told so."""
+        sent = api.ReplyRequest(comment=comment, request_id=request_id)
+        return await self._client.call(api.REJECT_APPROVAL, sent, approval_id=approval_id)

@@ -1,0 +1,90 @@
+/** What jobs wait for, and the buttons that answer: approve, reject, or send a signal. */
+import { useSignal } from "@preact/signals";
+import { ask, client, type components, requestId } from "../api/client";
+import { Action } from "./action";
+import { When } from "./parts";
+
+export type OpenWait = components["schemas"]["OpenWait"];
+
+interface Props {
+  /** The waits, each with the job that waits. */
+  readonly waits: readonly { readonly job: string; readonly name?: string; readonly wait: OpenWait }[];
+  readonly look: () => void;
+}
+
+export function Answers({ waits, look }: Props) {
+  return (
+    <>
+      {waits.map(({ job, name, wait }) =>
+        wait.question ? (
+          <Question key={wait.id} name={name} wait={wait} look={look} />
+        ) : (
+          <Signal key={wait.id} job={job} wait={wait} look={look} />
+        ),
+      )}
+    </>
+  );
+}
+
+function Question({ name, wait, look }: { name?: string | undefined; wait: OpenWait; look: () => void }) {
+  const comment = useSignal("");
+  const path = { params: { path: { approval_id: wait.id } } };
+  const body = () => ({ comment: comment.value, request_id: requestId() });
+  return (
+    <div class="notice waiting approval">
+      <span>
+        {name && <b>{name} </b>}
+        {wait.question} <span class="quiet">It times out <When at={wait.until} />.</span>
+      </span>
+      <span class="acts">
+        <label class="note">
+          Comment
+          <input maxLength={1000} value={comment.value} onInput={(event) => (comment.value = event.currentTarget.value)} />
+        </label>
+        <Action
+          request="POST /api/approvals/{approval_id}/approve"
+          done="It was approved."
+          run={() => ask(client.POST("/api/approvals/{approval_id}/approve", { ...path, body: body() }))}
+          then={look}
+        >
+          Approve
+        </Action>
+        <Action
+          request="POST /api/approvals/{approval_id}/reject"
+          done="It was rejected."
+          danger
+          run={() => ask(client.POST("/api/approvals/{approval_id}/reject", { ...path, body: body() }))}
+          then={look}
+        >
+          Reject
+        </Action>
+      </span>
+    </div>
+  );
+}
+
+function Signal({ job, wait, look }: { job: string; wait: OpenWait; look: () => void }) {
+  const data = useSignal("");
+  const name = wait.name ?? "";
+  const send = async () => {
+    const said: unknown = data.value.trim() ? JSON.parse(data.value) : null;
+    const body = { name, data: said as never, request_id: requestId() };
+    return ask(client.POST("/api/jobs/{job_id}/signals", { params: { path: { job_id: job } }, body }));
+  };
+  return (
+    <div class="notice waiting approval">
+      <span>
+        It waits for the signal <code>{name}</code>. <span class="quiet">It times out <When at={wait.until} />.</span>
+      </span>
+      <span class="acts">
+        <label class="note">
+          Data as JSON
+          <input class="mono" value={data.value} onInput={(event) => (data.value = event.currentTarget.value)} />
+        </label>
+        <Action request="POST /api/jobs/{job_id}/signals" done="The signal was sent." run={send} then={look}>
+          Send signal
+        </Action>
+      </span>
+    </div>
+  );
+}
