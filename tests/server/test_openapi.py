@@ -140,7 +140,8 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
     await server.parts.runtime.schedules.create("nightly", every_hour)
     await server.parts.runtime.schedules.run("nightly")
     await server.parts.runtime.limits.set("vendor-x", LimitSpec(max=1))
-    params = {"listAttempts": {"job": job_id}, "getLimit": {"limit": "vendor-x"}}
+    limit = {"limit": "vendor-x"}
+    params = {"listAttempts": {"job": job_id}, "getLimit": limit, "listLimitKeys": limit}
     for route in ROUTES:
         if route.method != "GET" or route.output is None or not route.bounded:
             continue

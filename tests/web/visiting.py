@@ -218,6 +218,7 @@ async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, st
     await runner.grant(queues=["limited"])
     return {
         "/jobs/:id": f"/jobs/{fails}",
+        "/dead-letters/:id": f"/dead-letters/{fails}",
         "/queues/:name": "/queues/idle",
         "/limits/:name": "/limits/vendor-x",
         "/schedules/:name": "/schedules/nightly",

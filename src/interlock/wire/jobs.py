@@ -230,6 +230,8 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     """If no worker has started it before this time, it fails as expired."""
     unique_key: str | None = None
     """Unique key in readable form."""
+    unique: Unique | None = None
+    """The rule of its unique key: window, scope and policy."""
     stop_reason: str | None = None
     cancel_reason: str | None = None
     """Reason of the cancel, as given in the request."""

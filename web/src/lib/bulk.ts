@@ -1,15 +1,14 @@
-/** Acting on many jobs: page by page, with progress, and with a way back where there is one. */
+/** Acting on many: page by page, with progress, and with a way back where there is one. */
 import { signal } from "@preact/signals";
-import { ask, client, type Job, Problem, requestId } from "../api/client";
-import { hasEnded } from "./machines";
+import { Problem, requestId } from "../api/client";
+import type { Item, Noun, Verb } from "./acted_on";
 
-export type Verb = "cancel" | "retry";
-
-/** Which jobs: all that match a filter, or these. */
+/** Which ones: all that match a filter, or these. */
 export type Meant = { readonly filter: string } | { readonly ids: readonly string[] };
 
-/** What is being done with many jobs, and how far it is. */
+/** What is being done with many, and how far it is. */
 export interface Work {
+  readonly noun: Noun;
   readonly verb: Verb;
   /** How many there are to look at, as far as they were counted. */
   readonly total: number;
@@ -22,7 +21,7 @@ export interface Work {
   readonly problem?: Problem | undefined;
   readonly over: boolean;
   readonly stopped: boolean;
-  /** The new jobs that a retry has made, or the jobs that were canceled before they ran. */
+  /** The new jobs that a retry has made, or the jobs that were canceled before they ran; what is discarded stays so. */
   readonly back: readonly string[];
 }
 
@@ -30,6 +29,7 @@ export interface Work {
 export const work = signal<Work | undefined>(undefined);
 
 interface Course {
+  readonly noun: Noun;
   readonly meant: Meant;
   readonly verb: Verb;
   readonly base: string;
@@ -37,31 +37,27 @@ interface Course {
   batch: number;
   cursor: string;
   begun: boolean;
-  page: readonly Job[] | undefined;
+  page: readonly Item[] | undefined;
 }
 
 const BATCH = 100;
 let course: Course | undefined;
 
-/** Return whether an action makes sense for a job: what has ended is not canceled, what has not is not retried. */
-export function concerns(verb: Verb, job: Job): boolean {
-  return hasEnded("job", job.state) === (verb === "retry");
-}
-
-/** Begin to act on jobs; resolves when it is over. With `onlyWaiting` on those that no worker has begun. */
+/** Begin to act on many; resolves when it is over. With `onlyWaiting` on those that no worker has begun. */
 export async function begin(
+  noun: Noun,
   verb: Verb,
   meant: Meant,
   total: number,
   { capped = false, onlyWaiting = false } = {},
 ): Promise<void> {
   if (isBusy()) return;
-  course = { meant, verb, base: requestId(), onlyWaiting, batch: 0, cursor: "", begun: false, page: undefined };
-  work.value = { verb, total, capped, looked: 0, done: 0, refused: 0, why: "", over: false, stopped: false, back: [] };
+  course = { noun, meant, verb, base: requestId(), onlyWaiting, batch: 0, cursor: "", begun: false, page: undefined };
+  work.value = { noun, verb, total, capped, looked: 0, done: 0, refused: 0, why: "", over: false, stopped: false, back: [] };
   await goOn();
 }
 
-/** Return whether jobs are being acted on at this moment. */
+/** Return whether something is being done at this moment. */
 export function isBusy(): boolean {
   return work.value !== undefined && !work.value.over && !work.value.problem;
 }
@@ -95,35 +91,34 @@ export function dismiss(): void {
   work.value = undefined;
 }
 
-/** Read the next jobs; undefined at the end. The pages of a filter are those of the list: new jobs come before them. */
-async function nextPage(mine: Course): Promise<readonly Job[] | undefined> {
+/** Read the next ones; undefined at the end. The pages of a filter are those of the list: new ones come before them. */
+async function nextPage(mine: Course): Promise<readonly Item[] | undefined> {
   if ("ids" in mine.meant) {
     const ids = mine.meant.ids.slice(mine.batch * BATCH, (mine.batch + 1) * BATCH);
     if (!ids.length) return undefined;
-    return (await ask(client.GET("/api/jobs", { params: { query: { q: `id:${ids.join(",")}`, limit: BATCH } } }))).jobs;
+    return (await mine.noun.list(`id:${ids.join(",")}`, BATCH, "")).items;
   }
   if (mine.begun && !mine.cursor) return undefined;
-  const query = { q: mine.meant.filter, limit: BATCH, cursor: mine.cursor };
-  const page = await ask(client.GET("/api/jobs", { params: { query } }));
+  const page = await mine.noun.list(mine.meant.filter, BATCH, mine.cursor);
   mine.begun = true;
   mine.cursor = page.cursor;
-  return page.jobs;
+  return page.items;
 }
 
-async function actOn(mine: Course, page: readonly Job[]): Promise<void> {
-  const { verb } = mine;
-  const waiting = new Set(page.filter((job) => !job.started_at).map((job) => job.id));
+async function actOn(mine: Course, page: readonly Item[]): Promise<void> {
+  const { noun, verb } = mine;
+  const waiting = new Set(page.filter((item) => !item.started_at).map((item) => item.id));
   const ids = page
-    .filter((job) => concerns(verb, job) && (!mine.onlyWaiting || waiting.has(job.id)))
-    .map((job) => job.id);
+    .filter((item) => noun.concerns(verb, item) && (!mine.onlyWaiting || waiting.has(item.id)))
+    .map((item) => item.id);
   const before = work.value;
   if (!before) return;
   const looked = before.looked + page.length;
   if (!ids.length) return change({ looked });
-  const body = { filter: `id:${ids.join(",")}`, action: verb, limit: ids.length, request_id: `${mine.base}-${mine.batch}` };
-  const answer = await ask(client.POST("/api/jobs/actions", { body }));
+  const order = { filter: `id:${ids.join(",")}`, limit: ids.length, request_id: `${mine.base}-${mine.batch}` };
+  const answer = await noun.act(verb, order);
   const done = answer.done ?? [];
-  const back = verb === "retry" ? done.flatMap((one) => one.new_id ?? []) : done.map((one) => one.id).filter((id) => waiting.has(id));
+  const back = verb === "retry" ? done.flatMap((one) => one.new_id ?? []) : done.map((one) => one.id).filter((id) => verb === "cancel" && waiting.has(id));
   change({
     looked,
     done: before.done + done.length,

@@ -1,6 +1,7 @@
 /** Where the page of a record is: a kind may have one of its own, and every kind has the general one. */
 
 const OWN: Readonly<Record<string, string>> = {
+  dead_letter: "/dead-letters",
   job: "/jobs",
   run: "/runs",
   worker: "/workers",

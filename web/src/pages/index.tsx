@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { Everything } from "../lib/session";
 import { Admin } from "./admin";
+import { DeadLetterPage, DeadLetters } from "./dead_letters";
 import { JobPage } from "./job";
 import { Jobs } from "./jobs";
 import { Journal } from "./journal";
@@ -34,6 +35,8 @@ export const PAGES: readonly Page[] = [
   { pattern: "/", title: "Overview", show: () => <Overview /> },
   { pattern: "/jobs", title: "Jobs", show: () => <Jobs /> },
   { pattern: "/jobs/:id", title: "", show: (at) => <JobPage key={at["id"]} id={at["id"] ?? ""} /> },
+  { pattern: "/dead-letters", title: "Dead letters", show: () => <DeadLetters /> },
+  { pattern: "/dead-letters/:id", title: "", show: (at) => <DeadLetterPage key={at["id"]} id={at["id"] ?? ""} /> },
   { pattern: "/schedules", title: "Schedules", show: () => <Schedules /> },
   { pattern: "/schedules/:name", title: "", show: (at) => <SchedulePage key={at["name"]} name={at["name"] ?? ""} /> },
   { pattern: "/queues", title: "Queues", show: () => <Queues /> },

@@ -64,6 +64,9 @@ export function JobPage({ id }: { id: string }) {
               ["took", job.started_at && <Took from={job.started_at} to={job.completed_at} />],
               ["ready", !hasEnded("job", job.state) && job.ready_at && <When at={job.ready_at} />],
               ["deadline", !hasEnded("job", job.state) && job.deadline_at && <When at={job.deadline_at} />],
+              ["unique key", job.unique_key && <code>{job.unique_key}</code>],
+              ["unique", job.unique && uniqueness(job.unique)],
+              ["dead letter", isLetter(job) && <a href={`/dead-letters/${encodeURIComponent(job.id)}`}>edit its input, retry or discard it</a>],
               ["limits", job.limits?.length && <LimitLinks job={job} />],
               ["schedule", job.schedule && <a href={`/schedules/${encodeURIComponent(job.schedule)}`}>{job.schedule}</a>],
               ["scheduled for", job.scheduled_for && <When at={job.scheduled_for} />],
@@ -218,6 +221,24 @@ function Artifacts({ artifacts }: { artifacts: readonly Artifact[] }) {
       </ul>
     </Panel>
   );
+}
+
+/** Return whether a job may be a dead letter: a run handles the failures of its own jobs. */
+const isLetter = (job: Job) => job.failure != null && !job.run_id && hasEnded("job", job.state);
+
+const POLICIES: Readonly<Record<string, string>> = {
+  reject: "another submission is refused",
+  existing: "another submission returns this job",
+  replace: "another submission replaces its input",
+  debounce: "another submission replaces its input and delays it anew",
+};
+
+/** The rule of a unique key in words: among which jobs, how long it counts, and what becomes of another submission. */
+function uniqueness({ scope = "task", within, states, policy = "reject" }: NonNullable<Job["unique"]>): string {
+  const parts = [`among the jobs of its ${scope}`];
+  if (states?.length) parts.push(`while ${states.join(", ")}`);
+  if (within) parts.push(`for ${within} after its end`);
+  return `${parts.join(", ")}; ${POLICIES[policy] ?? policy}`;
 }
 
 /** The limits that a job counts against, each with its page, and whether it waits for a slot. */

@@ -2,7 +2,8 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Job } from "../api/client";
-import { begin, isBusy, type Verb } from "../lib/bulk";
+import { JOBS, type Verb } from "../lib/acted_on";
+import { begin, isBusy } from "../lib/bulk";
 import { useJobs } from "../lib/jobs";
 import { hasEnded, machines } from "../lib/machines";
 import { go, query } from "../lib/router";
@@ -75,7 +76,7 @@ function List({ q }: { q: string }) {
   async function actOn(ids: readonly string[], verb: Verb): Promise<void> {
     if (isBusy()) return tell("Another action is still going on.", true);
     selected.value = new Set();
-    await begin(verb, { ids }, ids.length);
+    await begin(JOBS, verb, { ids }, ids.length);
     list.look();
   }
 

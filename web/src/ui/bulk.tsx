@@ -1,15 +1,26 @@
-/** Acting on all jobs that match: what would be done first, then how far it is, then the way back. */
+/** Acting on all that match: what would be done first, then how far it is, then the way back. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { ask, client, type Job } from "../api/client";
-import { begin, concerns, dismiss, goOn, isBusy, stop, type Verb, type Work, work } from "../lib/bulk";
-import { Refusal, State } from "./parts";
+import { type Item, JOBS, type Noun, type Verb } from "../lib/acted_on";
+import { begin, dismiss, goOn, isBusy, stop, type Work, work } from "../lib/bulk";
+import { Refusal, State, Words } from "./parts";
 import { act, tell } from "./toasts";
 
 const SAMPLE = 5;
-const DONE: Readonly<Record<Verb, string>> = { cancel: "Cancel was requested for", retry: "Submitted again:" };
+const DONE: Readonly<Record<Verb, string>> = { cancel: "Cancel was requested for", retry: "Submitted again:", discard: "Discarded:" };
+const ALL: Readonly<Record<Verb, string>> = { cancel: "Cancel all that match", retry: "Retry all that match", discard: "Discard all that match" };
+/** What the dialog says about each action: its question, which of those that match are meant, and its answer. */
+const ASKED: Readonly<Record<Verb, readonly [question: (many: string) => string, meant: string, yes: string]>> = {
+  cancel: [(many) => `Cancel ${many}?`, " and have not ended.", "Cancel them"],
+  retry: [(many) => `Submit ${many} again?`, " and have ended; each is submitted as a new job.", "Submit them again"],
+  discard: [(many) => `Discard ${many}?`, ". They are left as they are, for good, and no longer listed.", "Discard them"],
+};
+
+const isHarsh = (verb: Verb) => verb !== "retry";
+const counted = (noun: Noun, number: number) => `${number.toLocaleString()} ${number === 1 ? noun.one : noun.many}`;
 
 interface Preview {
+  readonly noun: Noun;
   readonly verb: Verb;
   readonly filter: string;
   /** How many it would be; at least so many when there are `more`. */
@@ -17,34 +28,33 @@ interface Preview {
   readonly more: boolean;
   readonly total: number;
   readonly capped: boolean;
-  readonly sample: readonly Job[];
+  readonly sample: readonly Item[];
 }
 
 /** Buttons for everything that a filter means, and the question before anything is done. */
-export function ActOnAll({ q, look }: { q: string; look: () => void }) {
+export function ActOnAll({ noun = JOBS, q, look }: { noun?: Noun; q: string; look: () => void }) {
   const preview = useSignal<Preview | undefined>(undefined);
   async function show(verb: Verb): Promise<void> {
     await act("", async () => {
-      const found = await previewOf(verb, q);
+      const found = await previewOf(noun, verb, q);
       if (found.number) preview.value = found;
-      else tell("No job that matches can be acted on.");
+      else tell(`No ${noun.one} that matches can be acted on.`);
     });
   }
   return (
     <>
-      <button type="button" class="danger" disabled={isBusy()} onClick={() => show("cancel")}>
-        Cancel all that match
-      </button>
-      <button type="button" disabled={isBusy()} onClick={() => show("retry")}>
-        Retry all that match
-      </button>
+      {noun.verbs.map((verb) => (
+        <button key={verb} type="button" class={isHarsh(verb) ? "danger" : ""} disabled={isBusy()} onClick={() => show(verb)}>
+          {ALL[verb]}
+        </button>
+      ))}
       {preview.value && (
         <Question
           preview={preview.value}
           close={(agreed) => {
             const { verb, filter, total, capped } = preview.value as Preview;
             preview.value = undefined;
-            if (agreed) void begin(verb, { filter }, total, { capped }).then(look);
+            if (agreed) void begin(noun, verb, { filter }, total, { capped }).then(look);
           }}
         />
       )}
@@ -52,49 +62,47 @@ export function ActOnAll({ q, look }: { q: string; look: () => void }) {
   );
 }
 
-async function previewOf(verb: Verb, filter: string): Promise<Preview> {
-  const body = { filter, action: verb, dry_run: true, limit: 1_000 };
-  const [dry, page] = await Promise.all([
-    ask(client.POST("/api/jobs/actions", { body })),
-    ask(client.GET("/api/jobs", { params: { query: { q: filter, limit: 50 } } })),
-  ]);
+async function previewOf(noun: Noun, verb: Verb, filter: string): Promise<Preview> {
+  const [dry, page] = await Promise.all([noun.act(verb, { filter, dry_run: true, limit: 1_000 }), noun.list(filter, 50, "")]);
   const number = dry.done?.length ?? 0;
+  const more = dry.more ?? false;
   return {
+    noun,
     verb,
     filter,
     number,
-    more: dry.more ?? false,
+    more,
     total: Math.max(number, page.count?.number ?? 0),
-    capped: page.count?.capped ?? false,
-    sample: page.jobs.filter((job) => concerns(verb, job)).slice(0, SAMPLE),
+    capped: page.count ? (page.count.capped ?? false) : more,
+    sample: page.items.filter((item) => noun.concerns(verb, item)).slice(0, SAMPLE),
   };
 }
 
 function Question({ preview, close }: { preview: Preview; close: (agreed: boolean) => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
-  const { verb, filter, number, more, sample } = preview;
-  const many = `${number.toLocaleString()}${more ? " or more" : ""} ${number === 1 && !more ? "job" : "jobs"}`;
-  const title = verb === "cancel" ? `Cancel ${many}?` : `Submit ${many} again?`;
+  const { noun, verb, filter, number, more, sample } = preview;
+  const many = `${number.toLocaleString()}${more ? " or more" : ""} ${number === 1 && !more ? noun.one : noun.many}`;
+  const [question, meant, yes] = ASKED[verb];
   return (
     <dialog ref={dialog} aria-labelledby="bulk-title" onClose={() => close(false)}>
-      <h2 id="bulk-title">{title}</h2>
+      <h2 id="bulk-title">{question(many)}</h2>
       <p>
         {number === 1 ? "It matches" : "They match"} <code>{filter}</code>
-        {verb === "retry" ? " and have ended; each is submitted as a new job." : " and have not ended."}
+        {meant}
       </p>
       <ul class="tree">
-        {sample.map((job) => (
-          <li key={job.id}>
-            <span class="mono">{job.id}</span> <State machine="job" state={job.state} /> <span class="mono">{job.task}</span>{" "}
-            <span class="quiet">{job.queue}</span>
+        {sample.map((item) => (
+          <li key={item.id}>
+            <span class="mono">{item.id}</span> <State machine="job" state={item.state} /> <span class="mono">{item.task}</span>{" "}
+            <span class="quiet">{item.queue}</span>
           </li>
         ))}
         {(number > sample.length || more) && <li class="quiet">and others</li>}
       </ul>
       <p class="head">
-        <button type="button" class={verb === "cancel" ? "danger" : "primary"} onClick={() => close(true)}>
-          {verb === "cancel" ? "Cancel them" : "Submit them again"}
+        <button type="button" class={isHarsh(verb) ? "danger" : "primary"} onClick={() => close(true)}>
+          {yes}
         </button>
         <button type="button" onClick={() => close(false)}>
           Do nothing
@@ -104,16 +112,18 @@ function Question({ preview, close }: { preview: Preview; close: (agreed: boolea
   );
 }
 
-/** How far the latest action on many jobs is, and what can be done about it. */
+/** How far the latest action on many is, and what can be done about it. */
 export function Progress({ look }: { look: () => void }) {
   const now = work.value;
   if (!now) return null;
   return (
     <section class="panel" aria-label="Progress">
-      <p role="status">{sentenceOf(now)}</p>
+      <p role="status">
+        <Words text={sentenceOf(now)} />
+      </p>
       {!now.over && (
         <p class="head">
-          <progress class="grows" aria-label="Jobs looked at" value={now.looked} max={Math.max(now.total, now.looked, 1)} />
+          <progress class="grows" aria-label={`${now.noun.many} looked at`} value={now.looked} max={Math.max(now.total, now.looked, 1)} />
           <span class="number">
             {now.looked.toLocaleString()} of {now.total.toLocaleString()}
             {now.capped ? "+" : ""}
@@ -136,8 +146,8 @@ export function Progress({ look }: { look: () => void }) {
   );
 }
 
-function sentenceOf({ verb, done, refused, why, over, stopped }: Work): string {
-  const many = `${done.toLocaleString()} ${done === 1 ? "job" : "jobs"}`;
+function sentenceOf({ noun, verb, done, refused, why, over, stopped }: Work): string {
+  const many = counted(noun, done);
   const ended = over ? (stopped ? " Stopped; the others are as they were." : "") : " So far.";
   return `${DONE[verb]} ${many}.${ended}${refused ? ` ${refused.toLocaleString()} refused: ${why}` : ""}`;
 }
@@ -145,13 +155,13 @@ function sentenceOf({ verb, done, refused, why, over, stopped }: Work): string {
 /** The way back. New jobs can be canceled before they run; a canceled job stays canceled, and is done by a new one. */
 function Back({ now, look }: { now: Work; look: () => void }) {
   if (!now.back.length) return null;
-  const many = `${now.back.length.toLocaleString()} ${now.back.length === 1 ? "job" : "jobs"}`;
+  const many = counted(JOBS, now.back.length);
   const [verb, label, onlyWaiting] =
     now.verb === "retry"
       ? (["cancel", "Undo: cancel the new jobs that have not begun", true] as const)
       : (["retry", `Submit ${many} again that had not begun`, false] as const);
   return (
-    <button type="button" onClick={() => void begin(verb, { ids: now.back }, now.back.length, { onlyWaiting }).then(look)}>
+    <button type="button" onClick={() => void begin(JOBS, verb, { ids: now.back }, now.back.length, { onlyWaiting }).then(look)}>
       {label}
     </button>
   );

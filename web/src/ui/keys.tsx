@@ -6,6 +6,7 @@ import { go } from "../lib/router";
 export const KEYS: readonly (readonly [string, string, string])[] = [
   ["g o", "Overview", "/"],
   ["g j", "Jobs", "/jobs"],
+  ["g d", "Dead letters", "/dead-letters"],
   ["g c", "Schedules", "/schedules"],
   ["g q", "Queues", "/queues"],
   ["g i", "Limits", "/limits"],

@@ -83,7 +83,12 @@ export function Refusal({ problem, again, always = false }: RefusalProps) {
   if (!problem || (problem.code === "unreachable" && !always)) return null;
   return (
     <div class="notice bad" role="alert">
-      {problem.message} {problem.todo && <span class="todo">{problem.todo}</span>}
+      <Words text={problem.message} />{" "}
+      {problem.todo && (
+        <span class="todo">
+          <Words text={problem.todo} />
+        </span>
+      )}
       {problem.allowed.length > 0 && <span> Allowed: {problem.allowed.join(", ")}.</span>}
       {again && (
         <>

@@ -1,6 +1,7 @@
 /** What has become of an action, for a few seconds, said aloud to screen readers. */
 import { signal } from "@preact/signals";
 import { Problem } from "../api/client";
+import { Words } from "./parts";
 
 interface Toast {
   readonly id: number;
@@ -38,7 +39,7 @@ export function Toasts() {
     <div class="toasts" role="status" aria-live="polite">
       {shown.value.map((toast) => (
         <div key={toast.id} class={`notice ${toast.bad ? "bad" : ""}`}>
-          {toast.text}
+          <Words text={toast.text} />
         </div>
       ))}
     </div>

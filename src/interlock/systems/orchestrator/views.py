@@ -145,6 +145,7 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         deadline_at=record.deadline_at,
         not_after=body.not_after,
         unique_key=given.unique.key if given.unique is not None else None,
+        unique=given.unique.rule if given.unique is not None else None,
         stop_reason=body.data.stop_reason,
         cancel_reason=body.cancel_reason or None,
         losses=body.losses,
