@@ -56,6 +56,7 @@ CLIENTS = (
     transactions.TransactionClient,
 )
 _ARGUMENTS = "arguments of a task that is known by name, or that come with a request id or a context by name"
+_PARTIAL = "arguments of which one may be the result of another job"
 _JSON = "plain JSON, if no type is asked for"
 _PAYLOAD = "fields of a kind that the user has declared"
 ANY = {
@@ -65,6 +66,11 @@ ANY = {
     "submit_sync **kwargs": _ARGUMENTS,
     "spec *args": _ARGUMENTS,
     "spec **kwargs": _ARGUMENTS,
+    "s *args": _PARTIAL,
+    "s **kwargs": _PARTIAL,
+    "si *args": _PARTIAL,
+    "si **kwargs": _PARTIAL,
+    "map **kwargs": _PARTIAL,
     "start **arguments": "arguments of a simulation that may be known by name",
     "submit **inputs": "inputs of a flow, which come as text or JSON",
     "result as_type": "a union is no type[T]",

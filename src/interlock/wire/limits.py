@@ -57,7 +57,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The time at which its lease ends unless the runner renews it."""
 
 
-class Waiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LimitWaiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job in the line of a limit."""
 
     job_id: str
@@ -83,7 +83,7 @@ class KeyView(View, frozen=True, kw_only=True, omit_defaults=True):
     """More jobs wait than `waiting` says."""
     holders: tuple[Holder, ...] = ()
     """Jobs that hold its slots; at most 20."""
-    line: tuple[Waiter, ...] = ()
+    line: tuple[LimitWaiter, ...] = ()
     """The first jobs that wait, in their order, where one key was asked for; at most 20."""
     behind: tuple[str, ...] = ()
     """Other keys whose next job waits for a slot here as well."""

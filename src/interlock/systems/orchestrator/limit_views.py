@@ -26,7 +26,7 @@ from interlock.systems.orchestrator.gates import (
     gate_key,
     in_line,
 )
-from interlock.wire.limits import Holder, KeyPage, KeyView, LimitView, Waiter
+from interlock.wire.limits import Holder, KeyPage, KeyView, LimitView, LimitWaiter
 
 SHOWN_KEYS, SHOWN_HOLDERS, SHOWN_LINE = 100, 20, 20
 COUNTED = 1_000
@@ -123,9 +123,9 @@ class LimitViews:
         return there, sum(some.values()) - sum(each.weight for each in there)
 
 
-def _waiter(record: Record, since: datetime) -> Waiter:
+def _waiter(record: Record, since: datetime) -> LimitWaiter:
     task = decode_body(record.body).task
-    return Waiter(
+    return LimitWaiter(
         job_id=record.id, task=task, queue=record.queue or "", priority=record.priority, since=since
     )
 
