@@ -181,7 +181,7 @@ async def test_a_stream_that_is_refused_is_not_asked_for_again_and_the_page_tell
             other = await visit(visitor.context, visitor.url)
             await other.open("/jobs")
             await expect(other.page.get_by_role("banner").get_by_role("status")).to_contain_text(
-                "ada is conf"
+                "ada is restricted"
             )
             assert await refused() == before, "another tab is told what the browser knows already"
             job = await server.submit(queue="shop")
