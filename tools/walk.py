@@ -39,7 +39,7 @@ from interlock.worker.tasks import Registry
 
 SOURCES = Path(interlock.__file__).parent
 WAIT_S = 60.0
-JOBS = 20
+JOBS = 16
 SETTINGS = Settings(durations=msgspec.structs.replace(QUICK, heartbeat_every_s=20.0, sweep_every_s=20.0))
 
 

@@ -246,7 +246,8 @@ class Interlock:
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
         """Wait until a job has ended and return it. Raise `ResultNotReady` on a timeout."""
-        await self._jobs.get(job_id)  # raises at once if there is no such job
+        if not isinstance(self._port, EmbeddedOrchestrator):
+            await self._jobs.get(job_id)  # raises at once if there is no such job, or no server
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._ended(job_id)

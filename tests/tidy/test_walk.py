@@ -10,8 +10,9 @@ from pathlib import Path
 from tests.waiting import PROGRAM_S
 
 WALK = Path(__file__).parents[2] / "tools" / "walk.py"
-MOST_FILES, MOST_FUNCTIONS = 64, 412
-"""What every job may meet from submit to done. Lower it when the way becomes shorter."""
+MOST_FILES, MOST_FUNCTIONS = 65, 420
+"""What every job may meet from submit to done. There is some slack: on a slow machine a job takes so long
+that the epoch is read for each of them. Lower it when the way becomes shorter."""
 
 
 def test_the_way_of_one_job_is_counted_from_the_client_to_the_table_and_back() -> None:

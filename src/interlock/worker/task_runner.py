@@ -244,8 +244,11 @@ class TaskRunner:
 
     def _take_alike(self, grants: list[Grant], claimed_at: float, *, ahead: bool) -> None:
         """Accept grants of the same task and terms, as a cohort if possible."""
-        task = self._find_known(grants[0].task)
-        lane = None if task is None else self._lane_of(task)
+        name = grants[0].task
+        task: AnyTask | None = SHELL if name == SHELL_NAME else None
+        if task is None and name in self._registry:
+            task = self._registry.get(name)
+        lane = None if task is None else self._lanes[task.executor_on(self._settings.executor)]
         if task is not None and lane is not None and self._cohorts.may_be_one(grants, task, lane):
             self._cohorts.form(grants, task, claimed_at, ahead=ahead)
             return
@@ -294,14 +297,6 @@ class TaskRunner:
         self._log.warning("task_not_known", task_id=running.grant.job_id, task=name, error=error)
         self._release_unused(running, f"this worker has no task {name}")
         return False
-
-    def _find_known(self, name: str) -> AnyTask | None:
-        if name == SHELL_NAME:
-            return SHELL
-        return self._registry.get(name) if name in self._registry else None
-
-    def _lane_of(self, task: AnyTask) -> Lane:
-        return self._lanes[task.executor_on(self._settings.executor)]
 
     def _warn_of_strangers(self, running: RunningTask) -> None:
         """Log once that untrusted steps run without isolation from this worker."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from tests.systems.orchestrator.house import House, done
 
+from interlock.errors import UnknownJob
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
 from interlock.testing.clocks import JumpingClock
@@ -46,4 +48,18 @@ async def test_when_nobody_waits_any_more_the_store_is_left_alone() -> None:
         async with asyncio.timeout(60):
             await reader
         assert store.listeners == 0
+    await house.close()
+
+
+async def test_waiting_for_a_job_that_there_is_not_fails_at_once() -> None:
+    clock = JumpingClock()
+    store = CountingStore(CATALOGUE, clock=clock)
+    house = await House(store=lambda: store, clock=clock).open()
+    waiting = house.port.here.waiting
+    async with asyncio.timeout(60):
+        with pytest.raises(UnknownJob):
+            await waiting.ended("j_000000000000")
+        assert waiting._reader is not None
+        await waiting._reader
+    assert store.listeners == 0
     await house.close()

@@ -200,7 +200,8 @@ class Transaction:
             after = self._pending.change(change, move, stand, keys, batch.result)
         else:
             after = self._pending.create(change, move, names, batch.given, batch.result)
-        self._keep(change.kind, names, *after)
+        keys, stand = after
+        self._known[change.kind].update(zip(names, [(key, stand) for key in keys], strict=True))
         return [self._committed] * len(names)
 
     def _judge_one(self, commit: Commit) -> Outcome:
@@ -251,10 +252,8 @@ class Transaction:
             after = self._pending.change(change, move, stand, (key,), results)
         else:
             after = self._pending.create(change, move, (name,), (change.given or b"",), results)
-        self._keep(kind, (name,), *after)
-
-    def _keep(self, kind: str, names: Sequence[str], keys: list[int], stand: Stand) -> None:
-        self._known[kind].update(zip(names, [(key, stand) for key in keys], strict=True))
+        (key,), stand = after
+        self._known[kind][name] = (key, stand)
 
     def _standings(self, kind: str, names: Sequence[str]) -> list[RowState]:
         """Return the standings of these records; the first unknown one makes all of this call be read."""

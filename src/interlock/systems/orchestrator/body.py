@@ -14,6 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from interlock.engine.aggregate import WriteOnce
+from interlock.errors import UnknownJob
 from interlock.lifecycles import attempt, lease
 from interlock.lifecycles.attempt import Attempt, AttemptState
 from interlock.lifecycles.job import Job
@@ -413,6 +414,15 @@ class Granting(msgspec.Struct, frozen=True, gc=False):
 
     runner_id: str
     digest: str
+
+
+def unknown_job(job_id: str) -> UnknownJob:
+    """Return the error of a job that there is not."""
+    return UnknownJob(
+        f"There is no job {job_id}.",
+        todo="Look for it with `interlock job list`; ended jobs are pruned after a while.",
+        facts={"job_id": job_id},
+    )
 
 
 _ENCODER = msgspec.json.Encoder()

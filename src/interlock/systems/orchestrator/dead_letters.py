@@ -22,12 +22,12 @@ import msgspec
 from interlock.api.messages import Done, Undone
 from interlock.engine.aggregate import Columns, RecordKind
 from interlock.engine.unit_of_work import Decision, Engine, IdempotencyKey
-from interlock.errors import InterlockError, StoreUnavailable, TransitionNotAllowed, UnknownJob
+from interlock.errors import InterlockError, StoreUnavailable, TransitionNotAllowed
 from interlock.lifecycles import job
 from interlock.lifecycles.job import FAILED, JOB, JobState
 from interlock.machine import Event, Machine, Tone, command, end, on, refuse, state
 from interlock.store.records import Change, Commit, Key, Record, Repeated
-from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.body import decode_body, unknown_job
 from interlock.systems.orchestrator.gates import limit_words_of
 from interlock.systems.orchestrator.notifications import Alert, belongs_elsewhere
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -205,11 +205,7 @@ def _ended(record: Record) -> Record:
 
 def _present(job_id: str, record: Record | None) -> Record:
     if record is None:
-        raise UnknownJob(
-            f"There is no job {job_id}.",
-            todo="Look for it with `interlock job list`; ended jobs are pruned after a while.",
-            facts={"job_id": job_id},
-        )
+        raise unknown_job(job_id)
     return record
 
 

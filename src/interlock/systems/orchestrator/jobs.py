@@ -22,7 +22,6 @@ from interlock.errors import (
     InterlockError,
     RequestIdReused,
     StoreUnavailable,
-    UnknownJob,
 )
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
@@ -44,6 +43,7 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.attachments import LOG, Chunk
+from interlock.systems.orchestrator.body import unknown_job
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of
 from interlock.systems.orchestrator.dead_letters import LetterBody, retry_once
 from interlock.systems.orchestrator.dependencies import (
@@ -584,9 +584,5 @@ class Jobs:
 
 def _present(job_id: str, record: Record | None) -> Record:
     if record is None:
-        raise UnknownJob(
-            f"There is no job {job_id}.",
-            todo="Look for it with `interlock job list`; ended jobs are pruned after a while.",
-            facts={"job_id": job_id},
-        )
+        raise unknown_job(job_id)
     return record

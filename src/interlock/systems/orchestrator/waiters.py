@@ -15,6 +15,7 @@ from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
 from interlock.store.records import Entry, Key, Record
+from interlock.systems.orchestrator.body import unknown_job
 
 POLL_S = 1.0
 """Polling interval, for the case that a notification is lost."""
@@ -32,12 +33,16 @@ class JobWaiters:
         self._unsubscribe: Callable[[], None] | None = None
 
     async def ended(self, job_id: str) -> Record:
-        """Return the record of a job once it has ended. It may wait forever: set a timeout."""
+        """Return the record of a job once it has ended. It may wait forever: set a timeout.
+
+        Raise `UnknownJob` at once if there is no such job.
+        """
         future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         self._awaited.setdefault(job_id, {})[future] = None
         try:
             self._start()
-            await self._look([job_id])
+            if not await self._look([job_id]):
+                raise unknown_job(job_id)
             return await future
         finally:
             waiters = self._awaited.get(job_id, {})
@@ -104,17 +109,17 @@ class JobWaiters:
     def _concerns(self, entry: Entry) -> bool:
         return entry.kind == JOB.name and entry.id in self._awaited
 
-    async def _look(self, job_ids: Iterable[str]) -> None:
-        keys = [Key(JOB.name, job_id) for job_id in job_ids]
+    async def _look(self, job_ids: Iterable[str]) -> int:
+        """Load jobs and tell the waiters of those that have ended; return how many jobs there are."""
+        keys, there = [Key(JOB.name, job_id) for job_id in job_ids], 0
         for start in range(0, len(keys), 500):
             for record in await self._engine.store.load(keys[start : start + 500]):
+                there += record is not None
                 if record is not None and JobState(record.state) in job.ENDED:
-                    self._tell(record)
-
-    def _tell(self, record: Record) -> None:
-        for future in self._awaited.get(record.id, {}):
-            if not future.done():
-                future.set_result(record)
+                    for future in self._awaited.get(record.id, {}):
+                        if not future.done():
+                            future.set_result(record)
+        return there
 
 
 def waker(news: asyncio.Event) -> Callable[[], None]:
