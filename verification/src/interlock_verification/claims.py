@@ -224,7 +224,7 @@ def _is_held(seen: Look, one: AttemptBody) -> bool:
     """
     if one.state is not attempt.CREATED:
         return False
-    return seen.body.run is not None or seen.body.tree is not None or one.waits
+    return seen.body.run is not None or seen.body.tree is not None or one.waits or bool(one.awaits)
 
 
 VALUE_CLAIMS: Mapping[str, Callable[[Look], bool]] = {

@@ -24,6 +24,7 @@ from interlock.store.records import Key, Query
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.orchestrator.body import OPEN, TREE
 from interlock.systems.orchestrator.explanation import explain
+from interlock.systems.orchestrator.wait_records import JOB_WAIT, KEPT, WAITING
 from interlock.systems.quarantine import STANDING
 from interlock.systems.simulations.body import PULSE
 from interlock.worker.host import Shutdown
@@ -45,6 +46,7 @@ from interlock_verification.worlds.faults import Blow, Fates, Faults
 from interlock_verification.worlds.judge import CLOSED, Judge
 from interlock_verification.worlds.judge_fleet import FREED
 from interlock_verification.worlds.judge_limits import limit_changes
+from interlock_verification.worlds.judge_signals import SHUT
 from interlock_verification.worlds.judge_workers import BOOKS
 from interlock_verification.worlds.network import Broken, Cast, Place, Process, Stage, Watcher
 from interlock_verification.worlds.scheduler import RunsInCircles
@@ -148,6 +150,7 @@ _LOOKED_AFTER = (
     WORKLOAD.name,
     STANDING.name,
     TREE.name,
+    JOB_WAIT.name,
     "message",
 )
 SUBMITTERS, PLAYERS, OPERATORS = "ci", "players", "operators"
@@ -366,6 +369,9 @@ class Play:
         for record in driven(self.store.find(Query(kind=TREE.name, states=(OPEN,)))).records:
             if record.id not in self.judge.trees.shaken:
                 self.watcher.broke(CLOSED, f"the tree of {record.id} is open", record.id)
+        for record in driven(self.store.find(Query(kind=JOB_WAIT.name, states=(WAITING, KEPT)))).records:
+            if record.parent not in self.judge.forgotten:
+                self.watcher.broke(SHUT, f"{record.id} is {record.state}", record.parent or "")
 
     def _look_at_the_fleet(self) -> None:
         """Check that every agent is free."""

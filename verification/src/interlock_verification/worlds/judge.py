@@ -64,6 +64,7 @@ from interlock_verification.worlds.judge_fleet import FleetJudge, job_of
 from interlock_verification.worlds.judge_keys import KeyJudge
 from interlock_verification.worlds.judge_limits import LimitJudge
 from interlock_verification.worlds.judge_runs import RunJudge
+from interlock_verification.worlds.judge_signals import SignalJudge
 from interlock_verification.worlds.judge_simulations import SimulationJudge
 from interlock_verification.worlds.judge_workers import WorkerJudge
 from interlock_verification.worlds.network import Watcher, rows
@@ -95,6 +96,8 @@ def _told(one: AttemptBody) -> str:
 
 
 BRIEF = "brief"
+POSTAL = "postal"
+"""The task whose handler waits for signals."""
 BRANCH = "branch"
 """The task whose handler submits children, and waits for them."""
 BORN = "a child is created only while its parent has not ended"
@@ -248,6 +251,7 @@ class Judge:
         self._fences: dict[tuple[str, int], tuple[int, int]] = {}
         """The latest fence of each shard, and its attempt."""
         self.limits = LimitJudge(watcher)
+        self.signals = SignalJudge(watcher, self.forgotten)
         self.trees = TreeJudge(watcher, self._looks.get, self.forgotten)
         self.keys = KeyJudge(watcher, self._looks.get, self.forgotten)
         self.workers = WorkerJudge(watcher, self._looks.items)

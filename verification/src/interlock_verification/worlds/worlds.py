@@ -41,6 +41,8 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     levels: int = 1
     if_fails: str = "ignore"
     """The effect of a failed child on others."""
+    signals: int = 0
+    """Number of signals that its handler waits for, and its client sends."""
     priority: int = 0
     labels: tuple[str, ...] = ()
     delay_s: float = 0.0
@@ -368,6 +370,17 @@ TENANT = JobKind(
 OTHER_TENANT = JobKind(name="other", weight=2, seconds=(1.0, 30.0), limits=("tenant:b",), delay_s=30.0)
 HEAVY = JobKind(name="heavy", weight=1, seconds=(5.0, 90.0), limits=("vendor-x",), heavy=2, losses=5)
 LIMITED = (CALL, TENANT, OTHER_TENANT, HEAVY)
+LETTER = JobKind(
+    name="letter",
+    weight=5,
+    seconds=(1.0, 60.0),
+    signals=3,
+    ends=("ok", "ok", "flaky", "infra", "user"),
+    retries=2,
+    losses=10,
+    cancels=0.1,
+)
+PARCEL = JobKind(name="parcel", weight=2, seconds=(20.0, 90.0), signals=2, shards=2, losses=10)
 
 WORLDS = (
     World(
@@ -544,6 +557,18 @@ WORLDS = (
         kinds=(*LIMITED, PLAIN),
         limits=(("vendor-x", 3), ("tenant:*", 2), ("queue:default", 5)),
         arrivals=Arrivals(by_day_per_h=60.0, by_night_per_h=10.0, bursts_per_day=4.0, burst=30),
+        chapter_h=2.0,
+        scene_h=0.5,
+    ),
+    World(
+        name="post",
+        doc="Two servers, two workers and one of its own: jobs that wait for signals, also in shards.",
+        orchestrators=2,
+        workers=2,
+        embedded=1,
+        slots=2,
+        kinds=(LETTER, PARCEL, PLAIN),
+        arrivals=Arrivals(by_day_per_h=40.0, by_night_per_h=10.0, bursts_per_day=4.0, burst=20),
         chapter_h=2.0,
         scene_h=0.5,
     ),

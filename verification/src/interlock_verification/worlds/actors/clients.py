@@ -18,7 +18,7 @@ from interlock.systems.runtime import Runtime
 from interlock.wire.jobs import JobSpec, Unique
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.simulations import SimulationSpec, SimulationView
-from interlock_verification.worlds.judge import BRANCH, BRIEF, Judge
+from interlock_verification.worlds.judge import BRANCH, BRIEF, POSTAL, Judge
 from interlock_verification.worlds.judge_runs import RunJudge
 from interlock_verification.worlds.judge_simulations import SimulationJudge
 from interlock_verification.worlds.network import Process
@@ -169,6 +169,10 @@ class Errand:
             below = msgspec.structs.replace(asked, number=number, seconds=asked.seconds / 2)
             await asyncio.sleep(drawn.random() * asked.seconds)  # the parent may have ended by then
             await self._submit(below, job_id, drawn)
+        for value in range(1, asked.kind.signals + 1):
+            await asyncio.sleep(drawn.random() * asked.seconds)
+            if drawn.random() < 0.9:
+                await self._signal(job_id, value)
         if drawn.random() < asked.kind.cancels:
             await asyncio.sleep(drawn.random() * 2.0 * asked.seconds)
             await self._cancel(job_id, drawn)
@@ -210,6 +214,18 @@ class Errand:
         if number not in self._judge.made and made not in self._judge.forgotten:
             self._watcher.broke(LOST, f"submission {number} was acknowledged as {made}", made)
         return made
+
+    async def _signal(self, job_id: str, value: int) -> None:
+        waits, data, request_id = self._here.waits, msgspec.Raw(b"%d" % value), f"g{job_id}.{value}"
+        try:
+            told = await surely(
+                self._process,
+                lambda: waits.signal(job_id, "go", data, actor="people", request_id=request_id),
+            )
+        except InterlockError:
+            return  # it has ended, or is gone
+        if told is not None:
+            self._judge.signals.sent(job_id, value, told.number, told.state)
 
     def _same(self, made: str | None, again: str | None, number: int) -> None:
         if None not in (made, again) and made != again and made not in self._judge.forgotten:
@@ -256,6 +272,12 @@ class Errand:
             return  # it has not ended, or is gone
 
 
+def _task_of(kind: JobKind) -> str:
+    if kind.signals:
+        return POSTAL
+    return BRANCH if kind.breadth else BRIEF if kind.brief else "work"
+
+
 def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
     """Return the submitted spec."""
     kind = asked.kind
@@ -264,10 +286,12 @@ def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
         "seconds": asked.seconds,
         "ends": list(asked.ends),
     }
+    if kind.signals:
+        arguments |= {"signals": kind.signals}
     if kind.breadth:
         arguments |= {"breadth": kind.breadth, "levels": kind.levels, "if_fails": kind.if_fails}
     return JobSpec(
-        task=BRANCH if kind.breadth else BRIEF if kind.brief else "work",
+        task=_task_of(kind),
         input=msgspec.Raw(msgspec.json.encode(arguments)),
         priority=kind.priority,
         labels=kind.labels,

@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import msgspec
 
+from interlock.errors import WaitTimeout
 from interlock.wire.jobs import IfFails, JobSpec
 from interlock.worker.context import Context
 from interlock.worker.simulations import SimulationContext, simulation
 from interlock.worker.tasks import Registry
-from interlock_verification.worlds.judge import BRANCH, BRIEF, Judge
+from interlock_verification.worlds.judge import BRANCH, BRIEF, POSTAL, Judge
 from interlock_verification.worlds.judge_simulations import State
 from interlock_verification.worlds.network import Process, Watcher
 from interlock_verification.worlds.scheduler import Loop
@@ -22,6 +23,8 @@ from interlock_verification.worlds.worlds import SimulationKind
 AT_ONCE = "a worker runs no more handlers at once than it has slots for"
 ALONE = "a runner that lost its lease stops before another begins, unless it was frozen"
 DEAF_S = 120.0
+WAIT_S = 120.0
+"""Time for which a handler waits for a signal."""
 _BELOW = 10**10
 """First number for children: sixteen numbers for those of each parent."""
 
@@ -46,6 +49,7 @@ class Bench:
         self.registry.task(name="work")(self._work_of())
         self.registry.task(name=BRIEF)(self._brief_of())
         self.registry.task(name=BRANCH)(self._branch_of())
+        self.registry.task(name=POSTAL)(self._postal_of())
         for kind in simulations:
             model = self._model_of()
             simulation(name=kind.name, save_every_s=kind.save_every_s, registry=self.registry)(model)
@@ -87,6 +91,24 @@ class Bench:
             return number
 
         return brief
+
+    def _postal_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
+        bench = self
+
+        async def postal(number: int, seconds: float, ends: list[str], signals: int, ctx: Context) -> int:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, Loop)
+            bench.enter(loop.owner, ctx)
+            try:
+                for wait in range(1, signals + 1):
+                    await asyncio.sleep(seconds / 8)
+                    bench._judge.signals.received(ctx.job_id, wait, await _answer(ctx))
+                _raise_if_bad(ends[(ctx.attempt - 1) % len(ends)])
+            finally:
+                bench.leave(loop.owner, ctx)
+            return number
+
+        return postal
 
     def _branch_of(self) -> Callable[..., Coroutine[Any, Any, int]]:
         bench = self
@@ -202,6 +224,14 @@ def _raise_if_bad(end: str) -> None:
             raise ConnectionError("connection reset by peer")
         case "flaky":
             raise FlakyError("not this time")
+
+
+async def _answer(ctx: Context) -> int | None:
+    """Return the number that the next signal carries; None if none has come in time."""
+    try:
+        return await ctx.wait_for("go", timeout=WAIT_S, type=int)
+    except WaitTimeout:
+        return None
 
 
 async def _deaf() -> None:

@@ -19,6 +19,7 @@ from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.jobs import ChildPage, JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Complete, Failed, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
+from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.wire.workloads import WorkloadFact
 from interlock.worker.environment import WorkerHost
@@ -85,6 +86,10 @@ class ServedPort:
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         """Return the children of a job."""
         return await self._ask(lambda served: served.runtime.trees.children(token, runner_id, cursor))
+
+    async def await_signal(self, asked: WaitRequest) -> WaitAnswer:
+        """Wait for a signal; the request may arrive twice."""
+        return await self._ask(lambda served: served.runtime.waits.ask(asked), repeats=True)
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Send a message about a simulation; it may arrive twice."""
