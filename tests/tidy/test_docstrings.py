@@ -40,28 +40,21 @@ GERUNDS = {"judging", "planning", "ranking", "reporting"}
 NOUNS = {"testing", "tracing"}
 """Names of a field that end like a gerund."""
 _TWICE = """
-Ack Answer Artifact Asked
-Caches Call Cancel CancelAck Change Channel Claim Claiming Clock Complete Completed Connection Connections
-DeadLetters Desk Due
-Ended Entry Execution Expire
-Failed Family Fault Finding Format Found
-Guard
-Handshake Heartbeat
-Incoming Input Interlock
-JsonLines
+Ack Answer Artifact
+Caches Call Cancel CancelAck Complete Completed
+DeadLetters
+Entry Expire
+Failed Fault
+Heartbeat
+Interlock
 Keeper Kept Kind
-Lane Lanes Lease LeaseExpired Line Lines Link LogLine LongPoll
-Metrics Mode
-Net Notifier
-Pace Page Parts Pause Place Plan
-Query
-Receiver Records Refused Release Report Reporter Resume Route Row Run RunArtifact RunnerMessage Runs
-Sample Scenario Schedules Screen Seen Server ServerRefused Shown Simulation Source Step Stop Submittable
-Tally Task TaskCancelled Told Transitions Trouble
-Undone Upload
-Verdict
-Wanted Worker Workload
-_Body _Connection _Handler _Report _User _Wire
+Lane LeaseExpired
+Pause Plan
+Receiver Records Refused Release Reporter Resume Route Run RunnerMessage Runs
+Schedules Simulation Step Stop
+Task TaskCancelled
+Upload
+Workload
 """
 TWICE = set(_TWICE.split())
 """Classes that several modules of `src` still define. The set may only shrink: a name has one meaning."""

@@ -17,12 +17,12 @@ Trouble = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClient
 """Exceptions of the driver. None of them reaches a caller."""
 
 
-class Undone(Exception):
+class RolledBack(Exception):
     """An optimistic write met another writer, and the server has rolled it back without an error."""
 
 
 Again = (
-    Undone,
+    RolledBack,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.UniqueViolationError,

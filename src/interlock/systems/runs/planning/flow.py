@@ -45,7 +45,7 @@ _NOT_IN_A_PLAN = ("delay_s", "at", "not_after", "start_within_s", "unique", "par
 _NO_CHANGE = Source()
 
 
-class Submittable(Protocol):
+class TaskLike(Protocol):
     """A task: makes a spec from arguments."""
 
     def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
@@ -53,7 +53,7 @@ class Submittable(Protocol):
         ...
 
 
-Work: TypeAlias = "Submittable | JobSpec"
+Work: TypeAlias = "TaskLike | JobSpec"
 
 
 class FlowJob:

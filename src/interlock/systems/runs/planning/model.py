@@ -110,7 +110,7 @@ class On:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class WorkflowInput:
     """An input of the workflow."""
 
     place: FilePosition
@@ -235,7 +235,7 @@ class WorkflowFile:
     place: FilePosition
     name: str = ""
     on: On | None = None
-    inputs: Mapping[str, Input] = field(default_factory=dict)
+    inputs: Mapping[str, WorkflowInput] = field(default_factory=dict)
     concurrency: Concurrency | None = None
     env: Mapping[str, PlacedTemplate] = field(default_factory=dict)
     defaults: Defaults = Defaults()

@@ -45,7 +45,6 @@ from interlock.systems.runs.planning.model import (
     Combination,
     Concurrency,
     Defaults,
-    Input,
     Matrix,
     On,
     Trigger,
@@ -53,6 +52,7 @@ from interlock.systems.runs.planning.model import (
     WorkflowArtifact,
     WorkflowCache,
     WorkflowFile,
+    WorkflowInput,
     WorkflowJob,
     WorkflowRetry,
     WorkflowStep,
@@ -158,7 +158,7 @@ def _on_events(names: tuple[str, ...]) -> On:
 ON = Object("on", On, tuple(Field(name, kind, kind.doc) for name, kind in EVENTS.items()))
 INPUT = Object(
     "an input",
-    Input,
+    WorkflowInput,
     (
         Field("description", PlainText(most=1_000), "Description of the input."),
         Field("default", PlainText(most=1_000), "Default value; otherwise empty."),
@@ -329,7 +329,7 @@ JOB = Object(
         ),
         Field("steps", ListOf(STEP, MOST_STEPS), "Shell commands, in order."),
         Field("task", PlainText("task", most=200), "Name of a Python task, instead of steps.", "shop.pack"),
-        Field("input", AnyJson(), "Input of the task.", "{size: 3}"),
+        Field("input", AnyJson(), "WorkflowInput of the task.", "{size: 3}"),
         Field("env", _ENV, "Variables of its steps."),
         Field("optional", Flag(), "The job may fail: the run and dependent jobs continue."),
         Field("shards", WholeNumber(1, 10), "Number of parallel shards; all must succeed."),
