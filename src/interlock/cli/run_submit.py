@@ -26,9 +26,9 @@ from interlock.lifecycles.run import RunState
 from interlock.remote import is_server
 from interlock.remote.interfaces import Reach, Which
 from interlock.systems.runs.plan_validation import check_plan
-from interlock.systems.runs.planning.flow import FlowFunction
-from interlock.systems.runs.planning.git import FOLDER, run_git
-from interlock.systems.runs.planning.workflow import plan_of_text, spec_of_file
+from interlock.systems.runs.workflows.flow import FlowFunction
+from interlock.systems.runs.workflows.git import FOLDER, run_git
+from interlock.systems.runs.workflows.workflow import plan_of_text, spec_of_file
 from interlock.text import nearest
 from interlock.wire.runs import Plan, RerunPreview, RunSpec, RunView, Source
 from interlock.worker.imports import import_named, prints_to_stderr

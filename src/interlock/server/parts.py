@@ -33,8 +33,8 @@ from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.figures import figures
 from interlock.systems.kinds import OURS, Lifecycles
 from interlock.systems.orchestrator.vault import Vault
-from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.triggers import IdempotentSubmitter, Triggers
+from interlock.systems.runs.workflows.git import Repositories
 from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.systems.supervisor.workers import OrdersChanged

@@ -38,7 +38,7 @@ class WaitsForSignal(BaseException):
         self.wait_id = wait_id
 
 
-class Waiter:
+class SignalWaiter:
     """The part of a context about signals and approvals."""
 
     __slots__ = ("_asked",)

@@ -12,14 +12,14 @@ from typing import Any
 from yaml.nodes import MappingNode, Node
 
 from interlock.systems.orchestrator.failures import RETRIED
-from interlock.systems.runs.planning.expressions import (
+from interlock.systems.runs.workflows.expressions import (
     COMPARING,
     FAMILIES,
     FUNCTIONS,
     NAMES,
     Scope,
 )
-from interlock.systems.runs.planning.field_types import (
+from interlock.systems.runs.workflows.field_types import (
     AnyJson,
     Duration,
     Either,
@@ -39,7 +39,7 @@ from interlock.systems.runs.planning.field_types import (
     WholeNumber,
     shape,
 )
-from interlock.systems.runs.planning.model import (
+from interlock.systems.runs.workflows.model import (
     MOST_COMBINATIONS,
     NOWHERE,
     Combination,
@@ -59,7 +59,7 @@ from interlock.systems.runs.planning.model import (
     combinations,
     useless,
 )
-from interlock.systems.runs.planning.yaml_nodes import FileFaults, pairs, place_of
+from interlock.systems.runs.workflows.yaml_nodes import FileFaults, pairs, place_of
 
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 MOST_AXES = 20

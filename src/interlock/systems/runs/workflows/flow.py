@@ -25,8 +25,8 @@ from typing import Any, Protocol, TypeAlias, overload
 import msgspec
 
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments, PlanRefused
-from interlock.systems.runs.planning import PlanRequest
-from interlock.systems.runs.planning.expressions import (
+from interlock.systems.runs.workflows import PlanRequest
+from interlock.systems.runs.workflows.expressions import (
     ChangeFacts,
     branch_of,
     changed_sentence,

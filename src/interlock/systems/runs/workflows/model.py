@@ -20,9 +20,9 @@ from typing import Any, TypeAlias
 
 from yaml.nodes import Node
 
-from interlock.systems.runs.planning.expressions import Condition
-from interlock.systems.runs.planning.field_types import Need, PlacedTemplate
-from interlock.systems.runs.planning.yaml_nodes import FilePosition
+from interlock.systems.runs.workflows.expressions import Condition
+from interlock.systems.runs.workflows.field_types import Need, PlacedTemplate
+from interlock.systems.runs.workflows.yaml_nodes import FilePosition
 
 MOST_COMBINATIONS = 1_000
 
