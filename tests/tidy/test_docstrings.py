@@ -1,4 +1,4 @@
-"""Docstrings and comments are plain: a named subject, an imperative verb, and no indefinite pronoun."""
+"""Docstrings, comments and messages are plain: a named subject, a verb, and no indefinite pronoun."""
 
 from __future__ import annotations
 
@@ -73,6 +73,7 @@ class Source(NamedTuple):
 
     path: Path
     docs: tuple[Doc, ...]
+    texts: tuple[Doc, ...]
     classes: tuple[str, ...]
     lines: tuple[str, ...]
 
@@ -81,7 +82,8 @@ def parsed(path: Path) -> Source:
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     classes = tuple(node.name for node in tree.body if isinstance(node, ast.ClassDef))
-    return Source(path, tuple(docs_of(tree, path.name)), classes, tuple(text.splitlines()))
+    docs, texts = tuple(docs_of(tree, path.name)), tuple(texts_of(tree, path.name))
+    return Source(path, docs, texts, classes, tuple(text.splitlines()))
 
 
 @cache
@@ -104,6 +106,16 @@ def docs_of(tree: ast.Module, name: str) -> Iterator[Doc]:
                 kind = kind_of(owner) if number == 0 else "field"
                 yield Doc(f"{name}:{node.lineno}", kind, node.value.value.strip())
             open_ones.append(node)
+
+
+def texts_of(tree: ast.Module, name: str) -> Iterator[Doc]:
+    """Yield messages, reasons and help texts: literals of several words that are no docstrings."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docs:
+            continue
+        if " " in node.value.strip():
+            yield Doc(f"{name}:{node.lineno}", "text", node.value)
 
 
 def kind_of(owner: ast.AST) -> str:
@@ -136,8 +148,13 @@ def is_riddle(doc: Doc) -> bool:
 
 
 def pronouns_in(found: Iterable[Source]) -> list[str]:
-    """Return the docstrings and comments that name nothing as the subject."""
-    docs = [f"{doc.place}: {word[0]}" for s in found for doc in s.docs if (word := BANNED.search(doc.text))]
+    """Return the docstrings, comments and messages that name nothing as the subject."""
+    docs = [
+        f"{doc.place}: {word[0]}"
+        for source in found
+        for doc in (*source.docs, *source.texts)
+        if (word := BANNED.search(doc.text))
+    ]
     comments = [
         f"{source.path.name}:{number}: {word[0]}"
         for source in found
@@ -179,7 +196,7 @@ def test_a_docstring_begins_with_a_verb_or_with_a_noun() -> None:
     assert riddles_in(sources()) == []
 
 
-def test_docstrings_and_comments_name_their_subject() -> None:
+def test_docstrings_comments_and_messages_name_their_subject() -> None:
     assert pronouns_in(sources()) == []
 
 
@@ -249,13 +266,14 @@ def test_plain_docstrings_are_left_alone(text: str, tmp_path: Path) -> None:
         "x = 1  # nobody reads it",
         "# Whoever waits is told.\nx = 1",
         'LIMIT = 3\n"""Each agent ends after so many."""',
+        'raise ValueError(f"Stop whoever listens at {port}.")',
     ],
 )
 def test_a_pronoun_without_a_name_would_be_noticed(text: str, tmp_path: Path) -> None:
     assert len(pronouns_in([source_of(text, tmp_path)])) == 1
 
 
-@pytest.mark.parametrize("text", ['x = "nobody"', "# So many callers share it.\nx = 1", 'x = "# nobody"'])
+@pytest.mark.parametrize("text", ['x = "nobody"', "# So many callers share it.\nx = 1", 'x = "#nobody"'])
 def test_other_texts_are_left_alone(text: str, tmp_path: Path) -> None:
     assert pronouns_in([source_of(text, tmp_path)]) == []
 

@@ -117,7 +117,7 @@ def _why(error: BaseException) -> str:
         case asyncpg.ConnectionDoesNotExistError() | asyncpg.InternalClientError():
             return "the connection broke"  # the driver's message is about its own state, not about the server
         case ConnectionRefusedError() | FileNotFoundError():
-            return "nobody answers there"
+            return "no server answers there"
         case _:
             return _said(error)
 
