@@ -40,7 +40,7 @@ from interlock.machine.draw.text import first_sentence
 from interlock.server.app import every_route
 from interlock.server.grafana import dashboard
 from interlock.server.openapi import document_of
-from interlock.systems.runs.planning.schema import key_rows, name_rows, sections, workflow_schema
+from interlock.systems.runs.workflows.schema import key_rows, name_rows, sections, workflow_schema
 from interlock.wire import metrics
 from interlock.wire.access import MEANINGS as ROLES
 from interlock.wire.metrics import Metric

@@ -15,7 +15,7 @@ from tests.clocks import movable
 from tests.waiting import PATIENCE_S
 
 from interlock.store.postgres import PostgresStore
-from interlock.testing.servers import PostgresServer, RedisServer, ServerRefused, redis_server, running
+from interlock.testing.servers import PostgresServer, RedisServer, ReplyError, redis_server, running
 
 SETTINGS = {"autovacuum": "off", "timezone": "<+0545>-05:45"}
 """Tests vacuum when they want to; no code may rely on the time zone of the server."""
@@ -117,7 +117,7 @@ class SharedPostgres(PostgresServer):
         """Return whether the database is as new."""
         try:
             return self.sql(RENEW + SCHEMA, database=name)[-1:] == self._schema
-        except ServerRefused:
+        except ReplyError:
             return False
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from interlock.client import Interlock, JobHandle
     from interlock.errors import FlakyError, InterlockError
     from interlock.systems.kinds import kind
-    from interlock.systems.runs.planning.flow import Flow, flow
+    from interlock.systems.runs.workflows.flow import Flow, flow
     from interlock.wire.access import Role
     from interlock.wire.jobs import After, DeadLetter, JobSpec, JobView, RetryRule, Unique
     from interlock.wire.schedules import ScheduleSpec, ScheduleView
@@ -49,7 +49,7 @@ _HOMES = {
     "Context": "interlock.worker.context",
     "DeadLetter": "interlock.wire.jobs",
     "FlakyError": "interlock.errors",
-    "Flow": "interlock.systems.runs.planning.flow",
+    "Flow": "interlock.systems.runs.workflows.flow",
     "Interlock": "interlock.client",
     "InterlockError": "interlock.errors",
     "JobHandle": "interlock.client",
@@ -72,7 +72,7 @@ _HOMES = {
     "any_of": "interlock.worker.composition",
     "chain": "interlock.worker.composition",
     "chord": "interlock.worker.composition",
-    "flow": "interlock.systems.runs.planning.flow",
+    "flow": "interlock.systems.runs.workflows.flow",
     "group": "interlock.worker.composition",
     "kind": "interlock.systems.kinds",
     "middleware": "interlock.worker.tasks",

@@ -38,9 +38,9 @@ from interlock.remote.interfaces import RecordsApi, RunsApi, Services, Simulatio
 from interlock.store.records import Entry
 from interlock.systems.kinds import AT, DeclaredKind
 from interlock.systems.orchestrator.waiters import waker
-from interlock.systems.runs.planning.flow import FlowFunction
-from interlock.systems.runs.planning.workflow import spec_of_file
 from interlock.systems.runs.search import found_runs
+from interlock.systems.runs.workflows.flow import FlowFunction
+from interlock.systems.runs.workflows.workflow import spec_of_file
 from interlock.wire.filters import read_run_filter
 from interlock.wire.records import RecordExplanation, StoredRecord
 from interlock.wire.runs import Plan, RunExplanation, RunJobView, RunSpec, RunView, Source

@@ -8,10 +8,10 @@ from typing import Any
 
 from interlock.agent.execution import Hear, Line
 from interlock.agent.port import offered_kinds
-from interlock.agent.protocol import Order, Sample, Started
+from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.settings import AgentSettings
 from interlock.agent.state import Clocks, Desk
-from interlock.agent.validation import Asked
+from interlock.agent.validation import RequestedWorkload
 from interlock.lifecycles.durations import DEFAULTS, Durations
 from interlock.worker.telemetry import make_log
 
@@ -47,7 +47,7 @@ class TestFamily:
 
     def work(self, operations: int) -> None:
         self.hear(Started(at_unix_ns=1, late_ns=0))
-        self.hear(Sample(elapsed_ns=10**9, operations=operations, counts={1_000: operations}))
+        self.hear(LoadSample(elapsed_ns=10**9, operations=operations, counts={1_000: operations}))
 
     def end(self, error: str | None = None) -> None:
         self.error = error
@@ -93,5 +93,5 @@ class Household:
     def family(self) -> TestFamily:
         return self.families[-1]
 
-    def asked(self, workload_id: str, **more: Any) -> Asked:
-        return Asked(workload_id=workload_id, kind="sleep", **{"prepare_s": 0.0, **more})
+    def asked(self, workload_id: str, **more: Any) -> RequestedWorkload:
+        return RequestedWorkload(workload_id=workload_id, kind="sleep", **{"prepare_s": 0.0, **more})

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from interlock.agent.port import load_kind, offered_kinds
-from interlock.agent.validation import Asked, Checked, look_at
+from interlock.agent.validation import Checked, RequestedWorkload, look_at
 from interlock.errors import CannotLoad, InvalidWorkload
 from interlock.lifecycles.durations import DEFAULTS
 
@@ -18,7 +18,7 @@ NOW = 1_800_000_000 * 10**9
 
 def look(kind: str = "sleep", spec: Any = None, **more: Any) -> Checked:
     said = {"workload_id": "w", **more}
-    asked = Asked(kind=kind, spec=msgspec.json.encode(spec or {}), **said)
+    asked = RequestedWorkload(kind=kind, spec=msgspec.json.encode(spec or {}), **said)
     return look_at(asked, KINDS, DEFAULTS, NOW)
 
 
@@ -88,7 +88,7 @@ def test_all_faults_are_told_at_once() -> None:
 
 def test_a_spec_that_is_no_json_is_told() -> None:
     with pytest.raises(InvalidWorkload, match="spec is not JSON: Input data was truncated"):
-        look_at(Asked(workload_id="w", kind="sleep", spec=b"{"), KINDS, DEFAULTS, NOW)
+        look_at(RequestedWorkload(workload_id="w", kind="sleep", spec=b"{"), KINDS, DEFAULTS, NOW)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from interlock.agent.protocol import Sample
+from interlock.agent.protocol import LoadSample
 from interlock.agent.state import Outbox
 from interlock.lifecycles.workload import SendStatus, Status
 from interlock.testing.clocks import VirtualTime
@@ -13,9 +13,9 @@ READY = SendStatus(Status.READY)
 DONE = SendStatus(Status.COMPLETED, completed=True)
 
 
-def sample(number: int) -> Sample:
+def sample(number: int) -> LoadSample:
     errors = [f"error {number}"] if number % 10 == 0 else []
-    return Sample(
+    return LoadSample(
         elapsed_ns=number * 10**9,
         operations=3,
         errors=len(errors),

@@ -42,7 +42,8 @@ def test_single_jobs_reach_an_idle_worker() -> None:
 def test_a_contender_that_cannot_begin_is_named_with_the_reason(tmp_path: Path) -> None:
     with (
         pytest.raises(
-            Unexpected, match=r"interlock could not prepare: BadStoreUrl: 'nowhere:' names no store"
+            Unexpected,
+            match=r"interlock could not prepare: BadStoreUrl: 'nowhere:' is not the URL of a store",
         ),
         talking(US, "nowhere:", tmp_path),
     ):

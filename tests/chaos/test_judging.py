@@ -9,7 +9,7 @@ import pytest
 
 from interlock.engine.audit import Audit
 from interlock_verification.chaos.system.chronicle import Chronicle, Try
-from interlock_verification.chaos.system.judging import (
+from interlock_verification.chaos.system.judge import (
     SERVER_BOUND_S,
     WORKER_BOUND_S,
     Recovery,

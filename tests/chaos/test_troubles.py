@@ -92,7 +92,7 @@ async def test_who_ends_before_anybody_has_killed_it_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("said", "fallen"),
     [
-        ("Error: Opening the store failed: nobody answers there.", 0),
+        ("Error: Opening the store failed: no server answers there.", 0),
         ("Traceback …\nKeyError: 'a'", 1),
         ("", 1),
     ],

@@ -42,7 +42,7 @@ def test_what_cannot_be_done_is_refused_with_what_to_do(ask: Ask, shop: Shop) ->
         (("retry", job, "--input", "{"), "The input is not JSON"),
         (("retry", job, job, "--input", "{}"), "--input is for one dead letter"),
         (("retry", "queue:default", "--input", "{}"), "--input is for one dead letter"),
-        (("retry", shop.completed()), "is COMPLETED, so it is no dead letter"),
+        (("retry", shop.completed()), "is COMPLETED, so it is not a dead letter"),
     ):
         answer = ask("dead-letter", *wrong)
         assert answer.returncode == 2

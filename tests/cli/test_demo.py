@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.waiting import PROGRAM_S
 
-from interlock.systems.runs.planning.planner import plan_of
-from interlock.systems.runs.planning.workflow import read_workflow
+from interlock.systems.runs.workflows.planner import plan_of
+from interlock.systems.runs.workflows.workflow import read_workflow
 from interlock.wire.runs import Source
 
 

@@ -20,7 +20,7 @@ import pytest
 from tests.programs import Program
 from tests.waiting import PATIENCE_S, until_so
 
-from interlock.cli.dev_processes import Source
+from interlock.cli.dev_processes import TaskSource
 from interlock.cli.main import main
 from interlock.processes.groups import descendants
 
@@ -302,9 +302,9 @@ def test_of_a_package_all_of_it_is_watched_but_nothing_that_was_installed(
         (tmp_path / name).touch()
     (tmp_path / "shop/env/pyvenv.cfg").touch()
     for spelled in ("shop.mail.tasks", "shop/mail/tasks.py", "shop.mail.tasks:registry"):
-        source = Source(spelled)
+        source = TaskSource(spelled)
         assert source.folder == tmp_path / "shop"
         names = sorted(Path(name).relative_to(source.folder).as_posix() for name in source.times())
         assert names == ["__init__.py", "mail/__init__.py", "mail/tasks.py", "prices.py"]
         assert source.example == "shop.mail.tasks:TASK"
-    assert Source("nowhere.to.be.found").folder == tmp_path
+    assert TaskSource("nowhere.to.be.found").folder == tmp_path

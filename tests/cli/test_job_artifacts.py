@@ -63,7 +63,7 @@ def test_the_same_through_a_server(shop: Shop, ask: Ask, job_id: str) -> None:
         assert json.loads(fetched.stdout)["path"] == "report.txt"
         missing = ask("job", "artifacts", job_id, "--get", "other", "--store", url)
     assert (shop.folder / "report.txt").read_bytes() == b"all well"
-    assert (missing.returncode, "nothing behind under the name 'other'" in missing.stderr) == (2, True)
+    assert (missing.returncode, "has no artifact 'other'" in missing.stderr) == (2, True)
 
 
 def test_programs_list_and_fetch_them_too(shop: Shop, job_id: str, tmp_path: Path) -> None:

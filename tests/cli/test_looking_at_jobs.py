@@ -350,7 +350,7 @@ def test_logs_can_be_those_of_one_attempt(ask: Ask, shop: Shop) -> None:
     assert ask("job", "logs", job_id, "--attempt", "1.1", "--plain").stdout == "one\n"
     assert ask("job", "logs", job_id, "--attempt", "2", "--plain").stdout == ""
     wrong = ask("job", "logs", job_id, "--attempt", "first")
-    assert (wrong.returncode, "'first' is no attempt" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "'first' is not an attempt" in wrong.stderr) == (2, True)
 
 
 def test_logs_of_a_silent_job_are_empty(ask: Ask, shop: Shop) -> None:

@@ -129,7 +129,7 @@ def test_commands_use_the_file(ask: Ask, folder: Path, monkeypatch: pytest.Monke
         ("[retries.user]\nretries = -1", "retries.user.retries is -1 and must not be negative"),
         ("[[failures]]\nklass = 1", "there is no failures.klass, did you mean failures.class"),
         ('[[failures]]\nclass = "odd"', "failures[0].class: invalid enum value 'odd'"),
-        ('[[failures]]\nclass = "infra"\npatterns = ["("]', "the pattern '(' is no regular expression"),
+        ('[[failures]]\nclass = "infra"\npatterns = ["("]', "the pattern '(' is not a regular expression"),
         ('[worker]\nslots = "many"', "worker.slots: expected int | null, got str"),
         ("[worker]\nslots = 0", "worker.slots is 0 and must be at least 1"),
         ("[limits]\nmax_input_bytes = 0", "limits.max_input_bytes is 0 and must be at least 1"),

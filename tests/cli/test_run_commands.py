@@ -145,7 +145,7 @@ def test_a_plan_is_taken_as_it_is(ask: Ask, ci: Shop, folder: Path) -> None:
     run_id = submitted(ask, "--plan", "plan.json", "--name", "once", "--request-id", "x")
     assert submitted(ask, "--plan", "plan.json", "--name", "once", "--request-id", "x") == run_id
     (folder / "plan.json").write_text('{"jobs": [{"name": "a"}]}')
-    assert "is no plan" in ask("run", "submit", "--plan", "plan.json").stderr
+    assert "is not a plan" in ask("run", "submit", "--plan", "plan.json").stderr
 
 
 def test_the_repository_that_somebody_is_in_is_what_is_evaluated(ask: Ask, ci: Shop, folder: Path) -> None:

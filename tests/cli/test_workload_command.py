@@ -16,7 +16,7 @@ from tests.programs import Program
 from tests.systems.fleet.fleets import fleet, gated, moves, states
 from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
-from interlock.cli.workload_screen import Screen, sparkline
+from interlock.cli.workload_screen import WorkloadScreen, sparkline
 from interlock.systems.fleet.outcome import AgentProgress, WorkloadProgress, line_of, read_line
 from interlock.testing import skewed_clock
 from interlock.testing.agent_process import AgentProcess
@@ -202,7 +202,7 @@ def test_the_screen_shows_who_needs_a_look_and_how_it_went() -> None:
     )
 
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(Screen("load on 41 agents", console).drawn(live))
+    console.print(WorkloadScreen("load on 41 agents", console).drawn(live))
     text = console.export_text()
     for words in ("gone", "LOST", "a39", "impossible numbers", "and 25 more", "3 s of 10 s"):
         assert words in text

@@ -14,7 +14,7 @@ from tests.systems.fleet.fleets import fleet
 from tests.waiting import PROGRAM_S
 
 from interlock.systems.fleet.workload_file import WORKLOAD_FILE, read_workload
-from interlock.systems.runs.planning.workflow import read_workflow
+from interlock.systems.runs.workflows.workflow import read_workflow
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guides" / "fleet.md").read_text(encoding="utf-8")

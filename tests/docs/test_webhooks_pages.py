@@ -13,8 +13,8 @@ from interlock.cli.project import ProjectFile, read_file
 from interlock.cli.project_ci import policy_of
 from interlock.systems.orchestrator.body import Provenance
 from interlock.systems.orchestrator.vault import Asker, Vault
-from interlock.systems.runs.reporting.report import RunReport, RunStatus
-from interlock.systems.runs.reporting.webhook import notice_of
+from interlock.systems.runs.reports.report import RunReport, RunStatus
+from interlock.systems.runs.reports.webhook import notice_of
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import RunJobView, RunView, Source
 

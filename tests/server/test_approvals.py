@@ -13,14 +13,14 @@ from tests import waiting
 from tests.server.running import Running, any_port, running
 from tests.server.test_runs import until
 from tests.server.test_webhooks import NEW, github
-from tests.systems.runs.planning.test_repositories import CI_FILE, Repository
 from tests.systems.runs.triggers.deliveries import FORK, pull_request
+from tests.systems.runs.workflows.test_repositories import CI_FILE, Repository
 from tests.worker.git_server import git_server
 
 from interlock.systems.orchestrator.vault import SecretPolicy, SecretScope
-from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.settings import RunSettings
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
+from interlock.systems.runs.workflows.workflow import WorkflowPlanner
 from interlock.systems.settings import Settings
 from interlock.wire.access import Role
 from interlock.wire.runner import ClaimRequest

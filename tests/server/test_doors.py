@@ -201,13 +201,13 @@ async def test_a_foreign_name_is_fine_once_there_is_a_token(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "access"),
     [
-        ({}, "everybody on this machine, without a token, until one is created"),
-        ({"tokens_required": False}, "everybody on this machine, without a token"),
+        ({}, "anyone on this machine, without a token, until one is created"),
+        ({"tokens_required": False}, "anyone on this machine, without a token"),
         ({"tokens_required": True}, "with a token"),
-        ({"insecure": True}, "EVERYBODY who can reach it, without a token"),
+        ({"insecure": True}, "ANYONE who can reach it, without a token"),
         (
             {"insecure": True, "allowed_hosts": ("ci.example.org",)},
-            "EVERYBODY who can reach it or a proxy in front of it, without a token",
+            "ANYONE who can reach it or a proxy in front of it, without a token",
         ),
     ],
 )

@@ -245,7 +245,7 @@ async def test_whoever_has_missed_much_is_sent_it_in_pieces(
     cursor = await server.parts.store.latest()
     ids = [await server.submit() for _ in range(10)]
     lonely = Broadcast(server.parts.store, JournalReader(server.parts.store))
-    stream = event_streams.Stream(lonely, event_streams.Wanted(kinds=frozenset({"job"})), cursor)
+    stream = event_streams.Stream(lonely, event_streams.EntryFilter(kinds=frozenset({"job"})), cursor)
     pieces = [await stream.next() for _ in range(4)]
     assert [piece.count(b"event: entry") for piece in pieces] == [3, 3, 3, 1]
     async with listening(client, after=cursor, kind="job") as events:

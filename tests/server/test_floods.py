@@ -24,8 +24,8 @@ from interlock.server import limits
 from interlock.systems.access.principals import (
     Principal,
 )
-from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.webhook_security import github_signature
+from interlock.systems.runs.workflows.workflow import WorkflowPlanner
 from interlock.wire.access import Role
 
 CROWD = pick(100, 1_000)

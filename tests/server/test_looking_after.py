@@ -19,7 +19,7 @@ from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
 from interlock.server.event_streams import JournalReader
 from interlock.server.logs import Log, libraries_logging
-from interlock.server.metrics import Metrics
+from interlock.server.metrics import ServerMetrics
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
 from interlock.store.records import (
@@ -156,7 +156,7 @@ def entry(
 
 
 def test_time_in_a_state_is_observed_when_it_is_left() -> None:
-    metrics = Metrics()
+    metrics = ServerMetrics()
     made = entry(0, "SUBMITTED", "PENDING", version=1)
     metrics.follow([made, entry(2.5, "PENDING", "RUNNING")], False)
     metrics.follow([entry(3.5, "RUNNING", "COMPLETED"), entry(4, "", "", refusal="stale")], False)
@@ -180,7 +180,7 @@ async def test_time_that_a_message_waits_and_is_delivered_is_observed() -> None:
     (taken,) = await take_all(store, ("bell",), timedelta(seconds=30), limit=1)
     moments.append(NOON + timedelta(seconds=5))
     await store.commit([Commit(changes=(sent(taken),))])
-    metrics = Metrics()
+    metrics = ServerMetrics()
     metrics.follow((await store.feed("", limit=10)).entries, False)
     page = metrics.page([], {}).decode()
     assert 'interlock_state_seconds_sum{machine="message",state="waiting"} 2.0' in page
@@ -188,7 +188,7 @@ async def test_time_that_a_message_waits_and_is_delivered_is_observed() -> None:
 
 
 def test_of_what_was_made_before_only_what_is_known_is_told() -> None:
-    metrics = Metrics()
+    metrics = ServerMetrics()
     metrics.follow([entry(0, "PENDING", "RUNNING"), entry(2, "RUNNING", "CANCELED")], False)
     page = metrics.page([], {}).decode()
     assert 'interlock_state_seconds_sum{machine="job",state="RUNNING"} 2.0' in page
@@ -196,7 +196,7 @@ def test_of_what_was_made_before_only_what_is_known_is_told() -> None:
 
 
 def test_a_commit_that_others_were_faster_than_counts_for_no_request_id() -> None:
-    metrics = Metrics()
+    metrics = ServerMetrics()
     change = Change(kind="job", id="j_1", expected=1, state="RUNNING", body=b"{}")
     request = Request(id="r", endpoint="e", fingerprint="f", answer=Answer(body=b""))
     commit = Commit(changes=(change,), request=request)
@@ -208,7 +208,7 @@ def test_a_commit_that_others_were_faster_than_counts_for_no_request_id() -> Non
 
 
 def test_after_a_gap_nothing_is_made_up() -> None:
-    metrics = Metrics()
+    metrics = ServerMetrics()
     metrics.follow([entry(0, "SUBMITTED", "PENDING")], False)
     metrics.follow([entry(9, "RUNNING", "COMPLETED")], True)
     page = metrics.page([], {}).decode()

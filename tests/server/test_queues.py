@@ -13,7 +13,7 @@ from tests.server.running import FOR_EVER_S, Running, running
 
 from interlock.remote.services import RemoteOrchestrator
 from interlock.server import overview, queues
-from interlock.server.queues import Seen, Some, views_of
+from interlock.server.queues import QueuesInput, Some, views_of
 from interlock.store.records import Record
 from interlock.systems.figures import figures
 from interlock.wire.access import Role
@@ -74,7 +74,7 @@ async def test_a_queue_shows_what_waits_who_takes_it_and_the_last_hour(
 def test_many_jobs_are_not_counted_but_taken_from_the_figures() -> None:
     some = Some((waiting("mail", 90), waiting("mail", 80), waiting("ci", 70)), False)
     backlog = {"mail": (40_000, 3), "ci": (2, 0), "far": (7, 0), "": (5, 5)}
-    found = {each.name: each for each in views_of(Seen(pending=some, running=NONE, backlog=backlog))}
+    found = {each.name: each for each in views_of(QueuesInput(pending=some, running=NONE, backlog=backlog))}
     assert {name: each.pending for name, each in found.items()} == {"mail": 40_000, "ci": 2, "far": 7}
     assert {each.running for each in found.values()} == {0}  # all that run were looked at: there are none
     assert found["mail"].oldest_created_at == NOW - timedelta(seconds=90)

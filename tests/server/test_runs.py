@@ -10,7 +10,7 @@ import httpx2
 import msgspec
 from tests import waiting
 from tests.server.running import ANY_PORT, Running, running
-from tests.systems.runs.planning.test_repositories import CI_FILE, Repository
+from tests.systems.runs.workflows.test_repositories import CI_FILE, Repository
 
 from interlock.wire.access import Role
 from interlock.wire.runner import ClaimRequest, Complete, Succeeded

@@ -15,10 +15,10 @@ from tests.server.running import ANY_PORT, Running, any_port, running
 from tests.systems.runs.triggers.deliveries import FORK, HERE, pull_request, push
 
 from interlock.server.settings import Rate
-from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.settings import RunSettings
 from interlock.systems.runs.trigger_events import Evaluation, Hook, Rule, TriggerSettings
 from interlock.systems.runs.webhook_security import Secret, github_signature, standard_headers
+from interlock.systems.runs.workflows.workflow import WorkflowPlanner
 from interlock.systems.settings import Settings
 from interlock.wire.runs import Plan, PlannedJob, RunFilter, RunSpec, Source
 

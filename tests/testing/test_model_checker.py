@@ -11,8 +11,8 @@ import pytest
 
 from interlock.testing.model_checker import (
     AIDED,
-    Claim,
     Mode,
+    ModelClaim,
     Seen,
     always,
     broken_at_the_end,
@@ -30,7 +30,7 @@ class Toy:
 
     start: Any
     moves: Callable[[Any], list[tuple[str, Any]]]
-    claims: Sequence[Claim] = ()
+    claims: Sequence[ModelClaim] = ()
     same: Callable[[Any], Any] = field(default=lambda state: state)
     name: str = "toy"
 

@@ -14,8 +14,8 @@ import pytest
 from tests.effort import pick
 from tests.waiting import PROGRAM_S
 
-from interlock.testing.runner_kit import SCENARIOS, Check, Verdict, check, named
-from interlock.testing.runner_server import UNDER_WAY_S, Asked, Desk, Pace
+from interlock.testing.runner_kit import SCENARIOS, Check, ScenarioVerdict, check, named
+from interlock.testing.runner_server import UNDER_WAY_S, KitOrchestrator, KitRequest, Pace
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "runner.py"
@@ -75,11 +75,11 @@ WRONG = {
 }
 
 
-async def verdicts(check_: Check) -> list[Verdict]:
+async def verdicts(check_: Check) -> list[ScenarioVerdict]:
     return await check(check_, lambda _: None)
 
 
-def faults(told: list[Verdict]) -> dict[str, tuple[str, ...]]:
+def faults(told: list[ScenarioVerdict]) -> dict[str, tuple[str, ...]]:
     return {verdict.scenario: verdict.faults for verdict in told if verdict.faults}
 
 
@@ -185,7 +185,7 @@ async def test_a_runner_that_comes_by_itself_is_waited_for_at_the_address() -> N
 @pytest.mark.parametrize("lost", [False, True], ids=["answered", "answer-lost"])
 async def test_a_heartbeat_that_was_under_way_when_the_end_was_heard_is_no_fault(lost: bool) -> None:
     """A worker renews its lease until it knows that its completion has arrived."""
-    desk = Desk(Pace(), "")
+    desk = KitOrchestrator(Pace(), "")
     desk.put("shop.send", {})
     await _tell(desk, "lease", runner_id="r", limit=1, acknowledge=True)
     (lease,) = desk.leases.values()
@@ -202,5 +202,5 @@ async def test_a_heartbeat_that_was_under_way_when_the_end_was_heard_is_no_fault
     assert desk.faults == ["It has sent a heartbeat after it had reported how the attempt ended."]
 
 
-async def _tell(desk: Desk, what: str, **message: object) -> None:
-    await desk.respond(Asked("POST", f"/api/runner/{what}", "", json.dumps(message).encode()), what)
+async def _tell(desk: KitOrchestrator, what: str, **message: object) -> None:
+    await desk.respond(KitRequest("POST", f"/api/runner/{what}", "", json.dumps(message).encode()), what)

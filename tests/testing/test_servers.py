@@ -19,13 +19,13 @@ from tests.waiting import PATIENCE_S, until_so
 
 from interlock.testing import binaries, watchdog
 from interlock.testing import process_control as guard_module
-from interlock.testing.process_control import Guard
+from interlock.testing.process_control import DirectoryGuard
 from interlock.testing.servers import (
     MissingServer,
     PostgresServer,
     RedisServer,
+    ReplyError,
     ServerFailed,
-    ServerRefused,
     postgres_server,
     redis_server,
 )
@@ -78,7 +78,7 @@ def test_each_new_database_is_empty(postgres: PostgresServer) -> None:
     postgres.sql("CREATE TABLE thing (a integer)", database=first)
     copy, fresh = postgres.new_database_name(template=first), postgres.new_database_name()
     assert postgres.sql("SELECT * FROM thing", database=copy) == []
-    with pytest.raises(ServerRefused, match="thing"):
+    with pytest.raises(ReplyError, match="thing"):
         postgres.sql("SELECT * FROM thing", database=fresh)
     assert postgres.new_database() != postgres.new_database()
 
@@ -179,7 +179,7 @@ def test_closing_a_guard_ends_it_although_another_process_holds_its_pipe_open(
 ) -> None:
     """As a process does that was forked while a server ran: the end of the pipe would never come."""
     monkeypatch.setattr(guard_module, "_STOP_S", PATIENCE_S)
-    guard = Guard()
+    guard = DirectoryGuard()
     watched = subprocess.Popen(["sleep", "600"])
     holding = subprocess.Popen(["sleep", "600"], pass_fds=(guard._orders,))
     try:
@@ -232,7 +232,7 @@ def test_programs_in_a_closed_home_are_copied_and_the_home_stays_closed(
     monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     monkeypatch.setattr(binaries, "unprivileged", lambda: pwd.getpwuid(os.getuid()))
-    with_home = Guard()
+    with_home = DirectoryGuard()
     try:
         home = with_home.folder
         (home / "programs").mkdir()

@@ -21,7 +21,7 @@ from interlock.wire.runner import Complete, Grant, Stale, StaleCode, Succeeded
 from interlock_verification import claims
 from interlock_verification.chaos.system.chronicle import Chronicle, Kept, Try
 from interlock_verification.chaos.system.clients import TOO_LATE, Late
-from interlock_verification.chaos.system.judging import broken_promises
+from interlock_verification.chaos.system.judge import broken_promises
 from interlock_verification.claims import Accepted, Ended, Granted, Look, Reported, Submission
 from interlock_verification.models.job_values import Value
 from interlock_verification.models.job_world import JobWorld

@@ -47,7 +47,7 @@ BY_WORLDS = {
     "runs/runs.py: decide": "a run is submitted; worlds with runs",
     "runs/preparation.py: decide": "a plan that fails; worlds with runs",
     "runs/reconciler.py: _draft": "words of jobs, many at once; it calls `heard`, which is explored",
-    "runs/reporting/reporter.py: reported": "a run that is reported; worlds with runs",
+    "runs/reports/reporter.py: reported": "a run that is reported; worlds with runs",
     "runs/reconciler.py: _decide": "orders of a run, many at once; it calls `follow`, which is explored",
 }
 """Deciders that the model checker does not explore, and where they are tried."""

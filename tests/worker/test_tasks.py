@@ -295,7 +295,7 @@ def test_a_lambda_with_a_name_is_a_function(registry: Registry) -> None:
 
 @pytest.mark.parametrize("name", ["", "two words", "line\n", 3])
 def test_a_name_that_is_none_is_refused(registry: Registry, name: Any) -> None:
-    with pytest.raises(CannotLoad, match="is no name"):
+    with pytest.raises(CannotLoad, match="is not a name"):
         registry.task(name=name)(triple.function)
 
 

@@ -1,4 +1,4 @@
-"""Execution of one workload: its processes are watched, and their end is an event for the table.
+"""WorkloadExecution of one workload: its processes are watched, and their end is an event for the table.
 
 The process of a workload runs under a warden (`interlock.processes`), so all processes that it starts end
 with it, and it ends with the agent, even on a crash. `ended` returns when no process of it is left, and not
@@ -26,13 +26,13 @@ from structlog.typing import FilteringBoundLogger
 
 from interlock.agent.protocol import (
     MAX_LINE_BYTES,
-    Ended,
     FromChild,
+    LoadSample,
     Order,
-    Sample,
     Started,
     Stop,
     Up,
+    WorkloadEnded,
     from_child,
     line_of,
 )
@@ -53,13 +53,13 @@ LAST_WORDS_S = 15.0
 """Time for reading the output after the end of the process; normally much less is needed."""
 OURS = "INTERLOCK_"
 
-Hear: TypeAlias = Callable[[Started | Sample], None]
+Hear: TypeAlias = Callable[[Started | LoadSample], None]
 """Callback for messages of the workload while it runs."""
 Line: TypeAlias = Callable[[str, str], None]
 """Callback for each line of output, with its stream."""
 
 
-class Family(Protocol):
+class WorkloadFamily(Protocol):
     """The processes of a workload that has been started."""
 
     async def ended(self) -> str | None:
@@ -84,7 +84,7 @@ class Family(Protocol):
 
 
 class ProcessFamily:
-    """A workload in a process of its own; see `Family`."""
+    """A workload in a process of its own; see `WorkloadFamily`."""
 
     def __init__(self, order: Order, hear: Hear, line: Line) -> None:
         self._order = order
@@ -94,7 +94,7 @@ class ProcessFamily:
         self._group: Group | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._up = False
-        self._said: Ended | None = None
+        self._said: WorkloadEnded | None = None
         self._garbled = ""
         self._over = False
         self._pending: list[Callable[[], None]] = []
@@ -186,7 +186,7 @@ class ProcessFamily:
         match word:
             case Up():
                 self._up = True
-            case Ended():
+            case WorkloadEnded():
                 self._said = word
             case _:
                 self._hear(word)
@@ -219,18 +219,22 @@ def _birth(pid: int) -> str:
 
 
 Log: TypeAlias = FilteringBoundLogger
-Spawn: TypeAlias = Callable[[Order, Hear, Line], Family]
+Spawn: TypeAlias = Callable[[Order, Hear, Line], WorkloadFamily]
 
 KILLED_S = 1.0
 """Time to wait for killed processes before they are counted."""
 OVERRUN = "It was still running some time after its duration was over, and was killed."
 
 
-class Execution:
+class WorkloadExecution:
     """The processes of one workload, from the start to the end of the last one."""
 
     def __init__(
-        self, workload_id: str, family: Family, say: Callable[[OfWorkload], object], durations: Durations
+        self,
+        workload_id: str,
+        family: WorkloadFamily,
+        say: Callable[[OfWorkload], object],
+        durations: Durations,
     ) -> None:
         self._workload_id = workload_id
         self._family = family

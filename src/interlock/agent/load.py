@@ -24,7 +24,7 @@ from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from interlock.agent.port import BlockingOperation, Operation
-from interlock.agent.protocol import ERROR_LENGTH, ERROR_SAMPLES, Order, Sample, told_briefly
+from interlock.agent.protocol import ERROR_LENGTH, ERROR_SAMPLES, LoadSample, Order, told_briefly
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Counting:
         self._took: deque[int] = deque()
         self._failed: deque[str] = deque()
         self._moved: deque[int] = deque()
-        self._sample = Sample(samples=0)
+        self._sample = LoadSample(samples=0)
 
     def note(self, took_ns: int, size: int | None = None, error: str | None = None) -> None:
         """Record one operation: its duration, the bytes moved, and its error; from any thread.
@@ -66,10 +66,10 @@ class Counting:
             if len(sample.error_samples) < ERROR_SAMPLES and text not in sample.error_samples:
                 sample.error_samples.append(text[:ERROR_LENGTH])
 
-    def take(self, elapsed_ns: int) -> Sample:
+    def take(self, elapsed_ns: int) -> LoadSample:
         """Return the sample since the last call."""
         self.gather()
-        sample, self._sample = self._sample, Sample(samples=0)
+        sample, self._sample = self._sample, LoadSample(samples=0)
         sample.elapsed_ns, sample.samples = elapsed_ns, 1
         return sample
 
@@ -92,7 +92,7 @@ BREATH_NS = 5_000_000
 """Time without a pause after which a lane yields to samples and stop requests."""
 
 
-class Due(Protocol):
+class OperationSource(Protocol):
     """A source of operations."""
 
     counting: Counting
@@ -115,7 +115,7 @@ class Due(Protocol):
 class Lane:
     """A lane: executes one operation at a time, and counts it unless the lane was closed meanwhile."""
 
-    def __init__(self, load: Due) -> None:
+    def __init__(self, load: OperationSource) -> None:
         self._load = load
         self.begun = 0
         """Number of operations started."""

@@ -43,7 +43,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     late_ns: int
 
 
-class Sample(msgspec.Struct, kw_only=True, tag=True):
+class LoadSample(msgspec.Struct, kw_only=True, tag=True):
     """Measurements since the previous sample."""
 
     elapsed_ns: int = 0
@@ -59,7 +59,7 @@ class Sample(msgspec.Struct, kw_only=True, tag=True):
     samples: int = 1
     """Number of samples merged into this one."""
 
-    def absorb(self, later: Sample) -> None:
+    def absorb(self, later: LoadSample) -> None:
         """Merge a later sample into this one."""
         self.elapsed_ns = later.elapsed_ns
         self.backlog = later.backlog
@@ -73,7 +73,7 @@ class Sample(msgspec.Struct, kw_only=True, tag=True):
         self.error_samples = (self.error_samples + fresh)[:ERROR_SAMPLES]
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class WorkloadEnded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The workload has ended and cleaned up; the last message of its process."""
 
     error: str | None = None
@@ -83,10 +83,10 @@ ERROR_SAMPLES = 5
 ERROR_LENGTH = 300
 
 ToChild: TypeAlias = Order | Stop
-FromChild: TypeAlias = Up | Started | Sample | Ended
+FromChild: TypeAlias = Up | Started | LoadSample | WorkloadEnded
 
 _to_child: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(Order | Stop)
-_from_child: msgspec.json.Decoder[FromChild] = msgspec.json.Decoder(Up | Started | Sample | Ended)
+_from_child: msgspec.json.Decoder[FromChild] = msgspec.json.Decoder(Up | Started | LoadSample | WorkloadEnded)
 
 
 def line_of(word: ToChild | FromChild) -> bytes:

@@ -40,7 +40,7 @@ from interlock.agent.load import LONGEST_NS
 from interlock.agent.port import offered_kinds
 from interlock.agent.settings import AgentSettings
 from interlock.agent.state import Desk, Message
-from interlock.agent.validation import Asked
+from interlock.agent.validation import RequestedWorkload
 from interlock.errors import InterlockError, InvalidSettings
 from interlock.lifecycles.workload import Status
 from interlock.wire.fleet import fleet_pb2 as wire
@@ -185,8 +185,8 @@ class AgentService(AgentServicer):
         )
 
 
-def _asked(request: wire.WorkloadRequest) -> Asked:
-    return Asked(
+def _asked(request: wire.WorkloadRequest) -> RequestedWorkload:
+    return RequestedWorkload(
         workload_id=request.workload_id,
         kind=request.kind,
         spec=request.spec,

@@ -22,11 +22,11 @@ from typing import ParamSpec
 
 import msgspec
 
-from interlock.agent.execution import KILLED_S, Execution, Log, ProcessFamily, Spawn
+from interlock.agent.execution import KILLED_S, Log, ProcessFamily, Spawn, WorkloadExecution
 from interlock.agent.port import Offered
-from interlock.agent.protocol import Order, Sample, Started
+from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.settings import AgentSettings
-from interlock.agent.validation import Asked, Checked, look_at, too_far
+from interlock.agent.validation import Checked, RequestedWorkload, look_at, too_far
 from interlock.errors import InvalidWorkload
 from interlock.lifecycles.workload import (
     READY,
@@ -70,8 +70,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     said: SendStatus
     started: Started | None
-    totals: Sample
-    since: Sample
+    totals: LoadSample
+    since: LoadSample
     interval_ns: int
 
 
@@ -86,8 +86,8 @@ class Outbox:
         self._statuses: list[SendStatus] = []
         self._running = False
         self._started: Started | None = None
-        self._since = Sample(samples=0)
-        self._totals = Sample(samples=0)
+        self._since = LoadSample(samples=0)
+        self._totals = LoadSample(samples=0)
         self._told_ns = 0
         self._sequence = 0
         self._news = asyncio.Event()
@@ -104,7 +104,7 @@ class Outbox:
         self._running = self._running and not status.completed
         self._news.set()
 
-    def hear(self, word: Started | Sample) -> None:
+    def hear(self, word: Started | LoadSample) -> None:
         """Add a message of the workload while it runs."""
         if isinstance(word, Started):
             self._started = word
@@ -137,7 +137,7 @@ class Outbox:
                 await self._news.wait()
 
     def _message(self, said: SendStatus) -> Message:
-        since = Sample(samples=0)
+        since = LoadSample(samples=0)
         if said.status is not Status.READY:  # READY may be read late, and must not carry later measurements
             since, self._since = self._since, since
         since.elapsed_ns = max(since.elapsed_ns, self._told_ns)
@@ -174,14 +174,14 @@ P = ParamSpec("P")
 class Present:
     """The present workload of an agent, and its resources."""
 
-    def __init__(self, asked: Asked, checked: Checked | None, outbox: Outbox) -> None:
+    def __init__(self, asked: RequestedWorkload, checked: Checked | None, outbox: Outbox) -> None:
         self.asked = asked
         self.checked = checked
         self.outbox = outbox
         self.start_at_ns: int | None = None
         self.told_unix_ns: int | None = None
         """Start time as requested, by the wall clock."""
-        self.execution: Execution | None = None
+        self.execution: WorkloadExecution | None = None
         self.leaving: OfWorkload | None = None
         """The event that aborts it during preparation; sent to the table when no process is left."""
         self.timers: list[asyncio.TimerHandle] = []
@@ -229,7 +229,7 @@ class Desk:
 
     # Requests of the controller
 
-    def request(self, asked: Asked) -> Outbox:
+    def request(self, asked: RequestedWorkload) -> Outbox:
         """Accept a workload and return its outbox. Raise when the agent is busy."""
         refused = WORKLOAD.decide(self.state, self.record, RpcReceived(workload_id=asked.workload_id))
         if isinstance(refused, Refused):  # before the request itself is validated
@@ -305,7 +305,7 @@ class Desk:
         """The controller of the present or last workload."""
         return self.present.asked.controller if self.present is not None else ""
 
-    def _look_at(self, asked: Asked) -> Checked:
+    def _look_at(self, asked: RequestedWorkload) -> Checked:
         if asked.workload_id in self._used:
             raise InvalidWorkload(f"There was a workload {asked.workload_id!r} here before.")
         return look_at(asked, self.kinds, self._durations, self.clocks.wall_ns())
@@ -344,7 +344,7 @@ class Desk:
         present.execution.kill()
         return True
 
-    def _hear(self, present: Present, word: Started | Sample) -> None:
+    def _hear(self, present: Present, word: Started | LoadSample) -> None:
         """Handle a message of its process, which starts by itself, perhaps before the timer here."""
         if isinstance(word, Started) and present.leaving is None:
             self._apply(StartTimeReached(workload_id=present.workload_id))
@@ -441,7 +441,7 @@ class Desk:
         line = partial(self._hear_line, present.workload_id)
         family = self._spawn(order, partial(self._hear, present), line)
         say = partial(self._of_execution, present)
-        present.execution = Execution(present.workload_id, family, say, self._durations)
+        present.execution = WorkloadExecution(present.workload_id, family, say, self._durations)
 
     def _hear_line(self, workload_id: str, line: str, stream: str) -> None:
         self._log.info("workload_output", workload_id=workload_id, line=line, stream=stream)

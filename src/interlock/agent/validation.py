@@ -87,7 +87,7 @@ MAX_PREPARE_S = 60.0
 MAX_SPEC_BYTES = 1024 * 1024
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RequestedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a workload, as received."""
 
     workload_id: str
@@ -105,14 +105,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """A valid request."""
 
-    asked: Asked
+    asked: RequestedWorkload
     home: str
     spec: msgspec.Raw
     duration_s: float
     prepare_s: float
 
 
-def look_at(asked: Asked, kinds: Mapping[str, Offered], durations: Durations, now_unix_ns: int) -> Checked:
+def look_at(
+    asked: RequestedWorkload, kinds: Mapping[str, Offered], durations: Durations, now_unix_ns: int
+) -> Checked:
     """Validate a request; raise `InvalidWorkload` with all its faults."""
     faults = list(_faults(asked, durations, now_unix_ns))
     offered = kinds.get(asked.kind)
@@ -147,7 +149,7 @@ def too_far(start_at_unix_ns: int, now_unix_ns: int, durations: Durations) -> st
     return f"the start is {ahead_s:.1f} s ahead, and must be at most {durations.start_wait_s:g} s ahead"
 
 
-def _faults(asked: Asked, durations: Durations, now_unix_ns: int) -> Iterator[str]:
+def _faults(asked: RequestedWorkload, durations: Durations, now_unix_ns: int) -> Iterator[str]:
     if not NAME.fullmatch(asked.workload_id):
         yield "workload_id must be 1 to 64 letters, digits, dots, colons, dashes or underscores"
     ranges = (

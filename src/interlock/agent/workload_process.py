@@ -24,11 +24,11 @@ from interlock.agent.load import PacedLoad
 from interlock.agent.port import Workload, load_kind
 from interlock.agent.protocol import (
     MAX_LINE_BYTES,
-    Ended,
     FromChild,
     Order,
     Started,
     Up,
+    WorkloadEnded,
     line_of,
     to_child,
     told_briefly,
@@ -108,7 +108,7 @@ class _Execution:
             traceback.print_exc()  # for the agent's log; the controller gets one line
             error = _told_with_place(caught)
         self._tell()
-        self.say(Ended(error=error))
+        self.say(WorkloadEnded(error=error))
 
     def _load_workload(self) -> Workload[Any]:
         kind = load_kind(self._order.home)

@@ -21,7 +21,7 @@ from interlock.wire.artifacts import ArtifactList, ArtifactView
 _COLUMNS = ("name", "attempt", "bytes", "when")
 
 
-class RunArtifact(msgspec.Struct, frozen=True, kw_only=True):
+class ListedArtifact(msgspec.Struct, frozen=True, kw_only=True):
     """An artifact of a run, with the name of its job."""
 
     job: str
@@ -45,10 +45,10 @@ def list_job_artifacts(store: str | None, text: str, *, as_json: bool) -> None:
 def list_run_artifacts(store: str | None, text: str, job: str | None, *, as_json: bool) -> None:
     """Print the artifacts of all jobs of a run, or of one."""
 
-    async def work(reach: Reach) -> list[RunArtifact]:
+    async def work(reach: Reach) -> list[ListedArtifact]:
         jobs = await jobs_of_run(reach, await whole_run_id(reach, text), job)
         return [
-            RunArtifact(job=one.name, artifact=view)
+            ListedArtifact(job=one.name, artifact=view)
             for one in jobs
             for view in await reach.here.artifacts.list(one.job_id)
         ]

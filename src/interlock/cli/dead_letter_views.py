@@ -10,7 +10,16 @@ import msgspec
 
 from interlock.cli import job_views
 from interlock.cli.connection import actor
-from interlock.cli.nouns import Action, Noun, Page, filter_among, has_filter, list_records, part_of, too_many
+from interlock.cli.nouns import (
+    Action,
+    ListPage,
+    Noun,
+    filter_among,
+    has_filter,
+    list_records,
+    part_of,
+    too_many,
+)
 from interlock.cli.output import Sheet, ago, full_time, iso
 from interlock.errors import InvalidArguments
 from interlock.remote.interfaces import Reach, Services
@@ -56,7 +65,7 @@ async def chosen(
     return list(page.views)
 
 
-async def _search(reach: Reach, wanted: Filter, limit: int, cursor: str) -> Page[DeadLetterView]:
+async def _search(reach: Reach, wanted: Filter, limit: int, cursor: str) -> ListPage[DeadLetterView]:
     """Look through so many pages: those that were dealt with lie among the others."""
     found: list[DeadLetterView] = []
     for _ in range(LOOKS):
@@ -64,20 +73,20 @@ async def _search(reach: Reach, wanted: Filter, limit: int, cursor: str) -> Page
         found += some
         if not cursor or len(found) >= limit:
             break
-    return Page(found, cursor, stopped_early=bool(cursor) and len(found) < limit)
+    return ListPage(found, cursor, stopped_early=bool(cursor) and len(found) < limit)
 
 
 def list_letters(store: str | None, words: Sequence[str], *, limit: int, cursor: str, as_json: bool) -> None:
     """Print the dead letters that match."""
     wanted = read_filter(" ".join(words))
 
-    async def search(reach: Reach) -> Page[DeadLetterView]:
+    async def search(reach: Reach) -> ListPage[DeadLetterView]:
         return await _search(reach, wanted, limit, cursor)
 
     list_records(NOUN, store, search, _answer, as_json=as_json, none="There is no dead letter.")
 
 
-def _answer(page: Page[DeadLetterView]) -> dict[str, object]:
+def _answer(page: ListPage[DeadLetterView]) -> dict[str, object]:
     return {"letters": page.views, "cursor": page.cursor, "stopped_early": page.stopped_early}
 
 

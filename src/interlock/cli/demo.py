@@ -48,7 +48,7 @@ MANY = "studio.develop"
 _BAR = 30
 
 
-class Screen:
+class DemoScreen:
     """Displays the jobs: live on a terminal, as lines of changes in a pipe."""
 
     def __init__(self, console: Console) -> None:
@@ -247,7 +247,7 @@ class FaultInjector:
     """Kills one worker, and cancels one job."""
 
     def __init__(
-        self, il: Interlock, jobs: DemoJobs, workers: Sequence[subprocess.Popen[bytes]], screen: Screen
+        self, il: Interlock, jobs: DemoJobs, workers: Sequence[subprocess.Popen[bytes]], screen: DemoScreen
     ) -> None:
         self.jobs = jobs
         self.killed = False
@@ -290,7 +290,7 @@ async def _watch(
     il: Interlock, jobs: DemoJobs, workers: Sequence[subprocess.Popen[bytes]], console: Console
 ) -> tuple[DemoJobs, list[JobView]] | None:
     """Show the jobs until all have ended, and inject the faults."""
-    with Screen(console) as screen:
+    with DemoScreen(console) as screen:
         injector = FaultInjector(il, jobs, workers, screen)
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:

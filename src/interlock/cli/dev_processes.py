@@ -54,7 +54,7 @@ def worker_command(module: str, log_level: str) -> list[str]:
     return [*program, module, "--log-level", log_level]
 
 
-class Source:
+class TaskSource:
     """The code of a worker, which is read but not imported."""
 
     def __init__(self, module: str) -> None:
@@ -92,7 +92,7 @@ class WorkerReloader:
         self,
         command: Sequence[str],
         url: str,
-        source: Source,
+        source: TaskSource,
         say: Callable[[str], None],
         *,
         deadline_s: float,

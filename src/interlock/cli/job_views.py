@@ -11,7 +11,16 @@ import msgspec
 import typer
 
 from interlock.cli.connection import actor
-from interlock.cli.nouns import Action, Noun, Page, filter_among, list_records, page_answer, part_of, too_many
+from interlock.cli.nouns import (
+    Action,
+    ListPage,
+    Noun,
+    filter_among,
+    list_records,
+    page_answer,
+    part_of,
+    too_many,
+)
 from interlock.cli.nouns import whole_id as find_whole_id
 from interlock.cli.output import Sheet, ago, full_time, iso, shown, span
 from interlock.errors import UnknownJob
@@ -213,7 +222,7 @@ def list_jobs(
     wanted = read_filter(" ".join(words))
     stuck: list[Explanation] = []
 
-    async def search(reach: Reach) -> Page[JobView]:
+    async def search(reach: Reach) -> ListPage[JobView]:
         jobs = reach.here.jobs
         found = await find(jobs, wanted, limit=limit or LIST_PAGE, cursor=cursor)
         views = found.views
@@ -221,7 +230,7 @@ def list_jobs(
             found = await find(jobs, wanted, limit=LIST_PAGE, cursor=found.cursor)
             views += found.views
         stuck.extend([] if as_json else await blocked(jobs, views))
-        return Page(views, found.cursor, found.stopped_early if limit else False)
+        return ListPage(views, found.cursor, found.stopped_early if limit else False)
 
     list_records(NOUN, store, search, partial(page_answer, "job"), as_json=as_json, more=", or --all.")
     for each in stuck:

@@ -34,7 +34,7 @@ LAST_LOOK_S = 20.0
 """Deadline for the store to answer after the timeout."""
 
 
-class Screen(Protocol):
+class JobScreen(Protocol):
     """A display for news of jobs."""
 
     async def show(self, news: News) -> None:
@@ -97,11 +97,11 @@ async def _chosen_ids(port: Reach, words: Sequence[str]) -> list[str]:
 async def _followed(
     port: Reach,
     ids: Sequence[str],
-    screen: AbstractContextManager[Screen],
+    screen: AbstractContextManager[JobScreen],
     timeout_s: float | None,
     *,
     steps: bool = True,
-    also: Screen | None = None,
+    also: JobScreen | None = None,
 ) -> int:
     latest: dict[str, JobView] = {}
     following = JobFollower(port, ids, tell_steps=steps, on_outage=Outage())
@@ -128,7 +128,7 @@ async def _followed(
     return exit_code(latest.values())
 
 
-async def _last_look(following: JobFollower, shown: Screen) -> dict[str, JobView]:
+async def _last_look(following: JobFollower, shown: JobScreen) -> dict[str, JobView]:
     """Show the current jobs, if the store answers."""
     with suppress(StoreUnavailable, TimeoutError):
         async with asyncio.timeout(LAST_LOOK_S):
@@ -138,17 +138,17 @@ async def _last_look(following: JobFollower, shown: Screen) -> dict[str, JobView
     return {}
 
 
-def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[Screen]:
-    return watch.screen(as_json=as_json, json_lines=JsonLines, lines=Transitions, live=lambda: _live(port))
+def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[JobScreen]:
+    return watch.screen(as_json=as_json, json_lines=JobJsonLines, lines=JobLines, live=lambda: _live(port))
 
 
-def _live(port: Reach) -> AbstractContextManager[Screen]:
+def _live(port: Reach) -> AbstractContextManager[JobScreen]:
     from interlock.cli.live import LiveTable  # a pipe does not need rich, which is slow to import
 
     return LiveTable(port.now)
 
 
-class Transitions:
+class JobLines:
     """A line for each transition, for a pipe."""
 
     async def show(self, news: News) -> None:
@@ -172,7 +172,7 @@ class StateLines:
                 typer.echo(f"{view.id} {view.state} {told}".rstrip(), err=True)
 
 
-class JsonLines:
+class JobJsonLines:
     """A line of JSON for each transition, and one for each job when it has ended."""
 
     async def show(self, news: News) -> None:

@@ -32,8 +32,8 @@ from interlock.wire.jobs import JobView
 from interlock.wire.runs import RunView
 
 if TYPE_CHECKING:
-    from interlock.cli.run_submit import Change
-    from interlock.cli.simulation_start import Pace
+    from interlock.cli.run_submit import RunChange
+    from interlock.cli.simulation_start import StepRate
     from interlock.wire.simulations import SimulationView
 
 
@@ -144,7 +144,7 @@ class LiveGraph(AbstractContextManager["LiveGraph"]):
     ) -> None:
         self._live.stop()
 
-    async def show(self, view: RunView, changes: list[Change]) -> None:
+    async def show(self, view: RunView, changes: list[RunChange]) -> None:
         """Draw the current graph."""
         for change in changes:
             if change.says and change.after in ("FAILED", "CANCELED"):
@@ -188,7 +188,7 @@ class LiveBar:
     ) -> None:
         self._progress.stop()
 
-    def show(self, view: SimulationView, pace: Pace) -> None:
+    def show(self, view: SimulationView, pace: StepRate) -> None:
         """Update the bar."""
         dangers = f"{view.danger_count} dangers" if view.danger_count else ""
         said = harmless(view.error or view.trouble or dangers)

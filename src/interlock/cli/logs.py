@@ -37,7 +37,7 @@ PrintLine = Callable[[RunJobView | None, Chunk, Placed], None]
 """Prints a line of an attempt; with its job where several jobs are printed."""
 
 
-class LogLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PrintedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line with its attempt, and with its job if several jobs are printed."""
 
     at: datetime
@@ -170,7 +170,7 @@ def _print_json(job: RunJobView | None, chunk: Chunk, placed: Placed) -> None:
     """Print the unmodified text: JSON can encode every character."""
     line = placed.line
     print_line(
-        LogLine(
+        PrintedLine(
             at=line.at,
             shard=chunk.shard,
             attempt=chunk.attempt,

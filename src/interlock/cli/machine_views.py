@@ -154,7 +154,7 @@ COUPLINGS = "couplings"
 BAD_COUPLING = "bad-coupling"
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class MachineVerdict(msgspec.Struct, frozen=True):
     """The result of checking one machine: every fault found."""
 
     machine: str
@@ -162,7 +162,7 @@ class Verdict(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...] = ()
 
 
-def check_machines(names: Sequence[str]) -> list[Verdict]:
+def check_machines(names: Sequence[str]) -> list[MachineVerdict]:
     """Check the machines, by default the built-in ones and their couplings; return a verdict on each."""
     try:
         from interlock import lifecycles  # the import declares them, so a fault appears here
@@ -174,13 +174,13 @@ def check_machines(names: Sequence[str]) -> list[Verdict]:
     return [*built_in, _on_couplings(lifecycles.COUPLINGS)]
 
 
-def verdict_entry(verdict: Verdict) -> dict[str, object]:
+def verdict_entry(verdict: MachineVerdict) -> dict[str, object]:
     """Return a verdict for a program."""
     told: dict[str, object] = msgspec.to_builtins(verdict)
     return told
 
 
-def _on_name(name: str) -> Verdict:
+def _on_name(name: str) -> MachineVerdict:
     from interlock.cli.machine_names import load_machine  # it needs lifecycles without faults
 
     try:
@@ -189,11 +189,11 @@ def _on_name(name: str) -> Verdict:
         return _as_told(error, name)
 
 
-def _on_machine(machine: AnyMachine) -> Verdict:
+def _on_machine(machine: AnyMachine) -> MachineVerdict:
     return _verdict(machine.name, find_faults(machine.table))
 
 
-def _on_couplings(couplings: Couplings[Any]) -> Verdict:
+def _on_couplings(couplings: Couplings[Any]) -> MachineVerdict:
     try:
         Couplings(couplings.all)
     except MalformedCouplings as error:
@@ -201,7 +201,7 @@ def _on_couplings(couplings: Couplings[Any]) -> Verdict:
     return _verdict(COUPLINGS, ())
 
 
-def _as_told(error: MalformedTable | MalformedCouplings, name: str) -> Verdict:
+def _as_told(error: MalformedTable | MalformedCouplings, name: str) -> MachineVerdict:
     """Return the faults that a declaration raised; tables give pairs of code and sentence."""
     told = error.facts.get("faults")
     faults = told if isinstance(told, list) else [error.sentence]
@@ -209,9 +209,9 @@ def _as_told(error: MalformedTable | MalformedCouplings, name: str) -> Verdict:
     return _verdict(str(error.facts.get("machine", name)), (Fault(*pair) for pair in pairs))
 
 
-def _verdict(name: str, faults: Iterable[Fault]) -> Verdict:
+def _verdict(name: str, faults: Iterable[Fault]) -> MachineVerdict:
     found = tuple(faults)
-    return Verdict(name, not found, found)
+    return MachineVerdict(name, not found, found)
 
 
 _COLOUR_OF_CHANGE = {"+": "green", "-": "red", "~": "yellow"}
@@ -233,7 +233,7 @@ def print_machine(blueprint: Blueprint) -> None:
         _line(_styled(f"{what}, see draw --format md, or show --json.", dim=True))
 
 
-def print_verdicts(verdicts: Sequence[Verdict]) -> None:
+def print_verdicts(verdicts: Sequence[MachineVerdict]) -> None:
     """Print each checked machine and every fault with its code."""
     if not on_terminal():
         for verdict in verdicts:
@@ -277,12 +277,12 @@ def _styled(text: str, *, fg: str | None = None, bold: bool | None = None, dim: 
     return typer.style(text, fg=fg, bold=bold, dim=dim)
 
 
-def _plain(verdict: Verdict) -> list[str]:
+def _plain(verdict: MachineVerdict) -> list[str]:
     faults = [f"fault\t{verdict.machine}\t{fault.code}\t{fault.sentence}" for fault in verdict.faults]
     return faults or [f"ok\t{verdict.machine}"]
 
 
-def _summary(verdicts: Sequence[Verdict]) -> str:
+def _summary(verdicts: Sequence[MachineVerdict]) -> str:
     faults = sum(len(verdict.faults) for verdict in verdicts)
     found = counted(faults, "fault") if faults else "all sound"
     return f"{len(verdicts)} checked, {found}."

@@ -46,7 +46,7 @@ Output = Annotated[
 ]
 
 
-class Format(StrEnum):
+class DrawingFormat(StrEnum):
     """Formats in which a machine can be drawn."""
 
     SVG = "svg"
@@ -57,14 +57,14 @@ class Format(StrEnum):
 
 
 _FORMAT_OF_SUFFIX = {
-    "": Format.SVG,
-    ".svg": Format.SVG,
-    ".mmd": Format.MERMAID,
-    ".mermaid": Format.MERMAID,
-    ".dot": Format.DOT,
-    ".gv": Format.DOT,
-    ".md": Format.MD,
-    ".json": Format.JSON,
+    "": DrawingFormat.SVG,
+    ".svg": DrawingFormat.SVG,
+    ".mmd": DrawingFormat.MERMAID,
+    ".mermaid": DrawingFormat.MERMAID,
+    ".dot": DrawingFormat.DOT,
+    ".gv": DrawingFormat.DOT,
+    ".md": DrawingFormat.MD,
+    ".json": DrawingFormat.JSON,
 }
 
 
@@ -111,8 +111,8 @@ def show(name: Name, as_json: Json = False) -> None:
 def draw(
     name: Name,
     form: Annotated[
-        Format | None,
-        typer.Option("--format", help="Format (default: by the suffix of FILE, or svg)."),
+        DrawingFormat | None,
+        typer.Option("--format", help="DrawingFormat (default: by the suffix of FILE, or svg)."),
     ] = None,
     output: Output = None,
     state: Annotated[str | None, typer.Option(metavar="S", help="State to highlight (svg).")] = None,
@@ -125,7 +125,7 @@ def draw(
 
     chosen = form or _format_of(output)
     passed = [part.strip() for part in path.split(",") if part.strip()]
-    if chosen is not Format.SVG and (state or passed):
+    if chosen is not DrawingFormat.SVG and (state or passed):
         raise typer.BadParameter(f"only svg can highlight states, not {chosen}", param_hint="--state, --path")
     text = _drawn(machine_names.load_blueprint(name), chosen, state, passed)
     if output is None or str(output) == "-":
@@ -210,31 +210,31 @@ def couplings(as_json: Json = False, output: Output = None) -> None:
         print_sheets([machine_views.couplings_sheet(COUPLINGS)])
 
 
-def _format_of(output: Path | None) -> Format:
+def _format_of(output: Path | None) -> DrawingFormat:
     suffix = "" if output is None else output.suffix.lower()
     if suffix in _FORMAT_OF_SUFFIX:
         return _FORMAT_OF_SUFFIX[suffix]
-    known = ", ".join(f"{form}" for form in Format)
+    known = ", ".join(f"{form}" for form in DrawingFormat)
     raise typer.BadParameter(f"no format goes with {suffix}; add --format ({known})", param_hint="-o")
 
 
-def _drawn(blueprint: Blueprint, form: Format, state: str | None, path: Sequence[str]) -> str:
+def _drawn(blueprint: Blueprint, form: DrawingFormat, state: str | None, path: Sequence[str]) -> str:
     from interlock.cli import machine_names
     from interlock.machine import draw as pen
     from interlock.machine.draw.markdown import draw_markdown
 
     match form:
-        case Format.SVG:
+        case DrawingFormat.SVG:
             current = None if state is None else blueprint.state_named(state)
             passed = [blueprint.state_named(name) for name in path]
             return pen.draw_svg(blueprint, current=current, path=passed)
-        case Format.MERMAID:
+        case DrawingFormat.MERMAID:
             return pen.draw_mermaid(blueprint)
-        case Format.DOT:
+        case DrawingFormat.DOT:
             return pen.draw_dot(blueprint)
-        case Format.MD:
+        case DrawingFormat.MD:
             return draw_markdown(blueprint, consequences=machine_names.consequences_of(blueprint))
-        case Format.JSON:
+        case DrawingFormat.JSON:
             return blueprint.to_json()
 
 

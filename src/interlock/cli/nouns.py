@@ -61,7 +61,7 @@ class RecordSheets(Protocol[V_contra]):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[V]):
+class ListPage(Generic[V]):
     """Records that match, newest first."""
 
     views: Sequence[V]
@@ -115,8 +115,8 @@ class Noun(Generic[V]):
 def list_records(
     noun: Noun[V],
     store: str | None,
-    search: Callable[[Reach], Awaitable[Page[V]]],
-    answer: Callable[[Page[V]], object],
+    search: Callable[[Reach], Awaitable[ListPage[V]]],
+    answer: Callable[[ListPage[V]], object],
     *,
     as_json: bool,
     more: str = "",
@@ -127,7 +127,7 @@ def list_records(
     `more` is another way to see the rest, `none` the text for an empty page.
     """
 
-    async def work(reach: Reach) -> tuple[Page[V], datetime]:
+    async def work(reach: Reach) -> tuple[ListPage[V], datetime]:
         return await search(reach), await reach.now()
 
     page, now = ask(store, work)
@@ -147,7 +147,7 @@ def list_records(
         typer.echo(none or f"No {noun.name} matches.", err=True)
 
 
-def page_answer(noun: str, page: Page[V]) -> dict[str, object]:
+def page_answer(noun: str, page: ListPage[V]) -> dict[str, object]:
     """Return a page for a program."""
     return {f"{noun}s": page.views, "cursor": page.cursor, "stopped_early": page.stopped_early}
 

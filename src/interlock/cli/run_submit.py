@@ -26,9 +26,9 @@ from interlock.lifecycles.run import RunState
 from interlock.remote import is_server
 from interlock.remote.interfaces import Reach, Which
 from interlock.systems.runs.plan_validation import check_plan
-from interlock.systems.runs.planning.flow import FlowFunction
-from interlock.systems.runs.planning.git import FOLDER, run_git
-from interlock.systems.runs.planning.workflow import plan_of_text, spec_of_file
+from interlock.systems.runs.workflows.flow import FlowFunction
+from interlock.systems.runs.workflows.git import FOLDER, run_git
+from interlock.systems.runs.workflows.workflow import plan_of_text, spec_of_file
 from interlock.text import nearest
 from interlock.wire.runs import Plan, RerunPreview, RunSpec, RunView, Source
 from interlock.worker.imports import import_named, prints_to_stderr
@@ -214,7 +214,7 @@ _CODES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RunChange:
     """A change of state of the run or of one of its jobs."""
 
     at: datetime
@@ -225,10 +225,10 @@ class Change:
     says: str = ""
 
 
-class Screen(Protocol):
+class RunScreen(Protocol):
     """A display for changes of a run."""
 
-    async def show(self, view: RunView, changes: list[Change]) -> None:
+    async def show(self, view: RunView, changes: list[RunChange]) -> None:
         """Show the current run."""
         ...
 
@@ -267,7 +267,7 @@ def _is_over(view: RunView) -> bool:
     return view.outcome is not None and not any(view.tally.get(s) for s in ("RUNNING", "STOPPING"))
 
 
-def changes_between(before: RunView | None, after: RunView) -> Iterator[Change]:
+def changes_between(before: RunView | None, after: RunView) -> Iterator[RunChange]:
     """Yield the changes of state; without a previous view, those of all jobs that have started."""
     known = {job.name: job.state for job in before.jobs} if before is not None else {}
     for job in after.jobs:
@@ -275,35 +275,35 @@ def changes_between(before: RunView | None, after: RunView) -> Iterator[Change]:
         if job.state != was and not (before is None and job.state == "WAITING"):
             at = job.completed_at or job.started_at or after.updated_at
             failure = job.failure.error if job.failure is not None else ""
-            yield Change(at, job.name, was, job.state, failure or job.reason)
+            yield RunChange(at, job.name, was, job.state, failure or job.reason)
     if before is None or before.state != after.state:
         says = after.error or after.reason
-        yield Change(after.updated_at, "", before.state if before else "", after.state, says)
+        yield RunChange(after.updated_at, "", before.state if before else "", after.state, says)
 
 
-def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[Screen]:
-    def live() -> AbstractContextManager[Screen]:
+def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[RunScreen]:
+    def live() -> AbstractContextManager[RunScreen]:
         from interlock.cli.live import LiveGraph  # a pipe needs no rich
 
         return LiveGraph(port.now, shutil.get_terminal_size().columns)
 
-    return watch.screen(as_json=as_json, json_lines=JsonLines, lines=Transitions, live=live)
+    return watch.screen(as_json=as_json, json_lines=RunJsonLines, lines=RunLines, live=live)
 
 
-class Transitions:
+class RunLines:
     """A line for each change, for a pipe."""
 
-    async def show(self, view: RunView, changes: list[Change]) -> None:
+    async def show(self, view: RunView, changes: list[RunChange]) -> None:
         """Print one line for each change, and flush it."""
         for change in changes:
             who = change.what or view.id
             output.print_row((iso(change.at), who, change.before, change.after, change.says))
 
 
-class JsonLines:
+class RunJsonLines:
     """A line of JSON for each change, and one for the run when it has ended."""
 
-    async def show(self, view: RunView, changes: list[Change]) -> None:
+    async def show(self, view: RunView, changes: list[RunChange]) -> None:
         """Print one line for each change, and flush it."""
         for change in changes:
             told = {"at": change.at, "job": change.what, "from": change.before, "to": change.after}

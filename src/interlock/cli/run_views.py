@@ -18,8 +18,8 @@ from interlock.cli.connection import actor, ask
 from interlock.cli.errors import colour_wanted
 from interlock.cli.nouns import (
     Action,
+    ListPage,
     Noun,
-    Page,
     filter_among,
     list_records,
     page_answer,
@@ -49,7 +49,7 @@ from interlock.wire.runs import (
 )
 
 if TYPE_CHECKING:
-    from interlock.cli.runs import Format
+    from interlock.cli.runs import GraphFormat
 
 
 PAGE = 500
@@ -224,9 +224,9 @@ def list_runs(store: str | None, words: Sequence[str], *, limit: int, cursor: st
     """Print the runs that match."""
     wanted = read_run_filter(" ".join(words))
 
-    async def search(reach: Reach) -> Page[RunView]:
+    async def search(reach: Reach) -> ListPage[RunView]:
         found = await found_runs(reach.here.runs, wanted, await reach.now(), limit=limit, cursor=cursor)
-        return Page(found.views, found.cursor, found.stopped_early)
+        return ListPage(found.views, found.cursor, found.stopped_early)
 
     list_records(NOUN, store, search, partial(page_answer, "run"), as_json=as_json)
 
@@ -365,7 +365,7 @@ WIDE = 10_000
 """Width of a graph in a pipe, which has no edge."""
 
 
-def show_graph(store: str | None, text: str, form: Format) -> None:
+def show_graph(store: str | None, text: str, form: GraphFormat) -> None:
     """Print the graph of a run."""
 
     async def work(port: Reach) -> tuple[RunView, datetime]:

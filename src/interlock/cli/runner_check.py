@@ -9,7 +9,7 @@ import typer
 from interlock.cli.options import FOUND_SOMETHING
 
 if TYPE_CHECKING:
-    from interlock.testing.runner_kit import Check, Verdict, Work
+    from interlock.testing.runner_kit import Check, ScenarioVerdict, Work
 
 
 _EPILOG = """\b
@@ -121,7 +121,7 @@ def _work(task: str, quick: str, slow: str) -> Work:
     return work
 
 
-def _print_verdict(verdict: Verdict) -> None:
+def _print_verdict(verdict: ScenarioVerdict) -> None:
     from interlock.cli.errors import colour_wanted
     from interlock.text import harmless, harmless_lines
 
@@ -136,7 +136,7 @@ def _print_verdict(verdict: Verdict) -> None:
             typer.echo(f"      {line}")
 
 
-def _print_json_verdict(verdict: Verdict) -> None:
+def _print_json_verdict(verdict: ScenarioVerdict) -> None:
     from interlock.cli.output import print_line
 
     print_line(verdict)

@@ -76,8 +76,8 @@ def _noun() -> Noun[Any]:
     return NOUN
 
 
-class Format(StrEnum):
-    """Format of a graph."""
+class GraphFormat(StrEnum):
+    """GraphFormat of a graph."""
 
     TEXT = "text"
     SVG = "svg"
@@ -202,14 +202,16 @@ add_views(
 )
 def graph(
     run_id: Id,
-    form: Annotated[Format, typer.Option("--format", "-f", help="Format of the graph.")] = Format.TEXT,
+    form: Annotated[
+        GraphFormat, typer.Option("--format", "-f", help="GraphFormat of the graph.")
+    ] = GraphFormat.TEXT,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
     """Draw the dependency graph of a run."""
     from interlock.cli import run_views
 
-    run_views.show_graph(store, run_id, Format.JSON if as_json else form)
+    run_views.show_graph(store, run_id, GraphFormat.JSON if as_json else form)
 
 
 @app.command(

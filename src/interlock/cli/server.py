@@ -190,15 +190,15 @@ def _let_in(parts: Parts) -> str:
     """Return which clients have access without a token, and until when."""
     settings = parts.settings
     if settings.insecure and settings.allowed_hosts:
-        return "EVERYBODY who can reach it or a proxy in front of it, without a token"
+        return "ANYONE who can reach it or a proxy in front of it, without a token"
     if settings.insecure:
-        return "EVERYBODY who can reach it, without a token"
+        return "ANYONE who can reach it, without a token"
     if parts.door.closes:
         return (
-            "everybody on this machine, without a token, until one is created: "
+            "anyone on this machine, without a token, until one is created: "
             "interlock token create me --role admin"
         )
-    return "everybody on this machine, without a token"
+    return "anyone on this machine, without a token"
 
 
 def shown(store_url: str) -> str:

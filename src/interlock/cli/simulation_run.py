@@ -136,7 +136,7 @@ async def _left(port: Embedded, run_id: str) -> SimulationView:
     return view
 
 
-async def _followed(port: Embedded, run_id: str, worker: Worker, *, as_json: bool) -> int:
+async def _followed(port: Embedded, run_id: str, worker: SimulationWorker, *, as_json: bool) -> int:
     """Follow it until it stops, or its worker has exited."""
     following = asyncio.ensure_future(follow(port, run_id, None, as_json=as_json))
     try:
@@ -154,7 +154,7 @@ async def _followed(port: Embedded, run_id: str, worker: Worker, *, as_json: boo
         await asyncio.wait([following])
 
 
-class Worker:
+class SimulationWorker:
     """The worker of one simulation, and its log."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: int) -> None:
@@ -175,7 +175,7 @@ class Worker:
 
 
 @contextlib.contextmanager
-def _worker(module: str, url: str, queue: str) -> Iterator[Worker]:
+def _worker(module: str, url: str, queue: str) -> Iterator[SimulationWorker]:
     """Start a worker for one queue, and stop it at the end; it releases unfinished work.
 
     It does not outlive this process. Its log is a file without a name.
@@ -194,7 +194,7 @@ def _worker(module: str, url: str, queue: str) -> Iterator[Worker]:
                 pass_fds=(pipe,),
             )
         try:
-            yield Worker(process, log.fileno())
+            yield SimulationWorker(process, log.fileno())
         finally:
             process.terminate()
             _wait_for(process)

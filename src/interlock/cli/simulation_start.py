@@ -47,7 +47,7 @@ class SimulationOptions:
     unchecked: bool = False
 
 
-class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScenarioFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A scenario file."""
 
     simulation: str
@@ -68,7 +68,7 @@ class SimulationToStart(msgspec.Struct, frozen=True):
 def simulation_for(asked: SimulationOptions) -> SimulationToStart:
     """Return the simulation to start; its arguments are checked if its code is here."""
     arguments = _arguments(asked.words)
-    scenario, path = Scenario(simulation=asked.what), ""
+    scenario, path = ScenarioFile(simulation=asked.what), ""
     if Path(asked.what).suffix in SCENARIOS:
         path = asked.what
         scenario = read_scenario(Path(path))
@@ -95,10 +95,10 @@ def simulation_in(what: str) -> str:
     return read_scenario(Path(what)).simulation if Path(what).suffix in SCENARIOS else what
 
 
-def read_scenario(path: Path) -> Scenario:
+def read_scenario(path: Path) -> ScenarioFile:
     """Read a scenario file; it is data, and the code it names is loaded from here."""
     try:
-        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Scenario)
+        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), ScenarioFile)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
         raise CannotLoad(
             f"The scenario {path} cannot be read: {' '.join(str(error).split())}.",
@@ -156,7 +156,7 @@ _CODES = {
 }
 
 
-class Pace:
+class StepRate:
     """The rate of a simulation, and the time that is left at this rate."""
 
     def __init__(self) -> None:
@@ -189,10 +189,10 @@ class Pace:
         return " ".join(filter(None, (rate, f"{lasting(left)} left" if left is not None else "")))
 
 
-class Screen(Protocol):
+class SimulationScreen(Protocol):
     """A display for changes of a simulation."""
 
-    def show(self, view: SimulationView, pace: Pace) -> None:
+    def show(self, view: SimulationView, pace: StepRate) -> None:
         """Show the current simulation."""
         ...
 
@@ -208,7 +208,7 @@ def watch_simulation(store: str | None, text: str, timeout_s: float | None, *, a
 
 async def follow(port: Reach, run_id: str, timeout_s: float | None, *, as_json: bool) -> int:
     """Show the changes of a simulation until it stops; return the exit code."""
-    pace, loop = Pace(), asyncio.get_running_loop()
+    pace, loop = StepRate(), asyncio.get_running_loop()
     with _screen(as_json=as_json) as screen:
 
         async def show(view: SimulationView) -> None:
@@ -229,22 +229,22 @@ def exit_code(view: SimulationView) -> int:
     return _CODES.get(SimulationState(view.status), NOT_IN_TIME)
 
 
-def _screen(*, as_json: bool) -> AbstractContextManager[Screen]:
-    def live() -> AbstractContextManager[Screen]:
+def _screen(*, as_json: bool) -> AbstractContextManager[SimulationScreen]:
+    def live() -> AbstractContextManager[SimulationScreen]:
         from interlock.cli.live import LiveBar  # a pipe needs no rich
 
         return LiveBar()
 
-    return watch.screen(as_json=as_json, json_lines=JsonLines, lines=Lines, live=live)
+    return watch.screen(as_json=as_json, json_lines=SimulationJsonLines, lines=SimulationLines, live=live)
 
 
-class Lines:
+class SimulationLines:
     """A line for each change, for a pipe."""
 
     def __init__(self) -> None:
         self._before: tuple[str, ...] = ()
 
-    def show(self, view: SimulationView, pace: Pace) -> None:
+    def show(self, view: SimulationView, pace: StepRate) -> None:
         """Print one line if the simulation has changed, and flush it."""
         now = (view.run_id, status_text(view), steps_of(view), str(view.danger_count))
         if now != self._before:
@@ -252,13 +252,13 @@ class Lines:
             output.print_row((*now, pace.text(view), view.error or view.trouble))
 
 
-class JsonLines:
+class SimulationJsonLines:
     """A line of JSON for each change."""
 
     def __init__(self) -> None:
         self._before: SimulationView | None = None
 
-    def show(self, view: SimulationView, pace: Pace) -> None:
+    def show(self, view: SimulationView, pace: StepRate) -> None:
         """Print one line if the simulation has changed, and flush it."""
         if view != self._before:
             self._before = view

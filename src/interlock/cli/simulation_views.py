@@ -11,7 +11,7 @@ import typer
 
 from interlock.cli import nouns, output
 from interlock.cli.connection import actor, ask, ask_store
-from interlock.cli.nouns import Noun, Page, list_records
+from interlock.cli.nouns import ListPage, Noun, list_records
 from interlock.cli.options import parse_duration
 from interlock.cli.output import Sheet, iso, print_struct, shown
 from interlock.errors import InvalidSimulation, UnknownSimulation
@@ -39,11 +39,11 @@ def show_list(
     """Print a page of simulations."""
     wanted = SimulationFilter(statuses=statuses, priority=priority, text=text)
 
-    async def search(reach: Reach) -> Page[SimulationStory]:
+    async def search(reach: Reach) -> ListPage[SimulationStory]:
         views, following = await reach.here.simulations.list_runs(wanted, cursor=cursor, limit=limit)
-        return Page([SimulationStory(view) for view in views], following)
+        return ListPage([SimulationStory(view) for view in views], following)
 
-    def answer(page: Page[SimulationStory]) -> object:
+    def answer(page: ListPage[SimulationStory]) -> object:
         return {"simulations": [each.simulation for each in page.views], "cursor": page.cursor}
 
     list_records(NOUN, store, search, answer, as_json=as_json)

@@ -14,7 +14,7 @@ from interlock.cli.options import Json, epilog, examples
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from interlock.systems.runs.reporting.report import RunReport
+    from interlock.systems.runs.reports.report import RunReport
     from interlock.systems.runs.settings import WebhookReporting
 
 REFUSED = 1
@@ -64,7 +64,7 @@ def try_out(
 
     from interlock.cli.output import print_json
     from interlock.errors import InvalidSettings
-    from interlock.systems.runs.reporting.report import RunStatus
+    from interlock.systems.runs.reports.report import RunStatus
     from interlock.systems.runs.settings import WebhookReporting
     from interlock.systems.runs.webhook_security import networks, signing_keys
 
@@ -100,8 +100,8 @@ async def _now() -> datetime:
 
 async def _sent(settings: WebhookReporting, report: RunReport) -> str:
     """Return why the receiver refused it; empty if it accepted it."""
-    from interlock.systems.runs.reporting.report import DeliveryFailed
-    from interlock.systems.runs.reporting.webhook import WebhookReporter
+    from interlock.systems.runs.reports.report import DeliveryFailed
+    from interlock.systems.runs.reports.webhook import WebhookReporter
 
     reporter = WebhookReporter(settings, _now)
     try:
@@ -116,7 +116,7 @@ async def _sent(settings: WebhookReporting, report: RunReport) -> str:
 def _sample(word: object) -> RunReport:
     from datetime import UTC, datetime
 
-    from interlock.systems.runs.reporting.report import RunReport, RunStatus
+    from interlock.systems.runs.reports.report import RunReport, RunStatus
     from interlock.wire.runs import RunView, Source
 
     state = RunStatus(str(word))

@@ -10,7 +10,7 @@ import typer
 
 from interlock.cli import output
 from interlock.cli.connection import actor, ask
-from interlock.cli.nouns import Action, Noun, Page, has_filter, list_records, part_of, too_many
+from interlock.cli.nouns import Action, ListPage, Noun, has_filter, list_records, part_of, too_many
 from interlock.cli.output import Sheet, full_time, iso, print_struct, shown
 from interlock.lifecycles.worker import WORKER
 from interlock.remote.interfaces import Reach, Services
@@ -106,8 +106,8 @@ def list_workers(store: str | None, words: Sequence[str], *, everything: bool, a
     if not wanted.states and not wanted.ids and not everything:
         wanted = wanted.among(LIVING)
 
-    async def search(reach: Reach) -> Page[WorkerView]:
-        return Page(await _found(reach, wanted))
+    async def search(reach: Reach) -> ListPage[WorkerView]:
+        return ListPage(await _found(reach, wanted))
 
     none = "" if everything else "No live worker matches; see --all."
     list_records(NOUN, store, search, lambda page: page.views, as_json=as_json, none=none)

@@ -23,7 +23,7 @@ from interlock.cli.connection import actor, ask
 from interlock.cli.job_views import whole_id
 from interlock.cli.output import Sheet, ago, on_terminal, print_sheets, print_struct, shown
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, POLL_S, JobFollower, has_ended
-from interlock.cli.workload_screen import Lines, Screen, Silent, heard_sheet, result_sheets
+from interlock.cli.workload_screen import Silent, WorkloadLines, WorkloadScreen, heard_sheet, result_sheets
 from interlock.errors import CannotLoad, CannotWrite, InterlockError, JobFailed, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.workload import WORKLOAD
@@ -90,7 +90,7 @@ class WorkloadDisplay(Watcher):
         self._as_json = as_json
         self._out = out
         title = f"{spec.name} on {counted(len(spec.agents), 'agent')}"
-        self.screen = Silent() if as_json else Screen(title) if on_terminal() else Lines()
+        self.screen = Silent() if as_json else WorkloadScreen(title) if on_terminal() else WorkloadLines()
 
     def show(self, live: WorkloadProgress) -> None:
         """Show the progress."""
@@ -335,7 +335,7 @@ def watch(store: str | None, text: str, *, as_json: bool) -> int:
     async def work(reach: Reach) -> int:
         found = await _driver(reach, text)
         title = f"{found.description or found.id} on {counted(len(spec_of(found).agents), 'agent')}"
-        screen = Silent() if as_json else Screen(title) if on_terminal() else Lines()
+        screen = Silent() if as_json else WorkloadScreen(title) if on_terminal() else WorkloadLines()
         screen.begin()
         try:
             async for live in _lives(reach, found):

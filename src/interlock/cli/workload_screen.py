@@ -98,7 +98,7 @@ MOST_AGENTS = 16
 """Maximum number of agents shown; beyond it only the slowest and those not running."""
 
 
-class Screen:
+class WorkloadScreen:
     """A table that stays up to date."""
 
     def __init__(self, title: str, console: Console | None = None) -> None:
@@ -128,8 +128,8 @@ class Screen:
         return Group(head, Text(live.sentence), sparks, _table(live.members, live.silent))
 
 
-class Lines:
-    """Lines for a pipe: seconds, op/s, p50 and p99 in ms, errors, running agents.
+class WorkloadLines:
+    """WorkloadLines for a pipe: seconds, op/s, p50 and p99 in ms, errors, running agents.
 
     Then the operations that wait to begin, and the silent agents (`-`: none).
     """
@@ -151,7 +151,7 @@ class Lines:
         print_row(("second", *figures))
 
 
-class Silent(Lines):
+class Silent(WorkloadLines):
     """No display: a program needs only the result."""
 
     def show(self, live: WorkloadProgress) -> None:

@@ -56,7 +56,7 @@ class End(msgspec.Struct, frozen=True):
     """Processes that have not ended."""
 
 
-class _Report(msgspec.Struct, frozen=True):
+class _GroupReport(msgspec.Struct, frozen=True):
     code: int = -signal.SIGKILL
     killed: int = 0
     left: tuple[int, ...] = ()
@@ -76,7 +76,7 @@ class Group:
         self.mark = mark
         """The mark by which processes are found if the warden is gone."""
         self._timers: list[asyncio.TimerHandle] = []
-        self._said: _Report | None = None
+        self._said: _GroupReport | None = None
         output.on_exit = self._hear_report
         if output.exited.is_set():
             self._hear_report()
@@ -168,7 +168,7 @@ class Group:
         otherwise be waited for forever.
         """
         try:
-            self._said = msgspec.json.decode(os.read(self._report, 65_536), type=_Report)
+            self._said = msgspec.json.decode(os.read(self._report, 65_536), type=_GroupReport)
         except (BlockingIOError, msgspec.DecodeError):
             hunt(self.mark)  # it was killed, so its processes are unknown; those that can be found are killed
 

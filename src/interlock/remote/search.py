@@ -15,7 +15,7 @@ PAGE = 500
 
 
 @dataclass(slots=True)
-class Found:
+class FoundJobs:
     """Matching jobs, newest first."""
 
     views: list[JobView] = field(default_factory=list)
@@ -28,10 +28,10 @@ class Found:
     """The search stopped early: jobs behind `cursor` were not examined."""
 
 
-async def find(jobs: JobsApi, wanted: Filter, *, limit: int, cursor: str = "") -> Found:
+async def find(jobs: JobsApi, wanted: Filter, *, limit: int, cursor: str = "") -> FoundJobs:
     """Return up to `limit` matching jobs."""
     selection = wanted.selection(await jobs.now(), limit=PAGE, cursor=cursor)
-    found = Found()
+    found = FoundJobs()
     if selection.impossible:
         return found
     if wanted.ids:
@@ -49,7 +49,7 @@ async def find(jobs: JobsApi, wanted: Filter, *, limit: int, cursor: str = "") -
     return found
 
 
-async def _one_page(jobs: JobsApi, selection: Selection, found: Found, limit: int) -> str:
+async def _one_page(jobs: JobsApi, selection: Selection, found: FoundJobs, limit: int) -> str:
     """Add the matches of one page and return the cursor of the next one."""
     missing = limit - len(found.views)
     size = min(PAGE, missing) if selection.exact else PAGE

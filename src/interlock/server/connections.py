@@ -21,7 +21,7 @@ from interlock.api.problems import (
     MEDIA_TYPE,
 )
 from interlock.errors import ArrivedTooSlowly, InterlockError, NoHttp, TooBusy
-from interlock.server.limits import Connections
+from interlock.server.limits import ConnectionTable
 from interlock.server.problems import problem_of
 from interlock.server.settings import ServerSettings
 
@@ -71,7 +71,7 @@ class BoundedConnection(HttpToolsProtocol):
     """One connection of a client."""
 
     settings = ServerSettings()
-    registry = Connections(settings)
+    registry = ConnectionTable(settings)
     refused: Callable[[int], None] = staticmethod(lambda _: None)
     """Called with the status of a response that precedes any request."""
 
@@ -214,7 +214,7 @@ class BoundedConnection(HttpToolsProtocol):
         self.transport.close()
 
 
-class Handshake(asyncio.Protocol):
+class TlsHandshake(asyncio.Protocol):
     """A connection during the TLS handshake; it counts like one without a request.
 
     `asyncio` reports it only after the handshake, and does not limit the number of handshakes.
@@ -285,7 +285,7 @@ class Handshake(asyncio.Protocol):
 
 
 def connection_for(
-    settings: ServerSettings, connections: Connections, refused: Callable[[int], None]
+    settings: ServerSettings, connections: ConnectionTable, refused: Callable[[int], None]
 ) -> type[asyncio.Protocol]:
     """Return the connection class with these limits."""
     own = {"settings": settings, "registry": connections, "refused": staticmethod(refused)}

@@ -53,7 +53,7 @@ class Exchange:
     """Whether to send Strict-Transport-Security."""
 
 
-class Lanes:
+class LaneLimits:
     """Rate limits, concurrency limits and deadlines of each lane.
 
     Each lane has its own places, so that unauthenticated clients and API users take none from runners.
@@ -116,7 +116,7 @@ class Endpoint:
     """All routes of one path."""
 
     parts: Parts
-    lanes: Lanes
+    lanes: LaneLimits
     path: str
     _ways: dict[str, Way] = field(default_factory=dict)
 
@@ -269,14 +269,14 @@ def reused_as(error: RequestIdReused, call: Call) -> RequestIdReused:
 
 def endpoints_of(routes: Sequence[Route], parts: Parts) -> dict[str, Endpoint]:
     """Return one endpoint for each path; literal paths precede those with parameters."""
-    lanes = Lanes(parts.settings)
+    lanes = LaneLimits(parts.settings)
     found: dict[str, Endpoint] = {}
     for route in sorted(routes, key=lambda route: (route.path.count("{"), -len(route.path))):
         found.setdefault(route.path, Endpoint(parts, lanes, route.path)).add(route)
     return found
 
 
-def _admitted(exchange: Exchange, route: Route, lanes: Lanes) -> Principal:
+def _admitted(exchange: Exchange, route: Route, lanes: LaneLimits) -> Principal:
     principal = exchange.principal
     if principal is None:
         raise LookupError("the gate admitted a request without a principal")

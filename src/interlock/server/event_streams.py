@@ -155,7 +155,7 @@ LONGEST_GATHER_S = 0.25
 _ENCODER = msgspec.json.Encoder()
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class EntryFilter(msgspec.Struct, frozen=True):
     """A filter of entries; empty sets match all."""
 
     kinds: frozenset[str] = frozenset()
@@ -181,7 +181,7 @@ class Broadcast:
         self._sent_as: dict[int, bytes] = {}
         self._places: dict[str, int] = {}
         self._next = 0
-        self._blocks: dict[tuple[int, int, Wanted], bytes] = {}
+        self._blocks: dict[tuple[int, int, EntryFilter], bytes] = {}
         self._streams = 0
         self._turns = asyncio.Semaphore(READING)
         self._news = asyncio.Event()
@@ -238,14 +238,14 @@ class Broadcast:
         """Return whether a reader at this place can continue from memory."""
         return place >= self._next - len(self._kept)
 
-    def since(self, place: int, wanted: Wanted) -> tuple[bytes, int, str]:
+    def since(self, place: int, wanted: EntryFilter) -> tuple[bytes, int, str]:
         """Return the next piece from this place on, encoded; its end, and the cursor there."""
         end = min(place + PIECE, self._next)
         if place >= end:
             return b"", place, ""
         return self._block(place, end, wanted), end, self._kept[end - 1].cursor
 
-    def _block(self, place: int, end: int, wanted: Wanted) -> bytes:
+    def _block(self, place: int, end: int, wanted: EntryFilter) -> bytes:
         """Return an encoded piece, cached for all readers at the same place with the same filter."""
         found = self._blocks.get((place, end, wanted))
         if found is None:
@@ -295,7 +295,7 @@ class Broadcast:
         news.set()
 
 
-class Told(Protocol):
+class EventSource(Protocol):
     """A source of event stream data for one reader."""
 
     def beginning(self) -> bytes:
@@ -310,7 +310,9 @@ class Told(Protocol):
 class Stream:
     """The event stream of one reader, from its cursor on."""
 
-    def __init__(self, broadcast: Broadcast, wanted: Wanted, cursor: str, *, announced: bool = False) -> None:
+    def __init__(
+        self, broadcast: Broadcast, wanted: EntryFilter, cursor: str, *, announced: bool = False
+    ) -> None:
         self._broadcast = broadcast
         self._wanted = wanted
         self._announced = announced
@@ -376,7 +378,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, stream: Told, broadcast: Broadcast, stopping: asyncio.Event) -> None:
+    def __init__(self, stream: EventSource, broadcast: Broadcast, stopping: asyncio.Event) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no", "Connection": "keep-alive"})
         del self.headers["content-length"]
         self._stream = stream

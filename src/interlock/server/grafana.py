@@ -22,7 +22,7 @@ _MACHINES = 'machine=~"$machine"'
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class PromQuery:
     """One query of Prometheus, and the legend of its lines."""
 
     ask: str
@@ -35,12 +35,12 @@ class Panel:
 
     title: str
     says: str
-    queries: tuple[Query, ...]
+    queries: tuple[PromQuery, ...]
     unit: str = "short"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PanelRow:
     """A row of panels."""
 
     title: str
@@ -72,18 +72,18 @@ def _one_of(label: str, values: Sequence[object]) -> str:
     return f'{label}=~"{"|".join(str(value) for value in values)}"'
 
 
-def _now(machine: str) -> Query:
-    return Query(_by(("state",), f'{table.RECORDS.name}{{machine="{machine}"}}', take="max"), "{{state}}")
+def _now(machine: str) -> PromQuery:
+    return PromQuery(_by(("state",), f'{table.RECORDS.name}{{machine="{machine}"}}', take="max"), "{{state}}")
 
 
 _REPEATED = 'outcome="repeated"'
-_HITS = Query(
+_HITS = PromQuery(
     f"sum({_rate(table.REQUEST_IDS, only=_REPEATED)}) / sum({_rate(table.REQUEST_IDS)})",
     "repeats",
 )
 
 ROWS = (
-    Row(
+    PanelRow(
         "Now",
         (
             Panel("Jobs", "Jobs that have not ended.", (_now(JOB.name),)),
@@ -93,7 +93,7 @@ ROWS = (
                 "Jobs that end",
                 "By how they end.",
                 (
-                    Query(
+                    PromQuery(
                         _told_by_all(
                             table.TRANSITIONS,
                             ("to_state",),
@@ -108,7 +108,7 @@ ROWS = (
                 "Lost attempts",
                 "Attempts whose leases expired or were revoked; the work is retried.",
                 (
-                    Query(
+                    PromQuery(
                         _told_by_all(
                             table.TRANSITIONS,
                             ("from_state",),
@@ -127,14 +127,14 @@ ROWS = (
             ),
         ),
     ),
-    Row(
+    PanelRow(
         "Lifecycles",
         (
             Panel(
                 "Transitions",
                 "By the states that they lead from and to.",
                 (
-                    Query(
+                    PromQuery(
                         _told_by_all(table.TRANSITIONS, table.TRANSITIONS.labels, _MACHINES),
                         "{{machine}}: {{from_state}} → {{to_state}}",
                     ),
@@ -145,7 +145,7 @@ ROWS = (
                 "Time in a state",
                 "95th percentile.",
                 (
-                    Query(
+                    PromQuery(
                         _slowest(table.STATE_SECONDS, table.STATE_SECONDS.labels, _MACHINES, take="max"),
                         "{{machine}}: {{state}}",
                     ),
@@ -156,11 +156,11 @@ ROWS = (
                 "Refused transitions",
                 "Refused requests, and late messages of runners.",
                 (
-                    Query(
+                    PromQuery(
                         _by(table.REFUSED.labels, _rate(table.REFUSED, only=_MACHINES)),
                         "{{machine}} {{state}}: {{code}}",
                     ),
-                    Query(
+                    PromQuery(
                         _told_by_all(table.REFUSALS_JOURNALLED, ("machine",), _MACHINES),
                         "{{machine}}: journalled",
                     ),
@@ -169,55 +169,55 @@ ROWS = (
             ),
         ),
     ),
-    Row(
+    PanelRow(
         "Servers",
         (
             Panel(
                 "Requests",
                 "By response status.",
-                (Query(_by(("status",), _rate(table.HTTP_REQUESTS)), "{{status}}"),),
+                (PromQuery(_by(("status",), _rate(table.HTTP_REQUESTS)), "{{status}}"),),
                 "reqps",
             ),
             Panel(
                 "Response time",
                 "95th percentile.",
-                (Query(_slowest(table.HTTP_SECONDS, table.HTTP_SECONDS.labels), "{{method}} {{route}}"),),
+                (PromQuery(_slowest(table.HTTP_SECONDS, table.HTTP_SECONDS.labels), "{{method}} {{route}}"),),
                 "s",
             ),
             Panel(
                 "Loops that fail",
                 "Consecutive failures; zero for a healthy loop. Rounds per second show that it is alive.",
                 (
-                    Query(_by(("loop",), table.LOOP_FAILURES.name, take="max"), "{{loop}} failures"),
-                    Query(_by(("loop",), f"deriv({table.LOOP_ROUNDS.name}[5m])"), "{{loop}} rounds/s"),
+                    PromQuery(_by(("loop",), table.LOOP_FAILURES.name, take="max"), "{{loop}} failures"),
+                    PromQuery(_by(("loop",), f"deriv({table.LOOP_ROUNDS.name}[5m])"), "{{loop}} rounds/s"),
                 ),
             ),
             Panel(
                 "Removed",
                 "Expired records, journal entries and request ids.",
-                (Query(_by(table.PRUNED.labels, _rate(table.PRUNED)), "{{what}}"),),
+                (PromQuery(_by(table.PRUNED.labels, _rate(table.PRUNED)), "{{what}}"),),
                 "ops",
             ),
             Panel(
                 "Missed journal entries",
                 "A server that fell so far behind that entries were pruned unread; its counters are too low.",
-                (Query(f"max(increase({table.JOURNAL_GAPS.name}[1h]))", "gaps in an hour"),),
+                (PromQuery(f"max(increase({table.JOURNAL_GAPS.name}[1h]))", "gaps in an hour"),),
             ),
         ),
     ),
-    Row(
+    PanelRow(
         "Worker processes",
         (
             Panel(
                 "Processes",
                 "By the state that they are in.",
-                (Query(_by(("state",), table.WORKER_STATE.name), "{{state}}"),),
+                (PromQuery(_by(("state",), table.WORKER_STATE.name), "{{state}}"),),
             ),
             Panel(
                 "Transitions of processes",
                 "A healthy process polls in rounds; one that keeps reconnecting is broken.",
                 (
-                    Query(
+                    PromQuery(
                         _by(("from_state", "to_state"), _rate(table.WORKER_TRANSITIONS)),
                         "{{from_state}} → {{to_state}}",
                     ),
@@ -227,14 +227,14 @@ ROWS = (
             Panel(
                 "Time of processes in a state",
                 "95th percentile.",
-                (Query(_slowest(table.WORKER_SECONDS, ("state",)), "{{state}}"),),
+                (PromQuery(_slowest(table.WORKER_SECONDS, ("state",)), "{{state}}"),),
                 "s",
             ),
             Panel(
                 "Tasks that end",
                 "By how they end.",
                 (
-                    Query(
+                    PromQuery(
                         _by(
                             ("task_type", "to_state"),
                             _rate(table.TASK_TRANSITIONS, only=_one_of("to_state", task.ENDED)),
@@ -248,7 +248,7 @@ ROWS = (
                 "Duration of tasks",
                 "95th percentile.",
                 (
-                    Query(
+                    PromQuery(
                         _slowest(table.TASK_SECONDS, ("task_type",), f'state="{task.PROCESSING}"'),
                         "{{task_type}}",
                     ),
@@ -259,13 +259,13 @@ ROWS = (
                 "Anomalies",
                 "Refused events, silent loops, handlers that could not be stopped, forced shutdowns.",
                 (
-                    Query(
+                    PromQuery(
                         _by(table.WORKER_REFUSED.labels, _rate(table.WORKER_REFUSED)),
                         "{{machine}}: {{event}}",
                     ),
-                    Query(_by(("loop",), table.WORKER_LOOP_STALLED.name), "{{loop}} is silent"),
-                    Query(f"sum({table.WORKER_LEFT_BEHIND.name})", "handlers left behind"),
-                    Query(f"sum({table.WORKER_FORCED.name})", "ends forced"),
+                    PromQuery(_by(("loop",), table.WORKER_LOOP_STALLED.name), "{{loop}} is silent"),
+                    PromQuery(f"sum({table.WORKER_LEFT_BEHIND.name})", "handlers left behind"),
+                    PromQuery(f"sum({table.WORKER_FORCED.name})", "ends forced"),
                 ),
             ),
         ),
@@ -295,7 +295,7 @@ def dashboard() -> dict[str, Any]:
     }
 
 
-def _placed(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+def _placed(rows: Sequence[PanelRow]) -> Iterator[dict[str, Any]]:
     """Yield the panels, three in a line, row below row."""
     number, top = 1, 0
     for row in rows:

@@ -250,7 +250,7 @@ class Buckets:
         return min(level + (now - at) * self.rate.per_s, float(self.rate.burst)), now
 
 
-class Connection:
+class OpenConnection:
     """One open connection."""
 
     __slots__ = ("close", "known", "origin", "since")
@@ -265,7 +265,7 @@ class Connection:
         """Whether a request on it was authenticated."""
 
 
-class Connections:
+class ConnectionTable:
     """All open connections, and which of them may be closed to make room for another.
 
     A connection on which a request is being answered or authenticated is never closed. Of the others the one
@@ -278,9 +278,9 @@ class Connections:
     def __init__(self, settings: ServerSettings) -> None:
         self.most = settings.max_connections
         self._each = settings.connections_each
-        self._open: dict[Client, Connection] = {}
-        self._idle: OrderedDict[Client, Connection] = OrderedDict()
-        self._strangers: dict[str, dict[Client, Connection]] = {}
+        self._open: dict[Client, OpenConnection] = {}
+        self._idle: OrderedDict[Client, OpenConnection] = OrderedDict()
+        self._strangers: dict[str, dict[Client, OpenConnection]] = {}
         self._judging: set[str] = set()
 
     def __len__(self) -> int:
@@ -291,7 +291,7 @@ class Connections:
         if len(self._open) >= self.most and not any(map(self._close, islice(self._idle, MAX_TRIED))):
             return False
         loop = asyncio.get_running_loop()
-        connection = self._open[client] = Connection(close, origin_of(client[0]), loop.time())
+        connection = self._open[client] = OpenConnection(close, origin_of(client[0]), loop.time())
         self._is_idle(client, connection)
         return True
 
@@ -316,7 +316,7 @@ class Connections:
                 connection.since = asyncio.get_running_loop().time()
             self._is_idle(client, connection)
 
-    def _is_busy(self, client: Client, connection: Connection) -> None:
+    def _is_busy(self, client: Client, connection: OpenConnection) -> None:
         self._idle.pop(client, None)
         if not connection.known:
             strangers = self._strangers.get(connection.origin)
@@ -325,7 +325,7 @@ class Connections:
                 if not strangers:
                     del self._strangers[connection.origin]
 
-    def _is_idle(self, client: Client, connection: Connection) -> None:
+    def _is_idle(self, client: Client, connection: OpenConnection) -> None:
         self._idle[client] = connection
         if not connection.known:
             strangers = self._strangers.setdefault(connection.origin, {})

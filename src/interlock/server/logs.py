@@ -155,7 +155,7 @@ class Log:
 @contextlib.contextmanager
 def libraries_logging(log: Log) -> Iterator[None]:
     """Write warnings and errors of `logging` to this log, for the duration of the context."""
-    handler = _Handler(log)
+    handler = _LogForwarder(log)
     root = logging.getLogger()
     root.addHandler(handler)
     try:
@@ -164,7 +164,7 @@ def libraries_logging(log: Log) -> Iterator[None]:
         root.removeHandler(handler)
 
 
-class _Handler(logging.Handler):
+class _LogForwarder(logging.Handler):
     """Forwards records of `logging` to the log."""
 
     def __init__(self, log: Log) -> None:

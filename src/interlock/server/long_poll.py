@@ -165,7 +165,7 @@ Claim: TypeAlias = Callable[[ClaimRequest], Awaitable[list[Grant]]]
 GiveBack: TypeAlias = Callable[[list[Grant]], Awaitable[None]]
 
 
-class Line:
+class RunnerLine:
     """Runners that can use the same jobs, in order of arrival."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -242,7 +242,7 @@ class LongPoll:
     """The lines of one server."""
 
     def __init__(self, store: Store) -> None:
-        self._lines: dict[Wanted, Line] = {}
+        self._lines: dict[Wanted, RunnerLine] = {}
         self._visits: dict[Name, Poll] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._gathering: Coalescer | None = None
@@ -347,7 +347,7 @@ class LongPoll:
             stop.cancel()
             self._exit(visit.request, line)
 
-    async def _wait(self, visit: Poll, line: Line, unless: asyncio.Event) -> bool:
+    async def _wait(self, visit: Poll, line: RunnerLine, unless: asyncio.Event) -> bool:
         """Return whether to claim again: not after the deadline, without a waiting request, or if `unless` is
         set.
         """
@@ -365,12 +365,12 @@ class LongPoll:
             line.leave(called, unused=not looks)
         return looks
 
-    def _enter(self, request: ClaimRequest) -> Line:
-        line = self._lines.setdefault(wanted_by(request), Line(self._loop))
+    def _enter(self, request: ClaimRequest) -> RunnerLine:
+        line = self._lines.setdefault(wanted_by(request), RunnerLine(self._loop))
         line.visits += 1
         return line
 
-    def _exit(self, request: ClaimRequest, line: Line) -> None:
+    def _exit(self, request: ClaimRequest, line: RunnerLine) -> None:
         line.visits -= 1
         if not line.visits:
             del self._lines[wanted_by(request)]

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus; `interlock.wire.metrics` has their names.
+"""ServerMetrics for Prometheus; `interlock.wire.metrics` has their names.
 
 Transitions are read from the journal, so they include those by workers and other servers since this server
 was started. The number of records in each state is queried from the store. Requests and their ids are
@@ -57,7 +57,7 @@ from interlock.wire.metrics import Metric
 Labels = tuple[str, ...]
 
 
-class Tally(Collector):
+class LabelledCounter(Collector):
     """A counter by labels; `tally.times[labels] += 1` counts."""
 
     def __init__(self, metric: Metric, registry: CollectorRegistry) -> None:
@@ -159,14 +159,14 @@ _SPOKEN_OF = ((RunnerError, LEASE.name), (ConflictingCompletion, ATTEMPT.name))
 """The machine of errors that do not name one."""
 
 
-class Metrics:
+class ServerMetrics:
     """The counters of one server."""
 
     def __init__(self, machines: Iterable[Machine[Any, Any]] = JOURNALLED.values()) -> None:
         self._ends = frozenset((m.name, str(state)) for m in machines for state in m.terminal)
         """Terminal states, for which no time is tracked."""
         self.registry = registry = CollectorRegistry()
-        self._transitions = Tally(table.TRANSITIONS, registry)
+        self._transitions = LabelledCounter(table.TRANSITIONS, registry)
         self._refused = table.REFUSED.counter(registry)
         self._journalled = table.REFUSALS_JOURNALLED.counter(registry)
         self._seconds = Timing(table.STATE_SECONDS, registry)
@@ -174,7 +174,7 @@ class Metrics:
         self._ids = table.REQUEST_IDS.counter(registry)
         self._pruned = table.PRUNED.counter(registry)
         self._gaps = table.JOURNAL_GAPS.counter(registry)
-        self._requests = Tally(table.HTTP_REQUESTS, registry)
+        self._requests = LabelledCounter(table.HTTP_REQUESTS, registry)
         self._request_s = Timing(table.HTTP_SECONDS, registry)
         self._loop_failures = table.LOOP_FAILURES.gauge(registry)
         self._loop_rounds = table.LOOP_ROUNDS.gauge(registry)
@@ -265,7 +265,7 @@ class Metrics:
 class CountedCommits:
     """A committer that counts outcomes."""
 
-    def __init__(self, committer: Committer, metrics: Metrics) -> None:
+    def __init__(self, committer: Committer, metrics: ServerMetrics) -> None:
         self._committer = committer
         self._metrics = metrics
 

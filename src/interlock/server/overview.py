@@ -158,7 +158,7 @@ MAX_FAILURES = 3
 ERROR, WARNING = "error", "warning"
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class OverviewInput(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the findings."""
 
     now: datetime
@@ -207,7 +207,7 @@ class Overview:
             self._answers[queues] = (self._monotonic(), view)
             return view
 
-    async def _look(self, queues: frozenset[str]) -> Seen:
+    async def _look(self, queues: frozenset[str]) -> OverviewInput:
         runtime, store = self._parts.runtime, self._parts.store
         page = await store.find(Query(kind=WORKER.name, states=LIVING_WORKERS, limit=WORKERS))
         oldest, newest = await self._some(job.PENDING), await self._some(job.PENDING, newest_first=True)
@@ -216,7 +216,7 @@ class Overview:
         if queues:
             backlog = {name: numbers for name, numbers in backlog.items() if name in queues}
         waiting = {record.id: record for record in (*oldest, *newest)}.values()
-        return Seen(
+        return OverviewInput(
             now=now,
             numbers=_confined(backlog) if queues else await self._numbers(map(view_of, page.records)),
             backlog=backlog,
@@ -277,7 +277,7 @@ def _confined(backlog: Backlog) -> LiveNumbers:
     )
 
 
-def findings(seen: Seen) -> Iterator[Finding]:
+def findings(seen: OverviewInput) -> Iterator[Finding]:
     """Yield all findings. Pure."""
     paused = list(_paused(seen))
     yield from paused
@@ -297,7 +297,7 @@ def _rank(finding: Finding) -> tuple[bool, float, str, str]:
     return finding.level != ERROR, since, finding.code, finding.id
 
 
-def _paused(seen: Seen) -> Iterator[Finding]:
+def _paused(seen: OverviewInput) -> Iterator[Finding]:
     """Yield paused queues with pending jobs."""
     for hold in seen.paused:
         pending = seen.backlog.get(hold.name, (0, 0))[0]
@@ -321,7 +321,7 @@ def _paused(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def _without_workers(seen: Seen) -> Iterator[Finding]:
+def _without_workers(seen: OverviewInput) -> Iterator[Finding]:
     """Yield queues with jobs that no live worker takes; one finding for each reason."""
     claimers = [one for record in seen.workers if (one := claimer_of(record)) is not None]
     told: set[tuple[str, str]] = set()
@@ -340,7 +340,7 @@ def _without_workers(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def _lacks(seen: Seen, claimers: Sequence[Claimer]) -> Iterator[tuple[str, Lack, datetime | None]]:
+def _lacks(seen: OverviewInput, claimers: Sequence[Claimer]) -> Iterator[tuple[str, Lack, datetime | None]]:
     """Yield why jobs wait: the examined ones, and queues without an examined job."""
     names = not seen.confined
     for record in sorted(seen.waiting, key=lambda each: each.created_at):
@@ -363,7 +363,7 @@ def _remedy(lacks: Lack) -> Remedy | None:
     return Remedy(verb="start", kind="worker", command=lacks.todo) if lacks.todo else None
 
 
-def _trends(seen: Seen, explained: set[str]) -> Iterator[Finding]:
+def _trends(seen: OverviewInput, explained: set[str]) -> Iterator[Finding]:
     """Yield backlogs that grow, unless the reason is known, and failures that jumped."""
     trends = Trends(seen.parts, seen.now, seen.confined)
     for growth in trends.growing():
@@ -393,7 +393,7 @@ def _trends(seen: Seen, explained: set[str]) -> Iterator[Finding]:
         )
 
 
-def _silent(seen: Seen) -> Iterator[Finding]:
+def _silent(seen: OverviewInput) -> Iterator[Finding]:
     """Yield workers whose heartbeat is late, before they are declared lost."""
     late = timedelta(seconds=MISSED_BEATS * seen.beat_every_s)
     for view in map(view_of, seen.workers):
@@ -420,7 +420,7 @@ def _silent(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def _quarantined(seen: Seen) -> Iterator[Finding]:
+def _quarantined(seen: OverviewInput) -> Iterator[Finding]:
     for each in seen.standings:
         if each.until is not None:
             yield Finding(
@@ -439,7 +439,7 @@ def _quarantined(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def _overdue(seen: Seen) -> Iterator[Finding]:
+def _overdue(seen: OverviewInput) -> Iterator[Finding]:
     """Yield records with a missed deadline that no sweep has handled."""
     for record in seen.overdue:
         if _is_late(seen, record.deadline_at):
@@ -463,7 +463,7 @@ def _overdue(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def _ailing(seen: Seen) -> Iterator[Finding]:
+def _ailing(seen: OverviewInput) -> Iterator[Finding]:
     for loop in seen.loops:
         if loop.failures_in_a_row >= MAX_FAILURES:
             times = counted(loop.failures_in_a_row, "time")
@@ -478,5 +478,5 @@ def _ailing(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def _is_late(seen: Seen, deadline_at: datetime | None) -> bool:
+def _is_late(seen: OverviewInput, deadline_at: datetime | None) -> bool:
     return deadline_at is not None and seen.now - deadline_at > LATE

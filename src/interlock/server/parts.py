@@ -17,10 +17,10 @@ from interlock.errors import InterlockError
 from interlock.server import event_streams
 from interlock.server.authentication import ClaimCheck, Door, Endings, door_for
 from interlock.server.event_streams import Broadcast, JournalReader, Readers, WorkerWakeups
-from interlock.server.limits import Buckets, Connections
+from interlock.server.limits import Buckets, ConnectionTable
 from interlock.server.logs import Log
 from interlock.server.long_poll import LongPoll, MessageCoalescer
-from interlock.server.metrics import CountedCommits, Metrics, RecordGauges
+from interlock.server.metrics import CountedCommits, RecordGauges, ServerMetrics
 from interlock.server.overview import Overview
 from interlock.server.queues import QueueBoard
 from interlock.server.routes import Route
@@ -33,8 +33,8 @@ from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.figures import figures
 from interlock.systems.kinds import OURS, Lifecycles
 from interlock.systems.orchestrator.vault import Vault
-from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.triggers import IdempotentSubmitter, Triggers
+from interlock.systems.runs.workflows.git import Repositories
 from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.systems.supervisor.workers import OrdersChanged
@@ -67,13 +67,13 @@ class Parts:
         self.routes: Sequence[Route] = ()
         """All routes; set when the application is made."""
         self.tokens = door.tokens
-        self.connections = Connections(settings)
+        self.connections = ConnectionTable(settings)
         self.check = TokenCheck(self.tokens, runtime.engine.clock)
         self.sessions = Sessions(runtime.engine, self.check)
         self.sign_ins = Buckets(settings.sign_in_rate)
         self.endings = Endings(self.sessions)
         self.claims = ClaimCheck(runtime.store, runtime.engine.clock)
-        self.metrics = Metrics(lifecycles.machines.values())
+        self.metrics = ServerMetrics(lifecycles.machines.values())
         self.census = RecordGauges(runtime.store, runtime.records.catalogue)
         self.overview = Overview(self)
         self.queue_board = QueueBoard(self)

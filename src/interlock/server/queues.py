@@ -51,7 +51,7 @@ class Some(msgspec.Struct, frozen=True):
     """Whether these are all."""
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class QueuesInput(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the list of queues."""
 
     pending: Some
@@ -93,11 +93,11 @@ class QueueBoard:
         """Clear the cache, as after a queue was paused."""
         self._answers.clear()
 
-    async def _look(self, among: frozenset[str]) -> Seen:
+    async def _look(self, among: frozenset[str]) -> QueuesInput:
         runtime = self._parts.runtime
         now = await runtime.engine.clock.now()
         parts = await runtime.figures.recent(now)
-        return Seen(
+        return QueuesInput(
             pending=await self._some(job.PENDING),
             running=await self._some(job.RUNNING),
             backlog=await runtime.figures.backlog(),
@@ -122,7 +122,7 @@ class QueueBoard:
         return None if page.cursor else tuple(map(view_of, page.records))
 
 
-def views_of(seen: Seen) -> list[QueueView]:
+def views_of(seen: QueuesInput) -> list[QueueView]:
     """Return the queues with jobs, workers, a pause, or recent activity. Pure."""
     pending = _numbers(seen.pending, {name: both[0] for name, both in seen.backlog.items()})
     running = _numbers(seen.running, {name: both[1] for name, both in seen.backlog.items()})

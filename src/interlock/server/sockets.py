@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 from interlock.errors import CannotListen
 from interlock.processes import early_signals
 from interlock.server.app import make_app
-from interlock.server.connections import Handshake, connection_for
+from interlock.server.connections import TlsHandshake, connection_for
 from interlock.server.logs import Log, libraries_logging
 from interlock.server.parts import Parts, open_parts
 from interlock.server.routes import Route
@@ -80,7 +80,7 @@ class Listener(uvicorn.Server):
         kind: Callable[..., Any] = self.config.http_protocol_class
         make = partial(kind, config=self.config, server_state=state, app_state={})
         if tls is not None:
-            make = partial(Handshake, make, tls, state.connections, self._parts.settings.header_s)
+            make = partial(TlsHandshake, make, tls, state.connections, self._parts.settings.header_s)
         self.servers = []
         for listening in sockets or (self._listening,):
             server = await asyncio.get_running_loop().create_server(make, sock=listening, backlog=AT_ONCE)

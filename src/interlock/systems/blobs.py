@@ -197,14 +197,14 @@ class DirectoryBlobs:
 
     # In a thread
 
-    def _begin(self) -> Incoming:
+    def _begin(self) -> BlobWriter:
         place = self.folder / INCOMING
         _make_private(place)
         path = place / secrets.token_hex(16)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        return Incoming(path, os.fdopen(descriptor, "wb"))
+        return BlobWriter(path, os.fdopen(descriptor, "wb"))
 
-    def _finish(self, incoming: Incoming) -> Blob:
+    def _finish(self, incoming: BlobWriter) -> Blob:
         incoming.file.flush()
         os.fsync(incoming.file.fileno())
         blob = Blob(incoming.digest.hexdigest(), incoming.size)
@@ -277,7 +277,7 @@ class DirectoryBlobs:
             yield
 
 
-class Incoming:
+class BlobWriter:
     """A blob that is being written."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:

@@ -35,7 +35,7 @@ from interlock.systems.quarantine import STANDING
 from interlock.systems.runs.caches import CACHE
 from interlock.systems.runs.job_history import HISTORY
 from interlock.systems.runs.plans import PLAN
-from interlock.systems.runs.reporting.report import REPORT
+from interlock.systems.runs.reports.report import REPORT
 from interlock.systems.simulations.body import PULSE
 from interlock.systems.simulations.views import SHOWN
 

@@ -46,11 +46,11 @@ from interlock.systems.orchestrator.waits import Waits
 from interlock.systems.quarantine import Quarantine
 from interlock.systems.records import Records
 from interlock.systems.runs.caches import Caches
-from interlock.systems.runs.planning import Planner
-from interlock.systems.runs.planning.flow import FlowPlanner
-from interlock.systems.runs.planning.git import Repositories
-from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.runs import Runs
+from interlock.systems.runs.workflows import Planner
+from interlock.systems.runs.workflows.flow import FlowPlanner
+from interlock.systems.runs.workflows.git import Repositories
+from interlock.systems.runs.workflows.workflow import WorkflowPlanner
 from interlock.systems.schedules.schedules import Schedules
 from interlock.systems.settings import Settings
 from interlock.systems.simulations.manager import SimulationManager

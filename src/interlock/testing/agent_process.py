@@ -19,7 +19,7 @@ import msgspec
 
 from interlock.lifecycles.durations import DEFAULTS, Durations
 from interlock.testing import watchdog
-from interlock.testing.process_control import Guard
+from interlock.testing.process_control import DirectoryGuard
 
 _START_S = 120.0
 _STOP_S = 120.0
@@ -48,7 +48,7 @@ class AgentProcess:
         self._options = options
         self._env = {**os.environ, **(env or {})}
         self._process: subprocess.Popen[str] | None = None
-        self._guard: Guard | None = None
+        self._guard: DirectoryGuard | None = None
         self.address = ""
 
     @property
@@ -82,7 +82,7 @@ class AgentProcess:
                 text=True,
                 start_new_session=True,
             )
-        self._guard = Guard()
+        self._guard = DirectoryGuard()
         self._guard.watch(self._process.pid)
         assert self._process.stdout is not None
         ready, _, _ = select([self._process.stdout], [], [], _START_S)

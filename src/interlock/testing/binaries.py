@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from interlock.testing.process_control import Guard, unprivileged
+from interlock.testing.process_control import DirectoryGuard, unprivileged
 
 
 class MissingServer(Exception):
@@ -107,7 +107,7 @@ def _reachable(folder: Path, parts: tuple[str, ...]) -> Path:
     """Return the directory, or a copy of these parts of it where the user of the server may not read it."""
     if unprivileged() is None or _open_to_others(folder):
         return folder
-    guard = Guard()
+    guard = DirectoryGuard()
     atexit.register(guard.close)
     copy = guard.folder
     for part in parts:

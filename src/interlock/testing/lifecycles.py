@@ -19,8 +19,8 @@ from interlock.errors import InvalidSettings
 from interlock.machine import STAY, Event, EventRef, Machine, Moved
 from interlock.machine.events import payload_of, type_of
 from interlock.testing.model_checker import (
-    Claim,
-    Report,
+    ExplorationReport,
+    ModelClaim,
     Step,
     always,
     bit,
@@ -62,7 +62,7 @@ class Lifecycle(msgspec.Struct, frozen=True, kw_only=True):
     """Further data of a new record; each is another start."""
     events: tuple[Event, ...] = ()
     """Occurrences of events that have fields, as many as matter; the others are created automatically."""
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[ModelClaim, ...] = ()
     """Further claims, about a `Here`."""
     answers: tuple[Answer, ...] = ()
     """Claims about the effects of events."""
@@ -94,7 +94,7 @@ class LifecycleBroken(AssertionError):
     """A claim about a lifecycle does not hold; the message is the shortest counterexample."""
 
 
-def check_lifecycle(machine: AnyMachine, environment: Lifecycle | None = None) -> Report:
+def check_lifecycle(machine: AnyMachine, environment: Lifecycle | None = None) -> ExplorationReport:
     """Explore every reachable record of a machine, and raise where a claim fails.
 
     Besides the claims of the table (`Always`, `Across`) and of the environment, it checks that ended records
@@ -122,7 +122,7 @@ class LifecycleModel:
         self.environment = environment
         self.events = [*environment.events, *_without_payload(machine, environment.events)]
         ends = machine.terminal | machine.resting
-        self.claims: Sequence[Claim] = [
+        self.claims: Sequence[ModelClaim] = [
             always("each step keeps the claims of the table"),
             always("a terminal state never changes"),
             always("the claims of the table hold", lambda here: not machine.broken(here.state, here.data)),
@@ -212,7 +212,7 @@ def _is_in(state: Any) -> Callable[[Here], bool]:
     return lambda here: bool(here.state == state)
 
 
-def _told(report: Report) -> str:
+def _told(report: ExplorationReport) -> str:
     first = report.violations[0]
     lines = [f"{report.model}: not {first.mode}: {first.claim}"]
     for number, told in enumerate(first.story, 1):

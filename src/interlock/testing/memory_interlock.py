@@ -40,7 +40,7 @@ from interlock.worker.tasks import DEFAULT, Registry
 from interlock.worker.telemetry import make_log
 
 
-class Worker:
+class InMemoryWorker:
     """The worker of a test. It can be stopped, killed and started again."""
 
     def __init__(
@@ -231,7 +231,7 @@ class Memory(MemoryStore):
             wake()
 
 
-class Clock:
+class VirtualClock:
     """The clock of the store and of all components in the test."""
 
     def __init__(self, time: VirtualTime, start: datetime) -> None:
@@ -265,8 +265,8 @@ class InMemory(Interlock):
     def __init__(
         self,
         port: EmbeddedOrchestrator,
-        clock: Clock,
-        worker: Worker,
+        clock: VirtualClock,
+        worker: InMemoryWorker,
         store: Memory,
         registry: Registry = DEFAULT,
     ) -> None:
@@ -297,7 +297,7 @@ async def in_memory(
     `faults` affect the worker's side of the store. `seed` seeds the ids and secrets.
     """
     time = VirtualTime(asyncio.get_running_loop())
-    clock = Clock(time, start)
+    clock = VirtualClock(time, start)
     store = Memory(CATALOGUE, clock=clock)
     settings = msgspec.structs.replace(settings, durations=_called(settings.durations))
     faulty = FaultyStore(store, faults) if faults is not None else None
@@ -306,7 +306,7 @@ async def in_memory(
     def port(seen: Store) -> EmbeddedOrchestrator:
         return EmbeddedOrchestrator("memory:", settings=settings, store=lambda: seen, host=host)
 
-    worker = Worker(
+    worker = InMemoryWorker(
         WorkerSettings(
             name="test",
             queues=queues,

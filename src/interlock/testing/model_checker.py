@@ -29,7 +29,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ModelClaim:
     """A claim. `holds` is None where the model itself computes it in `look`."""
 
     mode: Mode
@@ -40,21 +40,21 @@ class Claim:
     """Whether an `eventually` applies only to the states that its second bit marks."""
 
 
-def always(claim: str, holds: Looked | None = None) -> Claim:
-    """Claim that it holds in every reachable state."""
-    return Claim(Mode.ALWAYS, claim, holds)
+def always(claim: str, holds: Looked | None = None) -> ModelClaim:
+    """ModelClaim that it holds in every reachable state."""
+    return ModelClaim(Mode.ALWAYS, claim, holds)
 
 
-def sometimes(claim: str, holds: Looked | None = None) -> Claim:
-    """Claim that it holds in at least one reachable state."""
-    return Claim(Mode.SOMETIMES, claim, holds)
+def sometimes(claim: str, holds: Looked | None = None) -> ModelClaim:
+    """ModelClaim that it holds in at least one reachable state."""
+    return ModelClaim(Mode.SOMETIMES, claim, holds)
 
 
 def eventually(
     claim: str, holds: Looked | None = None, *, when: Looked | None = None, conditional: bool = False
-) -> Claim:
-    """Claim that from every state (or from each `when`) a state in which it holds can be reached."""
-    return Claim(Mode.EVENTUALLY, claim, holds, when, conditional or when is not None)
+) -> ModelClaim:
+    """ModelClaim that from every state (or from each `when`) a state in which it holds can be reached."""
+    return ModelClaim(Mode.EVENTUALLY, claim, holds, when, conditional or when is not None)
 
 
 def bit(place: int) -> int:
@@ -69,7 +69,7 @@ def trigger_bit(place: int) -> int:
     return 4 << (2 * place)
 
 
-def look_with(claims: Sequence[Claim]) -> Callable[[Any], int]:
+def look_with(claims: Sequence[ModelClaim]) -> Callable[[Any], int]:
     """Return a function that evaluates each claim for a state, for models without a quicker way."""
     asked = [(bit(n), one.mode is not Mode.ALWAYS, one.holds) for n, one in enumerate(claims) if one.holds]
     asked += [(trigger_bit(n), True, one.when) for n, one in enumerate(claims) if one.when]
@@ -220,7 +220,7 @@ class Model(Protocol):
     def name(self) -> str: ...
 
     @property
-    def claims(self) -> Sequence[Claim]: ...
+    def claims(self) -> Sequence[ModelClaim]: ...
 
     def initial(self) -> State:
         """Return the initial state."""
@@ -253,7 +253,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the step taken in each state of the counterexample, for a replay."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ExplorationReport(msgspec.Struct, frozen=True, kw_only=True):
     """Result of an exploration."""
 
     model: str
@@ -277,7 +277,7 @@ Progress: TypeAlias = Callable[[int, int, int], None]
 _PROGRESS_EVERY = 4_096
 
 
-def check(model: Model, *, most: int | None = None, progress: Progress | None = None) -> Report:
+def check(model: Model, *, most: int | None = None, progress: Progress | None = None) -> ExplorationReport:
     """Explore a model until it is complete, a claim fails, or `most` states were found."""
     exploration = Exploration(model, most=most, progress=progress)
     exploration.run()
@@ -310,9 +310,9 @@ class Exploration:
             self.depth += bool(frontier)
         self.complete = not frontier
 
-    def report(self) -> Report:
+    def report(self) -> ExplorationReport:
         """Return the result so far."""
-        return Report(
+        return ExplorationReport(
             model=self.model.name,
             states=self.seen.count,
             edges=self.edges,
@@ -322,7 +322,7 @@ class Exploration:
             violations=tuple(self._violations()),
         )
 
-    def _sort_claims(self, claims: Sequence[Claim]) -> None:
+    def _sort_claims(self, claims: Sequence[ModelClaim]) -> None:
         self._always = sum(bit(n) for n, claim in enumerate(claims) if claim.mode is Mode.ALWAYS)
         self._lasting = [n for n, claim in enumerate(claims) if claim.mode is Mode.EVENTUALLY]
         self._goals = [
@@ -384,7 +384,7 @@ class Exploration:
         for place, number in stuck(self.graph, len(self._lasting)):
             yield self._violation(self.model.claims[self._lasting[place]], number)
 
-    def _violation(self, claim: Claim, number: int) -> Violation:
+    def _violation(self, claim: ModelClaim, number: int) -> Violation:
         choices = self._way_to(number)
         return Violation(
             mode=claim.mode,

@@ -1,8 +1,8 @@
 """Control processes that tests start: a private directory that is removed with its owner, and freezing.
 
-`Guard` starts a watchdog, which ends the watched process when its owner has exited. `freeze` stops a process
-with SIGSTOP, but not in the middle of a write to SQLite: a process that is stopped there keeps the lock
-of the file, and every other process waits until it continues (`docs/reliability.md`).
+`DirectoryGuard` starts a watchdog, which ends the watched process when its owner has exited. `freeze` stops
+a process with SIGSTOP, but not in the middle of a write to SQLite: a process that is stopped there keeps the
+lock of the file, and every other process waits until it continues (`docs/reliability.md`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def unprivileged() -> pwd.struct_passwd | None:
     return pwd.getpwnam(_NOBODY) if os.geteuid() == 0 else None
 
 
-class Guard:
+class DirectoryGuard:
     """A private directory, and a watchdog that removes it when this process has exited."""
 
     def __init__(self) -> None:

@@ -82,7 +82,7 @@ class Wires:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await self._connect()
-        wire, parting = _Wire(self), self._parting
+        wire, parting = _ProxiedConnection(self), self._parting
         pumps = [
             asyncio.create_task(wire.ask(reader, up_writer)),
             asyncio.create_task(wire.answer(up_reader, writer)),
@@ -110,7 +110,7 @@ class Wires:
         return await asyncio.open_connection(*self._upstream)
 
 
-class _Wire:
+class _ProxiedConnection:
     """A connection in both directions; each ends when the connection is cut."""
 
     def __init__(self, wires: Wires) -> None:

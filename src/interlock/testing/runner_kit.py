@@ -21,11 +21,11 @@ import msgspec
 
 from interlock.testing.runner_server import (
     UNDER_WAY_S,
-    Asked,
-    Desk,
     HangUp,
-    Lease,
-    Line,
+    KitLease,
+    KitOrchestrator,
+    KitRequest,
+    KitServer,
     Pace,
     Reply,
     problem,
@@ -82,7 +82,7 @@ class Piece:
 class Stage:
     """The stage of a scenario: a server, a runner and its jobs."""
 
-    def __init__(self, desk: Desk, folder: Path, work: Work, command: Sequence[str]) -> None:
+    def __init__(self, desk: KitOrchestrator, folder: Path, work: Work, command: Sequence[str]) -> None:
         self.desk, self.folder, self.command = desk, folder, tuple(command)
         self.remarks: list[str] = []
         self._work = work
@@ -178,14 +178,14 @@ class Stage:
         """Wait until the runner has asked for work."""
         await self.until(lambda: self.desk.claims, "It has not claimed work", self.desk.pace.start_s)
 
-    async def lease(self) -> Lease:
+    async def lease(self) -> KitLease:
         """Return the first lease, once there is one."""
         await self.until(
             lambda: self.desk.leases, "It has not claimed the available work", self.desk.pace.start_s
         )
         return next(iter(self.desk.leases.values()))
 
-    async def at_work(self) -> tuple[Lease, Piece]:
+    async def at_work(self) -> tuple[KitLease, Piece]:
         """Return a slow job that is in progress, and its lease."""
         piece = self.slow()
         lease = await self.lease()
@@ -230,7 +230,7 @@ async def _unknown_fields(stage: Stage) -> None:
 async def _lost_lease(stage: Stage) -> None:
     lost = 0
 
-    async def hang_up_once(asked: Asked, what: str) -> Reply | None:
+    async def hang_up_once(asked: KitRequest, what: str) -> Reply | None:
         nonlocal lost
         if what == "lease" and stage.desk.waiting and not lost:
             lost += 1
@@ -254,7 +254,7 @@ async def _lost_lease(stage: Stage) -> None:
 async def _lost_completion(stage: Stage) -> None:
     lost = 0
 
-    async def hang_up_once(asked: Asked, what: str) -> Reply | None:
+    async def hang_up_once(asked: KitRequest, what: str) -> Reply | None:
         nonlocal lost
         if b'"outcome"' in asked.body and lost < 2:
             lost += 1
@@ -280,7 +280,7 @@ async def _renews(stage: Stage) -> None:
 
 
 async def _slow_answers(stage: Stage) -> None:
-    async def be_slow(_: Asked, what: str) -> Reply | None:
+    async def be_slow(_: KitRequest, what: str) -> Reply | None:
         await asyncio.sleep(0.0 if what == "lease" else 0.7 * stage.desk.pace.heartbeat_every_s)
         return None
 
@@ -293,7 +293,7 @@ async def _busy(stage: Stage) -> None:
     """Answer with 503 now and then, but never for as long as a lease lives."""
     refused = 0
 
-    async def be_busy(_: Asked, what: str) -> Reply | None:
+    async def be_busy(_: KitRequest, what: str) -> Reply | None:
         nonlocal refused
         if what != "greet" and refused < 3:
             refused += 1
@@ -339,7 +339,7 @@ async def _silence(stage: Stage) -> None:
     stage.desk.pace = msgspec.structs.replace(pace, ttl_s=pace.silence_ttl_s)
     lease, piece = await stage.at_work()
 
-    async def fall_silent(_: Asked, __: str) -> Reply | None:
+    async def fall_silent(_: KitRequest, __: str) -> Reply | None:
         await asyncio.Event().wait()
         return None
 
@@ -397,7 +397,7 @@ async def _goes_while_working(stage: Stage) -> None:
         raise Broken("It was asked to shut down (SIGTERM), and has claimed more work")
 
 
-async def _completed(stage: Stage, lease: Lease, piece: Piece) -> None:
+async def _completed(stage: Stage, lease: KitLease, piece: Piece) -> None:
     await stage.until(lambda: lease.state == "ended", "It has not reported how the attempt ended")
     said = lease.last(Complete)
     if said is None or not isinstance(said.outcome, Succeeded):
@@ -407,7 +407,7 @@ async def _completed(stage: Stage, lease: Lease, piece: Piece) -> None:
         raise Broken(f"It has done the work {piece.times} times")
 
 
-async def _kept_alive(stage: Stage, lease: Lease) -> None:
+async def _kept_alive(stage: Stage, lease: KitLease) -> None:
     """Check that each of the next renewals arrives before the lease has ended."""
     lost = "It has let its lease expire while it worked: no heartbeat has renewed it"
     for number in range(lease.renewals + 1, lease.renewals + 4):
@@ -427,17 +427,20 @@ SCENARIOS = (
     Scenario("heartbeats", "It renews its lease while it works.", _renews),
     Scenario("slow-answers", "Slow responses do not cost it the lease.", _slow_answers),
     Scenario("busy-server", "A short outage of the server does not cost it the lease.", _busy),
-    Scenario("cancel", "Asked to stop, it stops the work and acknowledges that.", _cancelled),
+    Scenario("cancel", "KitRequest to stop, it stops the work and acknowledges that.", _cancelled),
     Scenario("revoked", "A revoked lease ends the work, and no further message is sent.", _revoked),
     Scenario("silence", "Without responses it stops the work before its lease expires.", _silence),
     Scenario("no-work", "Without work it waits (long poll), and does not poll in a tight loop.", _long_poll),
     Scenario("refused-token", "A refused token is not retried in a tight loop.", _refused),
     Scenario(
-        "goes-idle", "Asked to shut down while it is idle, it exits.", _goes_while_idle, needs_process=True
+        "goes-idle",
+        "KitRequest to shut down while it is idle, it exits.",
+        _goes_while_idle,
+        needs_process=True,
     ),
     Scenario(
         "goes-working",
-        "Asked to shut down while it works, it finishes or releases its work.",
+        "KitRequest to shut down while it works, it finishes or releases its work.",
         _goes_while_working,
         needs_process=True,
     ),
@@ -462,7 +465,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     scenarios: tuple[Scenario, ...] = SCENARIOS
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ScenarioVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a scenario."""
 
     scenario: str
@@ -475,11 +478,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The end of the runner's output, where there is a fault."""
 
 
-async def check(asked: Check, tell: Callable[[Verdict], None]) -> list[Verdict]:
+async def check(asked: Check, tell: Callable[[ScenarioVerdict], None]) -> list[ScenarioVerdict]:
     """Play all scenarios; report each verdict as it is reached."""
     room = asyncio.Semaphore(1 if asked.port or not asked.command else SIDE_BY_SIDE)
 
-    async def play(scenario: Scenario) -> Verdict:
+    async def play(scenario: Scenario) -> ScenarioVerdict:
         async with room:
             verdict = await _play(scenario, asked)
         tell(verdict)
@@ -488,13 +491,13 @@ async def check(asked: Check, tell: Callable[[Verdict], None]) -> list[Verdict]:
     return list(await asyncio.gather(*map(play, asked.scenarios)))
 
 
-async def _play(scenario: Scenario, asked: Check) -> Verdict:
+async def _play(scenario: Scenario, asked: Check) -> ScenarioVerdict:
     if scenario.needs_process and not asked.command:
         why = "it needs a runner that the kit has started: give its command after --"
-        return Verdict(scenario=scenario.name, claim=scenario.claim, skipped=why)
+        return ScenarioVerdict(scenario=scenario.name, claim=scenario.claim, skipped=why)
     began = time.monotonic()
-    desk = Desk(asked.pace, asked.token)
-    line = Line(desk.answer)
+    desk = KitOrchestrator(asked.pace, asked.token)
+    line = KitServer(desk.answer)
     with tempfile.TemporaryDirectory(prefix="interlock-check-") as folder:
         stage = Stage(desk, Path(folder), asked.work, asked.command)
         await line.open(asked.host, asked.port)
@@ -510,7 +513,7 @@ async def _play(scenario: Scenario, asked: Check) -> Verdict:
             await line.close()
             pulse.cancel()
         faults = (*broken, *desk.faults)
-        return Verdict(
+        return ScenarioVerdict(
             scenario=scenario.name,
             claim=scenario.claim,
             faults=faults,
@@ -520,7 +523,7 @@ async def _play(scenario: Scenario, asked: Check) -> Verdict:
         )
 
 
-async def _pulse(desk: Desk) -> None:
+async def _pulse(desk: KitOrchestrator) -> None:
     while True:
         desk.clock.pulse()
         await asyncio.sleep(PULSE_S)

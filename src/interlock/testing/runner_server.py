@@ -28,7 +28,7 @@ from interlock.wire.runner import (
 from interlock.worker.host import AwakeTime
 
 
-class Asked(msgspec.Struct, frozen=True):
+class KitRequest(msgspec.Struct, frozen=True):
     """A request."""
 
     method: str
@@ -49,10 +49,10 @@ class HangUp(Exception):
     """The connection is closed without an answer."""
 
 
-Answering: TypeAlias = Callable[[Asked], Awaitable[Reply]]
+Answering: TypeAlias = Callable[[KitRequest], Awaitable[Reply]]
 
 
-class Line:
+class KitServer:
     """The HTTP server: it listens, and passes requests on."""
 
     def __init__(self, answer: Answering) -> None:
@@ -94,7 +94,7 @@ class Line:
             writer.close()
 
 
-async def _read(connection: h11.Connection, reader: asyncio.StreamReader) -> Asked | None:
+async def _read(connection: h11.Connection, reader: asyncio.StreamReader) -> KitRequest | None:
     head: h11.Request | None = None
     body = bytearray()
     while True:
@@ -109,7 +109,7 @@ async def _read(connection: h11.Connection, reader: asyncio.StreamReader) -> Ask
             headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
             token = headers.get("authorization", "").removeprefix("Bearer ")
             path = head.target.decode("latin-1").partition("?")[0]
-            return Asked(head.method.decode(), path, token, bytes(body))
+            return KitRequest(head.method.decode(), path, token, bytes(body))
         else:
             return None
 
@@ -135,7 +135,7 @@ SUPERVISED = "/api/workers"
 """Path at which a worker registers with a supervisor; not part of the runner protocol."""
 _PATHS = ("ack", "heartbeat", "log", "complete", "cancel-ack", "release", "messages")
 
-Before: TypeAlias = Callable[[Asked, str], Awaitable[Reply | None]]
+Before: TypeAlias = Callable[[KitRequest, str], Awaitable[Reply | None]]
 """Callback for each request; it answers in place of the server, or closes the connection."""
 
 
@@ -155,7 +155,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum time for an expected action of a runner."""
 
 
-class Lease(msgspec.Struct):
+class KitLease(msgspec.Struct):
     """A lease, and the messages under it."""
 
     grant: Grant
@@ -184,7 +184,7 @@ class Lease(msgspec.Struct):
         return next((message for message in reversed(self.said) if isinstance(message, kind)), None)
 
 
-class Desk:
+class KitOrchestrator:
     """The orchestrator that a runner talks to."""
 
     def __init__(self, pace: Pace, token: str) -> None:
@@ -195,7 +195,7 @@ class Desk:
         self.more: dict[str, Any] = {}
         """Unknown fields, added to every answer."""
         self.waiting: list[tuple[str, dict[str, Any]]] = []
-        self.leases: dict[str, Lease] = {}
+        self.leases: dict[str, KitLease] = {}
         self.claims: list[ClaimRequest] = []
         self.requests: list[str] = []
         self.faults: list[str] = []
@@ -213,7 +213,7 @@ class Desk:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    async def answer(self, asked: Asked) -> Reply:
+    async def answer(self, asked: KitRequest) -> Reply:
         """Answer a request as a correct server would, unless the scenario overrides it."""
         what = asked.path.removeprefix(f"{PREFIX}/") if asked.path != PREFIX else "greet"
         self.requests.append(what)
@@ -224,7 +224,7 @@ class Desk:
             return instead
         return await self.respond(asked, what)
 
-    async def respond(self, asked: Asked, what: str) -> Reply:
+    async def respond(self, asked: KitRequest, what: str) -> Reply:
         """Answer a request as a correct server would."""
         if what == "greet":
             return self._ok(self._greeting())
@@ -306,7 +306,7 @@ class Desk:
             heartbeat_every_s=self.pace.heartbeat_every_s,
             timeout_s=3_600.0,
         )
-        self.leases[grant.token] = Lease(grant, claim.runner_id, self.clock(), alive_s)
+        self.leases[grant.token] = KitLease(grant, claim.runner_id, self.clock(), alive_s)
         return grant
 
     async def _something_happens(self, within_s: float) -> None:
@@ -354,7 +354,7 @@ class Desk:
         self.change()
         return 200, self._heard(lease)
 
-    def _judge(self, lease: Lease, message: Message) -> None:
+    def _judge(self, lease: KitLease, message: Message) -> None:
         kind = str(message.__struct_config__.tag)
         if message.runner_id != lease.runner_id:
             self.fault(f"Its {kind} has another runner_id than the claim.")
@@ -370,15 +370,15 @@ class Desk:
         if lease.state == "ended" and known is None and not self._was_under_way(lease, message):
             self.fault(f"It has sent a {kind} after it had reported how the attempt ended.")
 
-    def _was_under_way(self, lease: Lease, message: Message) -> bool:
+    def _was_under_way(self, lease: KitLease, message: Message) -> bool:
         """Return whether a heartbeat may have been sent before the runner knew that its end was accepted."""
         unknown = lease.ended_at is None or self.clock() <= lease.ended_at + UNDER_WAY_S
         return lease.state == "ended" and isinstance(message, Heartbeat) and unknown
 
-    def _is_repeat(self, lease: Lease, message: Message) -> bool:
+    def _is_repeat(self, lease: KitLease, message: Message) -> bool:
         return lease.state == "ended" and lease.by_number.get(_number(message)) == message
 
-    def _heard(self, lease: Lease) -> dict[str, Any]:
+    def _heard(self, lease: KitLease) -> dict[str, Any]:
         if lease.state == "ended":
             return {"answer": "heard", "state": "SUCCEEDED"}
         answer = {"answer": "heard", "state": "RUNNING", "ttl_s": self.pace.ttl_s}

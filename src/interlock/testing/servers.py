@@ -24,14 +24,14 @@ from urllib.parse import quote
 
 from interlock.testing import watchdog
 from interlock.testing.binaries import MissingServer, environment, postgres_programs, redis_program
-from interlock.testing.process_control import Guard, unprivileged
+from interlock.testing.process_control import DirectoryGuard, unprivileged
 
 __all__ = [
     "MissingServer",
     "PostgresServer",
     "RedisServer",
+    "ReplyError",
     "ServerFailed",
-    "ServerRefused",
     "ask_postgres",
     "ask_redis",
     "postgres_server",
@@ -46,7 +46,7 @@ Answer: TypeAlias = "str | list[Answer] | None"
 """An answer of Redis."""
 
 
-class ServerRefused(Exception):
+class ReplyError(Exception):
     """The server answered with an error."""
 
 
@@ -85,7 +85,7 @@ def _redis_answer(answers: BinaryIO) -> Answer:
         case "*":
             return [_redis_answer(answers) for _ in range(int(rest))]
         case _:
-            raise ServerRefused(rest or "The server hung up.")
+            raise ReplyError(rest or "The server hung up.")
 
 
 def _connected(address: Path | tuple[str, int]) -> socket.socket:
@@ -109,7 +109,7 @@ def _until_ready(answers: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
         payload = answers.read(length - 4)
         if kind == b"E":
             fields = {part[:1]: part[1:].decode() for part in payload.split(b"\0") if part}
-            refusal = ServerRefused(f"{fields.get(b'C')}: {fields.get(b'M')}")
+            refusal = ReplyError(f"{fields.get(b'C')}: {fields.get(b'M')}")
             if fields.get(b"S") == "FATAL":
                 raise refusal
         if kind == b"Z":
@@ -117,7 +117,7 @@ def _until_ready(answers: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
                 raise refusal
             return
         yield kind, payload
-    raise ServerRefused("The server hung up.")
+    raise ReplyError("The server hung up.")
 
 
 def _row(payload: bytes) -> list[str | None]:
@@ -146,7 +146,7 @@ class Server(ABC):
     """A server process, with a directory of its own."""
 
     def __init__(self, *, tcp: bool, around: Around | None = None) -> None:
-        self.guard = Guard()
+        self.guard = DirectoryGuard()
         self.folder = self.guard.folder
         self.log = self.folder / "log"
         self.port = _free_port() if tcp else 0
@@ -253,7 +253,7 @@ class Server(ABC):
         while process.poll() is None and time.monotonic() < deadline:
             try:
                 self.ask()
-            except (OSError, ServerRefused):
+            except (OSError, ReplyError):
                 time.sleep(0.005)
             else:
                 return
@@ -356,7 +356,7 @@ class PostgresServer(Server):
         self.sql("SELECT 1")
 
     def sql(self, statement: str, *, database: str = "postgres") -> list[list[str | None]]:
-        """Run a statement as `psql` would; raise `ServerRefused`."""
+        """Run a statement as `psql` would; raise `ReplyError`."""
         return ask_postgres(self.address, database, statement)
 
     def new_database(self, *, template: str = "template1") -> str:
@@ -418,7 +418,7 @@ class RedisServer(Server):
         self.run("PING")
 
     def run(self, *words: str) -> Answer:
-        """Run a command and return its answer; raise `ServerRefused`."""
+        """Run a command and return its answer; raise `ReplyError`."""
         return ask_redis(self.address, *words)
 
     def setting(self, name: str) -> str:
@@ -482,7 +482,7 @@ def _template(wal_segment_mb: int) -> Path:
     It sorts text by locale where the programs can, and not by bytes, as production servers may: code that
     relies on the order of ids must declare it.
     """
-    guard = Guard()
+    guard = DirectoryGuard()
     atexit.register(guard.close)
     for locale in (("--locale-provider=icu", "--icu-locale=en-US", "--locale=C"), ("--locale=C",)):
         made = _make_cluster(guard.folder / "template", (*locale, f"--wal-segsize={wal_segment_mb}"))

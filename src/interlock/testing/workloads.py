@@ -15,7 +15,7 @@ import msgspec
 from interlock.agent.load import PacedLoad
 from interlock.agent.port import Kind, Offered
 from interlock.agent.protocol import Order
-from interlock.agent.validation import Asked, look_at
+from interlock.agent.validation import RequestedWorkload, look_at
 from interlock.lifecycles.durations import DEFAULTS
 
 
@@ -41,7 +41,7 @@ async def try_workload(
     max_operations: int = 0,
 ) -> Tried:
     """Check the spec, prepare, run and clean up; raise `InvalidWorkload` as an agent would."""
-    asked = Asked(
+    asked = RequestedWorkload(
         workload_id="tried",
         kind=kind.kind,
         spec=msgspec.json.encode(spec),

@@ -156,7 +156,7 @@ _EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(2199, 1, 1, tzin
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class FilterParts:
     """The parsed parts of a filter."""
 
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -166,9 +166,9 @@ class Parts:
     moments: dict[str, Moment] = field(default_factory=dict)
 
 
-def gather(text: str, vocabulary: Vocabulary, check: Callable[[Word], tuple[str, ...]]) -> Parts:
+def gather(text: str, vocabulary: Vocabulary, check: Callable[[Word], tuple[str, ...]]) -> FilterParts:
     """Parse a filter; raise `BadFilter` with the position of a fault. `check` validates names."""
-    parts = Parts()
+    parts = FilterParts()
     for word in words_of(text, vocabulary):
         if (word.name in parts.names and not word.negated) or word.name in parts.moments:
             raise _twice(word, parts.names.get(word.name, ()))
@@ -313,7 +313,7 @@ def _states_of(machine: AnyMachine) -> tuple[str, ...]:
     return tuple(map(str, machine.states))
 
 
-def common_parts(parts: Parts) -> dict[str, Any]:
+def common_parts(parts: FilterParts) -> dict[str, Any]:
     """Return the parsed parts that all kinds share, by field name."""
     return {
         "states": parts.names.get("state", ()),

@@ -84,7 +84,7 @@ class Filter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
         yield from (("queue", self.queues), ("parent", self.parents), ("task", self.tasks))
 
 
-class Shown(Protocol):
+class FilteredFields(Protocol):
     """The fields of a job that a filter reads."""
 
     @property
@@ -122,7 +122,7 @@ class Selection:
         groups = (wanted.queues, wanted.parents, *wanted.labels)
         return not wanted.ids and not wanted.tasks and all(len(group) <= 1 for group in groups)
 
-    def keeps(self, view: Shown) -> bool:
+    def keeps(self, view: FilteredFields) -> bool:
         """Return whether a job matches."""
         wanted, since, until = self.filter, self.query.since, self.query.until
         return (

@@ -23,7 +23,7 @@ from interlock.wire.waits import WaitAnswer, WaitRequest
 from interlock.worker.codec import Work, decoder_of, spec_of
 from interlock.worker.middleware import Chain
 from interlock.worker.port import Informed, OrchestratorPort, Parental, Signalling
-from interlock.worker.waits import Waiter, no_signals
+from interlock.worker.waits import SignalWaiter, no_signals
 
 if TYPE_CHECKING:
     from interlock.worker.composition import Composable
@@ -132,7 +132,7 @@ class Family(Protocol):
         ...
 
 
-class Parent(Waiter):
+class Parent(SignalWaiter):
     """The part of a context about the children of its job."""
 
     __slots__ = ("_family", "_grant", "_middleware", "_submissions")

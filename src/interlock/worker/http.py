@@ -332,7 +332,7 @@ class HttpOrchestrator:
     ) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
         """Download a cache of an earlier job."""
         if self._client is None:
-            raise self._away("nobody has connected")
+            raise self._away("it is not connected")
         try:
             async with downloaded_cache(self._client, _held(token, runner_id), key, prefixes) as found:
                 yield found

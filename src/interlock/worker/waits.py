@@ -38,7 +38,7 @@ class WaitsForSignal(BaseException):
         self.wait_id = wait_id
 
 
-class Waiter:
+class SignalWaiter:
     """The part of a context about signals and approvals."""
 
     __slots__ = ("_asked",)
@@ -173,6 +173,6 @@ def _check(answer: WaitAnswer, asked: WaitRequest) -> None:
 def no_signals() -> JobError:
     """Return the error of a context without a worker that can wait."""
     return JobError(
-        "There is nobody here who could wait for a signal.",
+        "Signals cannot be awaited here: no worker executes this handler.",
         todo="Do it in a job that a worker executes; in tests use `interlock.testing.memory_interlock`.",
     )

@@ -13,7 +13,7 @@ import pytest
 from interlock.errors import UnknownState
 from interlock.machine.blueprint import Blueprint, StateSheet, TransitionSheet
 from interlock.machine.draw import draw_svg
-from interlock.machine.draw.theme import DARK, LIGHT, Mode
+from interlock.machine.draw.theme import DARK, LIGHT, ColourMode
 
 Element = ET.Element
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -232,7 +232,7 @@ def _luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("mode", [LIGHT, DARK], ids=["light", "dark"])
-def test_every_text_can_be_read_on_its_ground(mode: Mode) -> None:
+def test_every_text_can_be_read_on_its_ground(mode: ColourMode) -> None:
     on_paper = [mode.ink, mode.muted, mode.accent, *mode.owners]
     pairs = [(colour, mode.paper) for colour in on_paper]
     for ground in (mode.box, mode.box_spine, mode.visited):

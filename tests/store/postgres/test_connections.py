@@ -18,7 +18,7 @@ from interlock.errors import StoreUnavailable
 from interlock.lifecycles.process import BACKING_OFF, RUNNING
 from interlock.store.contract import Store
 from interlock.store.postgres import PostgresStore, connections, failures
-from interlock.store.postgres.connections import Connection, Link
+from interlock.store.postgres.connections import Connection, TimedConnection
 from interlock.store.postgres.target import POOL, target_of
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.testing.servers import PostgresServer, postgres_server
@@ -148,7 +148,7 @@ async def test_a_server_that_says_goodbye_to_every_connection_is_named_and_nothi
 
     async def connect_in_vain(timeout_s: float) -> Connection:
         connection = await connect(timeout_s)
-        store._connections._idle.append(Link(connection))
+        store._connections._idle.append(TimedConnection(connection))
         say_goodbye(store)
         store._connections._idle.clear()
         return connection

@@ -13,7 +13,7 @@ from tests.waiting import until
 
 from interlock.store.postgres import PostgresStore
 from interlock.store.records import Commit, Committed, Conflict, Illegal, Record, Repeated, TooLate
-from interlock.testing.servers import PostgresServer, ServerRefused, postgres_server
+from interlock.testing.servers import PostgresServer, ReplyError, postgres_server
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import (
     PACKED,
@@ -43,7 +43,7 @@ def read(server: PostgresServer) -> str:
 
 async def errors_since(server: PostgresServer, start: int) -> list[str]:
     """Return the errors in the log up to a mistake that is made on purpose, so that none is still to come."""
-    with pytest.raises(ServerRefused, match="made_on_purpose"):
+    with pytest.raises(ReplyError, match="made_on_purpose"):
         server.sql("SELECT made_on_purpose")
     await until(lambda: "made_on_purpose" in read(server)[start:], "the log to be written")
     until_then = read(server)[start:].partition("made_on_purpose")[0]

@@ -142,7 +142,7 @@ async def test_what_is_being_written_cannot_fill_the_disk_either(tmp_path: Path)
     putting = [asyncio.ensure_future(blobs.put(waiting(event))) for event in begun]
     for event in begun:
         await event.wait()
-    with pytest.raises(BlobsFull, match="at once"):
+    with pytest.raises(BlobsFull, match="Concurrent uploads"):
         await blobs.put(pieces(bytes(1_100_000)))
     go_on.set()
     first, *others = await asyncio.gather(*putting)

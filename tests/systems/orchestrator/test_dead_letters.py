@@ -143,7 +143,7 @@ async def test_what_is_no_dead_letter_is_refused_with_a_reason(il: InMemory) -> 
     ok = await il.submit(send, "a@b.example")
     await ok.result(timeout_s=60)
     for act in (il.dead_letters.retry, il.dead_letters.discard, il.dead_letters.get):
-        with pytest.raises(TransitionNotAllowed, match="is COMPLETED, so it is no dead letter"):
+        with pytest.raises(TransitionNotAllowed, match="is COMPLETED, so it is not a dead letter"):
             await act(ok.id)
         with pytest.raises(UnknownJob):
             await act("j_000000000000")

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.systems.runs.reporting.receiver import Heard, Receiver, Says, receiving
-from tests.systems.runs.reporting.told import SOURCE, Told, notices, reporting, statuses
+from tests.systems.runs.reports.receiver import Heard, Receiver, Says, receiving
+from tests.systems.runs.reports.told import SOURCE, Told, notices, reporting, statuses
 from tests.systems.runs.site import Site, planned
 from tests.systems.runs.triggers.deliveries import push
 
 from interlock.engine.clock import StoreClock
-from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
 from interlock.systems.runs.triggers import IdempotentSubmitter, Triggers
 from interlock.systems.runs.webhook_security import Secret, github_signature
+from interlock.systems.runs.workflows.workflow import WorkflowPlanner
 from interlock.systems.settings import Settings
 from interlock.testing.servers import PostgresServer, RedisServer
 from interlock.wire.runs import Receipt

@@ -9,17 +9,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.systems.runs.planning.test_repositories import CI_FILE, Repository
 from tests.systems.runs.site import Site, plan, planned
 from tests.systems.runs.triggers.deliveries import HERE, pull_request, push
+from tests.systems.runs.workflows.test_repositories import CI_FILE, Repository
 
 from interlock.engine.clock import StoreClock
 from interlock.systems.runs.body import ChangeTime
-from interlock.systems.runs.planning.git import Repositories
-from interlock.systems.runs.planning.workflow import WorkflowPlanner
 from interlock.systems.runs.trigger_events import Evaluation, Rule, TriggerSettings
 from interlock.systems.runs.triggers import IdempotentSubmitter, Triggers
 from interlock.systems.runs.webhook_security import Secret, github_signature
+from interlock.systems.runs.workflows.git import Repositories
+from interlock.systems.runs.workflows.workflow import WorkflowPlanner
 from interlock.wire.runs import RunSpec, RunView, Source
 
 SECRET = Secret(b"the secret of github")

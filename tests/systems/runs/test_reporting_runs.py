@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.systems.runs.site import Site, planned
 
-from interlock.systems.runs.reporting.report import DeliveryFailed, RunReport, RunStatus
-from interlock.systems.runs.reporting.reporter import ReportService
+from interlock.systems.runs.reports.report import DeliveryFailed, RunReport, RunStatus
+from interlock.systems.runs.reports.reporter import ReportService
 from interlock.wire.runs import RunView
 
 

@@ -12,7 +12,7 @@ from tests.systems.runs.site import Site, plan, planned
 from interlock.engine.retention import Retention, sweep_ended
 from interlock.errors import InvalidRun, PlanRefused, RequestIdReused, UnknownRun
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.runs.planning import PlanRequest
+from interlock.systems.runs.workflows import PlanRequest
 from interlock.wire.runs import Plan, RunFilter, RunSpec, Source
 
 

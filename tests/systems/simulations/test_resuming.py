@@ -31,7 +31,7 @@ async def test_what_waits_in_a_private_queue_is_resumed_in_its_own(open_house: O
     assert (moved.queue, moved.execution, moved.resuming) == ("default", 2, True)
     assert (await house.view(made.job_id)).state == "CANCELED"
     await house.recover()
-    with pytest.raises(AlreadyThere, match="awaited already, in the queue default"):
+    with pytest.raises(AlreadyThere, match="already waits for a worker, in the queue default"):
         await manager.resume(made.run_id)
     assert (await (await taken_from(house, "default")).say(Begin())).step == 3
     assert await faults(house) == []

@@ -20,9 +20,9 @@ import msgspec
 
 from interlock.errors import UnknownName
 from interlock.testing.model_checker import (
+    ExplorationReport,
     Mode,
     Model,
-    Report,
     Violation,
     broken_at_the_end,
     check,
@@ -442,7 +442,7 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
     """The result of exploring an environment."""
 
     environment: str
-    report: Report
+    report: ExplorationReport
     seconds: float
     expected: int | None = None
     """The known number of states; None if unknown, or if not all were explored."""

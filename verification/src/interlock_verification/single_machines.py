@@ -76,12 +76,9 @@ WORKER_ALONE = Lifecycle(
                 when=lambda w, _: not w.pending and not w.active,
             ),
         ),
+        Answer("other errors fail it", must(worker.ErrorUnrecoverable, (worker.RUNNING,), worker.FAILED)),
         Answer(
-            "an unrecoverable error fails it",
-            must(worker.ErrorUnrecoverable, (worker.RUNNING,), worker.FAILED),
-        ),
-        Answer(
-            "a transient error is retried three times",
+            "transient errors are retried three times",
             lambda before, said, after: (
                 not isinstance(said, worker.ErrorTransient)
                 or before.state is not worker.RUNNING
@@ -101,7 +98,7 @@ WORKER_ALONE = Lifecycle(
                 when=lambda w, said: w.last_heartbeat_at is None or said.at == LATER,
             ),
         ),
-        Answer("a worker whose process died is given up", must(worker.ProcessDied, ALIVE, worker.TERMINATED)),
+        Answer("a dead worker is given up", must(worker.ProcessDied, ALIVE, worker.TERMINATED)),
         Answer("a heartbeat keeps it alive", must(worker.Heartbeat, ALIVE, STAY)),
     ),
 )
@@ -271,17 +268,13 @@ WORKLOAD_ALONE = Lifecycle(
         Answer("it starts on time, and never by itself", _starts_when_told),
         Answer("it ends on time", must(load.DurationElapsed, (load.RUNNING,), load.IDLE, when=_mine)),
         Answer("a failure is reported", must(load.WorkloadError, (load.RUNNING,), load.FAILED, when=_mine)),
+        Answer("it resets itself", must(load.ErrorSent, (load.FAILED,), load.IDLE, when=_mine)),
         Answer(
-            "the agent resets itself after an error",
-            must(load.ErrorSent, (load.FAILED,), load.IDLE, when=_mine),
-        ),
-        Answer(
-            "an abort before the start ends it at once",
-            must(load.AbortReceived, (load.READY,), load.IDLE, when=_mine),
+            "an early abort ends it at once", must(load.AbortReceived, (load.READY,), load.IDLE, when=_mine)
         ),
         Answer("it stops on request", must(load.AbortReceived, (load.RUNNING,), load.ABORTING, when=_mine)),
         Answer(
-            "without a controller nothing begins",
+            "it begins only with a controller",
             must(load.ControllerDisconnect, (load.READY,), load.IDLE, when=_mine),
         ),
         Answer(
@@ -339,12 +332,9 @@ SIMULATION_ALONE = Lifecycle(
                 when=lambda s, said: _his(s, said) and (s.pause_requested or s.cancel_requested),
             ),
         ),
+        Answer("it can be resumed", must(_SIM.Resume, (_SIM.PAUSED, _SIM.INTERRUPTED), _SIM.RUNNING)),
         Answer(
-            "it resumes after its saved step",
-            must(_SIM.Resume, (_SIM.PAUSED, _SIM.INTERRUPTED), _SIM.RUNNING),
-        ),
-        Answer(
-            "without its worker it is interrupted",
+            "a silent worker interrupts it",
             must(
                 _SIM.HeartbeatLost,
                 (_SIM.RUNNING,),
@@ -410,10 +400,8 @@ SCHEDULE_ALONE = Lifecycle(
         Answer("it fires by its new times", must(_SCHEDULE.Edit, (_SCHEDULE.ACTIVE,), STAY, when=_goes_on)),
         Answer("a pause holds it", must(_SCHEDULE.Pause, (_SCHEDULE.ACTIVE,), _SCHEDULE.PAUSED)),
         Answer("a deleted schedule has ended", must(_SCHEDULE.Delete, _SCHEDULE.OPEN, _SCHEDULE.ENDED)),
-        Answer(
-            "an additional job does not change the next fire", must(_SCHEDULE.RunNow, _SCHEDULE.OPEN, STAY)
-        ),
-        Answer("a backfill does not change the next fire", must(_SCHEDULE.Backfill, _SCHEDULE.OPEN, STAY)),
+        Answer("another job moves nothing", must(_SCHEDULE.RunNow, _SCHEDULE.OPEN, STAY)),
+        Answer("a backfill moves nothing", must(_SCHEDULE.Backfill, _SCHEDULE.OPEN, STAY)),
         Answer("it begins anew", must(_SCHEDULE.Edit, (_SCHEDULE.ENDED,), _SCHEDULE.ACTIVE, when=_goes_on)),
         Answer("an edit keeps a pause", must(_SCHEDULE.Edit, (_SCHEDULE.PAUSED,), STAY)),
     ),
@@ -491,21 +479,10 @@ LEASE_ALONE = Lifecycle(
     ),
     answers=(
         Answer("only its runner may report, and only in time", _stranger_or_late),
-        Answer(
-            "a report of its runner is accepted: acknowledged",
-            _heard(lease.Ack, (lease.GRANTED,), lease.ACTIVE),
-        ),
-        Answer(
-            "a report of its runner is accepted: at work",
-            _heard(lease.Heartbeat, (lease.ACTIVE,), lease.ACTIVE),
-        ),
-        Answer(
-            "a report of its runner is accepted: done",
-            _heard(lease.Complete, (lease.ACTIVE,), lease.COMPLETED),
-        ),
-        Answer(
-            "a report of its runner is accepted: given back", _heard(lease.Release, lease.LIVE, lease.REVOKED)
-        ),
+        Answer("its runner may report: acknowledged", _heard(lease.Ack, (lease.GRANTED,), lease.ACTIVE)),
+        Answer("its runner may report: at work", _heard(lease.Heartbeat, (lease.ACTIVE,), lease.ACTIVE)),
+        Answer("its runner may report: done", _heard(lease.Complete, (lease.ACTIVE,), lease.COMPLETED)),
+        Answer("its runner may report: given back", _heard(lease.Release, lease.LIVE, lease.REVOKED)),
         Answer("it expires when its time is up, and not before", _expires_in_time),
         Answer("it is never shortened", _never_shortened),
         Answer("a cancel is acknowledged only after a request", _stops_when_asked),
@@ -611,9 +588,7 @@ JOB_ALONE = Lifecycle(
         Answer("it starts with its first attempt", must(job.AllocateResources, (job.PENDING,), job.RUNNING)),
         Answer("it completes", must(job.Success, (job.RUNNING,), job.COMPLETED)),
         Answer("it fails", must(job.Error, (job.RUNNING,), job.FAILED)),
-        Answer(
-            "a job that no worker has started in time fails", must(job.Expire, (job.PENDING,), job.FAILED)
-        ),
+        Answer("a job not started in time fails", must(job.Expire, (job.PENDING,), job.FAILED)),
     ),
 )
 

@@ -49,8 +49,8 @@ class Http(Workload[HttpSpec]):
 
     def __init__(self, spec: HttpSpec) -> None:
         super().__init__(spec)
-        self._free: list[_Connection] = []
-        self._all: set[_Connection] = set()
+        self._free: list[_HttpConnection] = []
+        self._all: set[_HttpConnection] = set()
         self._request = _request(spec)
         self._address = urlsplit(spec.url)
 
@@ -90,11 +90,11 @@ class Http(Workload[HttpSpec]):
             raise UnexpectedStatus(f"status {answer.status}")
         return answer.size
 
-    def _let_go(self, connection: _Connection) -> None:
+    def _let_go(self, connection: _HttpConnection) -> None:
         connection.close()
         self._all.discard(connection)
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> _HttpConnection:
         port = self._address.port or PORTS[self._address.scheme]
         context = None
         if self._address.scheme == "https":
@@ -102,7 +102,7 @@ class Http(Workload[HttpSpec]):
             if not self.spec.verify:
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         _, connection = await asyncio.get_running_loop().create_connection(
-            _Connection, self._address.hostname or "", port, ssl=context
+            _HttpConnection, self._address.hostname or "", port, ssl=context
         )
         self._all.add(connection)
         return connection
@@ -117,7 +117,7 @@ class _Answer(msgspec.Struct):
     size: int = 0
 
 
-class _Connection(asyncio.Protocol):
+class _HttpConnection(asyncio.Protocol):
     """A connection with one request at a time; the parser calls the methods that begin with `on_`."""
 
     def __init__(self) -> None:

@@ -67,7 +67,7 @@ class Rect:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TextRow:
     """One row of text; `owner` gives an event its colour, a guard has none."""
 
     text: str
@@ -80,7 +80,7 @@ class Row:
 class Words:
     """A block of rows, without a position."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TextRow, ...]
     w: int
     h: int
 
@@ -188,14 +188,14 @@ def words_of(transitions: Iterable[TransitionSheet]) -> Words:
     for t in transitions:
         guards.setdefault((t.event, t.owner), []).append(" & ".join(t.guards))
     common = len({guard for named in guards.values() for guard in named}) == 1
-    rows: list[Row] = []
+    rows: list[TextRow] = []
     for index, ((event, owner), named) in enumerate(guards.items()):
         name = cut(one_line(event), EVENT_PX, _EVENT_ROOM_PX)
         shown = named[0] if len(set(named)) == 1 and len(named[0]) <= _GUARD_CHARS else ""
         hidden = any(named) and not shown
-        rows.append(Row(f"{name} ?" if hidden else name, EVENT_PX, EVENT_ROW_PX, owner))
+        rows.append(TextRow(f"{name} ?" if hidden else name, EVENT_PX, EVENT_ROW_PX, owner))
         if shown and (not common or index == len(guards) - 1):
-            rows.append(Row(f"[{one_line(shown)}]", GUARD_PX, GUARD_ROW_PX))
+            rows.append(TextRow(f"[{one_line(shown)}]", GUARD_PX, GUARD_ROW_PX))
     width = max(width_px(row.text, row.size_px) for row in rows)
     return Words(tuple(rows), math.ceil(width), sum(row.height_px for row in rows))
 

@@ -36,7 +36,7 @@ from interlock.machine.draw.geometry import (
     up_to_grid,
     words_of,
 )
-from interlock.machine.draw.plan import LEFT, RIGHT, SPINE, Channel, arrange, best_order
+from interlock.machine.draw.plan import LEFT, RIGHT, SPINE, SideChannel, arrange, best_order
 from interlock.machine.draw.routes import (
     Frame,
     drop_wires,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from interlock.machine.blueprint import Blueprint
     from interlock.machine.draw.geometry import Wire, Words
-    from interlock.machine.draw.plan import Plan
+    from interlock.machine.draw.plan import Arrangement
     from interlock.machine.draw.routes import Face, Line, Slot
 
 
@@ -138,14 +138,14 @@ def _touch(one: Trunk, two: Trunk) -> bool:
     return one.bottom + _APART_PX > two.top and two.bottom + _APART_PX > one.top
 
 
-CHANNELS = tuple(Channel(side, depth) for side in (LEFT, RIGHT) for depth in (0, 1))
+CHANNELS = tuple(SideChannel(side, depth) for side in (LEFT, RIGHT) for depth in (0, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """The boxes, the order of the lines on each, and their positions so far."""
 
-    plan: Plan
+    plan: Arrangement
     words: tuple[Words, ...]
     heights: Mapping[str, int]
     gaps: Mapping[int, tuple[int, ...]]
@@ -161,7 +161,7 @@ class Draft:
             lines |= stacked(slots, state, *place)
         return lines
 
-    def trunks(self, channel: Channel, lines: Mapping[Line, int]) -> list[Trunk]:
+    def trunks(self, channel: SideChannel, lines: Mapping[Line, int]) -> list[Trunk]:
         """Return the nets of a channel with the ys of their ends; loops stay beside their box."""
         found = []
         for index, net in enumerate(self.plan.nets):
@@ -179,7 +179,7 @@ class Draft:
         return [lines[slot.net, *end] for end in ends if self.column_of[end[0]] == SPINE]
 
 
-def first_draft(blueprint: Blueprint, plan: Plan) -> Draft:
+def first_draft(blueprint: Blueprint, plan: Arrangement) -> Draft:
     """Return the boxes with their minimum heights, packed closely in their columns."""
     words = tuple(words_of(net.transitions) for net in plan.nets)
     column_of = {state: column for column, states in plan.columns.items() for state in states}
@@ -198,7 +198,7 @@ def first_draft(blueprint: Blueprint, plan: Plan) -> Draft:
     return Draft(plan, words, heights, gaps, column_of, faces, tops)
 
 
-def _gaps(blueprint: Blueprint, plan: Plan, column: int) -> tuple[int, ...]:
+def _gaps(blueprint: Blueprint, plan: Arrangement, column: int) -> tuple[int, ...]:
     states = plan.columns[column]
     pill = {frozenset((d.source, d.target)): words_of(d.transitions).h for d in plan.drops}
     return tuple(
@@ -272,7 +272,7 @@ def with_side_boxes_placed(draft: Draft) -> Draft:
     lines, tops = draft.lines(), dict(draft.tops)
     for side in (LEFT, RIGHT):
         states = draft.plan.columns[side]
-        wishes = {i: _wishes(draft, Channel(side, 0), s, lines) for i, s in enumerate(states)}
+        wishes = {i: _wishes(draft, SideChannel(side, 0), s, lines) for i, s in enumerate(states)}
         if states:
             heights = [draft.heights[state] for state in states]
             placed = near_wishes(heights, draft.gaps[side], wishes)
@@ -280,7 +280,7 @@ def with_side_boxes_placed(draft: Draft) -> Draft:
     return replace(draft, tops=tops)
 
 
-def _wishes(draft: Draft, channel: Channel, state: str, lines: Mapping[Line, int]) -> list[int]:
+def _wishes(draft: Draft, channel: SideChannel, state: str, lines: Mapping[Line, int]) -> list[int]:
     """Return, for each line to the spine, the top of the box that would make it straight."""
     wishes = []
     for slot in draft.faces.get((channel, state), ()):
@@ -318,7 +318,7 @@ def settled(draft: Draft) -> tuple[Draft, dict[Line, int]]:
 
 
 def _seat(draft: Draft, side: int, state: str, lines: Mapping[Line, int]) -> _Seat:
-    channel, nets = Channel(side, 0), draft.plan.nets
+    channel, nets = SideChannel(side, 0), draft.plan.nets
     slots = draft.faces.get((channel, state), ())
     on_spine = [
         (net, y)
@@ -397,7 +397,7 @@ class Trial:
 
     draft: Draft
     lines: Mapping[Line, int]
-    tracks: Mapping[Channel, Mapping[int, int]]
+    tracks: Mapping[SideChannel, Mapping[int, int]]
     price: float
 
 
@@ -431,7 +431,7 @@ def _picture(
     blueprint: Blueprint,
     draft: Draft,
     lines: Mapping[Line, int],
-    tracks: Mapping[Channel, Mapping[int, int]],
+    tracks: Mapping[SideChannel, Mapping[int, int]],
 ) -> Picture:
     frame = frame_of(blueprint, draft.plan, draft.words, tracks)
     boxes = {sheet.name: _box(blueprint, draft, frame, sheet.name) for sheet in blueprint.states}

@@ -135,7 +135,7 @@ LEFT, SPINE, RIGHT = -1, 0, 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Channel:
+class SideChannel:
     """The space on one side of a column; `depth` 0 borders the spine, 1 lies outside."""
 
     side: int
@@ -166,7 +166,7 @@ class Drop:
 class Net:
     """Transitions that share one line, in one channel, into one target."""
 
-    channel: Channel
+    channel: SideChannel
     owner: str
     target: str
     transitions: tuple[TransitionSheet, ...]
@@ -181,7 +181,7 @@ class Net:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Arrangement:
     """The arrangement of one machine; `sides` has the groups that could be on either side."""
 
     columns: Mapping[int, tuple[str, ...]]
@@ -190,7 +190,7 @@ class Plan:
     sides: Mapping[object, int]
 
 
-def arrange(blueprint: Blueprint, wishes: Mapping[object, int] | None = None) -> Plan:
+def arrange(blueprint: Blueprint, wishes: Mapping[object, int] | None = None) -> Arrangement:
     """Assign a column to every state and a line to every transition.
 
     Groups of side states and lines between spine states may be on either side. `wishes` gives the side of
@@ -204,7 +204,7 @@ def arrange(blueprint: Blueprint, wishes: Mapping[object, int] | None = None) ->
     dropped = {id(t) for drop in drops for t in drop.transitions}
     rest = [t for t in blueprint.transitions if id(t) not in dropped]
     nets, chosen = _nets(rest, columns, wishes)
-    return Plan(columns, drops, nets, {**dealt, **chosen})
+    return Arrangement(columns, drops, nets, {**dealt, **chosen})
 
 
 def spine_of(blueprint: Blueprint) -> tuple[str, ...]:
@@ -245,7 +245,7 @@ def _nets(
     shared: dict[tuple[object, ...], list[TransitionSheet]] = defaultdict(list)
     for t in transitions:
         shared[t.event, t.owner, t.target, t.source == t.target].append(t)
-    placed: list[tuple[Channel, list[TransitionSheet]]] = []
+    placed: list[tuple[SideChannel, list[TransitionSheet]]] = []
     chosen: dict[object, int] = {}
     busy = {RIGHT: len(columns[RIGHT]), LEFT: len(columns[LEFT])}
     # Lines with a choice come last, when the load of both sides is known.
@@ -275,20 +275,20 @@ def _calm_side(group: list[TransitionSheet], column_of: Mapping[str, int], busy:
 
 def _by_channel(
     group: list[TransitionSheet], column_of: Mapping[str, int], calm: int
-) -> dict[Channel, list[TransitionSheet]]:
+) -> dict[SideChannel, list[TransitionSheet]]:
     """Split the members of a group by where they run."""
     target = column_of[group[0].target]
     from_spine = any(column_of[t.source] == SPINE for t in group)
-    channels: dict[Channel, list[TransitionSheet]] = defaultdict(list)
+    channels: dict[SideChannel, list[TransitionSheet]] = defaultdict(list)
     for t in group:
         side = column_of[t.source] or target or calm
         beside = column_of[t.source] == target != SPINE and not from_spine
-        channels[Channel(side, int(beside))].append(t)
+        channels[SideChannel(side, int(beside))].append(t)
     return channels
 
 
 def _with_events_joined(
-    placed: Iterable[tuple[Channel, list[TransitionSheet]]],
+    placed: Iterable[tuple[SideChannel, list[TransitionSheet]]],
 ) -> tuple[Net, ...]:
     """Join events of one owner with the same sources and targets into one line with two names."""
     joined: dict[tuple[object, ...], Net] = {}

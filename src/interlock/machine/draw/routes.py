@@ -28,17 +28,17 @@ from interlock.machine.draw.geometry import (
     up_to_grid,
     words_of,
 )
-from interlock.machine.draw.plan import LEFT, RIGHT, SPINE, Channel
+from interlock.machine.draw.plan import LEFT, RIGHT, SPINE, SideChannel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from interlock.machine.blueprint import Blueprint
     from interlock.machine.draw.geometry import Point, Words
-    from interlock.machine.draw.plan import Drop, Net, Plan
+    from interlock.machine.draw.plan import Arrangement, Drop, Net
 
 
-Face = tuple[Channel, str]
+Face = tuple[SideChannel, str]
 Line = tuple[int, str, str]
 """The end of a net at a box: (index of the net, state, "in" or "out")."""
 
@@ -67,7 +67,7 @@ class Slot:
         return up_to_grid(self.label_h + 8) if self.role == "loop" else 0
 
 
-def faces_of(plan: Plan, words: Sequence[Words]) -> dict[Face, tuple[Slot, ...]]:
+def faces_of(plan: Arrangement, words: Sequence[Words]) -> dict[Face, tuple[Slot, ...]]:
     """Return the slots of every face, in the order of the nets."""
     faces: dict[Face, list[Slot]] = defaultdict(list)
     for index, net in enumerate(plan.nets):
@@ -215,29 +215,29 @@ class Frame:
     """The horizontal layout: (x, width) of the columns, and the channels between them."""
 
     columns: Mapping[int, tuple[float, float]]
-    zones: Mapping[Channel, Zone]
+    zones: Mapping[SideChannel, Zone]
 
 
 def frame_of(
     blueprint: Blueprint,
-    plan: Plan,
+    plan: Arrangement,
     words: Sequence[Words],
-    tracks: Mapping[Channel, Mapping[int, int]],
+    tracks: Mapping[SideChannel, Mapping[int, int]],
 ) -> Frame:
     """Return the frame with the widths that the texts need."""
     widths = {column: _column_px(blueprint, plan, column) for column in plan.columns}
     columns = {SPINE: (-widths[SPINE] / 2, widths[SPINE])}
     zones = {}
     for side in (LEFT, RIGHT):
-        near = _zone(Channel(side, 0), widths[SPINE] / 2, plan, words, tracks)
+        near = _zone(SideChannel(side, 0), widths[SPINE] / 2, plan, words, tracks)
         far_edge = near.end + widths[side]
         columns[side] = (near.end if side == RIGHT else -far_edge, widths[side])
-        zones[Channel(side, 0)] = near
-        zones[Channel(side, 1)] = _zone(Channel(side, 1), far_edge, plan, words, tracks)
+        zones[SideChannel(side, 0)] = near
+        zones[SideChannel(side, 1)] = _zone(SideChannel(side, 1), far_edge, plan, words, tracks)
     return Frame(columns, zones)
 
 
-def _column_px(blueprint: Blueprint, plan: Plan, column: int) -> float:
+def _column_px(blueprint: Blueprint, plan: Arrangement, column: int) -> float:
     states = [s for s in blueprint.states if s.name in plan.columns[column]]
     if not states:
         return 0.0
@@ -247,11 +247,11 @@ def _column_px(blueprint: Blueprint, plan: Plan, column: int) -> float:
 
 
 def _zone(
-    channel: Channel,
+    channel: SideChannel,
     start: float,
-    plan: Plan,
+    plan: Arrangement,
     words: Sequence[Words],
-    tracks: Mapping[Channel, Mapping[int, int]],
+    tracks: Mapping[SideChannel, Mapping[int, int]],
 ) -> Zone:
     inside, outside = [0.0], [0.0]
     for index, net in enumerate(plan.nets):
@@ -272,11 +272,11 @@ def _label_zone_px(words: Words) -> int:
 
 
 def net_wires(
-    plan: Plan,
+    plan: Arrangement,
     words: Sequence[Words],
     frame: Frame,
     lines: Mapping[Line, int],
-    tracks: Mapping[Channel, Mapping[int, int]],
+    tracks: Mapping[SideChannel, Mapping[int, int]],
 ) -> list[Wire]:
     """Return the lines that run through channels."""
     wires = []
@@ -314,7 +314,7 @@ def _net_wire(
     return Wire(net.owner, tuple(routes), Label(words, place, anchor))
 
 
-def drop_wires(plan: Plan, places: Mapping[str, Rect]) -> list[Wire]:
+def drop_wires(plan: Arrangement, places: Mapping[str, Rect]) -> list[Wire]:
     """Return the straight lines between boxes of one column."""
     return [_drop_wire(drop, places[drop.source], places[drop.target]) for drop in plan.drops]
 

@@ -15,7 +15,7 @@ FONTS = 'Inter, "Segoe UI", "Helvetica Neue", Arial, sans-serif'
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class ColourMode:
     """The colours of one mode. Owners get theirs in the order of the table."""
 
     paper: str
@@ -30,7 +30,7 @@ class Mode:
     owners: tuple[str, ...]
 
 
-LIGHT = Mode(
+LIGHT = ColourMode(
     paper="#ffffff",
     box="#f8fafc",
     box_spine="#eef4fb",
@@ -51,7 +51,7 @@ LIGHT = Mode(
         "#475569",
     ),
 )
-DARK = Mode(
+DARK = ColourMode(
     paper="#0d1117",
     box="#161c26",
     box_spine="#18253a",
@@ -86,7 +86,7 @@ def style_sheet() -> str:
     return "\n".join(lines)
 
 
-def rules(mode: Mode) -> list[str]:
+def rules(mode: ColourMode) -> list[str]:
     """Return the colours of one mode as rules."""
     colours = {
         ".paper": f"fill: {mode.paper}",

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from interlock.api import records as api
 from interlock.errors import BadRequest, UnknownEvent, UnknownState
 from interlock.machine.table import fold_name
-from interlock.server.event_streams import EventStream, Readers, Stream, Wanted
+from interlock.server.event_streams import EntryFilter, EventStream, Readers, Stream
 from interlock.server.history import entry_view
 from interlock.server.routes import Call, handles
 from interlock.store.records import Entry, Key
@@ -186,7 +186,7 @@ class Admitted(Response):
             self._readers.leave(self._name)
 
 
-def _wanted_events(call: Call, asked: api.EventsQuery) -> Wanted:
+def _wanted_events(call: Call, asked: api.EventsQuery) -> EntryFilter:
     kinds = frozenset(filter(None, asked.kind.split(",")))
     for kind in kinds:
         known_kind(call.parts.lifecycles.kinds, kind)
@@ -200,4 +200,4 @@ def _wanted_events(call: Call, asked: api.EventsQuery) -> Wanted:
             todo="Follow the whole kind, and skip other records.",
             facts={"ids": len(ids), "most": MAX_IDS},
         )
-    return Wanted(kinds, ids)
+    return EntryFilter(kinds, ids)

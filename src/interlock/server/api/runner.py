@@ -98,7 +98,7 @@ async def lease(call: Call) -> Granted | Response:
             given = []
         return await _granted(call, asked, given)
 
-    return LongPoll(wait)
+    return LongPollResponse(wait)
 
 
 async def _granted(call: Call, asked: ClaimRequest, given: list[Grant]) -> Granted:
@@ -120,10 +120,10 @@ def _held(call: Call, asked: ClaimRequest, why: str) -> Response:
                 await call.parts.ending(call.principal).wait()
         return Granted(grants=(), now=await call.parts.runtime.engine.clock.now(), held=why)
 
-    return LongPoll(wait)
+    return LongPollResponse(wait)
 
 
-class LongPoll(Response):
+class LongPollResponse(Response):
     """A response that may take long, and is abandoned when the client disconnects."""
 
     def __init__(self, answer: Callable[[], Coroutine[Any, Any, Any]]) -> None:

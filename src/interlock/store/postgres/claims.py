@@ -22,9 +22,9 @@ import asyncpg
 
 from interlock.store.contract import Decide
 from interlock.store.postgres.commits import CommitWriter, guard_of
-from interlock.store.postgres.connections import Connections, Session
+from interlock.store.postgres.connections import PostgresPool, Session
 from interlock.store.postgres.failures import Again
-from interlock.store.postgres.notifier import Notifier
+from interlock.store.postgres.notifier import PostgresNotifier
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import ready_records_of, record_of
 from interlock.store.ranking import HANDLER_MARK, had_by, lane_of
@@ -146,7 +146,7 @@ class _Beginning:
 class Claims:
     """Claims and sweeps of one store."""
 
-    def __init__(self, connections: Connections, writing: CommitWriter, waking: Notifier) -> None:
+    def __init__(self, connections: PostgresPool, writing: CommitWriter, waking: PostgresNotifier) -> None:
         self._connections = connections
         self._writing = writing
         self._waking = waking

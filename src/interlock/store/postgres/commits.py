@@ -40,7 +40,7 @@ from interlock.store.postgres.columns import (
     results_of,
 )
 from interlock.store.postgres.connections import Session
-from interlock.store.postgres.failures import Undone, translate
+from interlock.store.postgres.failures import RolledBack, translate
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import recorded_of
 from interlock.store.postgres.target import Target
@@ -509,7 +509,7 @@ class CommitWriter:
             name, arguments = f"{name}_guarded", [*arguments, *_standing(guard)]
         rows = await session.fetch(statement(name, self._target.schema), *arguments, writes=True)
         if not rows or rows[0]["at"] is None:
-            raise Undone
+            raise RolledBack
         return self._outcomes(part, rows)
 
     async def write_all(self, session: Session, parts: Sequence[Part], guard: Guard | None) -> list[Outcome]:
@@ -524,7 +524,7 @@ class CommitWriter:
             rows = await session.within(statement(name, self._target.schema), *arguments)
             if not rows or rows[0]["at"] is None:
                 await session.rollback()
-                raise Undone
+                raise RolledBack
             outcomes += self._outcomes(part, rows)
         await session.commit()
         return outcomes
@@ -534,7 +534,7 @@ class CommitWriter:
         name, arguments = call
         rows = await session.within(statement(name, self._target.schema), *arguments)
         if not rows or rows[0]["at"] is None:
-            raise Undone
+            raise RolledBack
         return self._outcomes(part, rows)
 
     def _outcomes(self, part: Part, rows: list[asyncpg.Record]) -> list[Outcome]:

@@ -153,7 +153,7 @@ BEGIN = (
 )
 
 
-class Link:
+class TimedConnection:
     """A connection with the deadline of its current call.
 
     A timer for each call would be created and cancelled thousands of times for each that fires. So there is
@@ -209,7 +209,9 @@ class Session:
 
     __slots__ = ("_connection", "_failed", "_wrapped", "attempt", "hung_up", "link")
 
-    def __init__(self, link: Link, wrapped: bool, failed: Callable[[Exception, bool], Exception]) -> None:
+    def __init__(
+        self, link: TimedConnection, wrapped: bool, failed: Callable[[Exception, bool], Exception]
+    ) -> None:
         self.link = link
         self._connection = link.connection
         self._wrapped = wrapped
@@ -277,21 +279,21 @@ class Session:
             raise self._failed(error, at_risk) from None
 
 
-class Connections:
-    """Connections to one database, opened on demand."""
+class PostgresPool:
+    """PostgresPool to one database, opened on demand."""
 
     def __init__(self, target: Target, timeout_s: float) -> None:
         self.target = target
         self.timeout_s = timeout_s
         self._room = PoolLimit(target.pool, self._fewer)
-        self._idle: list[Link] = []
-        self._lent: set[Link] = set()
+        self._idle: list[TimedConnection] = []
+        self._lent: set[TimedConnection] = set()
         self._closed = False
         self._pause_s = 0.0
         self._next_attempt = 0.0
         self._said_at = float("-inf")
         self._leaving: set[asyncio.Future[Any]] = set()
-        """Connections that are being closed, or were opened for an abandoned call."""
+        """PostgresPool that are being closed, or were opened for an abandoned call."""
         self.when_foreign: Callable[[Session], Awaitable[None]] | None = None
         """Called when a statement does not fit the schema; raises the reason."""
 
@@ -421,7 +423,7 @@ class Connections:
 
     async def _lend(self, doing: str, loop: asyncio.AbstractEventLoop, deadline: float) -> Session:
         """Lend a connection until the deadline, at which it is terminated."""
-        link: Link | None = None
+        link: TimedConnection | None = None
 
         def failed(error: Exception, at_risk: bool) -> Exception:
             late = loop.time() >= deadline
@@ -463,7 +465,7 @@ class Connections:
             self._idle.append(link)
             self._fewer(self._room.allowed)
 
-    async def _link(self, loop: asyncio.AbstractEventLoop, deadline: float) -> Link:
+    async def _link(self, loop: asyncio.AbstractEventLoop, deadline: float) -> TimedConnection:
         if self._closed:
             raise asyncpg.InterfaceError("the store has been closed")
         long_ago = loop.time() - _LONG_IDLE_S
@@ -476,7 +478,7 @@ class Connections:
                 break
         return self._spare() or await self._new_link(deadline)
 
-    def _spare(self) -> Link | None:
+    def _spare(self) -> TimedConnection | None:
         while self._idle:
             link = self._idle.pop()
             if not link.connection.is_closed():
@@ -484,7 +486,7 @@ class Connections:
             link.let_go()
         return None
 
-    async def _new_link(self, deadline: float) -> Link:
+    async def _new_link(self, deadline: float) -> TimedConnection:
         """Connect, with a backoff; wait for a server that is starting or full.
 
         While waiting for a full server, another call may return its connection.
@@ -509,7 +511,7 @@ class Connections:
                     return spare
             else:
                 self._pause_s = self._next_attempt = 0.0
-                return Link(connection)
+                return TimedConnection(connection)
 
     def _say_full(self, error: BaseException) -> None:
         now = asyncio.get_running_loop().time()

@@ -17,12 +17,12 @@ Trouble = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClient
 """Exceptions of the driver. None of them reaches a caller."""
 
 
-class Undone(Exception):
+class RolledBack(Exception):
     """An optimistic write met another writer, and the server has rolled it back without an error."""
 
 
 Again = (
-    Undone,
+    RolledBack,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.UniqueViolationError,
@@ -117,7 +117,7 @@ def _why(error: BaseException) -> str:
         case asyncpg.ConnectionDoesNotExistError() | asyncpg.InternalClientError():
             return "the connection broke"  # the driver's message is about its own state, not about the server
         case ConnectionRefusedError() | FileNotFoundError():
-            return "nobody answers there"
+            return "no server answers there"
         case _:
             return _said(error)
 

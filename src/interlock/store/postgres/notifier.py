@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from interlock.errors import StoreError
 from interlock.store.contract import Wake
 from interlock.store.postgres.commits import BatchPart, Part, SinglePart, Wave
-from interlock.store.postgres.connections import Connection, Connections, Session
+from interlock.store.postgres.connections import Connection, PostgresPool, Session
 from interlock.store.postgres.failures import Trouble
 from interlock.store.postgres.target import Target
 from interlock.store.records import Committed, Outcome
@@ -99,14 +99,14 @@ class _Listener:
 
     async def _serve(self) -> None:
         self._task = asyncio.current_task()
-        connections = Connections(self._target, self._timeout_s)
+        connections = PostgresPool(self._target, self._timeout_s)
         try:
             if not self._ended:
                 await self._listen(connections)
         finally:
             await connections.close()
 
-    async def _listen(self, connections: Connections) -> None:
+    async def _listen(self, connections: PostgresPool) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
             with suppress(*Trouble):
@@ -159,10 +159,10 @@ POLL_EVERY_S = 0.1
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.02, 1.0
 
 
-class Notifier:
+class PostgresNotifier:
     """The subscribers of one store object."""
 
-    def __init__(self, connections: Connections, latest: Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, connections: PostgresPool, latest: Callable[[], Awaitable[str]]) -> None:
         self._connections = connections
         self._target = connections.target
         self._latest = latest

@@ -20,7 +20,7 @@ _CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})(?:\.(\d{1,19}):(\d{1,19}):([\d,]*)
 _LARGEST = 2**63 - 1
 
 
-class Place(msgspec.Struct, frozen=True, order=True, gc=False):
+class JournalPlace(msgspec.Struct, frozen=True, order=True, gc=False):
     """A place after one entry of the journal."""
 
     xact: int = 0
@@ -33,27 +33,27 @@ class Place(msgspec.Struct, frozen=True, order=True, gc=False):
         tail = f".{self.snapshot}" if self.snapshot else ""
         return f"{self.xact}.{self.entry}{tail}"
 
-    def at(self, xact: int, entry: int, xact_offset: int) -> Place:
+    def at(self, xact: int, entry: int, xact_offset: int) -> JournalPlace:
         """Return the place of an entry read from here on; past its end the snapshot is irrelevant."""
         if self.snapshot is None or xact - xact_offset >= int(self.snapshot.split(":")[1]):
-            return Place(xact, entry)
-        return Place(xact, entry, self.snapshot)
+            return JournalPlace(xact, entry)
+        return JournalPlace(xact, entry, self.snapshot)
 
 
-def place_of(cursor: str) -> Place:
+def place_of(cursor: str) -> JournalPlace:
     """Return the place of a cursor; without one, the beginning."""
     if not cursor:
-        return Place()
+        return JournalPlace()
     match = _CURSOR.fullmatch(cursor)
     if match is None or not cursor.isascii():
         raise bad_cursor(cursor)
     xact, entry = int(match[1]), int(match[2])
     if max(xact, entry) > _LARGEST:
         raise bad_cursor(cursor)
-    return Place(xact, entry, cursor.split(".", 2)[2] if match[3] else None)
+    return JournalPlace(xact, entry, cursor.split(".", 2)[2] if match[3] else None)
 
 
-BEGINNING = Place()
+BEGINNING = JournalPlace()
 
 _EDGE = 5
 """Number of leading columns of `feed.sql` about the journal itself."""
@@ -161,7 +161,9 @@ def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Recor
     return records
 
 
-def entry_of(row: asyncpg.Record, start: Place = BEGINNING, xact_offset: int = 0, first: int = 0) -> Entry:
+def entry_of(
+    row: asyncpg.Record, start: JournalPlace = BEGINNING, xact_offset: int = 0, first: int = 0
+) -> Entry:
     """Return the entry whose columns begin at `first`, read from `start` on."""
     xact, entry, at, kind, name, version, note = row[first:]
     return Entry(
@@ -186,10 +188,10 @@ def recorded_of(row: asyncpg.Record, name: str) -> Recorded:
     )
 
 
-def feed_of(rows: Sequence[asyncpg.Record], start: Place, after: str) -> Feed:
+def feed_of(rows: Sequence[asyncpg.Record], start: JournalPlace, after: str) -> Feed:
     """Return the feed of `feed.sql` from a place on; `after` is its cursor."""
     head = rows[0]
-    pruned = Place(head["pruned_xact"], head["pruned_entry"])
+    pruned = JournalPlace(head["pruned_xact"], head["pruned_entry"])
     gap = (start.xact, start.entry) < (pruned.xact, pruned.entry)
     entries: tuple[Entry, ...] = ()
     if head["xact"] is not None:

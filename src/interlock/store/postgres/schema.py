@@ -39,7 +39,7 @@ _FUNCTION = re.compile(r"^CREATE FUNCTION interlock\.(\w+)\(.*?\$\$(.*?)\$\$", r
 _TODO = "Export what you need with the version that made it, and start with a new database or ?schema=."
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of the server."""
 
     version: str
@@ -49,7 +49,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 async def open_schema(
     session: Session, target: Target, catalogue: Catalogue, *, migrating: bool = False
-) -> Server | None:
+) -> PostgresFacts | None:
     """Check the server and the schema, migrate it, and load the tables.
 
     Return None if records may have to be moved, which can take long: that needs `migrating`.
@@ -94,7 +94,7 @@ def digest_of(kind: Kind) -> str:
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
 
-async def _server(session: Session) -> Server:
+async def _server(session: Session) -> PostgresFacts:
     [row] = await session.within(query("server", ""))
     if row["encoding"] != "UTF8":
         raise StoreMisconfigured(
@@ -110,7 +110,7 @@ async def _server(session: Session) -> Server:
         )
     durable = row["fsync"] == "on" and row["synchronous_commit"] != "off"
     words = ", ".join(f"{name}={row[name]}" for name in ("synchronous_commit", "fsync", "full_page_writes"))
-    return Server(version=row["version"], durable=durable, durability=words)
+    return PostgresFacts(version=row["version"], durable=durable, durability=words)
 
 
 async def _is_up_to_date(session: Session, target: Target, catalogue: Catalogue) -> bool:

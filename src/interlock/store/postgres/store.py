@@ -14,14 +14,14 @@ from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import write_cursor
 from interlock.store.postgres.claims import Claims
 from interlock.store.postgres.commits import CommitWriter
-from interlock.store.postgres.connections import APPLICATION, Connections
+from interlock.store.postgres.connections import APPLICATION, PostgresPool
 from interlock.store.postgres.failures import unavailable
 from interlock.store.postgres.foreign_transactions import PostgresDialect
-from interlock.store.postgres.notifier import Notifier
+from interlock.store.postgres.notifier import PostgresNotifier
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import (
     Conditions,
-    Place,
+    JournalPlace,
     entry_of,
     feed_of,
     place_of,
@@ -29,7 +29,7 @@ from interlock.store.postgres.rows import (
     recorded_of,
     status_of,
 )
-from interlock.store.postgres.schema import MIGRATE_S, MIGRATIONS, Server, open_schema, refuse_if_newer
+from interlock.store.postgres.schema import MIGRATE_S, MIGRATIONS, PostgresFacts, open_schema, refuse_if_newer
 from interlock.store.postgres.target import target_of
 from interlock.store.ranking import microseconds
 from interlock.store.records import (
@@ -74,9 +74,9 @@ class PostgresStore:
     def __init__(self, url: str, catalogue: Catalogue, *, timeout_s: float = TIMEOUT_S) -> None:
         self._target = target_of(url)
         self._catalogue = catalogue
-        self._connections = Connections(self._target, timeout_s)
-        self._waking = Notifier(self._connections, self.latest)
-        self._server: Server | None = None
+        self._connections = PostgresPool(self._target, timeout_s)
+        self._waking = PostgresNotifier(self._connections, self.latest)
+        self._server: PostgresFacts | None = None
         self._writing = CommitWriter(self._target, catalogue, self.capabilities)
         self._claiming = Claims(self._connections, self._writing, self._waking)
         self._closed = False
@@ -229,7 +229,7 @@ class PostgresStore:
     async def latest(self) -> str:
         """Return the settled end of the journal, with a snapshot of the unsettled part."""
         [[settled, end, snapshot]] = await self._ask("Reading the journal", "latest")
-        return Place(settled, 0, snapshot if settled < end else None).cursor
+        return JournalPlace(settled, 0, snapshot if settled < end else None).cursor
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """Return the entries of one record, by version."""
@@ -274,7 +274,7 @@ class PostgresStore:
             size_bytes=size,
         )
 
-    async def _open_schema(self, doing: str, catalogue: Catalogue) -> Server | None:
+    async def _open_schema(self, doing: str, catalogue: Catalogue) -> PostgresFacts | None:
         work = partial(open_schema, target=self._target, catalogue=catalogue)
         server = await self._connections.run(doing, work)
         if server is None:

@@ -33,7 +33,7 @@ OLDEST = (6, 2)
 _NUMBERS = re.compile(r"(\d+)\.(\d+)")
 
 
-class Server(msgspec.Struct, frozen=True):
+class RedisFacts(msgspec.Struct, frozen=True):
     """The facts that guarantees depend on."""
 
     name: str
@@ -45,13 +45,13 @@ class Server(msgspec.Struct, frozen=True):
     appends: bool
 
 
-def read_info(text: str) -> Server:
+def read_info(text: str) -> RedisFacts:
     """Parse the answer to INFO."""
     lines = (line.partition(":") for line in text.splitlines() if ":" in line and not line.startswith("#"))
     facts = {name: value.strip() for name, _, value in lines}
     valkey = facts.get("server_name") == "valkey" or "valkey_version" in facts
     version = facts.get("redis_version", "")
-    return Server(
+    return RedisFacts(
         name=f"Valkey {facts.get('valkey_version', version)}" if valkey else f"Redis {version}",
         version=version,
         identity=f"{facts.get('run_id', '')} {facts.get('master_replid', '')}",
@@ -73,7 +73,7 @@ def used_memory(text: str) -> int | None:
     return int(found[1]) // _STRETCH * _STRETCH if found else None
 
 
-def check_server(server: Server, shown: str) -> None:
+def check_server(server: RedisFacts, shown: str) -> None:
     """Raise unless this server can keep the guarantees of the store."""
     numbers = _NUMBERS.match(server.version)
     if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST:
@@ -98,7 +98,7 @@ def check_server(server: Server, shown: str) -> None:
         )
 
 
-def durability_of(server: Server, settings: Mapping[str, str] | None) -> tuple[bool, str]:
+def durability_of(server: RedisFacts, settings: Mapping[str, str] | None) -> tuple[bool, str]:
     """Return whether acknowledged commits survive a crash of the machine, and why.
 
     `settings` is the answer to CONFIG GET; None if that is forbidden, as on managed servers.
@@ -187,14 +187,14 @@ class Handshake:
         if self._opened:
             await self.again(connection)
 
-    async def _look(self, connection: AbstractConnection) -> Server:
+    async def _look(self, connection: AbstractConnection) -> RedisFacts:
         text: bytes = await ask(connection, "INFO")
         return read_info(text.decode(errors="replace"))
 
     async def _agree(
         self,
         connection: AbstractConnection,
-        server: Server,
+        server: RedisFacts,
         foreign: str,
         *,
         running: bool | None = None,

@@ -20,7 +20,7 @@ _LOST = (RedisError, StoreError, OSError, EOFError, TimeoutError)
 _LONGEST_PAUSE_S = 5.0
 
 
-class Notifier:
+class RedisNotifier:
     """The subscribers of one store, and the task that listens for them while there are any."""
 
     def __init__(self, links: Connections, channel: str, patience_s: float) -> None:

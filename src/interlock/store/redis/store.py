@@ -61,7 +61,7 @@ from interlock.store.redis.codec import (
 from interlock.store.redis.codec import page_start as after_cursor
 from interlock.store.redis.connections import Connections, read_address
 from interlock.store.redis.handshake import Handshake, check_names
-from interlock.store.redis.notifier import Notifier
+from interlock.store.redis.notifier import RedisNotifier
 from interlock.store.validation import (
     TIMEOUT_S,
     check_claim,
@@ -100,7 +100,7 @@ class RedisStore:
         address = read_address(url)
         self._greeting = Handshake(tag, address.shown, catalogue)
         self._links = Connections(address, tag, timeout_s, self._greeting)
-        self._wakes = Notifier(self._links, f"{tag}:wake", timeout_s)
+        self._wakes = RedisNotifier(self._links, f"{tag}:wake", timeout_s)
         self._showing = Showing(catalogue, address.shown_under or tag)
         self._floor_us = 0
 

@@ -273,12 +273,12 @@ class _Times(msgspec.Struct, frozen=True, gc=False):
     completed_at: datetime | None = None
 
 
-class _Body(msgspec.Struct, gc=False):
+class _SeriesBody(msgspec.Struct, gc=False):
     task: str
     data: _Times = _Times()
 
 
-_decode_job = msgspec.json.Decoder(_Body).decode
+_decode_job = msgspec.json.Decoder(_SeriesBody).decode
 
 
 def minute_of(at: datetime) -> int:

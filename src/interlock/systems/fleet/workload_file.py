@@ -25,7 +25,7 @@ from interlock.systems.fleet.spec import (
     NAMES,
     checked,
 )
-from interlock.systems.runs.planning.field_types import (
+from interlock.systems.runs.workflows.field_types import (
     Field,
     MapOf,
     Object,
@@ -36,7 +36,7 @@ from interlock.systems.runs.planning.field_types import (
     scalar_text,
     shape,
 )
-from interlock.systems.runs.planning.yaml_nodes import (
+from interlock.systems.runs.workflows.yaml_nodes import (
     FLOAT,
     INT,
     FileFaults,

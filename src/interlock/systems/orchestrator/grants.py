@@ -396,7 +396,7 @@ def take_back(
         return Decision(None)
     if draft.send_lease(one, lease.Release(at=now, runner_id=runner_id)) is not None:
         return Decision(None)
-    return Decision(None, commit_of(draft, mark=mark, actor=runner_id, reason="nobody took it"))
+    return Decision(None, commit_of(draft, mark=mark, actor=runner_id, reason="no runner took it"))
 
 
 def _untouched(draft: JobAggregate, one: AttemptBody, grant: Grant) -> bool:

@@ -149,9 +149,9 @@ JOB_WAIT = Machine[WaitState, Wait](
         on(ask, KEPT, RECEIVED, owner=Owner.ORCHESTRATOR, why="The signal has come before."),
         on(send, WAITING, RECEIVED, owner=Owner.ORCHESTRATOR, when=wants_signal, why="The handler waits."),
         on(approve, WAITING, APPROVED, owner=Owner.ORCHESTRATOR, when=wants_decision,
-           why="Whoever may answer has approved."),
+           why="A person has approved it."),
         on(reject, WAITING, REJECTED, owner=Owner.ORCHESTRATOR, when=wants_decision,
-           why="Whoever may answer has rejected."),
+           why="A person has rejected it."),
         on(time_out, WAITING, TIMED_OUT, owner=Owner.ORCHESTRATOR, why="The handler waits no longer."),
         on(cancel, OPEN, CANCELED, owner=Owner.ORCHESTRATOR, why="The job does not wait any more."),
 

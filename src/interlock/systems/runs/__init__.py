@@ -5,10 +5,10 @@ Reading order:
     body              the record of a run, and the columns by which it is found; `plans` is kept beside it
     aggregate         the working copy of a run
     plan_validation   whether a plan can be carried out, and its permissions
-    preparation       from CREATED to QUEUED, and reruns; `planning` has the planners
+    preparation       from CREATED to QUEUED, and reruns; `workflows` has the planners
     reconciler        job changes in, commits of runs and orders to their jobs out
     cancellation      cancel requests, and superseding by a newer run
-    reporting         from an outcome to REPORTED; the reporters
+    reports           from an outcome to REPORTED; the reporters
     runs              the operations on runs, and the sweeper; `views` and `search` show and find them
     triggers          webhooks that start runs; `trigger_events` reads them, `webhook_security` verifies them
     failure_analysis  why jobs failed, for people; `job_history` finds flaky jobs

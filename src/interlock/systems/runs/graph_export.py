@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from xml.sax.saxutils import escape
 
 from interlock.machine import Tone
-from interlock.machine.draw.theme import DARK, FONTS, LIGHT, Mode
+from interlock.machine.draw.theme import DARK, FONTS, LIGHT, ColourMode
 from interlock.systems.runs.graph import (
     TONES,
     Layers,
@@ -122,7 +122,7 @@ def _style() -> str:
     return "\n".join((*shapes, *_rules(LIGHT, 0), f"@media (prefers-color-scheme: dark) {{ {dark} }}"))
 
 
-def _rules(mode: Mode, which: int) -> Iterator[str]:
+def _rules(mode: ColourMode, which: int) -> Iterator[str]:
     yield f".{ROOT} .paper {{ fill: {mode.paper} }}"
     yield f".{ROOT} text {{ fill: {mode.ink} }}"
     yield f".{ROOT} .note, .{ROOT} .mark {{ fill: {mode.muted} }}"

@@ -113,7 +113,7 @@ class LineSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Net:
+class SpotBundle:
     """Some spots, and the spots of the next layer that need exactly them."""
 
     number: int
@@ -156,7 +156,7 @@ class _Drawing:
             nets += len(found)
             self.width = self._join(place, found, self.width, wide)
 
-    def _nets(self, place: int, first: int) -> list[Net]:
+    def _nets(self, place: int, first: int) -> list[SpotBundle]:
         """Return the nets, those with fewer sources first, so that lines can be followed unambiguously."""
         if place + 1 == len(self._layers.layers):
             return []
@@ -168,10 +168,11 @@ class _Drawing:
                 groups.setdefault(sources, []).append(target)
         ordered = sorted(groups.items(), key=lambda group: len(group[0]))
         return [
-            Net(first + number, sources, tuple(targets)) for number, (sources, targets) in enumerate(ordered)
+            SpotBundle(first + number, sources, tuple(targets))
+            for number, (sources, targets) in enumerate(ordered)
         ]
 
-    def _join(self, place: int, nets: Sequence[Net], column: int, wide: int) -> int:
+    def _join(self, place: int, nets: Sequence[SpotBundle], column: int, wide: int) -> int:
         """Draw the lines to the next layer; return the column where it begins."""
         if place + 1 == len(self._layers.layers):
             return column + wide
@@ -190,7 +191,7 @@ class _Drawing:
         self._check(place, nets, first - 1, after - 2)
         return after
 
-    def _check(self, place: int, nets: Sequence[Net], begin: int, end: int) -> None:
+    def _check(self, place: int, nets: Sequence[SpotBundle], begin: int, end: int) -> None:
         """Check that following the lines of a job leads exactly to its dependents."""
         here, there = self._rows[place], self._rows[place + 1]
         for source in {one for net in nets for one in net.sources}:

@@ -43,9 +43,9 @@ from interlock.systems.runs.plan_validation import (
     check_plan,
     seconds_for_approvals,
 )
-from interlock.systems.runs.planning import Planner, PlanRequest
 from interlock.systems.runs.plans import PlanGraph, PlanPiece, Plans, piece_change, pieces_of, plan_graph
 from interlock.systems.runs.reconciler import RunCommit, RunReconciler, run_commit_of
+from interlock.systems.runs.workflows import Planner, PlanRequest
 from interlock.wire.runs import AwaitedApproval, Plan, RerunPreview
 
 Which: TypeAlias = Literal["all", "failed", "from"]

@@ -30,7 +30,6 @@ from interlock.systems.runs.body import ChangeTime, RunBody, decode_run, group_o
 from interlock.systems.runs.cancellation import DECLINED, RunCancellation, decide_approval, existing_run
 from interlock.systems.runs.failure_analysis import FailureAnalyser, signs_of
 from interlock.systems.runs.plan_validation import FORK, check_run, seconds_for_approvals
-from interlock.systems.runs.planning import Historian, Planner
 from interlock.systems.runs.plans import PlanPiece, Plans, piece_change, pieces_of, plan_graph
 from interlock.systems.runs.preparation import (
     WORKFLOW,
@@ -51,8 +50,8 @@ from interlock.systems.runs.reconciler import (
     run_commit_of,
     run_message,
 )
-from interlock.systems.runs.reporting.report import Reporter
-from interlock.systems.runs.reporting.reporter import HISTORY_TOPIC, ReportService, RunEnding
+from interlock.systems.runs.reports.report import Reporter
+from interlock.systems.runs.reports.reporter import HISTORY_TOPIC, ReportService, RunEnding
 from interlock.systems.runs.settings import ReportingSettings
 from interlock.systems.runs.views import (
     LOOKS_BACK,
@@ -66,6 +65,7 @@ from interlock.systems.runs.views import (
     unfinished,
     view_of,
 )
+from interlock.systems.runs.workflows import Historian, Planner
 from interlock.wire.runs import (
     Approval,
     FlakyJobs,

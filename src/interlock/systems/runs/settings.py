@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from interlock.errors import InvalidSettings
-from interlock.systems.runs.reporting.report import LONG_ENOUGH, PATIENCE
+from interlock.systems.runs.reports.report import LONG_ENOUGH, PATIENCE
 from interlock.systems.runs.trigger_events import TriggerSettings
 from interlock.systems.runs.webhook_security import Secret
 

@@ -59,7 +59,7 @@ class ChangeEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Author of the pull request; the sender of the event may differ."""
 
 
-class _User(msgspec.Struct):
+class _GitHubUser(msgspec.Struct):
     login: str = ""
     name: str = ""
 
@@ -89,8 +89,8 @@ class _Push(msgspec.Struct):
     forced: bool = False
     commits: tuple[_Commit, ...] = ()
     head_commit: _Commit | None = None
-    pusher: _User | None = None
-    sender: _User | None = None
+    pusher: _GitHubUser | None = None
+    sender: _GitHubUser | None = None
 
 
 class _Side(msgspec.Struct):
@@ -103,7 +103,7 @@ class _PullRequest(msgspec.Struct):
     head: _Side
     base: _Side
     title: str = ""
-    user: _User | None = None
+    user: _GitHubUser | None = None
     updated_at: Any = None
 
 
@@ -113,7 +113,7 @@ class _PullRequestEvent(msgspec.Struct):
     pull_request: _PullRequest
     repository: _Repository
     before: str = ""
-    sender: _User | None = None
+    sender: _GitHubUser | None = None
 
 
 class _Any(msgspec.Struct):
@@ -237,7 +237,7 @@ def _title(message: str) -> str:
     return opening(message.strip().partition("\n")[0], MAX_TITLE)
 
 
-def _actor(*users: _User | None) -> str:
+def _actor(*users: _GitHubUser | None) -> str:
     names = (user.login or user.name for user in users if user is not None)
     return opening(next((name for name in names if name), ""), 100)
 

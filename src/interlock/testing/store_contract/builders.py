@@ -62,7 +62,7 @@ PARKED, AWAY = Van.PARKED, Van.AWAY
 
 send = command("send", "Hand it over to the carrier.", by="sender")
 deliver = command("deliver", "The addressee has it.", by="carrier")
-lose = command("lose", "Nobody knows where it is.", by="carrier")
+lose = command("lose", "Its location is unknown.", by="carrier")
 give_back = command("give_back", "It was found, and goes home.", by="carrier")
 post = command("post", "Put it into the box.", by="sender")
 drive_off = command("leave", "Drive off.", by="carrier")

@@ -268,7 +268,7 @@ class Together(msgspec.Struct, frozen=True):
     """The change, the names of the records, and the deadline."""
 
 
-class Claiming(msgspec.Struct, frozen=True):
+class ClaimStep(msgspec.Struct, frozen=True):
     """Claim, and send every second one from `first` on; or fail."""
 
     claim: Claim
@@ -285,7 +285,7 @@ class Sweeping(msgspec.Struct, frozen=True):
     fails: bool
 
 
-class Finding(msgspec.Struct, frozen=True):
+class FindStep(msgspec.Struct, frozen=True):
     """Find and count, page by page."""
 
     query: Query
@@ -297,7 +297,7 @@ class Pruning(msgspec.Struct, frozen=True):
     states: tuple[str, ...]
 
 
-Call: TypeAlias = Committings | Together | Claiming | Sweeping | Finding | Pruning
+Call: TypeAlias = Committings | Together | ClaimStep | Sweeping | FindStep | Pruning
 
 _labels = st.sampled_from([(), ("x",), ("x", "y")])
 _handlers = st.sampled_from(["", "", "van", "bike"])
@@ -352,9 +352,9 @@ _calls: st.SearchStrategy[Call] = st.one_of(
     st.builds(Committings, commits=st.lists(_commits, min_size=1, max_size=5).map(tuple)),
     st.builds(Committings, commits=st.lists(_commits, min_size=1, max_size=5).map(tuple)),
     st.builds(Together, batches=st.lists(_together, min_size=1, max_size=3).map(tuple)),
-    st.builds(Claiming, claim=_claims, first=st.integers(0, 1), fails=_fails, together=st.booleans()),
+    st.builds(ClaimStep, claim=_claims, first=st.integers(0, 1), fails=_fails, together=st.booleans()),
     st.builds(Sweeping, limit=st.integers(1, 6), first=st.integers(0, 1), fails=_fails),
-    st.builds(Finding, query=_queries),
+    st.builds(FindStep, query=_queries),
     st.builds(Pruning, states=_ends),
 )
 
@@ -385,7 +385,7 @@ async def _empty(store: Store) -> None:
 _turns = itertools.count(1)
 
 
-class Trouble(Exception):
+class FailedDecision(Exception):
     """A decision that fails."""
 
 
@@ -408,14 +408,14 @@ class Play:
             case Together(together):
                 batches = [self._batch(*each) for each in together]
                 self.reference.check(batches, await self.store.commit(batches))
-            case Claiming(claim, first, fails, together):
+            case ClaimStep(claim, first, fails, together):
                 expected = self.reference.ready(claim, self.beginning)
                 decider = Decider(expected, first, fails, together)
                 await self._decided(decider, lambda: self.store.claim(claim, decider))
             case Sweeping(limit, first, fails):
                 decider = Decider(self.reference.due(limit, self.beginning), first, fails)
                 await self._decided(decider, lambda: self.store.due(["parcel"], limit, decider))
-            case Finding(query):
+            case FindStep(query):
                 await self._find(query)
             case Pruning(states):
                 pruned = await self.store.prune(kind="parcel", states=states, older_than=timedelta(0))
@@ -430,7 +430,7 @@ class Play:
 
     async def _decided(self, decider: Decider, call: Callable[[], Awaitable[list[Outcome]]]) -> None:
         if decider.fails and decider.expected:
-            with pytest.raises(Trouble):
+            with pytest.raises(FailedDecision):
                 await call()
         else:
             outcomes = await call()
@@ -518,7 +518,7 @@ class Decider:
         self.asked = True
         assert list(records) == self.expected
         if self.fails:
-            raise Trouble
+            raise FailedDecision
         chosen = records[self.first :: 2]
         changes = [move(r, r.state, ready_at=None, deadline_at=None, note=SENDING) for r in chosen]
         self.commits = _batched(changes) if self.together else [*each(*changes)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from interlock.store.records import Conflict, Repeated, StepLine, TooLate
 from interlock.testing.model_checker import (
     AIDED,
-    Claim,
+    ModelClaim,
     Step,
     always,
     bit,
@@ -482,7 +482,7 @@ CANCEL_SETTLES = "every cancel settles"
 RECLAIMED = "every expired lease is reclaimed"
 
 
-def claims_of(plan: Plan) -> list[Claim]:
+def claims_of(plan: Plan) -> list[ModelClaim]:
     """Return all claims about the jobs of a plan."""
     held = [*claims.VALUE_CLAIMS, *claims.STEP_CLAIMS, claims.STORE_CLAIM, claims.BATCH_CLAIM]
     held += [claims.GIVEN_ONCE, claims.ASKED_FOR, claims.DONE_ONCE, claims.IN_TIME]
@@ -500,7 +500,7 @@ class JobWorld(Working):
 
     def __init__(self, plan: Plan, places: dict[str, int] | None = None) -> None:
         self.name = plan.name
-        self.claims: Sequence[Claim] = claims_of(plan)
+        self.claims: Sequence[ModelClaim] = claims_of(plan)
         self.places = places or {claim.claim: place for place, claim in enumerate(self.claims)}
         super().__init__(plan, Deciding(plan, self.places))
         self._given_once = bit(self.places[claims.GIVEN_ONCE])

@@ -12,8 +12,8 @@ from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs.reconciler import RELEASE, STOP, JobOrder
 from interlock.testing.model_checker import (
     AIDED,
-    Claim,
     Mode,
+    ModelClaim,
     Step,
     always,
     bit,
@@ -70,7 +70,7 @@ class RunWorld:
         self.plan = plan
         self.name = plan.name
         inner = [c for c in claims_of(plan) if c.mode is not Mode.SOMETIMES]
-        self.claims: Sequence[Claim] = [
+        self.claims: Sequence[ModelClaim] = [
             *inner,
             *(always(claim) for claim in (*_CLAIMS, NOTHING_FORGOTTEN)),
             eventually(REPORTED),

@@ -12,6 +12,6 @@ Reading order:
     lag         how long each has waited for a processor
     troubles    the faults
     chronicle   the journal, read back: grants and their outcomes
-    judging     the broken guarantees
+    judge       the broken guarantees
     harness     one run from beginning to end
 """

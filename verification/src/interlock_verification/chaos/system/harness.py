@@ -34,7 +34,7 @@ from interlock_verification.chaos.databases import ALL_STORES, SQLITE, server_fo
 from interlock_verification.chaos.system.chronicle import read_chronicle
 from interlock_verification.chaos.system.clients import Laggard, Submitter
 from interlock_verification.chaos.system.fleet import DURATIONS, Database, Fleet, fleet_on
-from interlock_verification.chaos.system.judging import SERVER_BOUND_S, broken_promises, recoveries
+from interlock_verification.chaos.system.judge import SERVER_BOUND_S, broken_promises, recoveries
 from interlock_verification.chaos.system.troubles import STALLS, Ledger, Troublemaker
 from interlock_verification.chaos.system.ways import NAIVE, WAYS
 from interlock_verification.chaos.verdict import Setup, Verdict, judging

@@ -16,7 +16,7 @@ from grpc import aio
 
 from interlock.agent.execution import Hear, Line
 from interlock.agent.port import Load, Offered, Workload
-from interlock.agent.protocol import Order, Sample, Started
+from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.server import AgentService
 from interlock.agent.settings import AgentSettings
 from interlock.agent.state import Clocks, Desk
@@ -158,7 +158,7 @@ class DrawnFamily:
             return
         self._life.operations += operations
         counts = {self._drawn.choice(LATENCIES_NS): operations} if operations else {}
-        self._hear(Sample(elapsed_ns=elapsed_ns, operations=operations, counts=counts))
+        self._hear(LoadSample(elapsed_ns=elapsed_ns, operations=operations, counts=counts))
 
     async def _asked_within(self, seconds: float) -> bool:
         """Return whether it is asked to stop within the time."""

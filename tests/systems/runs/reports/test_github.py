@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.systems.runs.reporting.receiver import Receiver, Says
-from tests.systems.runs.reporting.reports import NOW, SHA, failed_run, now, report, run_view
+from tests.systems.runs.reports.receiver import Receiver, Says
+from tests.systems.runs.reports.reports import NOW, SHA, failed_run, now, report, run_view
 from tests.waiting import PATIENCE_S
 
-from interlock.systems.runs.reporting.github import GithubReporter, refusal_of
-from interlock.systems.runs.reporting.outbound_http import Answered
-from interlock.systems.runs.reporting.report import DeliveryFailed, RunStatus
+from interlock.systems.runs.reports.github import GithubReporter, refusal_of
+from interlock.systems.runs.reports.outbound_http import Answered
+from interlock.systems.runs.reports.report import DeliveryFailed, RunStatus
 from interlock.systems.runs.settings import GithubReporting
 from interlock.systems.runs.webhook_security import Secret
 from interlock.wire.runs import Source

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 import msgspec
 
-from interlock.systems.runs.reporting.report import DeliveryFailed
+from interlock.systems.runs.reports.report import DeliveryFailed
 from interlock.systems.runs.webhook_security import Address, is_public, networks
 
 MAX_ANSWER = 65_536

@@ -10,14 +10,14 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 from tests.systems.orchestrator.house import done
-from tests.systems.runs.reporting.receiver import Heard, Receiver, Says
-from tests.systems.runs.reporting.told import SOURCE, Told, notices, reporting, statuses
+from tests.systems.runs.reports.receiver import Heard, Receiver, Says
+from tests.systems.runs.reports.told import SOURCE, Told, notices, reporting, statuses
 from tests.systems.runs.site import plan, planned
 
 from interlock.engine.committer import Committer
 from interlock.errors import InterlockError
 from interlock.store.records import Commit, Key, Outcome, Work
-from interlock.systems.runs.reporting.report import DONE, REPORT, report_id
+from interlock.systems.runs.reports.report import DONE, REPORT, report_id
 from interlock.systems.runs.settings import ReportingSettings
 from interlock.wire.jobs import SHELL
 from interlock.wire.runs import RunSpec

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from interlock.errors import PlanRefused
-from interlock.systems.runs.planning.expressions import (
+from interlock.systems.runs.workflows.expressions import (
     ChangeFacts,
     branch_of,
     changed_sentence,
@@ -17,8 +17,8 @@ from interlock.systems.runs.planning.expressions import (
     matching,
     tag_of,
 )
-from interlock.systems.runs.planning.field_types import PlacedTemplate
-from interlock.systems.runs.planning.model import (
+from interlock.systems.runs.workflows.field_types import PlacedTemplate
+from interlock.systems.runs.workflows.model import (
     Combination,
     Defaults,
     Trigger,
@@ -31,7 +31,7 @@ from interlock.systems.runs.planning.model import (
     combinations,
     leg_name,
 )
-from interlock.systems.runs.planning.schema import EVENTS
+from interlock.systems.runs.workflows.schema import EVENTS
 from interlock.text import nearest
 from interlock.wire.access import Role
 from interlock.wire.jobs import SHELL, RetryRule

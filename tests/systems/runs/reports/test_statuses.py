@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.systems.orchestrator.house import ack, failed, stopped
-from tests.systems.runs.reporting.receiver import Receiver, Says
-from tests.systems.runs.reporting.reports import NOW, now, report, run_view
-from tests.systems.runs.reporting.told import SOURCE, Told, reporting, statuses
+from tests.systems.runs.reports.receiver import Receiver, Says
+from tests.systems.runs.reports.reports import NOW, now, report, run_view
+from tests.systems.runs.reports.told import SOURCE, Told, reporting, statuses
 
-from interlock.systems.runs.reporting.github import GithubReporter
-from interlock.systems.runs.reporting.report import DeliveryFailed, RunStatus
+from interlock.systems.runs.reports.github import GithubReporter
+from interlock.systems.runs.reports.report import DeliveryFailed, RunStatus
 from interlock.systems.runs.settings import GithubReporting
 from interlock.systems.runs.webhook_security import Secret
 from interlock.wire.jobs import FailureView

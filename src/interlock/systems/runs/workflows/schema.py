@@ -12,14 +12,14 @@ from typing import Any
 from yaml.nodes import MappingNode, Node
 
 from interlock.systems.orchestrator.failures import RETRIED
-from interlock.systems.runs.planning.expressions import (
+from interlock.systems.runs.workflows.expressions import (
     COMPARING,
     FAMILIES,
     FUNCTIONS,
     NAMES,
     Scope,
 )
-from interlock.systems.runs.planning.field_types import (
+from interlock.systems.runs.workflows.field_types import (
     AnyJson,
     Duration,
     Either,
@@ -39,13 +39,12 @@ from interlock.systems.runs.planning.field_types import (
     WholeNumber,
     shape,
 )
-from interlock.systems.runs.planning.model import (
+from interlock.systems.runs.workflows.model import (
     MOST_COMBINATIONS,
     NOWHERE,
     Combination,
     Concurrency,
     Defaults,
-    Input,
     Matrix,
     On,
     Trigger,
@@ -53,13 +52,14 @@ from interlock.systems.runs.planning.model import (
     WorkflowArtifact,
     WorkflowCache,
     WorkflowFile,
+    WorkflowInput,
     WorkflowJob,
     WorkflowRetry,
     WorkflowStep,
     combinations,
     useless,
 )
-from interlock.systems.runs.planning.yaml_nodes import FileFaults, pairs, place_of
+from interlock.systems.runs.workflows.yaml_nodes import FileFaults, pairs, place_of
 
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 MOST_AXES = 20
@@ -158,7 +158,7 @@ def _on_events(names: tuple[str, ...]) -> On:
 ON = Object("on", On, tuple(Field(name, kind, kind.doc) for name, kind in EVENTS.items()))
 INPUT = Object(
     "an input",
-    Input,
+    WorkflowInput,
     (
         Field("description", PlainText(most=1_000), "Description of the input."),
         Field("default", PlainText(most=1_000), "Default value; otherwise empty."),
@@ -329,7 +329,7 @@ JOB = Object(
         ),
         Field("steps", ListOf(STEP, MOST_STEPS), "Shell commands, in order."),
         Field("task", PlainText("task", most=200), "Name of a Python task, instead of steps.", "shop.pack"),
-        Field("input", AnyJson(), "Input of the task.", "{size: 3}"),
+        Field("input", AnyJson(), "WorkflowInput of the task.", "{size: 3}"),
         Field("env", _ENV, "Variables of its steps."),
         Field("optional", Flag(), "The job may fail: the run and dependent jobs continue."),
         Field("shards", WholeNumber(1, 10), "Number of parallel shards; all must succeed."),

@@ -25,8 +25,8 @@ from typing import Any, Protocol, TypeAlias, overload
 import msgspec
 
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments, PlanRefused
-from interlock.systems.runs.planning import PlanRequest
-from interlock.systems.runs.planning.expressions import (
+from interlock.systems.runs.workflows import PlanRequest
+from interlock.systems.runs.workflows.expressions import (
     ChangeFacts,
     branch_of,
     changed_sentence,
@@ -45,7 +45,7 @@ _NOT_IN_A_PLAN = ("delay_s", "at", "not_after", "start_within_s", "unique", "par
 _NO_CHANGE = Source()
 
 
-class Submittable(Protocol):
+class TaskLike(Protocol):
     """A task: makes a spec from arguments."""
 
     def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
@@ -53,7 +53,7 @@ class Submittable(Protocol):
         ...
 
 
-Work: TypeAlias = "Submittable | JobSpec"
+Work: TypeAlias = "TaskLike | JobSpec"
 
 
 class FlowJob:

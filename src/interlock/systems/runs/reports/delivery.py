@@ -22,7 +22,7 @@ from interlock.errors import InterlockError, StoreUnavailable
 from interlock.machine import Event
 from interlock.machine.cascade import EventRules
 from interlock.store.records import Change, Claim, Commit, Committed, Key, Record, record_after
-from interlock.systems.runs.reporting.report import (
+from interlock.systems.runs.reports.report import (
     ENDED,
     REPORT,
     SENDING,

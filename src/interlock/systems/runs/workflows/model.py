@@ -20,9 +20,9 @@ from typing import Any, TypeAlias
 
 from yaml.nodes import Node
 
-from interlock.systems.runs.planning.expressions import Condition
-from interlock.systems.runs.planning.field_types import Need, PlacedTemplate
-from interlock.systems.runs.planning.yaml_nodes import FilePosition
+from interlock.systems.runs.workflows.expressions import Condition
+from interlock.systems.runs.workflows.field_types import Need, PlacedTemplate
+from interlock.systems.runs.workflows.yaml_nodes import FilePosition
 
 MOST_COMBINATIONS = 1_000
 
@@ -110,7 +110,7 @@ class On:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class WorkflowInput:
     """An input of the workflow."""
 
     place: FilePosition
@@ -235,7 +235,7 @@ class WorkflowFile:
     place: FilePosition
     name: str = ""
     on: On | None = None
-    inputs: Mapping[str, Input] = field(default_factory=dict)
+    inputs: Mapping[str, WorkflowInput] = field(default_factory=dict)
     concurrency: Concurrency | None = None
     env: Mapping[str, PlacedTemplate] = field(default_factory=dict)
     defaults: Defaults = Defaults()

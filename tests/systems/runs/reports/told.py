@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.systems.runs.reporting.receiver import Receiver
+from tests.systems.runs.reports.receiver import Receiver
 from tests.systems.runs.site import Site, planned
 
-from interlock.systems.runs.reporting.delivery import ReporterQueue
+from interlock.systems.runs.reports.delivery import ReporterQueue
 from interlock.systems.runs.settings import (
     GithubReporting,
     ReportingSettings,

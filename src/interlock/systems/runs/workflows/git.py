@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from interlock.errors import InvalidSettings, PlanRefused
-from interlock.systems.runs.planning.planner import Clone
-from interlock.systems.runs.planning.yaml_nodes import MAX_BYTES
+from interlock.systems.runs.workflows.planner import Clone
+from interlock.systems.runs.workflows.yaml_nodes import MAX_BYTES
 from interlock.wire.credentials import as_variables, authorization, check_secret
 
 PROTOCOLS = ("file", "git", "http", "https", "ssh")

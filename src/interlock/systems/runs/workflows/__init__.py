@@ -1,4 +1,4 @@
-"""Planning: from a request to a plan, a graph of jobs, each with the reason why it is there.
+"""Workflow files, flows and planners: from a request to a plan, a graph of jobs with their reasons.
 
     workflow.py     workflow files, `.interlock/*.yml`: read, checked, and their planner
     flow.py         Python functions decorated with `@flow`, and their planner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.systems.runs.reporting.receiver import Receiver, receiving
+from tests.systems.runs.reports.receiver import Receiver, receiving
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from interlock.systems.runs.reporting.report import RunReport, RunStatus
+from interlock.systems.runs.reports.report import RunReport, RunStatus
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import RunJobView, RunView, Source
 

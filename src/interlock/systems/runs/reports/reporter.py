@@ -26,7 +26,7 @@ from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import decode_run, query_of
 from interlock.systems.runs.plans import Plans, piece_key, settled_piece
 from interlock.systems.runs.reconciler import RunMessage, run_commit_of
-from interlock.systems.runs.reporting.delivery import (
+from interlock.systems.runs.reports.delivery import (
     ReporterQueue,
     ReportRuns,
     body_of,
@@ -39,8 +39,8 @@ from interlock.systems.runs.reporting.delivery import (
     url_of,
     with_status,
 )
-from interlock.systems.runs.reporting.github import GithubReporter
-from interlock.systems.runs.reporting.report import (
+from interlock.systems.runs.reports.github import GithubReporter
+from interlock.systems.runs.reports.report import (
     DROPPED,
     GIVEN_UP,
     REPORT,
@@ -54,8 +54,8 @@ from interlock.systems.runs.reporting.report import (
     RunStatus,
     report_id,
 )
-from interlock.systems.runs.reporting.summary import in_words, shortened
-from interlock.systems.runs.reporting.webhook import WebhookReporter
+from interlock.systems.runs.reports.summary import in_words, shortened
+from interlock.systems.runs.reports.webhook import WebhookReporter
 from interlock.systems.runs.settings import ReportingSettings
 from interlock.systems.runs.views import view_of
 from interlock.wire.runs import FailedReport, ReportView, RunExplanation, RunFilter, RunView, RunWaiting

@@ -26,13 +26,13 @@ import msgspec
 from yaml.nodes import Node
 
 from interlock.errors import PlanRefused
-from interlock.systems.runs.planning import PlanRequest
-from interlock.systems.runs.planning.field_types import PlacedTemplate, inside
-from interlock.systems.runs.planning.git import FOLDER, Mirror, Repositories, WorkflowText
-from interlock.systems.runs.planning.model import WorkflowFile, WorkflowJob, WorkflowStep
-from interlock.systems.runs.planning.planner import Clone, group_of, plan_of
-from interlock.systems.runs.planning.schema import WORKFLOW
-from interlock.systems.runs.planning.yaml_nodes import FileFaults, FilePosition, compose
+from interlock.systems.runs.workflows import PlanRequest
+from interlock.systems.runs.workflows.field_types import PlacedTemplate, inside
+from interlock.systems.runs.workflows.git import FOLDER, Mirror, Repositories, WorkflowText
+from interlock.systems.runs.workflows.model import WorkflowFile, WorkflowJob, WorkflowStep
+from interlock.systems.runs.workflows.planner import Clone, group_of, plan_of
+from interlock.systems.runs.workflows.schema import WORKFLOW
+from interlock.systems.runs.workflows.yaml_nodes import FileFaults, FilePosition, compose
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source
 
 

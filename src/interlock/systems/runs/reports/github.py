@@ -24,9 +24,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from interlock.systems.runs.reporting.outbound_http import Answered, Outgoing
-from interlock.systems.runs.reporting.report import DeliveryFailed, Now, RunReport, RunStatus
-from interlock.systems.runs.reporting.summary import (
+from interlock.systems.runs.reports.outbound_http import Answered, Outgoing
+from interlock.systems.runs.reports.report import DeliveryFailed, Now, RunReport, RunStatus
+from interlock.systems.runs.reports.summary import (
     MAX_ERROR,
     MAX_FAILED,
     PartVerdict,

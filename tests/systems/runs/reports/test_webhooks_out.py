@@ -8,13 +8,13 @@ from email.utils import format_datetime
 from ipaddress import ip_address
 
 import pytest
-from tests.systems.runs.reporting.receiver import Receiver, Says
-from tests.systems.runs.reporting.reports import NOW, failed_run, now, report, run_view
+from tests.systems.runs.reports.receiver import Receiver, Says
+from tests.systems.runs.reports.reports import NOW, failed_run, now, report, run_view
 from tests.waiting import PATIENCE_S
 
-from interlock.systems.runs.reporting.outbound_http import MAX_ANSWER, Answered, Outgoing
-from interlock.systems.runs.reporting.report import DeliveryFailed, RunStatus
-from interlock.systems.runs.reporting.webhook import WebhookReporter, refusal_of
+from interlock.systems.runs.reports.outbound_http import MAX_ANSWER, Answered, Outgoing
+from interlock.systems.runs.reports.report import DeliveryFailed, RunStatus
+from interlock.systems.runs.reports.webhook import WebhookReporter, refusal_of
 from interlock.systems.runs.settings import WebhookReporting
 from interlock.systems.runs.webhook_security import Secret, check_standard, is_public
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.systems.runs.planning.expressions import (
+from interlock.systems.runs.workflows.expressions import (
     ChangeFacts,
     ConditionError,
     environment,

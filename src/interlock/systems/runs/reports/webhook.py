@@ -16,9 +16,9 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from interlock.systems.runs.reporting.outbound_http import Answered, Outgoing
-from interlock.systems.runs.reporting.report import DeliveryFailed, Now, RunReport, RunStatus
-from interlock.systems.runs.reporting.summary import (
+from interlock.systems.runs.reports.outbound_http import Answered, Outgoing
+from interlock.systems.runs.reports.report import DeliveryFailed, Now, RunReport, RunStatus
+from interlock.systems.runs.reports.summary import (
     MAX_ERROR,
     MAX_FAILED,
     failed_jobs,

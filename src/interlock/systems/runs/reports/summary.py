@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from interlock.lifecycles.job import JobState
-from interlock.systems.runs.reporting.report import RunReport, RunStatus
+from interlock.systems.runs.reports.report import RunReport, RunStatus
 from interlock.systems.runs.settings import Statuses
 from interlock.wire.runs import RunJobView, RunView, SkippedJob
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from interlock.systems.runs.planning.expressions import (
+from interlock.systems.runs.workflows.expressions import (
     Condition,
     ConditionError,
     Scope,
@@ -24,7 +24,7 @@ from interlock.systems.runs.planning.expressions import (
     read_condition,
     read_text,
 )
-from interlock.systems.runs.planning.yaml_nodes import (
+from interlock.systems.runs.workflows.yaml_nodes import (
     BOOL,
     INT,
     NULL,

@@ -7,8 +7,8 @@ import pytest
 
 from interlock import Flow, JobSpec, flow, task
 from interlock.errors import CannotLoad, InvalidArguments, PlanRefused
-from interlock.systems.runs.planning import PlanRequest
-from interlock.systems.runs.planning.flow import FlowPlanner
+from interlock.systems.runs.workflows import PlanRequest
+from interlock.systems.runs.workflows.flow import FlowPlanner
 from interlock.wire.runs import RunSpec, Source
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from interlock.errors import InvalidSettings, PlanRefused
-from interlock.systems.runs.planning import PlanRequest, git
-from interlock.systems.runs.planning.git import Repositories, check_address
-from interlock.systems.runs.planning.workflow import WorkflowPlanner
+from interlock.systems.runs.workflows import PlanRequest, git
+from interlock.systems.runs.workflows.git import Repositories, check_address
+from interlock.systems.runs.workflows.workflow import WorkflowPlanner
 from interlock.wire.runs import Plan, RunSpec, Source
 
 CI = """\
