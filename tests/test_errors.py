@@ -129,7 +129,7 @@ SIGNALS = {
     "interlock.agent.plugins.command.CommandFailed": "an operation of a workload, counted as failed",
     "interlock.agent.plugins.http.UnexpectedStatus": "an operation of a workload, counted as failed",
     "interlock.server.requests.ClientGone": "ends a request that nobody waits for",
-    "interlock.store.postgres.failures.Undone": "an optimistic write, judged again",
+    "interlock.store.postgres.failures.RolledBack": "an optimistic write, judged again",
     "interlock.store.sqlite.threads._BrokenError": "ends a transaction, and carries the error that is raised",
     "interlock.systems.fleet.histograms.CorruptHistogram": "a report of an agent that is flagged",
     "interlock.systems.runs.workflows.expressions.ConditionError": "becomes a fault of PlanRefused",

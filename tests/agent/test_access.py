@@ -160,7 +160,7 @@ def test_on_this_machine_alone_no_token_is_asked_for(host: str) -> None:
     assert AgentSettings(host=host).tokens == ()
 
 
-def test_settings_that_cannot_be_are_told_all_at_once() -> None:
+def test_settings_that_cannot_be_are_reported_all_at_once() -> None:
     with pytest.raises(InvalidSettings) as refused:
         AgentSettings(certificate="cert.pem", port=70_000, drain_s=0.0)
     assert refused.value.facts["faults"] == [

@@ -74,19 +74,19 @@ def test_a_request_that_says_little_gets_the_defaults() -> None:
         ({"kind": "http", "spec": {"url": "http://127.0.0.1/ HTTP/1.1\r\nX: y"}}, "url must have no spaces"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_told(more: dict[str, Any], told: str) -> None:
+def test_what_is_wrong_with_a_request_is_reported(more: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidWorkload) as refused:
         look(**more)
     assert told in refused.value.sentence
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(InvalidWorkload) as refused:
         look(kind="nothing", workload_id="", rate=-1.0)
     assert len(refused.value.facts["faults"]) == 3  # type: ignore[arg-type]
 
 
-def test_a_spec_that_is_no_json_is_told() -> None:
+def test_a_spec_that_is_no_json_is_reported() -> None:
     with pytest.raises(InvalidWorkload, match="spec is not JSON: Input data was truncated"):
         look_at(RequestedWorkload(workload_id="w", kind="sleep", spec=b"{"), KINDS, DEFAULTS, NOW)
 
@@ -94,12 +94,12 @@ def test_a_spec_that_is_no_json_is_told() -> None:
 @pytest.mark.parametrize(
     "home", ["nowhere:Nothing", "interlock.agent.port:Nothing", "json:loads", "nonsense"]
 )
-def test_what_is_no_workload_is_told(home: str) -> None:
+def test_what_is_no_workload_is_reported(home: str) -> None:
     with pytest.raises(CannotLoad) as refused:
         load_kind(home)
     assert refused.value.todo
 
 
-def test_a_kind_of_ones_own_goes_before_one_of_ours() -> None:
+def test_a_kind_of_ones_own_takes_precedence_over_one_of_ours() -> None:
     assert offered_kinds(["tests.agent.own:Nap"])["sleep"].home == "tests.agent.own:Nap"
     assert list(offered_kinds()) == ["command", "http", "python", "sleep"]

@@ -63,7 +63,7 @@ async def test_a_busy_agent_says_so_before_it_looks_at_the_request(house: Househ
     assert house.desk.record.workload_id == "w"
 
 
-async def test_an_invalid_request_is_told_with_all_its_faults_and_the_agent_is_idle_again(
+async def test_an_invalid_request_is_reported_with_all_its_faults_and_the_agent_is_idle_again(
     house: Household,
 ) -> None:
     outbox = house.desk.request(house.asked("w", duration_s=-1.0, rate=float("nan"), spec=b"[]"))
@@ -175,7 +175,7 @@ async def test_an_agent_is_not_idle_while_what_has_prepared_lives(house: Househo
     assert house.desk.state is IDLE
 
 
-async def test_what_cannot_prepare_is_told_at_once_and_not_at_the_start(house: Household) -> None:
+async def test_what_cannot_prepare_is_reported_at_once_and_not_at_the_start(house: Household) -> None:
     outbox = await preparing(house)
     house.family.end("no such host")
     said = await everything(outbox)

@@ -46,19 +46,19 @@ def test_an_open_agent_does_not_start(refused: Refused) -> None:
     assert "--token-file" in told
 
 
-def test_a_port_that_is_taken_is_told(refused: Refused) -> None:
+def test_a_port_that_is_taken_is_reported(refused: Refused) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert "the port is taken" in refused("--port", str(taken.getsockname()[1]))
 
 
-def test_files_that_are_not_there_are_told(refused: Refused) -> None:
+def test_files_that_are_not_there_are_reported(refused: Refused) -> None:
     assert "cannot be read" in refused("--token-file", "nowhere")
     assert "cannot be read" in refused("--port", "0", "--tls-cert", "no.pem", "--tls-key", "no.pem")
 
 
-def test_a_file_that_is_no_certificate_is_told_and_not_taken_for_a_port(
+def test_a_file_that_is_no_certificate_is_reported_and_not_taken_for_a_port(
     refused: Refused, tmp_path: Path
 ) -> None:
     (tmp_path / "junk.pem").write_text("no certificate")
@@ -70,12 +70,12 @@ def test_a_file_that_is_no_certificate_is_told_and_not_taken_for_a_port(
     assert "The certificates in junk.pem cannot be used" in refused("--port", "0", *tls)
 
 
-def test_a_token_file_without_a_token_is_told(refused: Refused, tmp_path: Path) -> None:
+def test_a_token_file_without_a_token_is_reported(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("\n")
     assert "no token in" in refused("--token-file", "tokens")
 
 
-def test_a_workload_that_is_none_is_told(refused: Refused) -> None:
+def test_a_workload_that_is_none_is_reported(refused: Refused) -> None:
     assert "There is no workload at 'nowhere:Nothing'" in refused(
         "--port", "0", "--workload", "nowhere:Nothing"
     )

@@ -165,7 +165,7 @@ async def test_a_change_without_an_input_has_no_body(client: ApiClient) -> None:
     assert (request.url.path, request.content) == ("/api/runs/r_0a/reports/again", b"")
 
 
-async def test_an_answer_that_is_no_problem_is_told_as_it_is(client: ApiClient) -> None:
+async def test_an_answer_that_is_no_problem_is_reported_as_it_is(client: ApiClient) -> None:
     client._client = httpx2.AsyncClient(
         base_url=client.server, transport=httpx2.MockTransport(lambda _: httpx2.Response(404, json={}))
     )

@@ -17,7 +17,7 @@ LOSSES = pick(20, 60)
 
 
 @pytest.mark.parametrize("mount", [True, False], ids=["on a small disk", "with small files"])
-def test_a_full_disk_refuses_a_commit_as_a_whole_and_the_store_goes_on_when_there_is_room(
+def test_a_full_disk_refuses_a_commit_as_a_whole_and_the_store_continues_when_there_is_room(
     mount: bool,
 ) -> None:
     verdict = disk_full.run(Setup(store="sqlite", rounds=5, seed=1), mount=mount)

@@ -39,7 +39,7 @@ async def test_a_lost_reply_is_lost_after_the_store_has_done_it() -> None:
     assert record is not None
 
 
-async def test_the_two_losses_cannot_be_told_apart() -> None:
+async def test_the_two_losses_cannot_be_distinguished() -> None:
     said = []
     for what in ("request lost", "reply lost"):
         _, spoilt = faulty(Fault(what, at=(1,)))

@@ -115,7 +115,7 @@ def test_an_argument_without_a_name_is_answered_with_the_names_there_are(ask: As
     assert "(x: int, y: int = 1)" in answer.stderr
 
 
-def test_json_without_an_end_is_told_so(ask: Ask, shop: Shop) -> None:
+def test_json_without_an_end_is_reported(ask: Ask, shop: Shop) -> None:
     answer = ask("submit", "shop_tasks:add", '{"x": 3')
     assert "the closing } is missing" in answer.stderr
 

@@ -111,7 +111,7 @@ def test_what_only_a_fresh_process_takes_notice_of_makes_it_a_fresh_one(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_is_told_as_its_end(number: signal.Signals) -> None:
+def test_a_signal_is_reported_as_its_end(number: signal.Signals) -> None:
     running = Program("-c", SLEEPS, program=[sys.executable])
     assert running.stdout is not None
     assert running.stdout.readline() == "awake\n"

@@ -61,7 +61,7 @@ def test_a_worker_is_shown_by_its_name_or_its_id_with_all_that_happened_to_it(as
 
 
 @pytest.mark.parametrize("verb", ["show", "history", "pause", "resume", "terminate", "drain"])
-def test_a_worker_that_is_not_there_is_told_so(ask: Ask, shop: Shop, verb: str) -> None:
+def test_a_worker_that_is_not_there_is_reported(ask: Ask, shop: Shop, verb: str) -> None:
     for name in ("nobody", "w_000000000000", "../jobs"):
         answer = ask("worker", verb, name)
         assert (answer.returncode, answer.stdout) == (2, "")

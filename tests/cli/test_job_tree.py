@@ -66,7 +66,7 @@ def test_what_is_cut_is_said_beside_it(ask: Ask, shop: Shop) -> None:
     assert "The tree has more jobs: --limit 4" in answer.stderr
 
 
-def test_a_job_that_is_not_there_is_told_as_everywhere(ask: Ask, shop: Shop) -> None:
+def test_a_job_that_is_not_there_is_reported_as_everywhere(ask: Ask, shop: Shop) -> None:
     shop.submit()
     answer = ask("job", "tree", "j_000000000000")
     assert answer.returncode != 0

@@ -231,7 +231,7 @@ def test_a_beginning_that_several_jobs_have_lists_them(ask: Ask, shop: Shop) -> 
 @pytest.mark.parametrize(
     "command", ["show", "history", "explain", "logs", "watch", "wait", "cancel", "retry"]
 )
-def test_a_job_that_is_not_there_is_told_alike_everywhere(
+def test_a_job_that_is_not_there_is_reported_alike_everywhere(
     ask: Ask, shop: Shop, command: str, name: str, says: str
 ) -> None:
     answer = ask("job", command, name)

@@ -72,7 +72,7 @@ def test_draw_writes_each_format_to_stdout(ask: Ask, form: str, beginning: str) 
     assert answer.stdout.startswith(beginning)
 
 
-def test_draw_chooses_svg_unless_told_otherwise(ask: Ask) -> None:
+def test_draw_chooses_svg_unless_configured_otherwise(ask: Ask) -> None:
     assert ask("machine", "draw", "doors:DOOR").stdout.startswith("<svg")
 
 
@@ -201,7 +201,7 @@ def test_diff_exits_with_0_when_everything_in_flight_can_go_on(ask: Ask) -> None
     assert any(change.startswith("+ state open") for change in difference["changes"])
 
 
-def test_couplings_are_told_with_their_reason(ask: Ask) -> None:
+def test_couplings_are_reported_with_their_reason(ask: Ask) -> None:
     told = ask("machine", "couplings").stdout.splitlines()
     assert told == [f"{coupling.sentence}\t{coupling.why}" for coupling in COUPLINGS]
 

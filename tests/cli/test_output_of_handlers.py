@@ -82,7 +82,7 @@ def test_a_task_in_a_process_gets_no_more_memory_than_its_limit(program: Ask, sh
     assert "MemoryError" in failure.error
 
 
-def test_the_command_line_goes_before_the_project_file_in_limits_of_memory() -> None:
+def test_the_command_line_takes_precedence_over_the_project_file_in_limits_of_memory() -> None:
     here = Project(url="memory:", settings=DEFAULT_SETTINGS, worker=WorkerSection(memory_limit_mb=100))
     assert settings_for(here, WorkerOptions()).memory_limit_bytes == 100 * 1024 * 1024
     assert settings_for(here, WorkerOptions(memory_limit_mb=5)).memory_limit_bytes == 5 * 1024 * 1024

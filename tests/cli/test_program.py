@@ -100,7 +100,7 @@ def test_a_module_that_fails_becomes_one_line_and_no_traceback(program: Ask) -> 
     assert "Traceback" not in answer.stderr
 
 
-def test_the_traceback_is_shown_to_whoever_asks_for_it(program: Ask) -> None:
+def test_the_traceback_is_shown_on_request(program: Ask) -> None:
     answer = program("machine", "show", "broken:DOOR", INTERLOCK_DEBUG="1")
     assert answer.returncode == 2
     assert "Traceback" in answer.stderr

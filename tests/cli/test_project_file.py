@@ -94,7 +94,7 @@ def test_a_store_elsewhere_is_taken_as_it_is(here: Path, url: str) -> None:
     assert project.load().url == url
 
 
-def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
+def test_the_command_line_takes_precedence_over_the_environment_and_then_the_file(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(here, WHOLE)
@@ -140,7 +140,7 @@ def test_commands_use_the_file(ask: Ask, folder: Path, monkeypatch: pytest.Monke
         ("store = 'é'", ""),
     ],
 )  # fmt: skip
-def test_a_bad_file_is_told_with_what_is_wrong_in_it(here: Path, text: str, says: str) -> None:
+def test_a_bad_file_is_reported_with_what_is_wrong_in_it(here: Path, text: str, says: str) -> None:
     if not says:
         (here / "interlock.toml").write_bytes(text.encode("latin-1"))
     else:

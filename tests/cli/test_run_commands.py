@@ -273,7 +273,7 @@ def test_logs_are_those_of_all_jobs_or_of_one(ask: Ask, ci: Shop) -> None:
 @pytest.mark.parametrize(
     "words", [["show"], ["explain"], ["graph"], ["watch"], ["logs"], ["cancel"], ["rerun"]]
 )
-def test_a_run_that_is_not_there_is_said_to_be_so(ask: Ask, shop: Shop, words: list[str]) -> None:
+def test_a_run_that_is_not_there_is_reported_as_such(ask: Ask, shop: Shop, words: list[str]) -> None:
     answer = ask("run", *words, "r_000000000000")
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "There is no run r_000000000000" in answer.stderr

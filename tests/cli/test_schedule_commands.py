@@ -62,7 +62,7 @@ def test_next_and_backfill_print_fire_times(ask: Ask, shop: Shop) -> None:
     assert (again.stdout, again.stderr) == ("", "2 fire times had a job already.\n")
 
 
-def test_what_is_wrong_is_told_with_what_to_do(ask: Ask, shop: Shop) -> None:
+def test_what_is_wrong_is_reported_with_what_to_do(ask: Ask, shop: Shop) -> None:
     wrong = ask(*NIGHTLY, "--cron", "0 25 * * *")
     assert (wrong.returncode, "not a cron expression" in wrong.stderr) == (2, True)
     neither = ask(*NIGHTLY)

@@ -71,7 +71,9 @@ def test_a_job_that_has_ended_cannot_be_canceled(ask: Ask, shop: Shop) -> None:
     assert error["code"] == "terminal_state"
 
 
-def test_of_several_jobs_each_is_told_and_one_refusal_does_not_stop_the_others(ask: Ask, shop: Shop) -> None:
+def test_of_several_jobs_each_is_reported_and_one_refusal_does_not_stop_the_others(
+    ask: Ask, shop: Shop
+) -> None:
     done, waiting = shop.completed(), shop.submit()
     answer = ask("job", "cancel", done, waiting)
     assert answer.returncode == 2

@@ -56,7 +56,7 @@ def test_a_store_that_is_away_is_told_without_its_password(ask: Ask, shop: Shop,
     assert "secret" not in answer.stdout + answer.stderr
 
 
-def test_a_file_that_is_no_database_is_told(ask: Ask, shop: Shop) -> None:
+def test_a_file_that_is_no_database_is_reported(ask: Ask, shop: Shop) -> None:
     (shop.folder / "interlock.db").write_text("not a database at all, but long enough to be read as one" * 20)
     answer = ask("job", "list")
     assert (answer.returncode, answer.stdout) == (2, "")

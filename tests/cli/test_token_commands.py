@@ -66,7 +66,7 @@ def test_a_token_is_made_shown_rotated_and_revoked(shop: Shop, ask: Ask) -> None
         (("create", "ci", "--role", "viewer"), "There is an active token ci already."),
     ],
 )
-def test_what_cannot_be_done_is_told_with_what_to_do(
+def test_what_cannot_be_done_is_reported_with_what_to_do(
     shop: Shop, ask: Ask, words: tuple[str, ...], told: str
 ) -> None:
     ask("token", "create", "ci", "--role", "viewer")

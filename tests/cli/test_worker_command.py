@@ -143,7 +143,7 @@ def test_the_module_and_the_queues_may_come_from_the_project_file(ask: Ask, prog
     assert shop.job(job_id).state == "COMPLETED"
 
 
-def test_the_command_line_goes_before_the_project_file() -> None:
+def test_the_command_line_takes_precedence_over_the_project_file() -> None:
     said = WorkerSection(name="till", queues=("mail",), slots=3, log_level="debug", executor="process")
     here = Project(url="memory:", settings=DEFAULT_SETTINGS, worker=said)
     settings = settings_for(here, WorkerOptions(queues=("ci",), prefetch=0, executor="thread"))

@@ -114,7 +114,7 @@ def test_who_lacks_a_certificate_is_told_which_options_give_one(
     assert "INTERLOCK_AGENT_CERT" in refused.stderr
 
 
-def test_a_controller_without_tls_is_told_that_the_agent_may_want_it(
+def test_a_controller_without_tls_is_informed_that_the_agent_may_want_it(
     ask: Ask, load: str, guarded: AgentProcess
 ) -> None:
     refused = ask("workload", "run", load, "--agents", guarded.address)
@@ -124,7 +124,7 @@ def test_a_controller_without_tls_is_told_that_the_agent_may_want_it(
     assert "the only agent is missing" in refused.stderr
 
 
-def test_a_controller_with_tls_is_told_that_the_agent_has_none(
+def test_a_controller_with_tls_is_informed_that_the_agent_has_none(
     ask: Ask, load: str, plain: AgentProcess, certificates: Certificates
 ) -> None:
     refused = ask("workload", "run", load, "--agents", plain.address, "--tls-ca", str(certificates.ca))
@@ -154,7 +154,7 @@ def test_a_token_that_is_missing_or_wrong_is_told_by_the_name_of_its_variable(
     assert "authorization" not in refused.stderr
 
 
-def test_files_that_are_no_certificates_are_told_before_anything_is_asked(
+def test_files_that_are_no_certificates_are_reported_before_anything_is_asked(
     ask: Ask, load: str, plain: AgentProcess, certificates: Certificates, tmp_path: Path
 ) -> None:
     junk = tmp_path / "junk.pem"

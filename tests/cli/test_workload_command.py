@@ -168,7 +168,7 @@ def test_a_controller_whose_clock_is_set_while_its_agents_are_ready_starts_them_
     assert step_s < 0 or lasted_s > step_s, "its clock was set while it ran"
 
 
-def test_a_file_with_faults_is_told_with_lines_and_columns(ask: Ask, shop: Shop) -> None:
+def test_a_file_with_faults_is_reported_with_lines_and_columns(ask: Ask, shop: Shop) -> None:
     (shop.folder / "load.yml").write_text("kind: sleep\nrate: fast\n")
     refused = ask("workload", "run", "load.yml", "--agents", "a.example")
     assert refused.returncode == 2

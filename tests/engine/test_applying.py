@@ -243,7 +243,7 @@ async def test_a_creation_that_was_still_on_its_way_when_a_second_try_came_too_l
     assert len(pauses) == 3
 
 
-async def test_a_change_that_came_too_late_is_told_so_at_once(
+async def test_a_change_that_came_too_late_is_reported_at_once(
     store: Any, clock: Any, make_commit: MakeCommit
 ) -> None:
     """Had the first try been under way, the second would have waited for it."""

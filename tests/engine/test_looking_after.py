@@ -38,7 +38,7 @@ async def run_until_cancelled(loop: Loop) -> None:
         await loop.run()
 
 
-async def test_a_loop_goes_on_at_once_while_there_is_a_full_round_of_work(store: MemoryStore) -> None:
+async def test_a_loop_continues_at_once_while_there_is_a_full_round_of_work(store: MemoryStore) -> None:
     found = iter([500, 500, 3, 0])
 
     async def body() -> int:

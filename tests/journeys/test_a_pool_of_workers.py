@@ -167,7 +167,7 @@ async def test_new_code_that_cannot_start_changes_nothing(crew: Crew) -> None:
     assert alive(pid)
 
 
-async def test_workers_that_cannot_begin_are_told_and_not_tried_for_ever(crew: Crew) -> None:
+async def test_workers_that_cannot_begin_are_reported_and_not_tried_for_ever(crew: Crew) -> None:
     (crew.folder / "broken.py").write_text("1 / 0\n")
     keeper = await pool(crew, "--workers", "2", module="broken.py")
     assert await keeper.gone() == 2

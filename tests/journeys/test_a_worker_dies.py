@@ -65,7 +65,7 @@ async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(crew:
 
 
 @stores("sqlite")
-async def test_work_of_a_killed_worker_goes_on_when_it_is_started_again_under_its_name(crew: Crew) -> None:
+async def test_work_of_a_killed_worker_continues_when_it_is_started_again_under_its_name(crew: Crew) -> None:
     """Nobody waits for the lease: the new process sees that the old one is gone."""
     anna = await crew.start("anna")
     made = await crew.il.submit(errands.held, "work")

@@ -69,7 +69,7 @@ async def sound(crew: Crew) -> list[object]:
 
 
 @stores("sqlite")
-async def test_a_killed_worker_interrupts_it_and_another_goes_on_to_the_same_answer(crew: Crew) -> None:
+async def test_a_killed_worker_interrupts_it_and_another_continues_to_the_same_answer(crew: Crew) -> None:
     await crew.open(SILENCE_FIRST)
     anna = await ready(crew)
     flu = await crew.il.simulations.start(courses.counting, run_id="flu", seed=7, hold_at=20)
@@ -113,7 +113,7 @@ async def test_it_is_paused_between_two_steps_and_resumed_on_another_worker(crew
     assert crew.notes.count("begins flu after 10") == 1
 
 
-async def test_a_worker_that_has_to_go_gives_it_back_and_another_goes_on_by_itself(crew: Crew) -> None:
+async def test_a_worker_that_has_to_go_gives_it_back_and_another_continues_by_itself(crew: Crew) -> None:
     anna = await ready(crew)
     await crew.il.simulations.start(courses.counting, run_id="flu", seed=3, hold_at=10)
     await crew.noted("held flu")

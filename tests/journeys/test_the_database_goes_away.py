@@ -74,7 +74,7 @@ def asked_in_vain(worker: Worker) -> int:
 
 
 @pytest.mark.parametrize("server", ["redis"], indirect=True)  # whose absence is known at once
-async def test_a_handler_goes_on_while_its_database_is_killed_and_started_again(
+async def test_a_handler_continues_while_its_database_is_killed_and_started_again(
     crew_there: Crew, server: Server
 ) -> None:
     """Its worker gave it up after two seconds, although its lease lived on: a long job began anew."""

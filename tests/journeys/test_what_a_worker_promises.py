@@ -26,7 +26,7 @@ FIRST_PAUSE_S = 0.2
 LONGER = msgspec.structs.replace(STEADY, lease_ttl_s=777.0, ack_window_s=777.0)
 
 
-async def test_a_worker_processes_a_failing_task_and_goes_on(crew: Crew) -> None:
+async def test_a_worker_processes_a_failing_task_and_continues(crew: Crew) -> None:
     await crew.start("anna")
     made = await crew.il.submit(errands.fail, "no such page")
     with pytest.raises(JobFailed, match="no such page"):

@@ -117,7 +117,7 @@ async def _preview(person: Person) -> str:
     return shown
 
 
-async def test_what_is_refused_is_told_in_the_same_words(served: Served, person: Person) -> None:
+async def test_what_is_refused_is_reported_in_the_same_words(served: Served, person: Person) -> None:
     told = await person.says("job", "show", "j_0123456789ab", code=2)
     assert told.startswith("Error: There is no job j_0123456789ab.")
     assert "did you mean" in (await person.says("job", "list", "state:fialed", code=2)).lower()
@@ -152,7 +152,7 @@ async def test_tokens_are_managed_through_a_server_as_in_its_database(served: Se
     assert "this needs admin" in await operator.says("token", "list", code=2)
 
 
-async def test_a_server_that_is_not_there_is_told_in_a_sentence() -> None:
+async def test_a_server_that_is_not_there_is_reported_in_a_sentence() -> None:
     told = await Person(NOWHERE, "il_somebody").says("job", "list", code=2)
     assert told.startswith(
         f"Error: Cannot connect to the server at {NOWHERE}: Connection refused. Nothing was done."

@@ -89,7 +89,7 @@ def test_the_attempt_is_the_one_that_the_documents_describe(
     assert differences("attempt", **DOCUMENTED) == ()
 
 
-def test_an_attempt_goes_only_where_the_documents_let_it(
+def test_an_attempt_takes_only_documented_transitions(
     state_pairs: Callable[..., set[tuple[str, str]]],
 ) -> None:
     assert state_pairs("attempt") == STATE_PAIRS

@@ -186,7 +186,7 @@ def test_the_jobs_of_a_run_that_failed_or_timed_out_are_cancelled(
     assert "job.cancel" in consequences(step("run", source, event, outcome), Circumstances(fail_fast=True))
 
 
-def test_load_is_told_to_abort_when_the_job_that_drives_it_is_asked_to_stop() -> None:
+def test_load_is_asked_to_abort_when_the_job_that_drives_it_is_asked_to_stop() -> None:
     """R22: whatever is still active is cancelled, load included; the jobs of its run are what drives it."""
     asked = step("lease", "ACTIVE", "request_cancel", "ACTIVE")
     assert consequences(asked, Circumstances()) == ["workload.ABORT_RECEIVED"]

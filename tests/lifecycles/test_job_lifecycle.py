@@ -123,7 +123,7 @@ def test_waiting_for_a_worker_uses_up_no_time(refusal: Refuse) -> None:
         (SUBMITTED, AllocateResources(at=AT), Refusal.NOT_ALLOWED),
     ],
 )
-def test_refusals_of_a_job_are_told_apart_in_order(
+def test_refusals_of_a_job_are_distinguished_in_order(
     state: JobState, occurrence: Any, kind: Refusal, refusal: Refuse
 ) -> None:
     """S0-12, S0-21, R51"""

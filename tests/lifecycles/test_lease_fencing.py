@@ -65,7 +65,7 @@ UNDER_ACTIVE = ["heartbeat", "complete", "cancel_ack", "release"]
 
 
 @pytest.mark.parametrize("said", UNDER_ACTIVE)
-def test_another_runner_is_not_heard(said: str, refusal: Refuse) -> None:
+def test_another_runner_is_refused(said: str, refusal: Refuse) -> None:
     """R31: refused, and nothing is extended."""
     refused = refusal(LEASE, ACTIVE, ASKED, messages("r_other")[said])
     assert (refused.kind, refused.guards) == (Refusal.GUARD, ("from_its_runner",))

@@ -51,7 +51,7 @@ def test_the_lease_is_the_one_that_the_documents_describe(
     assert differences("lease", **DOCUMENTED) == ()
 
 
-def test_a_lease_goes_only_where_the_documents_let_it(
+def test_a_lease_takes_only_documented_transitions(
     state_pairs: Callable[..., set[tuple[str, str]]],
 ) -> None:
     assert state_pairs("lease") == STATE_PAIRS

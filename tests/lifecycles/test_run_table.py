@@ -87,7 +87,7 @@ def test_the_run_is_the_one_that_the_documents_describe(differences: Callable[..
     assert differences("run", **DOCUMENTED) == ()
 
 
-def test_a_run_goes_only_where_the_documents_let_it(state_pairs: Callable[..., set[tuple[str, str]]]) -> None:
+def test_a_run_takes_only_documented_transitions(state_pairs: Callable[..., set[tuple[str, str]]]) -> None:
     assert state_pairs("run") == STATE_PAIRS
 
 

@@ -64,7 +64,7 @@ def test_a_running_simulation_is_paused_by_its_worker(follow: Follow) -> None:
     assert (data.paused_at, data.current_step, data.worker_id) == (after(2), 3, None)
 
 
-def test_a_paused_simulation_goes_on_where_it_stood(follow: Follow) -> None:
+def test_a_paused_simulation_continues_where_it_stood(follow: Follow) -> None:
     resumed = follow(SIMULATION, PAUSED, paused(follow), Resume(at=after(9), worker_id="other"))
     assert (resumed.state, resumed.data.worker_id, resumed.data.current_step) == (RUNNING, "other", 3)
     assert (resumed.data.started_at, resumed.data.paused_at) == (AT, None)
@@ -154,7 +154,7 @@ def test_a_heartbeat_tells_how_far_it_got_and_moves_nothing(follow: Follow) -> N
         Fail(at=after(7), worker_id="other", error="boom"),
     ],
 )
-def test_only_its_own_worker_is_heard(said: Any, refusal: Refuse) -> None:
+def test_only_its_own_worker_may_report(said: Any, refusal: Refuse) -> None:
     """R47"""
     asked = msgspec.structs.replace(RUNS, pause_requested=True)
     assert refusal(SIMULATION, RUNNING, asked, said).guards == ("from_its_worker",)

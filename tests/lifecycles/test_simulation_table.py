@@ -51,7 +51,7 @@ def test_the_simulation_is_the_one_that_the_documents_describe(
     assert differences("simulation", **DOCUMENTED) == ()
 
 
-def test_a_simulation_goes_only_where_the_documents_let_it(
+def test_a_simulation_takes_only_documented_transitions(
     state_pairs: Callable[..., set[tuple[str, str]]],
 ) -> None:
     assert state_pairs("simulation") == STATE_PAIRS

@@ -175,7 +175,7 @@ def test_a_heartbeat_starts_the_supervisors_timeout_anew(follow: Follow) -> None
         (IDLE, CompleteTasks(at=AT), Refusal.NOT_ALLOWED),
     ],
 )
-def test_refusals_of_a_worker_are_told_apart_in_order(
+def test_refusals_of_a_worker_are_distinguished_in_order(
     state: WorkerState, occurrence: Any, kind: Refusal, refusal: Refuse
 ) -> None:
     """S0-12, R51"""

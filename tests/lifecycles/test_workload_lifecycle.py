@@ -69,7 +69,7 @@ def test_an_invalid_request_fails_and_resets_itself(follow: Follow) -> None:
     assert (reset.state, reset.data.error, reset.effects) == (IDLE, "no such file", ())
 
 
-def test_a_workload_that_fails_is_told_once_and_its_error_stays_readable(follow: Follow) -> None:
+def test_a_workload_that_fails_is_reported_once_and_its_error_stays_readable(follow: Follow) -> None:
     """S3-6, R40: FAILED, not ABORTING; the record keeps the error after the reset."""
     failed = follow(WORKLOAD, RUNNING, ALIVE, WorkloadError(workload_id="new", error="boom"))
     assert (failed.state, failed.data.alive) == (FAILED, False)

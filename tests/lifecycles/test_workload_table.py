@@ -53,7 +53,7 @@ def test_the_workload_is_the_one_that_the_documents_describe(
     assert differences("workload", **DOCUMENTED) == ()
 
 
-def test_a_workload_goes_only_where_the_documents_let_it(
+def test_a_workload_takes_only_documented_transitions(
     state_pairs: Callable[..., set[tuple[str, str]]],
 ) -> None:
     assert state_pairs("workload") == STATE_PAIRS

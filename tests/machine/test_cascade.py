@@ -234,7 +234,7 @@ def test_conditions_about_another_record_are_left_to_it() -> None:
     assert [coupling.to for coupling, _ in kitchen.outward] == ["each cup"]
 
 
-def test_a_route_for_one_event_goes_before_the_route_of_its_receiver() -> None:
+def test_a_route_for_one_event_takes_precedence_over_the_route_of_its_receiver() -> None:
     kitchen = rewired(ROUTES | {("its tap", drip): order(lambda kitchen, _: kitchen.noted.append("a drop"))})
     kitchen.send_to(TAP, kitchen.tap, open_it)
     assert kitchen.noted == ["a drop"]

@@ -143,7 +143,7 @@ def test_a_table_with_several_faults_reports_all_of_them_at_once() -> None:
         assert f"{fault.code}: {fault.sentence}" in error.sentence
 
 
-def test_one_fault_is_told_once() -> None:
+def test_one_fault_is_reported_once() -> None:
     found = find_faults(MANY_FAULTS)
     assert len(found) == len(set(found))
 

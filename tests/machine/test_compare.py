@@ -272,6 +272,6 @@ def test_a_record_that_had_ended_is_never_stranded() -> None:
     assert compare(old, OLD).stranded == ()
 
 
-def test_a_new_state_strands_nobody() -> None:
+def test_a_new_state_strands_no_record() -> None:
     new = Blueprint.from_json(OLD.to_json().replace('"shelved"', '"in_a_drawer"'))
     assert [stranded.state for stranded in compare(OLD, new).stranded] == ["shelved"]

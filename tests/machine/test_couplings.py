@@ -253,7 +253,7 @@ def test_a_coupling_without_a_why_is_a_fault() -> None:
     assert "has no reason" in fault
 
 
-def test_the_faults_of_all_couplings_are_told_at_once() -> None:
+def test_the_faults_of_all_couplings_are_reported_at_once() -> None:
     found = faults_of(
         wakes("glowing", why=""), wakes(), wakes(Lamp.LIT, by=dim, event=dim), wakes(event=leave)
     )

@@ -187,7 +187,7 @@ def test_a_move_tells_the_new_state_the_new_data_and_the_step_that_was_taken() -
     assert step.moves
 
 
-def test_a_decision_is_told_in_words() -> None:
+def test_a_decision_is_reported_in_words() -> None:
     assert moved(Place.PACKED, Parcel(), collect).sentence == (
         "The parcel goes from packed to on_the_road by collect."
     )
@@ -321,7 +321,7 @@ def test_an_explicit_refusal_where_the_event_would_lead_is_already_there_and_kee
     assert (decision.kind, decision.why) == (Refusal.ALREADY_THERE, "It is in the van.")
 
 
-def test_already_there_is_told_before_terminal() -> None:
+def test_already_there_is_reported_before_terminal() -> None:
     assert refused(Place.RETURNED, Parcel(), recall).kind is Refusal.ALREADY_THERE
 
 

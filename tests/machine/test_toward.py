@@ -64,7 +64,7 @@ def refused(source: Job, target: Job) -> Refused[Job]:
     return answer
 
 
-def test_the_step_that_leads_there_is_told() -> None:
+def test_the_step_that_leads_there_is_reported() -> None:
     answer = JOB.toward(Job.SUBMITTED, Job.PENDING)
     assert not isinstance(answer, Refused)
     assert [(step.event, step.source, step.target) for step in answer] == [
@@ -72,7 +72,7 @@ def test_the_step_that_leads_there_is_told() -> None:
     ]
 
 
-def test_every_step_that_leads_there_is_told_in_the_order_of_the_table() -> None:
+def test_every_step_that_leads_there_is_reported_in_the_order_of_the_table() -> None:
     answer = JOB.toward(Job.RUNNING, Job.COMPLETED)
     assert not isinstance(answer, Refused)
     assert [step.event for step in answer] == ["succeed", "skip"]
@@ -96,7 +96,7 @@ def test_the_state_it_is_in_is_refused_as_already_there(place: Job) -> None:
 
 
 @pytest.mark.parametrize("place", [Job.COMPLETED, Job.FAILED, Job.CANCELED])
-def test_already_there_is_told_before_terminal(place: Job) -> None:
+def test_already_there_is_reported_before_terminal(place: Job) -> None:
     """S0-12: a job that is COMPLETED and is asked to be COMPLETED is not told that it has ended."""
     answer = refused(place, place)
     assert answer.kind is Refusal.ALREADY_THERE
@@ -105,7 +105,7 @@ def test_already_there_is_told_before_terminal(place: Job) -> None:
 
 @pytest.mark.parametrize("place", [Job.COMPLETED, Job.CANCELED])
 @pytest.mark.parametrize("target", [Job.SUBMITTED, Job.RUNNING, Job.FAILED])
-def test_terminal_is_told_before_not_allowed(place: Job, target: Job) -> None:
+def test_terminal_is_reported_before_not_allowed(place: Job, target: Job) -> None:
     answer = refused(place, target)
     assert answer.kind is Refusal.TERMINAL
     assert answer.allowed == ()
@@ -117,7 +117,7 @@ def test_a_terminal_state_with_an_exit_is_still_terminal_for_every_other_target(
     assert (answer.kind, answer.allowed) == (Refusal.TERMINAL, ("PENDING",))
 
 
-def test_what_is_not_allowed_is_told_last_and_names_the_states_that_are() -> None:
+def test_what_is_not_allowed_is_reported_last_and_names_the_states_that_are() -> None:
     answer = refused(Job.SUBMITTED, Job.RUNNING)
     assert answer.kind is Refusal.NOT_ALLOWED
     assert answer.allowed == ("PENDING", "CANCELED")

@@ -40,7 +40,7 @@ async def test_roles_of_people_are_ranked_and_a_runner_is_apart() -> None:
     "sent",
     ["", "Bearer", "Basic YTpi", "Bearer il_", "Bearer il_0000000000000000_" + "0" * 64],
 )
-async def test_what_is_no_token_lets_nobody_in(guarded: Running, sent: str) -> None:
+async def test_what_is_no_token_grants_no_access(guarded: Running, sent: str) -> None:
     answer = await guarded.client().get("/api/jobs", headers={"Authorization": sent})
     assert answer.status_code == 401
 
@@ -62,7 +62,7 @@ async def test_no_header_of_a_proxy_speaks_for_anybody(guarded: Running, headers
         assert answer.status_code == 401, path
 
 
-async def test_the_right_name_with_another_secret_lets_nobody_in(guarded: Running) -> None:
+async def test_the_right_name_with_another_secret_grants_no_access(guarded: Running) -> None:
     token = await guarded.token(Role.ADMIN)
     other = token[:-1] + ("0" if token[-1] != "0" else "1")
     assert (await guarded.client(other).get("/api/jobs")).status_code == 401
@@ -89,7 +89,7 @@ async def test_a_revoked_token_works_for_seconds_at_most(guarded: Running) -> No
     assert (await client.get("/api/jobs")).status_code == 401
 
 
-async def test_a_token_whose_time_is_over_lets_nobody_in_even_before_the_sweep(guarded: Running) -> None:
+async def test_a_token_whose_time_is_over_grants_no_access_even_before_the_sweep(guarded: Running) -> None:
     issued = await guarded.parts.tokens.create("brief", Role.VIEWER, lasts=timedelta(microseconds=1))
     assert (await guarded.client(issued.token).get("/api/jobs")).status_code == 401
 

@@ -127,7 +127,7 @@ async def test_a_lease_reports_on_no_other_attempt(
 
 
 @pytest.mark.parametrize("end", ["expired", "completed", "forged"])
-async def test_a_lease_that_has_ended_lets_nobody_in(
+async def test_a_lease_that_has_ended_grants_no_access(
     server: Running, grant: Grant, job: httpx2.AsyncClient, end: str
 ) -> None:
     if end == "expired":

@@ -24,7 +24,7 @@ from interlock.wire.access import Role
 from interlock.wire.jobs import JobSpec
 
 
-async def test_what_happens_is_told_as_it_happens(server: Running, client: httpx2.AsyncClient) -> None:
+async def test_what_happens_is_reported_as_it_happens(server: Running, client: httpx2.AsyncClient) -> None:
     async with listening(client) as events:
         job_id = await server.submit()
         await server.work(job_id)
@@ -65,7 +65,7 @@ async def test_whoever_comes_back_goes_on_where_they_were(
         assert [entry["id"] for entry in await events.entries(6)] == [*missed, live]
 
 
-async def test_nothing_is_told_twice_when_what_was_missed_meets_what_is_live(
+async def test_nothing_is_reported_twice_when_what_was_missed_meets_what_is_live(
     server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_streams, "PIECE", 3)
@@ -115,7 +115,7 @@ async def test_whoever_wants_little_comes_back_behind_what_they_did_not_want(
         ({"whatever": "1"}, "bad_request"),
     ],
 )
-async def test_what_makes_no_sense_is_told_before_the_stream_begins(
+async def test_what_makes_no_sense_is_reported_before_the_stream_begins(
     client: httpx2.AsyncClient, query: dict[str, str], code: str
 ) -> None:
     answer = await client.get("/api/events", params=query)
@@ -328,7 +328,7 @@ async def test_after_a_restart_nothing_is_missing(tmp_path: Path) -> None:
             assert [entry["id"] for entry in await events.entries(3)] == [second, third, fourth]
 
 
-async def test_what_another_server_does_is_told_as_well(tmp_path: Path) -> None:
+async def test_what_another_server_does_is_reported_as_well(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with running(url) as one, running(url, ANY_PORT) as other, listening(one.client()) as events:
         job_id = await other.submit()

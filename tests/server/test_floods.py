@@ -90,7 +90,7 @@ async def hooked() -> AsyncIterator[Running]:
 # Unfinished posts
 
 
-async def test_unfinished_posts_to_webhooks_that_are_off_keep_nobody_out() -> None:
+async def test_unfinished_posts_to_webhooks_that_are_off_block_no_client() -> None:
     settings = any_port(tokens_required=True, max_concurrent=CROWD, body_s=FOR_EVER_S)
     async with running(settings=settings) as server:
         runner = await beats(server)
@@ -101,7 +101,7 @@ async def test_unfinished_posts_to_webhooks_that_are_off_keep_nobody_out() -> No
             assert (await viewer.get("/api/jobs")).status_code == 200
 
 
-async def test_unfinished_posts_with_a_made_up_signature_keep_nobody_out(hooked: Running) -> None:
+async def test_unfinished_posts_with_a_made_up_signature_block_no_client(hooked: Running) -> None:
     runner = await beats(hooked)
     viewer = hooked.client(await hooked.token(Role.VIEWER))
     async with held(hooked, [post("/api/webhooks/github", SIGNED)] * FLOOD):
@@ -110,7 +110,7 @@ async def test_unfinished_posts_with_a_made_up_signature_keep_nobody_out(hooked:
         assert (await github(hooked.client(), push())).status_code == 202
 
 
-async def test_unfinished_sign_ins_keep_nobody_out() -> None:
+async def test_unfinished_sign_ins_block_no_client() -> None:
     settings = any_port(tokens_required=True, max_concurrent=CROWD, body_s=FOR_EVER_S)
     async with running(settings=settings) as server:
         runner, token = await beats(server), await server.token(Role.VIEWER)

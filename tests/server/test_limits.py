@@ -73,7 +73,7 @@ async def test_a_body_that_turns_out_to_be_too_large_is_refused_while_it_comes(s
     assert b'"code":"request_too_large"' in answer
 
 
-async def test_somebody_who_never_stops_sending_is_hung_up_on(small: Running) -> None:
+async def test_a_client_that_never_stops_sending_is_hung_up_on(small: Running) -> None:
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -141,7 +141,7 @@ async def test_a_head_that_drips_is_not_waited_for(hasty: Running) -> None:
     assert b'"code":"arrived_too_slowly"' in answer
 
 
-async def test_somebody_who_says_nothing_at_all_is_not_waited_for(hasty: Running) -> None:
+async def test_a_client_that_says_nothing_at_all_is_not_waited_for(hasty: Running) -> None:
     assert (await raw(hasty)).startswith(b"HTTP/1.1 408")
 
 
@@ -183,7 +183,7 @@ async def test_a_head_that_is_too_large_is_refused(small: Running) -> None:
     assert b'"code":"no_http"' in answer
 
 
-async def test_what_is_no_http_at_all_is_told_so(small: Running) -> None:
+async def test_what_is_no_http_at_all_is_reported(small: Running) -> None:
     answer = await raw(small, b"\x16\x03\x01\x02\x00\x01\x00 hello\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400")
     assert b"application/problem+json" in answer
@@ -202,7 +202,7 @@ async def test_a_client_that_goes_away_in_the_middle_costs_nothing(small: Runnin
 # Too often, too many
 
 
-async def test_somebody_who_asks_too_often_is_told_when_to_come_back() -> None:
+async def test_a_client_that_asks_too_often_is_told_when_to_come_back() -> None:
     settings = any_port(tokens_required=True, api_rate=Rate(ONCE_AN_HOUR, 3))
     async with running(settings=settings) as one:
         busy, other = (
@@ -218,7 +218,7 @@ async def test_somebody_who_asks_too_often_is_told_when_to_come_back() -> None:
         assert (await busy.get("/healthz")).status_code == 200
 
 
-async def test_somebody_who_tries_tokens_out_is_slowed_down() -> None:
+async def test_a_client_that_tries_tokens_out_is_slowed_down() -> None:
     settings = any_port(tokens_required=True, stranger_rate=Rate(ONCE_AN_HOUR, 5))
     async with running(settings=settings) as one:
         good = one.client(await one.token(Role.VIEWER))

@@ -187,7 +187,7 @@ async def test_time_that_a_message_waits_and_is_delivered_is_observed() -> None:
     assert 'interlock_state_seconds_sum{machine="message",state="sending"} 3.0' in page
 
 
-def test_of_what_was_made_before_only_what_is_known_is_told() -> None:
+def test_of_what_was_made_before_only_what_is_known_is_reported() -> None:
     metrics = ServerMetrics()
     metrics.follow([entry(0, "PENDING", "RUNNING"), entry(2, "RUNNING", "CANCELED")], False)
     page = metrics.page([], {}).decode()

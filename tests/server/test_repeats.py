@@ -195,7 +195,7 @@ async def test_an_action_about_many_is_a_few_trips_to_the_store(server: Running)
     assert tally.batches - before < 10
 
 
-async def test_an_action_that_died_half_way_goes_on_where_it_stopped(server: Running) -> None:
+async def test_an_action_that_died_half_way_continues_where_it_stopped(server: Running) -> None:
     ids = [await server.submit() for _ in range(4)]
     jobs = server.parts.runtime.jobs
     for job_id in ids:

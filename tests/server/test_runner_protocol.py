@@ -107,7 +107,7 @@ async def test_a_message_that_comes_twice_is_answered_the_same_and_done_once(
     assert len(chunks) == (what == "log")
 
 
-async def test_a_cancel_is_told_with_the_next_heartbeat_and_acknowledged_twice_without_harm(
+async def test_a_cancel_is_reported_with_the_next_heartbeat_and_acknowledged_twice_without_harm(
     server: Running, runner: Runner
 ) -> None:
     job_id = await server.submit()
@@ -166,7 +166,7 @@ async def test_a_lease_that_nobody_has_given_out_is_unknown(runner: Runner, toke
     assert (answer.status_code, answer.json()["code"]) == (409, "UNKNOWN_LEASE")
 
 
-async def test_only_the_runner_of_a_lease_is_heard(server: Running, runner: Runner) -> None:
+async def test_only_the_runner_of_a_lease_may_report(server: Running, runner: Runner) -> None:
     job_id = await server.submit()
     token = (await runner.grant())["token"]
     other = await Runner(server.client(), "runner-8").say("complete", token, 1, **done(1))
@@ -240,7 +240,7 @@ async def test_several_messages_of_one_type_need_not_say_it(server: Running, run
         ("messages", {}),
     ],
 )
-async def test_what_makes_no_sense_is_told_and_changes_nothing(
+async def test_what_makes_no_sense_is_reported_and_changes_nothing(
     client: httpx2.AsyncClient, path: str, body: dict[str, Any]
 ) -> None:
     answer = await client.post(f"/api/runner/{path}", json=body)
@@ -333,7 +333,7 @@ async def test_a_claim_under_its_name_is_answered_as_before(server: Running, run
     assert (changed.status_code, changed.json()["code"]) == (409, "request_id_reused")
 
 
-async def test_a_claim_is_nobodys_business_but_of_whoever_has_made_it(server: Running) -> None:
+async def test_a_claim_is_nobodys_business_but_of_its_maker(server: Running) -> None:
     mine, yours = [Runner(server.client(await server.token(Role.RUNNER, name))) for name in ("mine", "yours")]
     await server.submit()
     assert len(await mine.grants(claim_id="1")) == 1

@@ -147,7 +147,9 @@ async def test_a_run_is_cancelled_and_done_again(client: httpx2.AsyncClient) -> 
     assert (unknown.status_code, unknown.json()["code"]) == (422, "invalid_run")
 
 
-async def test_what_is_wrong_with_a_request_is_told_and_nothing_is_stored(client: httpx2.AsyncClient) -> None:
+async def test_what_is_wrong_with_a_request_is_reported_and_nothing_is_stored(
+    client: httpx2.AsyncClient,
+) -> None:
     circle = {"jobs": [{"name": n, "task": "t", "needs": [m]} for n, m in (("a", "b"), ("b", "a"))]}
     wrong = await client.post("/api/runs", json={"plan": circle})
     assert (wrong.status_code, wrong.json()["code"]) == (422, "plan_refused")

@@ -331,7 +331,7 @@ async def test_another_site_signs_nobody_in(guarded: Running) -> None:
     assert form.status_code == 415
 
 
-async def test_a_bearer_token_goes_before_a_cookie(guarded: Running) -> None:
+async def test_a_bearer_token_takes_precedence_over_a_cookie(guarded: Running) -> None:
     browser = await signed_in(guarded, Role.ADMIN)
     viewer = {"Authorization": f"Bearer {await guarded.token(Role.VIEWER, 'bob')}"}
     assert (await browser.client.get("/api/session", headers=viewer)).json()["name"] == "bob"
@@ -352,7 +352,7 @@ async def test_a_bearer_token_goes_before_a_cookie(guarded: Running) -> None:
         "{host}=is_other; {plain}={secret}",
     ],
 )
-async def test_a_cookie_that_is_not_clearly_ours_lets_nobody_in(guarded: Running, sent: str) -> None:
+async def test_a_cookie_that_is_not_clearly_ours_grants_no_access(guarded: Running, sent: str) -> None:
     browser = await signed_in(guarded, Role.VIEWER)
     browser.client.headers["Cookie"] = sent.format(
         plain=plain(guarded), host=host(guarded), secret=browser.secret

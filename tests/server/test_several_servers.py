@@ -78,7 +78,7 @@ async def test_texts_that_a_database_could_trip_over_come_back_as_they_were(url:
         assert (view["input"], view["description"]) == (body["input"], odd)
 
 
-def test_when_one_of_two_servers_is_killed_the_other_goes_on(tmp_path: Path) -> None:
+def test_when_one_of_two_servers_is_killed_the_other_continues(tmp_path: Path) -> None:
     with program(folder=tmp_path) as (one, first, _), program(folder=tmp_path) as (_, second, _):
         with httpx2.Client(base_url=first, trust_env=False, verify=False, timeout=PATIENCE_S) as client:
             job_id = client.post("/api/jobs", json={"task": "a.b"}).json()["id"]

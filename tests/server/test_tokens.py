@@ -76,7 +76,7 @@ async def test_no_answer_but_the_one_that_made_it_has_a_secret(
         assert not any(secret.secret in text or secret.digest in text for text in told)
 
 
-async def test_a_repeated_request_is_told_that_the_secret_was_shown(admin: httpx2.AsyncClient) -> None:
+async def test_a_repeated_request_is_informed_that_the_secret_was_shown(admin: httpx2.AsyncClient) -> None:
     issued = await made(admin, request_id="make-ci")
     again = await admin.post("/api/tokens", json={"name": "ci", "role": "viewer", "request_id": "make-ci"})
     assert (again.status_code, again.json()["code"]) == (409, "secret_shown_once")

@@ -189,7 +189,7 @@ async def test_a_call_to_somebody_who_goes_away_reaches_the_next_one(room: Room)
     assert len(await second) == 1
 
 
-async def test_somebody_who_goes_away_leaves_no_trace(room: Room) -> None:
+async def test_a_client_that_goes_away_leaves_no_trace(room: Room) -> None:
     for name in ("", "c1"):
         gone = room.wait("ghost", claim_id=name)
         await room.until(lambda: room.room.waiting == 1)
@@ -232,7 +232,9 @@ async def test_and_given_back_when_they_do_not(room: Room, monkeypatch: pytest.M
     assert (await room.wait("r0", claim_id="c2"))[0].attempt == 2, "given back, without using up a try"
 
 
-async def test_a_store_that_fails_is_told_to_whoever_waits_and_nothing_is_remembered(room: Room) -> None:
+async def test_a_store_that_fails_is_reported_to_waiting_callers_and_nothing_is_remembered(
+    room: Room,
+) -> None:
     room.failing = True
     with pytest.raises(StoreUnavailable):
         await room.wait("r0", claim_id="c1")

@@ -94,7 +94,7 @@ async def test_the_same_request_is_done_once_with_each(client: httpx2.AsyncClien
         ({"filter": "", "action": "pause", "dryrun": True}, "bad_request"),
     ],
 )
-async def test_what_cannot_be_asked_is_told_and_does_nothing(
+async def test_what_cannot_be_asked_is_reported_and_does_nothing(
     client: httpx2.AsyncClient, body: dict[str, Any], code: str
 ) -> None:
     await at_work(client, "anna")

@@ -55,7 +55,9 @@ async def test_only_the_live_lease_of_the_job_that_drives_speaks_for_its_agents(
     assert (await client.get("/api/workloads")).json()["workloads"] == []
 
 
-async def test_what_is_not_there_or_cannot_be_is_told_with_what_there_is(client: httpx2.AsyncClient) -> None:
+async def test_what_is_not_there_or_cannot_be_is_reported_with_what_there_is(
+    client: httpx2.AsyncClient,
+) -> None:
     missing = await client.get("/api/workloads/nowhere")
     assert (missing.status_code, missing.json()["code"]) == (404, "unknown_workload")
     wrong = await client.get("/api/workloads", params={"state": "resting"})

@@ -102,7 +102,7 @@ async def jobs(store: Store) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", OPENED)
-async def test_a_store_of_an_earlier_schema_is_migrated_and_its_work_goes_on(
+async def test_a_store_of_an_earlier_schema_is_migrated_and_its_work_continues(
     name: str, restore: Restore
 ) -> None:
     url = restore(name)
@@ -235,7 +235,7 @@ asyncio.run(main())
 """What a program does that has opened the store before it was migrated."""
 
 
-async def test_a_worker_of_the_old_version_stops_when_its_store_is_migrated_and_a_new_one_goes_on(
+async def test_a_worker_of_the_old_version_stops_when_its_store_is_migrated_and_a_new_one_continues(
     restore: Restore, old_source: Path
 ) -> None:
     url = restore("schema-7.postgres")

@@ -81,7 +81,7 @@ async def migrate(place: Place, monkeypatch: pytest.MonkeyPatch, text: str) -> N
         pass
 
 
-async def test_a_running_program_goes_on_after_a_migration_that_fits_it(
+async def test_a_running_program_continues_after_a_migration_that_fits_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     older = await place.open()

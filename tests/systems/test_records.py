@@ -163,7 +163,7 @@ async def test_a_deadline_holds_although_no_sweep_has_run(tmp_path: Path) -> Non
         assert (await orders.get(late.id)).state == "placed"
 
 
-async def test_of_many_that_pay_with_the_same_version_one_is_heard(tmp_path: Path) -> None:
+async def test_of_many_that_pay_with_the_same_version_one_is_accepted(tmp_path: Path) -> None:
     async with Interlock(f"sqlite:///{tmp_path}/shop.db") as il:
         orders = il.records(ORDERS)
         placed = await orders.create(Order(customer="ada", amount=40))

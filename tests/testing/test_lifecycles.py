@@ -109,7 +109,7 @@ def test_a_sound_lifecycle_passes_and_is_counted() -> None:
     assert (report.states, report.complete, report.ok) == (6, True, True)
 
 
-def test_a_claim_of_the_table_that_breaks_is_told_as_the_shortest_story() -> None:
+def test_a_claim_of_the_table_that_breaks_is_reported_as_the_shortest_story() -> None:
     with pytest.raises(LifecycleBroken) as broken:
         check_lifecycle(ADDING_UP, Lifecycle(data=Basket(), events=PAYMENTS))
     lines = str(broken.value).splitlines()

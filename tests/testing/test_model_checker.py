@@ -72,7 +72,7 @@ def test_every_state_is_met_once_and_counted() -> None:
     assert report.edges == 16 * 6
 
 
-def test_a_violation_is_told_by_the_shortest_story() -> None:
+def test_a_violation_is_shown_by_the_shortest_story() -> None:
     report = check(Toy((0, 0), jugs, [always("nobody measures four litres", lambda s: 4 not in s)]))
     (violation,) = report.violations
     assert violation.claim == "nobody measures four litres"

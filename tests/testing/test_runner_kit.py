@@ -148,7 +148,7 @@ def test_the_report_says_what_is_wrong_and_what_the_runner_wrote(tmp_path: Path)
         ["--quick", "x", "http://a:1"],
     ],
 )
-def test_a_question_that_makes_no_sense_is_told_so(words: list[str]) -> None:
+def test_a_question_that_makes_no_sense_is_reported(words: list[str]) -> None:
     done = subprocess.run(
         [PROGRAM, "runner-check", *words], capture_output=True, text=True, timeout=PROGRAM_S, check=False
     )

@@ -50,7 +50,7 @@ def test_postgres_keeps_what_it_acknowledges_unless_that_is_given_up(postgres: P
         assert fast.sql("SHOW fsync") == [["off"]]
 
 
-def test_redis_never_evicts_and_syncs_every_write_unless_told_otherwise(redis: RedisServer) -> None:
+def test_redis_never_evicts_and_syncs_every_write_unless_configured_otherwise(redis: RedisServer) -> None:
     assert redis.setting("maxmemory-policy") == "noeviction"
     assert (redis.setting("appendonly"), redis.setting("appendfsync")) == ("yes", "always")
     with redis_server(append_only="everysec") as each_second, redis_server(append_only="off") as never:

@@ -50,7 +50,7 @@ async def nothing(*_: Any, **__: Any) -> Any:
 # Trees
 
 
-def test_a_tree_that_lets_everybody_in_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_that_admits_everyone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TreeSlots, "room", lambda *_: 99)
     monkeypatch.setattr(TreeSlots, "someone_waits", lambda *_: False)
     assert claim_broken("forest", "none") == judge.QUOTA
@@ -99,7 +99,7 @@ def test_trees_that_nobody_tends_are_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.long
-def test_a_simulation_that_hears_whoever_speaks_of_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulation_that_accepts_reports_of_anyone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     hear = reconciler.decide_message
 
     def unfenced(draft: SimulationAggregate, speaker: Speaker, *rest: Any) -> Any:

@@ -94,7 +94,7 @@ def test_a_store_that_knows_versions_by_their_numbers_only_is_noticed(
     assert broken in ("the claims of the tables about each step hold", "the journal replays to the record")
 
 
-def test_an_orchestrator_that_hears_whoever_speaks_about_the_job_is_noticed(
+def test_an_orchestrator_that_accepts_reports_of_anyone_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The unfenced finish: what comes late is taken for what another runner has to say."""

@@ -49,7 +49,7 @@ def test_the_worlds_in_which_mutants_are_tried_are_sound_themselves(plan: Plan) 
 
 
 @pytest.mark.parametrize("name", list(ALONE))
-def test_the_tables_keep_their_promises_whoever_asks(name: str) -> None:
+def test_the_tables_keep_their_promises_for_every_caller(name: str) -> None:
     check_lifecycle(machine_named(name), ALONE[name])
 
 

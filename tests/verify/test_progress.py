@@ -20,7 +20,7 @@ def test_in_a_pipe_a_line_now_and_then_tells_how_far_it_has_come(
     assert told.out == ""
 
 
-def test_of_what_has_no_known_end_only_the_sum_is_told(
+def test_of_what_has_no_known_end_only_the_sum_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(report, "TELL_EVERY_S", 0.0)

@@ -264,7 +264,7 @@ def test_the_command_says_what_it_has_played() -> None:
         ["--only", "t1"],
     ],
 )
-def test_a_wrong_question_is_told_so(arguments: list[str]) -> None:
+def test_a_wrong_question_is_reported(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, ["verify", "world", *arguments])
     assert result.exit_code == 2
 

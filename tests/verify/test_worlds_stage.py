@@ -30,7 +30,7 @@ def a_process(faults: Faults) -> tuple[Stage, Process, SharedStore]:
     return stage, Process(stage, "somebody", 1, 1.0, stage.clock() - stage.clock()), store
 
 
-def test_waiting_takes_no_time_and_is_told_in_order() -> None:
+def test_waiting_takes_no_time_and_is_reported_in_order() -> None:
     schedule, told = Schedule(), []
     loop = a_loop(schedule)
 

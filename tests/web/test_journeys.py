@@ -122,7 +122,7 @@ async def test_hostile_texts_run_nothing_and_break_nothing(server: Running, visi
     assert visitor.taken() == []
 
 
-async def test_a_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
+async def test_a_page_says_that_the_server_is_gone_and_continues_when_it_is_back(
     browser: Browser, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"

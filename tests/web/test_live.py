@@ -92,7 +92,7 @@ async def test_a_hidden_page_asks_for_nothing_and_shows_everything_when_it_is_se
     assert other.taken() == []
 
 
-async def test_the_stream_is_closed_while_every_tab_is_hidden_and_goes_on_where_it_was(
+async def test_the_stream_is_closed_while_every_tab_is_hidden_and_continues_where_it_was(
     server: Running, visitor: Visitor
 ) -> None:
     readers = server.parts.broadcast

@@ -152,7 +152,7 @@ async def test_columns_are_chosen_and_the_browser_keeps_the_choice(server: Runni
     assert await page.evaluate("() => JSON.stringify(localStorage)") == "{}"
 
 
-async def test_a_rare_job_is_found_behind_many_and_what_was_not_looked_at_is_told(
+async def test_a_rare_job_is_found_behind_many_and_what_was_not_looked_at_is_reported(
     server: Running, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filters, "LOOKED_AT", 2)

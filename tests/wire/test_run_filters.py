@@ -74,7 +74,7 @@ def test_it_reads_back_as_it_was_written(text: str) -> None:
         ("state:running -state:running", "leaves no state that a run could be in"),
     ],
 )
-def test_wrong_words_are_told(text: str, said: str) -> None:
+def test_wrong_words_are_reported(text: str, said: str) -> None:
     with pytest.raises(BadFilter) as refused:
         read_run_filter(text)
     assert said in refused.value.sentence

@@ -133,14 +133,14 @@ def test_a_cache_that_cannot_be_is_refused_before_anything_is_done(caches: Any) 
         check_caches(msgspec.convert(caches, list[Cache]))
 
 
-async def test_a_path_outside_is_told_and_the_job_goes_on(place: Place, start: Start) -> None:
+async def test_a_path_outside_is_reported_and_the_job_continues(place: Place, start: Start) -> None:
     start(connect=place.connect, supervised=False)
     job = await place.done("interlock.shell", run="true", caches=[{"key": "k", "path": "../../etc"}])
     assert job.state == "COMPLETED"
     assert "is not in the folder of the job" in (await place.lines(job.id))[-1]
 
 
-async def test_a_hostile_cache_is_told_and_the_job_goes_on_without_it(
+async def test_a_hostile_cache_is_reported_and_the_job_continues_without_it(
     place: Place, start: Start, registry: Registry, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"

@@ -114,7 +114,7 @@ def test_secrets_are_masked_in_what_is_printed_and_logged() -> None:
     assert [text for _, text in lines(context)] == ["the key is ***", "shop.tasks: the key is ***"]
 
 
-async def test_handlers_side_by_side_are_told_apart() -> None:
+async def test_handlers_side_by_side_are_distinguished() -> None:
     contexts = [context_of() for _ in range(4)]
     turn = asyncio.Barrier(2)
     meeting = threading.Barrier(2)

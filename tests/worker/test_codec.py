@@ -134,7 +134,7 @@ def test_a_strict_model_with_other_names_and_computed_fields_comes_back_as_it_wa
     assert decode(encode([model]), list[Strict]) == [model]
 
 
-def test_the_first_few_faults_of_a_model_are_told() -> None:
+def test_the_first_few_faults_of_a_model_are_reported() -> None:
     with pytest.raises(InvalidArguments) as caught:
         decode(b'{"at":true,"other":1}', Strict)
     assert "at: Input should be a valid datetime; tags: Field required; theNumber" in caught.value.sentence
@@ -316,7 +316,7 @@ def test_a_type_that_cannot_be_remembered_works_as_well() -> None:
     assert decoder_of(kind)(b"3") == 3
 
 
-def test_a_complaint_is_told_with_its_path_first() -> None:
+def test_a_complaint_is_reported_with_its_path_first() -> None:
     assert (
         told(msgspec.ValidationError("Expected `int`, got `str` - at `$.a[0]`"))
         == "a[0]: expected int, got str"

@@ -171,7 +171,7 @@ def test_a_line_that_is_too_long_becomes_several(context: Context, text: str) ->
     assert max(len(each.encode()) for each in told) <= 8_192
 
 
-def test_an_upload_is_told_once_and_again_when_that_was_not_delivered(context: Context) -> None:
+def test_an_upload_is_reported_once_and_again_when_that_was_not_delivered(context: Context) -> None:
     context.uploading()
     told = context.take()
     assert told.uploading
@@ -311,12 +311,12 @@ def test_a_heartbeat_alone_is_something_to_send(context: Context) -> None:
     assert context.take() == Unsent(heartbeat=True)
 
 
-def test_a_handler_goes_on_until_it_is_told_to_stop(context: Context) -> None:
+def test_a_handler_continues_until_it_is_asked_to_stop(context: Context) -> None:
     context.raise_if_cancelled()
     assert (context.cancelled, context.stop_reason) == (False, None)
 
 
-def test_a_handler_is_told_to_stop_and_why(context: Context) -> None:
+def test_a_handler_is_asked_to_stop_with_the_reason(context: Context) -> None:
     context.stop("cancel")
     context.stop("lost")
     with pytest.raises(TaskCancelled) as caught:

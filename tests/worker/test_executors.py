@@ -255,7 +255,7 @@ async def test_a_process_that_has_lost_its_warden_is_ended_and_has_failed(
     assert gone(int(note.read_text()))
 
 
-async def test_a_process_that_wants_too_much_memory_fails_and_harms_nobody(
+async def test_a_process_that_wants_too_much_memory_fails_and_harms_no_other(
     board: Board, start: Start
 ) -> None:
     job = board.pin("eat")

@@ -206,7 +206,7 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://[nonsense", "http://host:port", "http://"])
-async def test_an_address_that_is_none_is_told_so(url: str) -> None:
+async def test_an_address_that_is_none_is_reported(url: str) -> None:
     port = HttpOrchestrator(url, names=str, timeout_s=PATIENCE_S)
     try:
         with pytest.raises((InvalidSettings, StoreUnavailable)):
@@ -350,7 +350,7 @@ async def waiters(server: Running, number: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_server_that_is_asked_to_go_answers_whoever_waits_and_is_unavailable_then() -> None:
+async def test_a_server_that_is_asked_to_go_answers_waiting_requests_and_is_unavailable_then() -> None:
     async with running(settings=ANY_PORT) as server, port_to(server.url) as port:
         await port.claim(ASKED)
         waiting = asyncio.create_task(port.claim(ASKED))

@@ -311,7 +311,7 @@ async def test_a_heartbeat_that_is_refused_again_and_again_does_not_keep_the_wor
 # Cancelling
 
 
-async def test_a_cancelled_handler_is_told_and_then_acknowledged(
+async def test_a_cancelled_handler_is_asked_to_stop_and_then_acknowledged(
     board: Board, start: Start, registry: Registry
 ) -> None:
     @registry.task(name="obedient")

@@ -60,7 +60,7 @@ async def is_told_to_wait(*, ctx: Context) -> int:
     return ctx.attempt
 
 
-async def test_a_handler_snoozes_and_goes_on_where_it_was() -> None:
+async def test_a_handler_snoozes_and_continues_where_it_was() -> None:
     async with in_memory(DESK) as il:
         began = il.clock.now
         made = await il.submit(snoozes, 2)

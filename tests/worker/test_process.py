@@ -99,7 +99,7 @@ async def test_there_is_one_handler_at_a_time_for_one_slot(
         await board.until_state(job, "succeeded")
 
 
-async def test_two_processes_under_one_name_are_told_apart(
+async def test_two_processes_under_one_name_are_distinguished(
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
     first, second = start(concurrency=1), start(concurrency=1)

@@ -165,7 +165,7 @@ def test_a_task_that_is_reporting_has_an_output_or_an_error(running: RunningTask
     assert running.data.output is not msgspec.UNSET or running.data.error is not None
 
 
-def test_how_a_task_ended_is_told_with_how_long_it_took(running: RunningTask) -> None:
+def test_how_a_task_ended_is_reported_with_how_long_it_took(running: RunningTask) -> None:
     """S1-12"""
     result = told(running, CLAIMED, BROKEN, report_succeeded).result
     assert (result.final_state, result.error, result.duration_s) == (FAILED, "ValueError: no", 2.0)

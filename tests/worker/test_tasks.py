@@ -195,7 +195,7 @@ def test_the_context_is_filled_in_when_a_worker_calls(registry: Registry) -> Non
     assert handler.takes == "(x: int, *, y: str = 'b')"
 
 
-async def test_an_async_task_is_awaited_by_whoever_calls_it() -> None:
+async def test_an_async_task_is_awaited_by_its_caller() -> None:
     assert await double.invoke(msgspec.Raw(b'{"x":4}'), context()) == 8
 
 
@@ -367,7 +367,7 @@ def test_a_second_function_of_the_same_name_in_one_file_is_refused(registry: Reg
         registry.task(module.pay)
 
 
-def test_two_functions_behind_one_decorator_are_told_apart(registry: Registry) -> None:
+def test_two_functions_behind_one_decorator_are_distinguished(registry: Registry) -> None:
     source = """
 import functools
 def kept(function):

@@ -190,7 +190,7 @@ async def test_a_span_continues_the_trace_of_the_submission(
     assert {span.name for span in exporter.get_finished_spans()} == {"traced", "traced_in_thread"}
 
 
-def test_nobody_who_has_not_asked_for_spans_pays_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_client_that_has_not_asked_for_spans_pays_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "modules", {k: v for k, v in sys.modules.items() if "opentelemetry" not in k})
     assert tracing_if_configured({}) is None
 
@@ -361,7 +361,7 @@ def test_every_worker_is_as_patient_with_a_store_as_its_leases_allow(ttl_s: floa
     assert WorkerSettings(name="w", durations=durations, patience_s=0.0).patience_s == 0.0
 
 
-def test_a_request_to_go_is_noted_once_and_wakes_whoever_comes_later() -> None:
+def test_a_request_to_go_is_noted_once_and_wakes_later_waiters() -> None:
     now = iter([1.0, 2.0])
     shutdown = Shutdown(lambda: next(now))
     woken: list[str] = []
@@ -390,7 +390,7 @@ print(orphans.fetch() >= 1, not os.path.exists(f"/proc/{orphan}"), own.wait(), o
 """
 
 
-async def test_orphans_are_fetched_and_our_own_children_are_left_to_whoever_started_them() -> None:
+async def test_orphans_are_fetched_and_our_own_children_are_left_to_their_parents() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", ORPHANING, stdout=asyncio.subprocess.PIPE
     )

@@ -108,7 +108,7 @@ async def test_a_shell_can(store: PostgresStore, shell: Any, statement: str) -> 
     await shell.execute(statement)
 
 
-async def test_an_illegal_commit_is_told_so_and_its_neighbours_are_done(store: PostgresStore) -> None:
+async def test_an_illegal_commit_is_reported_and_its_neighbours_are_done(store: PostgresStore) -> None:
     records = {name: await see(store, name) for name in STATES}
     outcomes = await store.commit(
         each(
@@ -122,7 +122,7 @@ async def test_an_illegal_commit_is_told_so_and_its_neighbours_are_done(store: P
     assert [(await see(store, name)).state for name in "abc"] == ["sent", "delivered", "delivered"]
 
 
-async def test_a_claim_that_the_database_finds_illegal_is_told_so(
+async def test_a_claim_that_the_database_finds_illegal_is_reported(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     """The tables in the database may be those of another version of the program."""
@@ -144,7 +144,7 @@ async def test_those_who_make_the_same_move_are_looked_at_together_and_told_one_
     assert [(await see(store, name)).state for name in "ac"] == ["sent", "delivered"]
 
 
-async def test_a_creation_that_the_database_finds_illegal_is_told_so(
+async def test_a_creation_that_the_database_finds_illegal_is_reported(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)

@@ -143,7 +143,7 @@ async def test_a_missing_database_is_said_to_be_missing(
         await open_store(server.url_of("nowhere"))
 
 
-async def test_nobody_at_the_address_is_said_at_once(open_store: OpenStore, tmp_path: Path) -> None:
+async def test_nobody_at_the_address_is_reported_at_once(open_store: OpenStore, tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="no server answers"):
         await open_store(f"postgresql://ann:hunter2@/work?host={tmp_path}")
 

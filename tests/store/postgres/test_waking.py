@@ -62,7 +62,7 @@ async def test_a_commit_here_wakes_at_once(url: str, open_store: OpenStore) -> N
     assert woken.is_set()
 
 
-async def test_many_commits_are_told_in_few_words(url: str, open_store: OpenStore, shell: Any) -> None:
+async def test_many_commits_are_reported_in_few_words(url: str, open_store: OpenStore, shell: Any) -> None:
     store = await open_store(url)
     heard: list[str] = []
     await shell.add_listener("interlock_journal", lambda *words: heard.append(str(words[2])))

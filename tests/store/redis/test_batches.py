@@ -130,7 +130,7 @@ async def test_a_row_of_the_journal_goes_with_the_last_of_its_records(
     assert shell("KEYS", f"{{{prefix}}}:given:*") == []
 
 
-async def test_many_steps_and_refusals_of_one_record_are_told_in_their_order(
+async def test_many_steps_and_refusals_of_one_record_are_reported_in_their_order(
     shell: Shell, prefix: str, store: RedisStore
 ) -> None:
     [record] = await made(store, creation("a", note=PACKING))

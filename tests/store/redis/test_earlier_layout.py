@@ -107,7 +107,7 @@ async def test_lists_find_what_they_found(migrated: RedisStore) -> None:
         assert (await migrated.count(query)).number == len(names)
 
 
-async def test_work_goes_on_where_it_was(migrated: RedisStore) -> None:
+async def test_work_continues_where_it_was(migrated: RedisStore) -> None:
     claim = take(10, labels=("big",), handlers=("van",))
     assert await claimed(migrated, claim) == ["urgent", "ready", "van"]
     assert await claimed(migrated, take(queues=("rail",))) == ["held"], "A hold of before is over."

@@ -76,7 +76,7 @@ async def test_a_restart_makes_the_epoch_grow(own_server: StartServer, open_stor
     assert await store.epoch() > epoch
 
 
-async def test_a_server_that_forgot_everything_is_set_up_again_by_whoever_connects(
+async def test_a_server_that_forgot_everything_is_set_up_again_by_the_next_client(
     own_server: StartServer, open_store: OpenStore
 ) -> None:
     server = own_server(append_only="off")

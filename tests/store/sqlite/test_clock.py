@@ -35,7 +35,7 @@ def test_the_clock_is_the_hosts() -> None:
     assert clock.read() == host.clock_us
 
 
-def test_time_goes_on_when_the_hosts_clock_is_set_back() -> None:
+def test_time_continues_when_the_hosts_clock_is_set_back() -> None:
     host = Host()
     clock = host.clock()
     before = clock.read()
@@ -61,7 +61,7 @@ def test_what_is_on_record_is_never_ahead_of_the_clock() -> None:
     assert clock.read() == ahead + 5
 
 
-async def test_a_process_goes_on_from_the_time_that_another_has_left(
+async def test_a_process_continues_from_the_time_that_another_has_left(
     store: SqliteStore, shell: sqlite3.Connection
 ) -> None:
     ahead = await store.now() + timedelta(hours=1)

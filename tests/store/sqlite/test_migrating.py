@@ -284,7 +284,7 @@ def old_source(tmp_path: Path) -> Path:
     return tmp_path / "src"
 
 
-async def test_a_program_of_before_is_told_that_the_file_was_migrated_under_it(
+async def test_a_program_of_before_is_informed_that_the_file_was_migrated_under_it(
     path: Path, old_source: Path
 ) -> None:
     with subprocess.Popen(

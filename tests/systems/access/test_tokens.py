@@ -98,7 +98,7 @@ async def test_two_tokens_never_have_the_same_secret(house: House) -> None:
     assert len({token.rpartition("_")[2] for token in made}) == 20
 
 
-async def test_a_revoked_token_lets_nobody_in_once_it_is_looked_at_again(house: House) -> None:
+async def test_a_revoked_token_grants_no_access_once_it_is_looked_at_again(house: House) -> None:
     issued = await house.tokens.create("ci", Role.VIEWER)
     await house.check.principal_of(issued.token)
     view = await house.tokens.revoke("ci", actor="ann", reason="lost")

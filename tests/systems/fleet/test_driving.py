@@ -265,7 +265,7 @@ async def test_whoever_cannot_be_started_is_named_and_nobody_else_is_left_ready(
         ),
     ],
 )
-async def test_what_an_agent_refuses_is_told_in_its_own_words(
+async def test_what_an_agent_refuses_is_reported_in_its_own_words(
     two: list[AgentProcess], more: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(WorkloadFailed) as refused:

@@ -190,7 +190,7 @@ async def test_a_drive_of_which_some_have_begun_has_a_result_and_does_not_say_th
     assert {one.agent: one.status for one in result.agents} == {"a:1": "ABORTED", "b:1": "LOST"}
 
 
-async def test_an_agent_that_is_not_reached_when_it_is_told_to_stop_is_told_again() -> None:
+async def test_an_agent_that_is_not_reached_when_it_is_asked_to_stop_is_told_again() -> None:
     """It was told once, and went on until its controller gave it up."""
     first = HardOfHearing("a:1")
     result = await driven({"a:1": first, "b:1": SilentAtTheStart("b:1", first)})
@@ -222,7 +222,7 @@ async def test_an_agent_that_falls_silent_is_named_in_seconds_and_the_others_are
 
 
 @pytest.mark.usefixtures("virtual")
-async def test_an_agent_whose_status_is_not_known_here_is_lost_for_a_reason_that_is_told() -> None:
+async def test_an_agent_whose_status_is_not_known_here_is_lost_for_a_reason_that_is_reported() -> None:
     result = await driven({"a:1": Garbles("a:1")})
     assert result.verdict is Verdict.FAILED
     assert "status 9" in result.agents[0].error

@@ -141,7 +141,7 @@ def test_values_that_are_far_apart_are_drawn_so_that_the_small_ones_are_seen() -
     assert scale_for([]).top == 1.0
 
 
-def test_the_curve_of_percentiles_agrees_with_the_percentiles_that_are_told() -> None:
+def test_the_curve_of_percentiles_agrees_with_the_percentiles_that_are_reported() -> None:
     histogram = empty()
     for value in range(1, 1_001):
         histogram.record_value(value * 1_000_000)
@@ -170,7 +170,7 @@ skew-limit: 2d
 """
 
 
-def test_every_fault_of_a_workload_file_is_told_with_its_line_and_column() -> None:
+def test_every_fault_of_a_workload_file_is_reported_with_its_line_and_column() -> None:
     with pytest.raises(InvalidWorkload) as refused:
         read_workload(WRONG, "load.yml")
     assert refused.value.sentence.splitlines() == [

@@ -72,7 +72,7 @@ async def asked(house: House, **question: object) -> str:
     return answer.id
 
 
-async def test_a_handler_goes_on_with_the_answer_of_a_person(il: InMemory) -> None:
+async def test_a_handler_continues_with_the_answer_of_a_person(il: InMemory) -> None:
     jobs = [await il.submit(deploy, place) for place in ("here", "there")]
     await il.clock.jump("1s")
     waiting, cursor = await il.approvals.list()

@@ -112,7 +112,7 @@ async def test_a_bad_one_after_a_thousand_good_ones_stores_none_of_them(
     assert await house.number_of_jobs() == 0
 
 
-async def test_all_that_is_wrong_is_said_at_once(house: House) -> None:
+async def test_all_that_is_wrong_is_reported_at_once(house: House) -> None:
     with pytest.raises(InvalidJob) as refused:
         await house.submit("", worker_count=11, delay_s=-1.0, retries=-1)
     faults = refused.value.facts["faults"]

@@ -304,7 +304,7 @@ async def test_one_job_of_a_claim_may_be_cancelled_while_the_others_are_complete
     ]
 
 
-async def test_a_report_that_comes_twice_in_one_call_is_heard_once(house: House) -> None:
+async def test_a_report_that_comes_twice_in_one_call_is_accepted_once(house: House) -> None:
     for _ in range(3):
         await house.submit()
     grants = await house.claim(limit=3)

@@ -37,7 +37,7 @@ async def test_a_job_that_waits_is_canceled_at_once(house: House) -> None:
     assert await house.faults() == []
 
 
-async def test_a_canceled_job_shows_the_words_of_whoever_canceled_it_first(house: House) -> None:
+async def test_a_canceled_job_shows_the_reason_of_the_first_cancel(house: House) -> None:
     waits, runs, quiet, all_of = [await house.submit(queue=name) for name in ("a", "b", "c", "d")]
     await house.claim(queues=("b",))
     assert (await house.jobs.cancel(waits, reason="wrong branch")).cancel_reason == "wrong branch"

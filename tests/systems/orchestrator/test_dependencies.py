@@ -84,7 +84,7 @@ async def test_a_job_that_has_ended_already_counts_at_once(house: House) -> None
     assert await given(house) == [last, only]
 
 
-async def test_an_end_that_is_told_twice_changes_nothing(house: House) -> None:
+async def test_an_end_that_is_reported_twice_changes_nothing(house: House) -> None:
     one, other = await two(house)
     last = await after(house, one.job_id, other.job_id)
     neighbour = await house.neighbour()
@@ -153,7 +153,7 @@ async def test_a_job_that_waits_in_vain_is_canceled_and_so_is_what_comes_after_i
     assert await house.faults() == []
 
 
-async def test_what_comes_after_a_skipped_job_goes_on(house: House) -> None:
+async def test_what_comes_after_a_skipped_job_continues(house: House) -> None:
     one = await house.started(retries=0)
     middle = await after(house, one.job_id, otherwise="skip")
     last = await after(house, middle)

@@ -211,7 +211,7 @@ async def test_a_message_whose_commit_would_come_after_the_leases_end_is_stale(
     await house.close()
 
 
-async def test_a_machine_that_slept_is_told_that_its_lease_has_expired(house: House) -> None:
+async def test_a_machine_that_slept_is_informed_that_its_lease_has_expired(house: House) -> None:
     """While a machine sleeps its monotonic clock may stand still; the store has told us the time by then."""
     house.port.here.engine.clock = StoreClock(house.store, monotonic=lambda: 100.0)
     grant = await house.started()

@@ -93,7 +93,7 @@ async def test_the_log_of_a_forced_cancel_is_kept_and_what_comes_after_it_is_ref
     assert len(await house.refusals(grant.job_id)) == 2
 
 
-async def test_whether_everything_is_gone_is_told_with_the_attempt(house: House) -> None:
+async def test_whether_everything_is_gone_is_reported_with_the_attempt(house: House) -> None:
     grant = await house.started()
     await house.jobs.cancel(grant.job_id)
     await house.heard(stopped(grant, confirmed_dead=False, log=lines("cannot end it"), log_offset=0))

@@ -255,7 +255,7 @@ def test_a_pause_is_bounded_deterministic_and_different_for_different_jobs() -> 
     assert all(len(set(column)) == 3 for column in zip(*pauses.values(), strict=True))
 
 
-async def test_the_pause_of_a_retry_is_the_same_whoever_decides_it(house: House) -> None:
+async def test_the_pause_of_a_retry_is_the_same_on_every_orchestrator(house: House) -> None:
     grant = await house.started(retries=1)
     record = await house.record(grant.job_id)
     await house.heard(failed(grant))

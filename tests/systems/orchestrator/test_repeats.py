@@ -199,7 +199,7 @@ async def test_a_failure_after_a_success_in_one_batch_is_a_conflict(house: House
     assert (await house.view(grant.job_id)).state == "COMPLETED"
 
 
-async def test_a_conflict_is_told_also_when_the_job_goes_on(house: House) -> None:
+async def test_a_conflict_is_told_also_when_the_job_continues(house: House) -> None:
     grant = await house.started(retries=1)
     await house.heard(failed(grant))
     assert (await house.refused(done(grant))).code == "conflicting_completion"
@@ -215,7 +215,7 @@ async def test_after_the_end_a_heartbeat_is_stale(house: House) -> None:
         assert isinstance(answer, Stale), late
 
 
-async def test_heartbeats_are_told_apart_by_their_numbers(house: House) -> None:
+async def test_heartbeats_are_distinguished_by_their_numbers(house: House) -> None:
     grant = await house.started()
     await house.heard(beat(grant, 3, progress=Progress(done=3)))
     before = await house.record(grant.job_id)

@@ -117,7 +117,7 @@ async def test_alike_jobs_that_have_expired_are_not_given_out_either(house: Hous
     assert {(await house.view(job_id)).state for job_id in ids} == {"FAILED"}
 
 
-async def test_a_delay_goes_before_the_time_to_start(house: House) -> None:
+async def test_a_delay_takes_precedence_over_the_time_to_start(house: House) -> None:
     job_id = await house.submit(delay_s=600, start_within_s=60)
     await house.later(659)
     assert (await house.view(job_id)).state == "PENDING"
@@ -213,7 +213,7 @@ async def test_a_snooze_in_the_past_or_without_sense_is_at_once(house: House) ->
     assert grant.attempt == 3
 
 
-async def test_a_snooze_that_is_sent_twice_is_heard_once(house: House) -> None:
+async def test_a_snooze_that_is_sent_twice_is_accepted_once(house: House) -> None:
     grant = await house.started()
     said: Release = release(grant, reason="snooze", snooze_s=60.0)
     assert await house.heard(said) == await house.heard(said)

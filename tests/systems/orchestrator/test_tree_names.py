@@ -84,7 +84,7 @@ async def test_an_attempt_that_was_given_up_submits_nothing(house: House) -> Non
     assert any("children" in refusal for refusal in await house.refusals(parent.job_id))
 
 
-async def test_only_the_runner_of_the_lease_is_heard(house: House) -> None:
+async def test_only_the_runner_of_the_lease_may_report(house: House) -> None:
     parent = await house.started()
     with pytest.raises(WrongRunner):
         await house.port.submit_children(parent.token, "somebody", "pages", [CHILD])

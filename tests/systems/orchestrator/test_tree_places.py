@@ -145,7 +145,7 @@ async def test_a_lost_worker_keeps_its_place_for_the_next_attempt(small: House) 
     assert [(grant.job_id, grant.attempt) for grant in grants] == [(each, 2) for each in children[:2]]
 
 
-async def test_a_delay_counts_from_the_submission_also_for_whoever_is_held_back(small: House) -> None:
+async def test_a_delay_counts_from_the_submission_also_for_held_jobs(small: House) -> None:
     _, children = await family(small, 2)
     grants = await small.claim()
     parent_id = grants[0].parent_job_id

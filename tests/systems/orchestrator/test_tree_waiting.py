@@ -42,7 +42,7 @@ async def test_a_parent_that_waits_holds_no_lease_and_is_given_to_nobody(house: 
     assert await house.claim(queues=("parents",)) == []
 
 
-async def test_it_goes_on_when_the_last_child_has_ended_and_not_before(house: House) -> None:
+async def test_it_continues_when_the_last_child_has_ended_and_not_before(house: House) -> None:
     parent, children = await waiting(house, 3)
     for child in children[:-1]:
         await house.heard(done(child))
@@ -81,7 +81,7 @@ async def test_children_that_end_while_the_parent_gives_its_lease_back_are_notic
     assert (await house.grant(queues=("parents",))).attempt == 2
 
 
-async def test_one_shard_waits_while_another_goes_on(house: House) -> None:
+async def test_one_shard_waits_while_another_continues(house: House) -> None:
     await house.submit(queue="parents", worker_count=2)
     first, second = [(await house.claim(limit=1, queues=("parents",)))[0] for _ in range(2)]
     await house.submit(parent_job_id=first.job_id)

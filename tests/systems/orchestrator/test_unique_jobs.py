@@ -351,7 +351,7 @@ async def test_a_key_is_kept_as_long_as_a_window_wants_it(house: House) -> None:
     assert (await refused(house, mail(within="2d"))).facts["job_id"] == first
 
 
-async def test_freeing_goes_on_where_it_ended(house: House) -> None:
+async def test_freeing_continues_where_it_ended(house: House) -> None:
     for number in range(3):
         await house.jobs.submit(mail(key=f"lives {number}"))
         await house.later(1)

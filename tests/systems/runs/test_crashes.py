@@ -105,7 +105,7 @@ async def die_and_finish(dies_at: int, environment: str, *, afterwards: bool) ->
 
 @pytest.mark.parametrize("environment", pick(["production"], ["production", ""]))
 @pytest.mark.parametrize("afterwards", [False, True], ids=["before", "after"])
-async def test_a_crash_at_any_write_is_mended_by_whoever_comes(afterwards: bool, environment: str) -> None:
+async def test_a_crash_at_any_write_is_mended_by_the_next_process(afterwards: bool, environment: str) -> None:
     """The quick run takes every seventh write; before it and after it these are not the same ones."""
     dies_at = 1 + 2 * afterwards
     assert await die_and_finish(1, environment, afterwards=afterwards)

@@ -117,7 +117,7 @@ async def test_a_time_that_nobody_can_read_is_no_time(hub: Hub) -> None:
         assert await hub.deliver("push", push(after=C, repository={**HERE, "pushed_at": odd}))
 
 
-async def test_doing_an_old_run_again_supersedes_nothing_newer_and_goes_on(hub: Hub) -> None:
+async def test_doing_an_old_run_again_supersedes_nothing_newer_and_continues(hub: Hub) -> None:
     old = await hub.push(A, B, 30)
     await hub.site.finish(old)
     newer = await hub.push(B, C, 20)
@@ -172,7 +172,7 @@ async def test_the_history_of_the_repository_decides_where_events_do_not(site: S
     assert (await site.look(newer)).state == "QUEUED"
 
 
-async def test_of_three_whose_order_is_a_circle_one_goes_on(site: Site) -> None:
+async def test_of_three_whose_order_is_a_circle_one_continues(site: Site) -> None:
     """C before the one that was asked for, that before B, by arrival; and B before C, by their commits."""
     for _ in range(5):
         specs = [

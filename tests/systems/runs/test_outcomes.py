@@ -48,7 +48,7 @@ async def test_without_fail_fast_what_can_still_be_done_is_done(site: Site) -> N
     assert (await site.look(run_id)).tally == {"FAILED": 1, "COMPLETED": 2, "CANCELED": 1}
 
 
-async def test_an_optional_job_holds_nobody_up(site: Site) -> None:
+async def test_an_optional_job_blocks_no_job(site: Site) -> None:
     run_id = await site.begin(planned("a", required=False), planned("b", "a"))
     assert await site.finish(run_id, "a") == ["a"]
     assert await site.finish(run_id) == ["b"]

@@ -34,7 +34,9 @@ class Planning:
         return answer
 
 
-async def test_everything_that_is_wrong_with_a_plan_is_said_at_once_and_nothing_is_stored(site: Site) -> None:
+async def test_everything_that_is_wrong_with_a_plan_is_reported_at_once_and_nothing_is_stored(
+    site: Site,
+) -> None:
     bad = plan(
         planned("a", "b"),
         planned("b", "c"),
@@ -69,7 +71,7 @@ async def test_a_plan_of_too_many_jobs_is_refused(site: Site) -> None:
         await site.runs.submit(RunSpec(plan=plan(*jobs)))
 
 
-async def test_what_is_wrong_with_a_run_is_said_at_once(site: Site) -> None:
+async def test_what_is_wrong_with_a_run_is_reported_at_once(site: Site) -> None:
     with pytest.raises(InvalidRun, match=r"no planner 'magic'.*the priority is 101.*9 labels"):
         await site.runs.submit(RunSpec(planner="magic", priority=101, labels=tuple(str(n) for n in range(9))))
     with pytest.raises(InvalidRun, match="it has no plan"):
@@ -97,7 +99,9 @@ async def test_an_id_is_remembered_for_as_long_as_somebody_may_repeat_it(site: S
     assert (await site.runs.submit(spec, request_id="push")).id != first.id
 
 
-async def test_a_run_that_nobody_planned_because_of_a_crash_is_planned_by_whoever_comes(site: Site) -> None:
+async def test_a_run_that_nobody_planned_because_of_a_crash_is_planned_by_the_next_process(
+    site: Site,
+) -> None:
     view = await site.runs.submit(RunSpec(plan=plan(planned("a"))))
     neighbour = await Site(site.settings, store=lambda: site.store, clock=site.clock).open()
     await neighbour.recover()

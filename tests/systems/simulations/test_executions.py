@@ -46,7 +46,7 @@ async def paused(house: House) -> str:
     return view.run_id
 
 
-async def test_it_goes_on_after_the_last_saved_step_on_another_worker(house: House) -> None:
+async def test_it_continues_after_the_last_saved_step_on_another_worker(house: House) -> None:
     run_id = await paused(house)
     view = await simulations(house).resume(run_id)
     assert (view.status, view.resuming, view.execution) == ("paused", True, 2)
@@ -202,7 +202,7 @@ async def test_an_ordinary_job_executes_no_simulation(house: House) -> None:
     assert "executes no simulation" in answer.reason
 
 
-async def test_only_whoever_holds_the_lease_is_heard(house: House) -> None:
+async def test_only_the_holder_of_the_lease_may_report(house: House) -> None:
     view, player = await running(house)
     player.runner = "somebody#else"
     assert "another runner" in (await player.beat(1)).reason

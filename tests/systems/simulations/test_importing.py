@@ -69,7 +69,7 @@ async def test_an_import_can_be_repeated_and_what_was_lost_resumed(house: House,
     assert (await (await begun(house)).beat(5)).go_on
 
 
-async def test_what_cannot_be_read_is_told_and_holds_up_nothing(house: House, tmp_path: Path) -> None:
+async def test_what_cannot_be_read_is_reported_and_holds_up_nothing(house: House, tmp_path: Path) -> None:
     write(tmp_path, {"bad": {"status": "sleeping"}, "worse": [1]})
     write(tmp_path, {"good": {"status": "pending"}, "b d": OLD["broke"]})
     imported = await simulations(house).import_directory(tmp_path)
@@ -79,7 +79,7 @@ async def test_what_cannot_be_read_is_told_and_holds_up_nothing(house: House, tm
         await simulations(house).import_directory(tmp_path / "nowhere")
 
 
-async def test_an_imported_run_goes_on_at_its_step_with_the_state_of_its_snapshot(
+async def test_an_imported_run_continues_at_its_step_with_the_state_of_its_snapshot(
     open_house: OpenHouse, tmp_path: Path
 ) -> None:
     house = await open_house(DEFAULT_SETTINGS)

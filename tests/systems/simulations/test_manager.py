@@ -57,7 +57,7 @@ async def test_an_id_of_ones_own_is_taken_once(house: House) -> None:
     assert await house.number_of_jobs() == 1
 
 
-async def test_everything_that_is_wrong_is_said_at_once(house: House) -> None:
+async def test_everything_that_is_wrong_is_reported_at_once(house: House) -> None:
     wrong = SimulationSpec(
         task="x" * 201, run_id="a b", priority="urgent", total_steps=0, scenario_path="\ud800"
     )
@@ -267,7 +267,7 @@ async def test_what_a_worker_says_is_bounded(house: House) -> None:
         await player.say(Beat(step=1, checkpoint=msgspec.Raw(b'"' + b"x" * 300_000 + b'"')))
 
 
-async def test_the_end_is_told_with_its_result(house: House) -> None:
+async def test_the_end_is_reported_with_its_result(house: House) -> None:
     view, player = await running(house)
     assert (await player.complete()).go_on
     assert (await player.complete()).go_on

@@ -362,7 +362,7 @@ async def test_orders_are_waited_for_and_arrive_when_they_are_given(house: House
         assert (await waiting).state == "PAUSED"
 
 
-async def test_two_lives_under_one_name_are_told_apart(house: House) -> None:
+async def test_two_lives_under_one_name_are_distinguished(house: House) -> None:
     old = await running(house)
     new = await running(house, incarnation="2")
     await workers(house).terminate(old.id)

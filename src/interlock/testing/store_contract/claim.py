@@ -234,7 +234,7 @@ async def test_the_order_holds_across_handlers_labels_and_priorities(store: Stor
     assert given == [expected[:8], expected[8:16], expected[16:]]
 
 
-async def test_records_that_differ_in_their_handler_alone_are_told_apart(store: Store) -> None:
+async def test_records_that_differ_in_their_handler_alone_are_distinguished(store: Store) -> None:
     ready_at = await store.now() - LONG_AGO
     kinds = ["van"] * 5 + ["bike"] * 5 + ["van", "bike"]
     names = [f"p{number:02}" for number in range(len(kinds))]

@@ -177,7 +177,7 @@ async def test_a_state_that_is_no_end_is_refused(store: Store, states: list[str]
     assert len(await all_found(store, Query(kind="parcel"))) == 3
 
 
-async def test_what_rests_has_ended_until_it_goes_on(store: Store) -> None:
+async def test_what_rests_has_ended_until_it_continues(store: Store) -> None:
     names = ("home", "back", "out")
     [_, back, out] = await made(store, *(creation(name, PARKED, kind="van", note=PACKING) for name in names))
     [back, _] = await made(store, move(back, AWAY, note=SENDING), move(out, AWAY, note=SENDING))

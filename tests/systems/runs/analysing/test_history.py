@@ -88,7 +88,7 @@ def test_what_was_forgotten_is_let_be() -> None:
     assert with_outcome(gone, HERE, JobOutcome("b", "j_x", True, False), NOW) is None
 
 
-def test_names_are_told_apart_and_fit_the_store() -> None:
+def test_names_are_distinguished_and_fit_the_store() -> None:
     names = [
         HERE,
         JobIdentity("acme/shop", "ci", "test (3.13)"),

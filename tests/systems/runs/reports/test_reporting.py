@@ -47,7 +47,7 @@ async def test_a_run_is_told_as_it_goes_on_and_is_reported_when_all_have_its_out
     assert (await site.path(run_id)).count("REPORTED") == 1
 
 
-async def test_a_run_that_waits_for_an_approval_is_told_as_one(site: Told, receiver: Receiver) -> None:
+async def test_a_run_that_waits_for_an_approval_is_reported_as_one(site: Told, receiver: Receiver) -> None:
     run_id = await site.begin(planned("a", task=SHELL), source=replace(SOURCE, from_fork=True))
     await site.recover()
     await site.runs.approve(run_id)

@@ -195,7 +195,7 @@ async def test_one_status_for_the_run_alone_and_a_context_without_the_event_as_b
     assert list(found) == ["interlock/ci"]
 
 
-async def test_while_a_run_goes_on_a_workflow_is_pending_until_it_is_known(receiver: Receiver) -> None:
+async def test_while_a_run_continues_a_workflow_is_pending_until_it_is_known(receiver: Receiver) -> None:
     jobs = (
         job("a / x", "RUNNING", workflow="a"),
         job("b / y", workflow="b"),
@@ -230,7 +230,7 @@ async def test_a_status_has_one_line(receiver: Receiver) -> None:
     assert described == "Failed: ci.yml:1:1: there is no key 'x' ci.yml:2:1: the job y has no steps"
 
 
-async def test_a_status_that_is_refused_is_told_as_what_it_is(receiver: Receiver) -> None:
+async def test_a_status_that_is_refused_is_reported_as_what_it_is(receiver: Receiver) -> None:
     receiver.answers = [Says(429, {}, {"Retry-After": "30"})]
     github = reporter(receiver)
     with pytest.raises(DeliveryFailed) as refused:

@@ -221,7 +221,7 @@ def test_how_long_a_receiver_wants_to_be_left_alone_is_heard() -> None:
     assert after_s("") is None
 
 
-def test_only_what_the_settings_name_is_told() -> None:
+def test_only_what_the_settings_name_is_reported() -> None:
     team = reporter("http://127.0.0.1")
     assert team.wants(run_view(), RunStatus.FAILED)
     assert not team.wants(run_view(), RunStatus.RUNNING)

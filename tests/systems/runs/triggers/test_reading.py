@@ -118,7 +118,7 @@ def test_a_new_branch_has_nothing_before_it_and_nobody_knows_its_paths() -> None
         {"commits": [{"added": [f"{n}.py" for n in range(MAX_PATHS + 1)]}]},
     ],
 )
-def test_where_not_all_paths_are_known_none_are_told(said: dict[str, Any]) -> None:
+def test_where_not_all_paths_are_known_none_are_reported(said: dict[str, Any]) -> None:
     assert change("push", push(**said)).source.changed_paths is None
 
 

@@ -119,7 +119,7 @@ def test_a_key_that_is_none_is_told_without_being_shown(text: str) -> None:
     assert "K" in told.value.sentence
 
 
-def test_short_secrets_are_told_and_a_file_that_is_not_there_holds_none(tmp_path: Path) -> None:
+def test_short_secrets_are_reported_and_a_file_that_is_not_there_holds_none(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="fewer than 16"):
         secret_texts("GitHub", variable="S", environment={"S": "short"})
     assert secret_texts("GitHub", file=str(tmp_path / "absent")) == ()

@@ -87,7 +87,7 @@ def test_it_tells_what_it_has_looked_at() -> None:
         ("x" * 3_000, 0, "a condition has at most 2,000 characters"),
     ],
 )
-def test_what_is_not_understood_is_told_with_its_place(text: str, offset: int, said: str) -> None:
+def test_what_is_not_understood_is_reported_with_its_place(text: str, offset: int, said: str) -> None:
     with pytest.raises(ConditionError) as bad:
         read_condition(text)
     assert said in bad.value.sentence

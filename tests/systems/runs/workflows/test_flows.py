@@ -136,7 +136,7 @@ async def test_the_planner_imports_nothing() -> None:
         await FlowPlanner().plan(asked("os:system"))
 
 
-async def test_what_a_flow_raises_is_told() -> None:
+async def test_what_a_flow_raises_is_reported() -> None:
     @flow
     def broken(plan: Flow) -> None:
         raise ValueError("no such version")

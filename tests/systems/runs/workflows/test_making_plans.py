@@ -42,7 +42,7 @@ def input_of(plan: Plan, name: str) -> Any:
 STEPS = "steps: [{run: make}]"
 
 
-def test_a_matrix_is_one_job_for_each_combination_and_whoever_needs_it_needs_all() -> None:
+def test_a_matrix_is_one_job_for_each_combination_and_its_dependents_need_all() -> None:
     plan = planned(
         f"""
 jobs:
@@ -233,7 +233,7 @@ def test_inputs_have_defaults_and_conditions_see_them() -> None:
     assert names(planned(INPUTS, who="me", where="there")) == ["a"]
 
 
-def test_inputs_that_do_not_fit_are_all_told() -> None:
+def test_inputs_that_do_not_fit_are_all_reported() -> None:
     with pytest.raises(PlanRefused) as refused:
         planned(INPUTS, where="nowhere", were="x")
     assert refused.value.facts["faults"] == [

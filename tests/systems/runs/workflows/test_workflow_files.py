@@ -108,7 +108,7 @@ def test_on_is_the_word_on_and_no_is_the_word_no() -> None:
     assert workflow.on.pull_request is None
 
 
-def test_all_faults_are_told_at_once_in_the_order_of_the_file() -> None:
+def test_all_faults_are_reported_at_once_in_the_order_of_the_file() -> None:
     text = """\
 nme: ci
 on: [pusch]
@@ -183,7 +183,7 @@ def test_the_facts_have_the_place_for_programs() -> None:
         ("? [a]\n: 1", "4:7: a key has to be text"),
     ],
 )
-def test_what_is_wrong_with_a_job_is_told_with_its_place(line: str, said: str) -> None:
+def test_what_is_wrong_with_a_job_is_reported_with_its_place(line: str, said: str) -> None:
     assert said in "\n".join(faults(a_job(line)))
 
 

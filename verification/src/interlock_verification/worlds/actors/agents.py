@@ -67,7 +67,7 @@ class Household:
 
 
 class DrawnFamily:
-    """The process of a workload; see `agent.execution.Family`."""
+    """The process of a workload; see `agent.execution.WorkloadFamily`."""
 
     def __init__(self, home: Household, order: Order, hear: Hear, life: Life) -> None:
         self._home = home
