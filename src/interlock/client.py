@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 import msgspec
 
 from interlock.client_approvals import ApprovalsClient
+from interlock.client_batches import BatchesClient
 from interlock.client_compositions import CompositionHandle
 from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_limits import LimitsClient
@@ -127,6 +128,8 @@ class Interlock:
         """Schedules: jobs that are submitted at certain times."""
         self.dead_letters = DeadLettersClient(lambda: self._port.here, actor)
         """Dead letters: failed jobs without a try left."""
+        self.batches = BatchesClient(lambda: self._port.here, self._recover, actor, self._layers)
+        """Batches: many jobs with one progress, one cancel, and a callback."""
         self.limits = LimitsClient(lambda: self._port.here, actor)
         """Limits: how many jobs of a key run at the same time."""
         self.approvals = ApprovalsClient(lambda: self._port.here, actor)
@@ -168,6 +171,12 @@ class Interlock:
         """
         port = self._port
         return RecordsClient(kind, lambda: port.here, port.learn, port.recover, self.actor)
+
+    async def _recover(self) -> int:
+        return await self._port.recover()
+
+    def _layers(self) -> Chain:
+        return self.middleware()
 
     @property
     def _jobs(self) -> JobsApi:

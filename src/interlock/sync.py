@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 
 from interlock import client
 from interlock.client_approvals import SyncApprovals
+from interlock.client_batches import SyncBatches
 from interlock.client_compositions import SyncComposition
 from interlock.client_dead_letters import DeadLettersClient
 from interlock.client_limits import LimitsClient
@@ -399,6 +400,7 @@ class Interlock:
         self.dead_letters = DeadLetters(self._inner.dead_letters, self._run)
         self.limits = SyncLimits(self._inner.limits, self._run)
         self.approvals = SyncApprovals(self._inner.approvals, self._run)
+        self.batches = SyncBatches(self._inner.batches, self._run)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 

@@ -137,10 +137,18 @@ async def _approval(desk: Desk) -> str:
     return await waiting_approval(desk.server)
 
 
+async def _batch(desk: Desk) -> str:
+    made = await desk.post("/api/batches", jobs=[{"task": "t"}])
+    return str(made["batch_id"])
+
+
 REPEATS = (
     Repeat("signalJob", _about("/api/jobs/{}/signals", Desk.job, name="paid", data={"sum": 3})),
     Repeat("approveApproval", _about("/api/approvals/{}/approve", _approval, comment="fine")),
     Repeat("rejectApproval", _about("/api/approvals/{}/reject", _approval, comment="no")),
+    Repeat("createBatch", _about("/api/batches", _nothing, jobs=[{"task": "t"}])),
+    Repeat("addToBatch", _about("/api/batches/{}/jobs", _batch, jobs=[{"task": "t"}], close=True)),
+    Repeat("cancelBatch", _about("/api/batches/{}/cancel", _batch)),
     Repeat("createSchedule", _about("/api/schedules", _nothing, **NIGHTLY)),
     Repeat("pauseSchedule", _about("/api/schedules/{}/pause", _schedule)),
     Repeat("resumeSchedule", _about("/api/schedules/{}/resume", _paused_schedule)),

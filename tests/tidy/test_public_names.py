@@ -150,6 +150,7 @@ ERRORS = [
     "UnknownApproval",
     "UnknownArtifact",
     "UnknownAttempt",
+    "UnknownBatch",
     "UnknownCache",
     "UnknownEvent",
     "UnknownJob",

@@ -205,3 +205,21 @@ def test_a_program_without_asyncio_composes_jobs() -> None:
         assert made.result() == 13
         assert [view.id for view in made.wait()] == list(made.ids)
         made.cancel()
+
+
+# Batches
+
+
+@desk.task
+async def ended(batch: dict[str, Any]) -> int:
+    return int(batch["completed"])
+
+
+async def test_a_batch_of_jobs_has_a_callback() -> None:
+    async with in_memory(desk) as il:
+        specs = [price.spec("fig") for _ in range(3)]
+        batch = await il.batches.submit(specs, callback=JobSpec(task=ended.name), into="batch")
+        view = await batch.wait(timeout_s=60)
+        assert (view.state, view.counts.completed) == ("ENDED", 3)
+        assert view.callback_job_id is not None
+        assert await il.result(view.callback_job_id) == 3

@@ -8,6 +8,7 @@ from typing import Any
 from interlock.api import (
     access,
     artifacts,
+    batches,
     dead_letters,
     jobs,
     limits,
@@ -27,6 +28,7 @@ from interlock.api.operation import Operation
 NOUNS = (
     jobs,
     waits,
+    batches,
     dead_letters,
     schedules,
     limits,

@@ -195,7 +195,7 @@ def submit(
         str | None, typer.Option(metavar="ARGUMENT", help="Pass their results on as this argument.")
     ] = None,
     or_skip: Annotated[
-        bool, typer.Option("--or-skip", help="If they do not succeed: skip it, and go on with jobs after it.")
+        bool, typer.Option("--or-skip", help="If they do not succeed: skip it; jobs after it start.")
     ] = False,
     description: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Description, shown in lists.")

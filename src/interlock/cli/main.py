@@ -28,6 +28,7 @@ import typer
 from interlock.cli import (
     agent,
     approvals,
+    batches,
     db,
     dead_letters,
     dev,
@@ -76,6 +77,7 @@ app.add_typer(dead_letters.app, name="dead-letter")
 app.add_typer(records.app, name="record")
 app.add_typer(queues.app, name="queue")
 app.add_typer(limits.app, name="limit")
+app.add_typer(batches.app, name="batch")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(workers.app, name="worker")
 app.add_typer(workloads.app, name="workload")

@@ -81,6 +81,7 @@ text, and the API answers with `status`.
     ├── UnknownSchedule           unknown_schedule         404
     ├── InvalidLimit              invalid_limit            422  or a job that is too heavy for one
     ├── UnknownLimit              unknown_limit            404
+    ├── UnknownBatch              unknown_batch            404
     ├── MalformedKind             malformed_kind           422  a declaration with a fault
     ├── InvalidData               invalid_data             422  data that do not fit a kind or its event
     ├── RecordExists              record_exists            409  its id is taken
@@ -477,6 +478,10 @@ class InvalidLimit(InterlockError, code="invalid_limit", status=422):
 
 class UnknownLimit(InterlockError, code="unknown_limit", status=404):
     """No limit has that name, and no pattern fits it."""
+
+
+class UnknownBatch(InterlockError, code="unknown_batch", status=404):
+    """No batch has that id."""
 
 
 class MalformedKind(InterlockError, code="malformed_kind", status=422):

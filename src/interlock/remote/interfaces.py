@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
+from interlock.remote.batches import BatchesApi
 from interlock.remote.dead_letters import DeadLettersApi
 from interlock.remote.limits import LimitsApi
 from interlock.remote.schedules import SchedulesApi
@@ -501,57 +502,50 @@ class Services(Protocol):
     @property
     def jobs(self) -> JobsApi:
         """The jobs."""
-        ...
 
     @property
     def artifacts(self) -> ArtifactsApi:
         """Artifacts of attempts."""
-        ...
 
     @property
     def workers(self) -> WorkersApi:
         """The workers."""
-        ...
 
     @property
     def queues(self) -> QueuesApi:
         """The queues."""
-        ...
 
     @property
     def dead_letters(self) -> DeadLettersApi:
         """The dead letters."""
-        ...
 
     @property
     def schedules(self) -> SchedulesApi:
         """The schedules."""
-        ...
+
+    @property
+    def batches(self) -> BatchesApi:
+        """The batches of jobs."""
 
     @property
     def limits(self) -> LimitsApi:
         """The limits."""
-        ...
 
     @property
     def waits(self) -> WaitsApi:
         """The signals and approvals."""
-        ...
 
     @property
     def quarantine(self) -> QuarantineApi:
         """The quarantine of runners."""
-        ...
 
     @property
     def tokens(self) -> TokensApi:
         """The tokens."""
-        ...
 
     @property
     def records(self) -> RecordsApi:
         """Records of declared kinds."""
-        ...
 
     @property
     def workloads(self) -> WorkloadsApi:

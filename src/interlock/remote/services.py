@@ -13,6 +13,7 @@ from interlock.api.server import READYZ
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JobState
+from interlock.remote.batches import HttpBatches
 from interlock.remote.dead_letters import HttpDeadLetters
 from interlock.remote.http_client import ApiClient
 from interlock.remote.interfaces import JobsApi, JournalApi
@@ -93,6 +94,7 @@ class HttpServices:
         self.dead_letters = HttpDeadLetters(client)
         self.limits = HttpLimits(client)
         self.waits = HttpWaits(client)
+        self.batches = HttpBatches(client)
         self.quarantine = HttpQuarantine(client)
         self.tokens = HttpTokens(client)
         self.workloads = HttpWorkloads(client)

@@ -24,6 +24,7 @@ from interlock.systems.access.authentication import SESSION
 from interlock.systems.access.tokens import TOKEN
 from interlock.systems.figures.series import FIGURES
 from interlock.systems.orchestrator.attachments import ARTIFACT, CHILDREN, LOG, RESULT
+from interlock.systems.orchestrator.batches import BATCH, PART
 from interlock.systems.orchestrator.body import TREE
 from interlock.systems.orchestrator.dead_letters import DEAD_LETTER
 from interlock.systems.orchestrator.gates import GATE, TICKET
@@ -62,6 +63,8 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         GATE.name: GATE,
         TICKET.name: TICKET,
         JOB_WAIT.name: JOB_WAIT,
+        BATCH.name: BATCH,
+        PART.name: PART,
     }
 )
 """Every machine of a journal: attempts and leases live inside the record of a job."""
@@ -93,6 +96,8 @@ _KEPT = (
     GATE.name,
     TICKET.name,
     JOB_WAIT.name,
+    BATCH.name,
+    PART.name,
 )
 
 _UNTOLD = (FIGURES, UNIQUE_KEY)

@@ -29,6 +29,8 @@ from interlock.systems.fleet.workloads import Workloads
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.attachments import Artifacts
+from interlock.systems.orchestrator.batches import CANCELS, Batches
+from interlock.systems.orchestrator.batches import PREFIX as BATCH_PREFIX
 from interlock.systems.orchestrator.dead_letters import DeadLetters
 from interlock.systems.orchestrator.dependencies import DependenciesNotified
 from interlock.systems.orchestrator.followers import Followers
@@ -147,7 +149,11 @@ class Runtime:
         )
         self.records = Records(self.engine, kinds, below=host.below)
         self.trees = Trees(self.engine, settings, self.jobs.draw)
-        self.followers = Followers(self.engine, settings)
+        batch_ids = JobIds(host.below, prefix=BATCH_PREFIX)
+        self.batches = Batches(
+            self.engine, self.jobs, settings=settings, limits=self.limits, draw=batch_ids.draw
+        )
+        self.followers = Followers(self.engine, settings, self.batches)
         self._follower_bell = Debouncer("jobs are told of ends", self.followers.keep)
         self.engine.bus.subscribe(DependenciesNotified, lambda _: self._ring_for_followers())
         self._tree_bell = Debouncer("trees are kept", self.trees.keep)
@@ -227,6 +233,7 @@ class Runtime:
             TO_SIMULATION: self.simulations.lost,
             DEAD_LETTERS: self.dead_letters.alert,
             CLOSE_WAITS: self.waits.close,
+            CANCELS: self.batches.stop,
         }
 
     def _ring_for_trees(self) -> None:

@@ -267,6 +267,8 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     """Number of jobs that come after it."""
     waits: tuple[OpenWait, ...] = ()
     """Signals and approvals that its handler waits for."""
+    batch_id: str | None = None
+    """The batch that it belongs to."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,7 +8,7 @@ import msgspec
 from tests.effort import pick
 from tests.systems.orchestrator.house import House, done, failed
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse, open_house
-from tests.waiting import PATIENCE_S
+from tests.waiting import until
 
 from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.jobs import After, JobSpec
@@ -21,11 +21,14 @@ RACERS = 64
 async def grants(houses: list[House], number: int, queue: str = "default") -> list[Grant]:
     """So many jobs of a queue, given to whichever program asks for them."""
     given: list[Grant] = []
-    async with asyncio.timeout(PATIENCE_S):
-        while len(given) < number:
-            for house in houses:
-                await house.recover()
-                given += await house.claim(queues=(queue,), limit=number)
+
+    async def are_given() -> bool:
+        for house in houses:
+            await house.recover()
+            given.extend(await house.claim(queues=(queue,), limit=number))
+        return len(given) >= number
+
+    await until(are_given, f"{number} jobs of the queue {queue} are given")
     return given
 
 

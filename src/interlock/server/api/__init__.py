@@ -6,6 +6,7 @@ from interlock.api.table import OPERATIONS
 from interlock.server.api import (  # noqa: F401 - each binds its handlers
     access,
     artifacts,
+    batches,
     dead_letters,
     jobs,
     journal,

@@ -24,6 +24,7 @@ from interlock.lifecycles.job import JOB, JobState
 from interlock.store.records import Commit, Key, Record
 from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.aggregate import SKIPPED, JobAggregate
+from interlock.systems.orchestrator.batches import Batches, is_part
 from interlock.systems.orchestrator.body import AfterPart, decode_body, given_of
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of, messages_of
 from interlock.systems.orchestrator.dependencies import ENDS, EndWord
@@ -180,8 +181,9 @@ PAGE = 50
 class Followers:
     """The jobs of a store that come after others."""
 
-    def __init__(self, engine: Engine, settings: OrchestratorSettings) -> None:
+    def __init__(self, engine: Engine, settings: OrchestratorSettings, batches: Batches) -> None:
         self._engine = engine
+        self._batches = batches
         self._settings = settings
 
     async def keep(self, *, limit: int = MANY) -> int:
@@ -190,13 +192,15 @@ class Followers:
         if not taken:
             return 0
         followers: dict[str, dict[str, EndWord]] = {}
+        parts: dict[str, dict[str, EndWord]] = {}
         for record in taken:
             kept = msgspec.json.decode(record.body, type=OutboxMessage)
             word = msgspec.json.decode(bytes(kept.payload), type=EndWord)
-            for job_id in word.then:
-                followers.setdefault(job_id, {})[word.job_id] = word
+            for name in word.then:
+                (parts if is_part(name) else followers).setdefault(name, {})[word.job_id] = word
         mark = self._engine.mark()
         try:
+            await self._batches.hear(parts)
             await self._tell(followers)
         except Exception as error:  # noqa: BLE001 - no message may be lost
             now = await self._engine.clock.now()

@@ -430,7 +430,7 @@ class Jobs:
                 self.engine.bus.publish(TreesNotified())
             if stopped.limits:
                 self.engine.bus.publish(LimitsNotified())
-            if stopped.followers:
+            if stopped.followers or stopped.batch_id is not None:
                 self.engine.bus.publish(DependenciesNotified())
             return stopped
 

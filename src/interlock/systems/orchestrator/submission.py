@@ -162,15 +162,29 @@ class NewJobs(msgspec.Struct, frozen=True):
         return Batch(change=change, ids=tuple(ids), given=tuple(self.given))
 
     def commit(
-        self, ids: Sequence[str], now: datetime, settings: OrchestratorSettings, *, mark: str, actor: str
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        settings: OrchestratorSettings,
+        *,
+        mark: str,
+        actor: str,
+        then: tuple[str, ...] = (),
     ) -> Commit:
-        """Return these jobs and the ticket with which they line up for the slots of their limits."""
+        """Return these jobs and the ticket with which they line up for the slots of their limits.
+
+        `then` is what they tell of their ends.
+        """
         draft = new_job(self.spec, "", now, settings)
+        draft.body.then = then
         change = msgspec.structs.replace(draft.change(mark=mark, actor=actor), given=None)
-        at, key = draft.lines_up_at or now, self.spec.limits[0]
-        ticket = new_ticket(f"{ids[0]}.0", key, ids, at, now, priority=self.spec.priority, mark=mark)
         jobs = Batch(change=change, ids=tuple(ids), given=tuple(self.given)).commits()
-        return Commit(changes=(*[each for one in jobs for each in one.changes], ticket))
+        changes = [each for one in jobs for each in one.changes]
+        if self.spec.limits:
+            at, key = draft.lines_up_at or now, self.spec.limits[0]
+            priority = self.spec.priority
+            changes.append(new_ticket(f"{ids[0]}.0", key, ids, at, now, priority=priority, mark=mark))
+        return Commit(changes=tuple(changes))
 
 
 def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJobs]:

@@ -164,8 +164,9 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         admitted_at=body.limits.since if body.limits is not None else None,
         after=body.after.rule if body.after is not None else None,
         waits_for=body.after.left if body.after is not None else (),
-        followers=len(body.then),
         waits=open_waits(body) if body.mail and record.state not in job.ENDED else (),
+        followers=sum(not name.startswith("b_") for name in body.then),
+        batch_id=next((name.rpartition(".")[0] for name in body.then if name.startswith("b_")), None),
     )
 
 
