@@ -113,6 +113,7 @@ async def test_the_keys_of_a_pattern_come_in_pages_and_lead_to_the_page_of_each(
     await page.get_by_role("button", name="Show more").click()
     await expect(rows).to_have_count(KEYS)
     await expect(page.get_by_role("button", name="Show more")).to_have_count(0)
+    assert [*await visitor.complaints_midway(), *await visitor.sideways()] == []
     await page.get_by_role("link", name="tenant:07").click()
     await expect(page.get_by_text("It follows the limit tenant:*.")).to_be_visible()
     await expect(panel(page, "Waiting: 1")).to_be_visible()

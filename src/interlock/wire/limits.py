@@ -91,13 +91,6 @@ class KeyView(View, frozen=True, kw_only=True, omit_defaults=True):
     """Number of jobs that may start at once now; null without a rate."""
 
 
-class KeyPage(View, frozen=True, kw_only=True):
-    """Keys of a limit that are in use, those first that were used last. `cursor` is for the next page."""
-
-    keys: tuple[KeyView, ...]
-    cursor: str
-
-
 class LimitView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A limit as it was declared, and its keys."""
 
@@ -116,6 +109,15 @@ class LimitView(View, frozen=True, kw_only=True, omit_defaults=True):
     full: int = 0
     """Number of keys for which jobs wait; a lower bound when `capped`."""
     capped: bool = False
+
+
+class KeyPage(View, frozen=True, kw_only=True):
+    """A limit, and a page of its keys that are in use, newest first. `cursor` is for the next page."""
+
+    limit: LimitView
+    """The limit, without keys."""
+    keys: tuple[KeyView, ...]
+    cursor: str
 
 
 class LimitList(View, frozen=True, kw_only=True):

@@ -383,6 +383,7 @@ async def test_many_keys_are_counted_and_come_in_pages(house: House) -> None:
     while True:
         page = await limits(house).keys("tenant:*", limit=3, cursor=cursor)
         assert len(page.keys) <= 3
+        assert (page.limit.name, page.limit.keys, page.limit.in_use) == ("tenant:*", (), 7)
         seen, cursor = [*seen, *(each.key for each in page.keys)], page.cursor
         if not cursor:
             break

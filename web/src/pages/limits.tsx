@@ -1,6 +1,7 @@
 /** Limits: what each allows, how full it is, which jobs hold its slots and which wait; set, change and delete one. */
 import { useSignal } from "@preact/signals";
-import { ask, client, type components, requestId } from "../api/client";
+import type { ComponentChildren } from "preact";
+import { ask, client, type components, type Problem, requestId } from "../api/client";
 import { TIME_PASSES_MS, useEvery, useLoaded } from "../lib/loading";
 import { listOf } from "../lib/records";
 import { query } from "../lib/router";
@@ -203,26 +204,119 @@ function Acts({ one, look }: { one: Limit; look: () => void }) {
 }
 
 export function LimitPage({ name }: { name: string }) {
+  return isPattern(name) ? <PatternPage name={name} /> : <KeyPage name={name} />;
+}
+
+/** One key: its slots, and the line. */
+function KeyPage({ name }: { name: string }) {
   const { data, problem, look } = useLoaded(`limit ${name}`, (signal) =>
     ask(client.GET("/api/limits/show", { params: { query: { limit: name } }, signal })),
   );
   useLook(look);
   const one = data.value;
   if (!one) return <Waiting title={name} problem={problem.value} />;
+  const key = one.keys?.[0];
+  return (
+    <Frame name={name} one={one} state={key?.state ?? "free"} problem={problem.value} look={look}>
+      <OneKey one={one} of={key} />
+    </Frame>
+  );
+}
+
+/** The keys of a pattern that are in use, page by page. */
+function PatternPage({ name }: { name: string }) {
+  const state = query.value.get("state") ?? "";
+  const further = useSignal<{ of: string; keys: readonly Key[]; cursor: string } | undefined>(undefined);
+  const read = (cursor: string, signal?: AbortSignal) =>
+    ask(
+      client.GET("/api/limits/keys", {
+        params: { query: { limit: name, state: state as "", count: PAGE, cursor } },
+        ...(signal && { signal }),
+      }),
+    );
+  const { data, problem, look } = useLoaded(`keys of ${name} ${state}`, (signal) => read("", signal));
+  useLook(look);
+  if (!data.value) return <Waiting title={name} problem={problem.value} />;
+  const { limit: one, keys: first } = data.value;
+  const more = further.value?.of === state ? further.value : undefined;
+  const known = new Set(first.map((key) => key.key));
+  const keys = [...first, ...(more?.keys ?? []).filter((key) => !known.has(key.key))];
+  const cursor = more ? more.cursor : data.value.cursor;
+
+  async function showMore(): Promise<void> {
+    const next = await read(cursor);
+    further.value = { of: state, keys: [...(more?.keys ?? []), ...next.keys], cursor: next.cursor };
+  }
+
+  return (
+    <Frame name={name} one={one} problem={problem.value} look={look}>
+      <Panel title={`Keys in use: ${(one.in_use ?? 0).toLocaleString()}${plus(one.capped)}`}>
+        <States list={limitPage(name)} states={["held", "full"]} here={state} />
+        {keys.length > 0 && (
+          <div class="scroll">
+            <table class="middle">
+              <thead>
+                <tr>
+                  <th>Key</th>
+                  <th>State</th>
+                  <th>In use</th>
+                  <th class="number">Waiting</th>
+                </tr>
+              </thead>
+              <tbody>
+                {keys.map((key) => (
+                  <tr key={key.key}>
+                    <td>
+                      <a class="mono" href={limitPage(key.key)}>
+                        {key.key}
+                      </a>
+                    </td>
+                    <td>
+                      <State machine={GATE} state={key.state ?? "free"} />
+                    </td>
+                    <td class="nowrap">
+                      <Use of={key} one={one} />
+                    </td>
+                    <td class="number">
+                      <Line of={key} />
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        )}
+        {keys.length === 0 && <Empty>{state ? `None is ${state}.` : "No job holds a slot or waits for one."}</Empty>}
+        <More cursor={cursor} run={showMore} />
+      </Panel>
+    </Frame>
+  );
+}
+
+interface FrameProps {
+  readonly name: string;
+  readonly one: Limit;
+  readonly state?: string;
+  readonly problem: Problem | undefined;
+  readonly look: () => void;
+  readonly children: ComponentChildren;
+}
+
+/** What the page of a limit and that of one of its keys have in common. */
+function Frame({ name, one, state, problem, look, children }: FrameProps) {
   const own = one.name === name;
-  const key = isPattern(name) ? undefined : one.keys?.[0];
   return (
     <>
       <Head
         title={
           <>
-            <span class="mono">{name}</span> {!isPattern(name) && <State machine={GATE} state={key?.state ?? "free"} />}
+            <span class="mono">{name}</span> {state && <State machine={GATE} state={state} />}
           </>
         }
       >
         {own && <Acts one={one} look={look} />}
       </Head>
-      <Refusal problem={problem.value} again={look} />
+      <Refusal problem={problem} again={look} />
       <p class="lead linked">
         {allows(one)}
         {isPattern(one.name) && ", for each key"}.
@@ -233,7 +327,7 @@ export function LimitPage({ name }: { name: string }) {
           </>
         )}
       </p>
-      {isPattern(name) ? <Keys one={one} /> : <OneKey one={one} of={key} />}
+      {children}
       <Panel title="About">
         <About one={one} />
       </Panel>
@@ -245,74 +339,6 @@ export function LimitPage({ name }: { name: string }) {
         ]}
       />
     </>
-  );
-}
-
-/** The keys of a pattern that are in use, page by page. */
-function Keys({ one }: { one: Limit }) {
-  const state = query.value.get("state") ?? "";
-  const further = useSignal<{ of: string; keys: readonly Key[]; cursor: string } | undefined>(undefined);
-  const read = (cursor: string, signal?: AbortSignal) =>
-    ask(
-      client.GET("/api/limits/keys", {
-        params: { query: { limit: one.name, state: state as "", count: PAGE, cursor } },
-        ...(signal && { signal }),
-      }),
-    );
-  const { data, problem, look } = useLoaded(`keys of ${one.name} ${state}`, (signal) => read("", signal));
-  useLook(look);
-  const more = further.value?.of === state ? further.value : undefined;
-  const first = data.value?.keys ?? [];
-  const known = new Set(first.map((key) => key.key));
-  const keys = [...first, ...(more?.keys ?? []).filter((key) => !known.has(key.key))];
-  const cursor = more ? more.cursor : data.value?.cursor;
-
-  async function showMore(): Promise<void> {
-    const next = await read(cursor ?? "");
-    further.value = { of: state, keys: [...(more?.keys ?? []), ...next.keys], cursor: next.cursor };
-  }
-
-  return (
-    <Panel title={`Keys in use: ${(one.in_use ?? 0).toLocaleString()}${plus(one.capped)}`}>
-      <States list={limitPage(one.name)} states={["held", "full"]} here={state} />
-      <Refusal problem={problem.value} again={look} />
-      {keys.length > 0 && (
-        <div class="scroll">
-          <table class="middle">
-            <thead>
-              <tr>
-                <th>Key</th>
-                <th>State</th>
-                <th>In use</th>
-                <th class="number">Waiting</th>
-              </tr>
-            </thead>
-            <tbody>
-              {keys.map((key) => (
-                <tr key={key.key}>
-                  <td>
-                    <a class="mono" href={limitPage(key.key)}>
-                      {key.key}
-                    </a>
-                  </td>
-                  <td>
-                    <State machine={GATE} state={key.state ?? "free"} />
-                  </td>
-                  <td class="nowrap">
-                    <Use of={key} one={one} />
-                  </td>
-                  <td class="number">
-                    <Line of={key} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-      {data.value && keys.length === 0 && <Empty>{state ? `None is ${state}.` : "No job holds a slot or waits for one."}</Empty>}
-      <More cursor={cursor} run={showMore} />
-    </Panel>
   );
 }
 

@@ -72,7 +72,7 @@ class LimitViews:
         query = Query(kind=GATE.name, parent=view.name, states=states, limit=limit, cursor=cursor)
         page = await self._store.find(query)
         keys = [await self._key(gate, view, holders=False) for gate in page.records]
-        return KeyPage(keys=tuple(keys), cursor=page.cursor)
+        return KeyPage(limit=await self.limit(view, keys=0), keys=tuple(keys), cursor=page.cursor)
 
     async def _count(self, name: str, states: Sequence[str]) -> int:
         query = Query(kind=GATE.name, parent=name, states=tuple(states))
@@ -81,7 +81,7 @@ class LimitViews:
     async def _key(self, gate: Record, view: LimitView, *, holders: bool) -> KeyView:
         """Return how full a key is, and how many wait for it."""
         body, spec = GATES.body_of(gate), view.spec
-        tickets, capped = await self._tickets(gate.id)
+        tickets, capped = await self._tickets(gate.id) if gate.state == FULL else ((), False)
         now = await self._engine.clock.now()
         held, left = await self._holders(body) if holders else ((), 0)
         return KeyView(
