@@ -123,7 +123,9 @@ async def test_no_page_looks_at_more_of_postgresql_because_there_are_more_jobs(
         assert len(few) > 30
         assert {name: number for name, number in more.items() if number > MOST} == {}
         assert {name: (few[name], more[name]) for name in few if more[name] > 2 * few[name] + NEARLY} == {}
-        every = [("SELECT count(*) FROM (SELECT kind, id, body FROM interlock.live OFFSET 0) AS one", ())]
+        every: list[Statement] = [
+            ("SELECT count(*) FROM (SELECT kind, id, body FROM interlock.live OFFSET 0) AS one", ())
+        ]
         assert await buffers(shell, every) > NEARLY, "a look at every job is noticed"
     finally:
         await shell.close()
