@@ -69,5 +69,5 @@ async def test_jobs_that_come_after_each_other_are_not_split_into_several_reques
     async def now() -> Any:
         return None
 
-    with pytest.raises(InvalidArguments, match="one after the other"):
+    with pytest.raises(InvalidArguments, match="wait for each other"):
         await HttpJobs(None, clock=now).submit_jobs(specs)  # type: ignore[arg-type]

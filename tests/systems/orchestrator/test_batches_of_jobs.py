@@ -13,6 +13,7 @@ from tests.waiting import until
 
 from interlock.errors import InvalidJob, RequestIdReused, TransitionRefused, UnknownBatch
 from interlock.systems.orchestrator.batches import Batches, batch_key
+from interlock.systems.orchestrator.dependencies import EndWord
 from interlock.systems.settings import DEFAULT_SETTINGS
 from interlock.wire.batches import BatchCounts, BatchSpec
 from interlock.wire.jobs import After, JobSpec, Unique
@@ -176,6 +177,18 @@ async def test_many_ends_change_the_record_of_a_batch_once_for_each_part(
     assert before is not None
     assert after is not None
     assert (after.version - before.version, after.state) == (3, "ENDED")
+
+
+async def test_an_end_that_is_told_twice_is_counted_once(house: House) -> None:
+    made = await batches(house).create(TOLD, jobs(2), close=True)
+    part = f"{made.batch_id}.0"
+    first, second = (EndWord(job_id, "COMPLETED", (part,), counts=True) for job_id in made.ids)
+    changed = EndWord(first.job_id, "FAILED", (part,))
+    for word in (first, first, changed, second, second, first):
+        await batches(house).hear({part: {word.job_id: word}})
+    view = await batches(house).get(made.batch_id)
+    assert (view.state, view.counts) == ("ENDED", BatchCounts(total=2, completed=2))
+    assert len(await house.claim(queues=("callbacks",))) == 1
 
 
 async def test_jobs_of_a_batch_that_end_in_several_programs_are_counted_once(open_house: OpenHouse) -> None:
