@@ -57,6 +57,16 @@ def blocking(ctx: Context) -> list[object]:
     return [first, ctx.approval_sync("Go on?", approvers="anna").approved]
 
 
+@REGISTRY.task(name="apart", executor="process")
+def apart(ctx: Context) -> list[object]:
+    first = ctx.wait_for_sync("first", timeout="2h")
+    try:
+        ctx.wait_for_sync("second", timeout="1h")
+    except WaitTimeout as error:
+        return [first, str(error), ctx.attempt]
+    return []
+
+
 @pytest.fixture
 async def il() -> AsyncIterator[InMemory]:
     async with in_memory(REGISTRY) as il:
@@ -127,6 +137,16 @@ async def test_a_handler_in_a_thread_waits_as_well(il: InMemory) -> None:
         await il.approvals.approve(waiting[0].id)
     await il.here.waits.approve(waiting[0].id, actor="anna")
     assert await job.result(timeout_s=60) == [1, True]
+
+
+@pytest.mark.long
+async def test_a_handler_in_a_process_of_its_own_waits_as_well(il: InMemory) -> None:
+    job = await il.submit(apart)
+    await il.signal(job.id, "first", {"n": 1})
+    while not (await job.view()).waits:
+        await il.clock.jump("1s")
+    await il.clock.jump("1h")
+    assert await job.result(timeout_s=600) == [{"n": 1}, "No signal second has come in time.", 2]
 
 
 async def test_a_context_without_a_worker_says_where_to_wait() -> None:
