@@ -18,6 +18,7 @@ from interlock.server.openapi import document_of
 from interlock.systems.fleet.spec import TASK
 from interlock.wire.access import Role
 from interlock.wire.artifacts import LEASE, RUNNER
+from interlock.wire.batches import BatchSpec
 from interlock.wire.jobs import JobSpec
 from interlock.wire.limits import LimitSpec
 from interlock.wire.runner import Complete, Failed
@@ -140,6 +141,7 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
     await server.parts.runtime.schedules.create("nightly", every_hour)
     await server.parts.runtime.schedules.run("nightly")
     await server.parts.runtime.limits.set("vendor-x", LimitSpec(max=1))
+    batch = await server.parts.runtime.batches.create(BatchSpec(), [JobSpec(task="a.b")])
     limit = {"limit": "vendor-x"}
     params = {"listAttempts": {"job": job_id}, "getLimit": limit, "listLimitKeys": limit}
     for route in ROUTES:
@@ -147,6 +149,7 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
             continue
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
         names |= {"schedule": "nightly", "token_name": issued.view.id, "kind": "job", "record_id": job_id}
+        names["batch_id"] = batch.batch_id
         if route.name == "getApproval":
             names["approval_id"] = await waiting_approval(server)
         if route.name == "getDeadLetter":

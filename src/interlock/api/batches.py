@@ -92,6 +92,12 @@ ADD_TO_BATCH = Operation(
     input=MoreJobs,
     output=BatchAddition,
     errors=(*_REFUSED, UnknownBatch, TerminalState, TransitionNotAllowed),
+    example={
+        "jobs": [{"task": "shop.invoice", "input": {"customer": 18}}],
+        "close": True,
+        "request_id": "invoices-2026-11-2",
+    },
+    answer_example={"batch_id": "b_0123456789ab", "ids": ["j_0123456789ab"]},
 )
 
 LIST_BATCHES = Operation(
@@ -134,4 +140,5 @@ CANCEL_BATCH = Operation(
     input=BatchRequest,
     output=BatchView,
     errors=(UnknownBatch, TerminalState, TransitionNotAllowed, RequestIdReused),
+    example={"reason": "the prices were wrong", "request_id": "cancel-17"},
 )
