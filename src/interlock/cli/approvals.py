@@ -110,7 +110,7 @@ def approve(
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Approve what a job waits for; the job goes on."""
+    """Approve what a job waits for; the job continues."""
     _answer("approve", approval_id, comment, request_id, store, as_json=as_json)
 
 
