@@ -184,7 +184,8 @@ def rewired(routes: dict[Any, Route], **said: Any) -> Kitchen:
 
 
 def steps(kitchen: Kitchen) -> list[tuple[str, str, str]]:
-    return [(name, s.machine, s.event) for name, effects in kitchen.taken for s in effects.steps]
+    named = [("" if owner is None else kitchen.name_of(owner), effects) for owner, effects in kitchen.taken]
+    return [(name, s.machine, s.event) for name, effects in named for s in effects.steps]
 
 
 def faults_of(routes: dict[Any, Route], **said: Any) -> str:

@@ -22,6 +22,8 @@ BY_CLAIM = {
     ("PUT", "/api/runner/caches"),
     ("GET", "/api/runner/children"),
     ("POST", "/api/runner/children"),
+    ("GET", "/api/runner/predecessors"),
+    ("POST", "/api/runner/waits"),
 }
 
 
@@ -114,6 +116,7 @@ async def test_a_lease_reports_on_no_other_attempt(
 ) -> None:
     other = await server.hold(await server.submit("shop.deploy", queue="prod"), "prod", "ci-runners/box-1")
     line = {"token": other.token, "runner_id": "box-1", "log": []}
+    wait = {"token": other.token, "runner_id": "box-1", "name": "paid"}
     headers = {"X-Interlock-Lease": other.token, "X-Interlock-Runner": "box-1"}
     children = {"token": grant.token, "runner_id": "x", "name": "n", "jobs": [{"task": "t", "queue": "prod"}]}
     answers = [
@@ -121,8 +124,10 @@ async def test_a_lease_reports_on_no_other_attempt(
         await job.put("/api/runner/artifacts/report", content=b"forged", headers=headers),
         await job.put("/api/runner/caches", params={"key": "pip"}, content=b"evil", headers=headers),
         await job.post("/api/runner/children", json=children),
+        await job.post("/api/runner/waits", json=wait),
+        await job.get("/api/runner/predecessors", headers=headers),
     ]
-    assert [answer.status_code for answer in answers] == [403] * 4
+    assert [answer.status_code for answer in answers] == [403] * 6
     assert not await server.parts.runtime.artifacts.list(other.job_id)
 
 

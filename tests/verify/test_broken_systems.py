@@ -19,6 +19,7 @@ from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.systems.simulations.reconciler import SimulationReconciler, Speaker
 from interlock.systems.supervisor import workers
 from interlock.systems.supervisor.workers import Workers
+from interlock.wire.workers import WorkerOrders
 from interlock.worker import child_jobs
 from interlock.worker.components import OrderHandler
 from interlock_verification.claims import DONE_ONCE
@@ -155,7 +156,12 @@ def test_a_supervisor_whose_holds_nobody_heeds_is_noticed(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Workers, "takes", always)
     monkeypatch.setattr(runtime, "TAKING", tuple(WorkerState))
-    monkeypatch.setattr(OrderHandler, "may_take", True)
+    heed = OrderHandler.heed
+
+    def takes_on(self: OrderHandler, orders: WorkerOrders) -> None:
+        heed(self, msgspec.structs.replace(orders, take=True))
+
+    monkeypatch.setattr(OrderHandler, "heed", takes_on)
     assert claim_broken("shift", "none") == judge_workers.HELD
 
 

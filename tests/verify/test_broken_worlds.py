@@ -112,7 +112,7 @@ def test_an_orchestrator_that_accepts_reports_of_anyone_is_noticed(
     monkeypatch.setattr(orchestrator, "decide_message", unfenced)
     monkeypatch.setattr(runner_messages, "_attempt_of", newest)
     monkeypatch.setattr(Token, "opens", lambda _self, _digest: True)
-    assert HOLDER in claims_broken("team", "network", first=4)
+    assert HOLDER in claims_broken("team", "network", first=10)
 
 
 def newest_of(record: Record, token: Token) -> AttemptBody | None:
