@@ -1,6 +1,6 @@
 """The client behind `Interlock.batches`.
 
-batch = await il.batches.submit([invoice.spec(customer) for customer in customers], callback=report.spec())
+batch = await il.batches.submit([invoice.spec(customer) for customer in customers], callback=report)
 print((await batch.wait()).counts)
 """
 
@@ -11,14 +11,17 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from interlock.errors import ResultNotReady, StoreUnavailable
 from interlock.remote.batches import BatchesApi
 from interlock.remote.interfaces import Services
 from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.batches import BatchJob, BatchSpec, BatchView
-from interlock.wire.jobs import AfterEnd, JobSpec
-from interlock.worker.codec import with_json
+from interlock.wire.jobs import After, AfterEnd, JobSpec
+from interlock.worker.codec import Work, spec_of, with_json
 from interlock.worker.middleware import Chain
+from interlock.worker.tasks import Task
 
 PORTION = 500
 """Number of jobs that are added in one request."""
@@ -71,7 +74,7 @@ class BatchesClient:
         self,
         jobs: Sequence[JobSpec],
         *,
-        callback: JobSpec | None = None,
+        callback: Work | None = None,
         on: AfterEnd = "end",
         into: str = "",
         description: str = "",
@@ -79,19 +82,21 @@ class BatchesClient:
     ) -> BatchHandle:
         """Submit many jobs as a batch: `[task.spec(n) for n in range(10_000)]`.
 
-        `callback` is submitted when all of them have ended; with `on="success"` only if all have succeeded.
-        Its argument `into` gets the counts. The jobs are created in portions; with `request_id` a call that
-        was interrupted goes on where it was.
+        `callback`, a task or the spec of a job, is submitted when all of them have ended; with `on="success"`
+        only if all have succeeded. Its argument `into` gets the counts. The jobs are created in portions;
+        with `request_id` a call that was interrupted goes on where it was.
         """
-        specs = await self._middleware().submission([with_json(spec) for spec in jobs])
-        spec = BatchSpec(description=description, callback=callback, on=on, into=into)
-        first, *more = _portions(specs)
+        called = [] if callback is None else [_callback_of(callback, into)]
+        specs = await self._middleware().submission([*(with_json(spec) for spec in jobs), *called])
+        last = specs[-1] if called else None
+        spec = BatchSpec(description=description, callback=last, on=on, into=into)
+        first, *more = _portions(specs[: len(jobs)])
         name = f"{request_id}.0" if request_id is not None else None
         made = await self._batches.create(spec, first, close=not more, actor=self._actor, request_id=name)
         for number, some in enumerate(more, start=1):
             name = f"{request_id}.{number}" if request_id is not None else None
-            last = number == len(more)
-            await self._batches.add(made.batch_id, some, close=last, actor=self._actor, request_id=name)
+            close = number == len(more)
+            await self._batches.add(made.batch_id, some, close=close, actor=self._actor, request_id=name)
         return BatchHandle(self, made.batch_id)
 
     async def get(self, batch_id: str) -> BatchView:
@@ -157,6 +162,13 @@ def _portions(specs: Sequence[JobSpec]) -> list[list[JobSpec]]:
     return portions
 
 
+def _callback_of(callback: Work, into: str) -> JobSpec:
+    """Return the job; the argument `into` of a task is not given yet."""
+    if isinstance(callback, Task) and into:
+        return replace(callback.partial_spec(After(jobs=(), into=into), (), {}), after=None)
+    return spec_of(callback, (), {})
+
+
 class SyncBatches:
     """`Interlock.batches` for synchronous code, named by their ids; see `BatchesClient`."""
 
@@ -167,7 +179,7 @@ class SyncBatches:
         self,
         jobs: Sequence[JobSpec],
         *,
-        callback: JobSpec | None = None,
+        callback: Work | None = None,
         on: AfterEnd = "end",
         into: str = "",
         description: str = "",

@@ -218,8 +218,17 @@ async def ended(batch: dict[str, Any]) -> int:
 async def test_a_batch_of_jobs_has_a_callback() -> None:
     async with in_memory(desk) as il:
         specs = [price.spec("fig") for _ in range(3)]
-        batch = await il.batches.submit(specs, callback=JobSpec(task=ended.name), into="batch")
-        view = await batch.wait(timeout_s=60)
-        assert (view.state, view.counts.completed) == ("ENDED", 3)
-        assert view.callback_job_id is not None
-        assert await il.result(view.callback_job_id) == 3
+        for callback in (ended, JobSpec(task=ended.name)):
+            batch = await il.batches.submit(specs, callback=callback, into="batch")
+            view = await batch.wait(timeout_s=60)
+            assert (view.state, view.counts.completed) == ("ENDED", 3)
+            assert view.callback_job_id is not None
+            assert await il.result(view.callback_job_id) == 3
+
+
+async def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_created() -> None:
+    async with in_memory(desk) as il:
+        for wrong, into in ((ended, ""), (ended, "other"), (object(), "")):
+            with pytest.raises(InvalidArguments):
+                await il.batches.submit([price.spec("fig")], callback=wrong, into=into)  # type: ignore[arg-type]
+        assert (await il.batches.list())[0] == []
