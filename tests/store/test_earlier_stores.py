@@ -46,6 +46,8 @@ OPENED = [name for name in RESTORED if name not in REFUSED]
 SCHEMA_7 = "13ed4bb"
 """The commit whose code made the stores of schema 7."""
 ENDED = {"CANCELED": 1, "COMPLETED": 4, "FAILED": 1}
+TIMED_OUT = {"CANCELED": 2, "COMPLETED": 3, "FAILED": 1}
+"""The same in a store that is older than a day: its running job has used up its time."""
 
 Restore = Callable[[str], str]
 
@@ -121,17 +123,19 @@ async def test_a_store_of_an_earlier_schema_is_migrated_and_its_work_continues(
         assert await jobs(store) == {"CANCELED": 1, "COMPLETED": 1, "FAILED": 1, "PENDING": 2, "RUNNING": 1}
         running = asyncio.create_task(worker.run())
         try:
-            await until(lambda: _is(store, ENDED), "every job has ended", story=lambda: str(running))
+            await until(lambda: _is_over(store), "every job has ended", story=lambda: str(running))
         finally:
             worker.shutdown.hurry()
             await asyncio.wait([running])
         running.result()
+        ended = await jobs(store)
+        assert ended in (ENDED, TIMED_OUT)
         found = await audit(store, JOURNALLED, ["job"])
         assert (found.records, found.faults) == (6, [])
 
 
-async def _is(store: Store, wanted: dict[str, int]) -> bool:
-    return await jobs(store) == wanted
+async def _is_over(store: Store) -> bool:
+    return not (await jobs(store)).keys() & {"PENDING", "RUNNING"}
 
 
 @pytest.mark.parametrize("name", [name for name in OPENED if name.startswith("schema-10")])
