@@ -60,4 +60,4 @@ async def test_what_is_no_interlock_server_is_named_with_its_address_and_answer(
 async def test_a_proxy_without_its_server_is_one_that_is_away() -> None:
     error, address = await asked("502 Bad Gateway\r\ncontent-type: text/html", "<h1>Bad Gateway</h1>")
     assert isinstance(error, StoreUnavailable)
-    assert error.sentence == f"The server at {address} sent an invalid response: it answered 502."
+    assert error.sentence == f"The server at {address} did not respond as expected: it answered 502."

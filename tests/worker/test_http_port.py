@@ -197,7 +197,7 @@ async def test_what_is_stale_is_an_answer_and_no_error(port: HttpOrchestrator) -
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
     port = HttpOrchestrator("http://127.0.0.1:9", names=str, timeout_s=PATIENCE_S)
     try:
-        with pytest.raises(StoreUnavailable, match=r"http://127\.0\.0\.1:9 did not answer"):
+        with pytest.raises(StoreUnavailable, match=r"http://127\.0\.0\.1:9 did not respond"):
             await port.connect()
     finally:
         await port.disconnect()

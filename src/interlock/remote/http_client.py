@@ -196,7 +196,7 @@ class ApiClient:
 
     def _away(self, why: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"The server at {self.server} sent an invalid response: {why}.",
+            f"The server at {self.server} did not respond as expected: {why}.",
             todo="Check that it is running; the request may have been executed.",
             facts={"server": self.server},
         )

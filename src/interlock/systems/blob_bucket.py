@@ -172,7 +172,7 @@ def _said(sha256: str = "") -> Iterator[None]:
         raise gone(sha256) from None
     except BaseError as error:
         raise StoreUnavailable(
-            f"The bucket of the blobs sent an invalid response: {type(error).__name__}.",
+            f"The bucket of the blobs did not respond as expected: {type(error).__name__}.",
             todo="Check the bucket and its permissions; nothing was stored.",
         ) from error
 

@@ -482,7 +482,7 @@ class HttpOrchestrator:
 
     def _away(self, why: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"The server at {self.server} sent an invalid response: {why}.",
+            f"The server at {self.server} did not respond as expected: {why}.",
             todo="It may have been accepted; every message of a runner is safe to repeat.",
             facts={"server": self.server},
         )

@@ -165,7 +165,7 @@ async def test_what_is_not_kept_any_more_is_told_from_what_never_was(house: Hous
 async def test_without_a_folder_it_is_said_what_to_set() -> None:
     house = await House().open()
     grant = await house.started()
-    with pytest.raises(NoBlobs, match="no folder") as refused:
+    with pytest.raises(NoBlobs, match="No folder") as refused:
         await keep(house, grant)
     assert "[blobs]" in refused.value.todo
     await house.close()

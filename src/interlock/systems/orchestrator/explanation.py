@@ -296,7 +296,7 @@ def _ended(record: Record, body: JobBody) -> Explanation:
             because = f", since its parent {record.parent} was" if body.data.stop_reason == "parent" else ""
             if body.after is not None and body.data.stop_reason in ("upstream", "skipped"):
                 because = f": {body.cancel_reason}"
-            sentence = f"It was cancelled ({body.data.stop_reason}) after {made}{because}."
+            sentence = f"It was stopped ({body.data.stop_reason}) after {made}{because}."
             todo = f"interlock job retry {record.id}"
     return Explanation(job_id=record.id, state=record.state, sentence=sentence, todo=todo)
 
