@@ -24,7 +24,7 @@ from interlock_verification.models.plan import Plan
 SYSTEMS = Path(next(iter(interlock.systems.__path__)))
 AGGREGATES = {"JobAggregate", "RunAggregate"}
 
-MOST = 500
+MOST = 150
 """How many states of each plan are explored: enough for every decider, and tracing is slow."""
 ALONE = Plan(name="alone", doc="", cancels=1, submits=True)
 

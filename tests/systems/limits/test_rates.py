@@ -162,6 +162,11 @@ async def play(open_house: OpenHouse, houses: list[House], limit: LimitSpec) -> 
     return starts(await journal_of(houses[0]), set(ids))
 
 
+@pytest.mark.parametrize(
+    "open_house",
+    ["memory", "sqlite", "redis", pytest.param("postgres", marks=pytest.mark.long)],
+    indirect=True,
+)
 async def test_rates_are_held_exactly_by_workers_that_crash(open_house: OpenHouse) -> None:
     houses = [await open_house(DEFAULT_SETTINGS) for _ in range(pick(3, 8))]
     limit = LimitSpec(rate=2, period_s=10.0, burst=3)
