@@ -148,3 +148,13 @@ async def test_a_store_that_was_closed_can_be_opened_again(store: SqliteStore) -
     await store.open()
     await store.open()
     assert (await see(store, "a")).version == 1
+
+
+async def test_a_read_whose_transaction_sqlite_has_ended_reports_its_own_error(store: SqliteStore) -> None:
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute("ROLLBACK")  # as SQLite does by itself after some errors of the disk
+        raise sqlite3.DatabaseError("the disk is broken")
+
+    with pytest.raises((sqlite3.DatabaseError, StoreUnavailable), match="the disk is broken"):
+        await store._reader.do(fail)
+    assert await look(store, "a") is None, "the connection can be used"

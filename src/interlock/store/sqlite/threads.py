@@ -328,7 +328,8 @@ class Reader(DatabaseThread):
                 try:
                     job.result = job.work(self._connection)
                 finally:
-                    self._connection.execute("ROLLBACK")
+                    if self._connection.in_transaction:  # some errors of SQLite have ended it
+                        self._connection.execute("ROLLBACK")
             except BaseException as error:  # noqa: BLE001 - raised again in the waiter
                 job.error = error
             if not (isinstance(job.error, sqlite3.Error) and _passing(job.error)):
