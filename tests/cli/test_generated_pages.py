@@ -35,16 +35,24 @@ def made(script: Any) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def up_to_date(script: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def up_to_date(script: Any, made: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
-    assert script.main(["--into", str(folder)]) == 0
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(script, "pages", lambda: made)
+        assert script.main(["--into", str(folder)]) == 0
     return folder
 
 
 @pytest.fixture
-def generate(script: Any, up_to_date: Path, tmp_path: Path) -> Generate:
-    """Run the script on a folder of its own, which is up to date to begin with."""
+def generate(
+    script: Any, made: dict[str, str], up_to_date: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Generate:
+    """Run the script on a folder of its own, which is up to date to begin with.
+
+    The pages come out the same each time, which has a test of its own; so they are made once for all tests.
+    """
     shutil.copytree(up_to_date, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(script, "pages", lambda: made)
 
     def run(*arguments: str) -> int:
         code: int = script.main(["--into", str(tmp_path), *arguments])

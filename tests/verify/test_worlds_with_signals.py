@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from interlock.store.records import Record
@@ -23,7 +24,8 @@ def test_signals_come_before_waits_and_wake_jobs_and_waits_time_out() -> None:
 def test_a_job_that_waits_for_an_answer_that_has_come_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal comes between the wait and its release, and the release does not look."""
     monkeypatch.setattr(wait_records, "answered", _forgets_to_wake)
-    played = play(world_named("post"), faults_named("none"), seed=5, hours=0.2)
+    post = msgspec.structs.replace(world_named("post"), settles_within_s=600.0)
+    played = play(post, faults_named("none"), seed=5, hours=0.05)
     assert played.broken is not None
     assert played.broken.claim == SETTLES
 
