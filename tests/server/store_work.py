@@ -8,10 +8,10 @@ import sys
 import pytest
 from tests.server.running import Running
 
-from interlock.server import overview
 from interlock.server.api import jobs as api_jobs
 from interlock.server.api import machines, visibility
 from interlock.store.sqlite import database
+from interlock.systems import overview
 from interlock.systems.figures import figures
 from interlock.systems.orchestrator import jobs as orchestrator_jobs
 from interlock.systems.orchestrator import queues as orchestrator_queues

@@ -16,10 +16,10 @@ from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
-from interlock.server import overview
-from interlock.server.overview import LEAST_FAILURES, LEAST_GROWTH
 from interlock.store.records import Page, Query
+from interlock.systems import overview
 from interlock.systems.figures import figures
+from interlock.systems.overview import LEAST_FAILURES, LEAST_GROWTH
 from interlock.systems.quarantine import LostWork, QuarantineSettings
 from interlock.systems.settings import Settings
 from interlock.wire.access import Role

@@ -15,8 +15,8 @@ from tests.server.running import Running, any_port, running
 from tests.server.store_work import BATCH, CAPS, Asked, crowd
 from tests.server.test_page_work import asked_by_pages
 
-from interlock.server import overview
 from interlock.store.postgres.connections import Session
+from interlock.systems import overview
 from interlock.systems.figures import figures
 from interlock.testing.servers import PostgresServer
 from interlock.wire.jobs import JobSpec

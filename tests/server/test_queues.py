@@ -12,9 +12,10 @@ from tests.server.runners import Runner, done
 from tests.server.running import FOR_EVER_S, Running, running
 
 from interlock.remote.services import RemoteOrchestrator
-from interlock.server import overview, queues
+from interlock.server import queues
 from interlock.server.queues import QueuesInput, Some, views_of
 from interlock.store.records import Record
+from interlock.systems import overview
 from interlock.systems.figures import figures
 from interlock.wire.access import Role
 

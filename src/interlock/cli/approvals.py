@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from interlock.cli import completion
 from interlock.cli.options import Cursor, Json, Limit, Place, RequestId, examples
 
 if TYPE_CHECKING:
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
     from interlock.wire.waits import ApprovalView
 
 ApprovalId = Annotated[
-    str, typer.Argument(metavar="ID", help="Id of the approval, or of the job if one approval of it waits.")
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="Id of the approval, or of the job if one approval of it waits.",
+        autocompletion=completion.ids,
+    ),
 ]
 Comment = Annotated[str, typer.Option(metavar="TEXT", help="Comment, for the handler and the journal.")]
 

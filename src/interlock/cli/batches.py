@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from interlock.cli import completion
 from interlock.cli.options import Cursor, Json, Limit, Place, Reason, examples, parse_seconds
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from interlock.cli.output import Sheet
     from interlock.wire.batches import BatchJob, BatchView
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="Batch.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Batch.", autocompletion=completion.ids)]
 
 app = typer.Typer(help="Show and cancel batches of jobs.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from interlock.cli import completion
 from interlock.cli.options import Json, Place, Reason, examples, parse_seconds
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="LIMIT", help="Key (vendor-x), pattern of keys (tenant:*), queue:NAME or task:NAME."
+        metavar="LIMIT",
+        help="Key (vendor-x), pattern of keys (tenant:*), queue:NAME or task:NAME.",
+        autocompletion=completion.ids,
     ),
 ]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from interlock.cli import completion
 from interlock.cli.options import FOUND_SOMETHING, Json, examples
 from interlock.errors import CannotWrite
 
@@ -38,7 +39,11 @@ Exit codes:
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Machine: job, module:object, file.py:object, or a .json blueprint."),
+    typer.Argument(
+        metavar="NAME",
+        help="Machine: job, module:object, file.py:object, or a .json blueprint.",
+        autocompletion=completion.machine_names,
+    ),
 ]
 Output = Annotated[
     Path | None,

@@ -29,9 +29,11 @@ from interlock.cli import (
     agent,
     approvals,
     batches,
+    completion,
     db,
     dead_letters,
     dev,
+    doctor,
     jobs,
     limits,
     machines,
@@ -43,6 +45,7 @@ from interlock.cli import (
     server,
     simulations,
     tokens,
+    top,
     verify,
     webhooks,
     workers,
@@ -84,6 +87,9 @@ app.add_typer(workloads.app, name="workload")
 workers.register_supervisor(app)
 server.register(app)
 dev.register(app)
+doctor.register(app)
+top.register(app)
+completion.register(app)
 runner_check.register(app)
 agent.register(app)
 app.add_typer(tokens.app, name="token")
@@ -124,7 +130,7 @@ def _answer(given: list[str]) -> int:
 def _run(given: list[str]) -> int:
     """Run the command; typer reports invalid usage itself and always ends with SystemExit."""
     try:
-        with _one_group_only(given):
+        with _one_group_only(completion.words_typed() or given):
             app(given, prog_name="interlock")
     except SystemExit as done:
         if isinstance(done.__context__, BrokenPipeError):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 from typer.core import TyperCommand
 
+from interlock.cli import completion
+
 if TYPE_CHECKING:
     from interlock.cli.nouns import Noun
 
@@ -83,7 +85,13 @@ MemoryLimit = Annotated[
 ]
 Queues = Annotated[
     list[str] | None,
-    typer.Option("--queue", "-q", metavar="QUEUE", help="Queue to take jobs from; repeatable."),
+    typer.Option(
+        "--queue",
+        "-q",
+        metavar="QUEUE",
+        help="Queue to take jobs from; repeatable.",
+        autocompletion=completion.queue_names,
+    ),
 ]
 TaskModule = Annotated[
     str | None,
@@ -96,9 +104,17 @@ TaskModule = Annotated[
 LogLevel = Annotated[str | None, typer.Option(help="Log level: debug, info, warning or error.")]
 LogFormat = Annotated[str | None, typer.Option(help="Log format: auto, json or text.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id, or the start of it.")]
-IdsOrFilter = Annotated[list[str], typer.Argument(metavar="ID... | FILTER...", help="Ids, or a filter.")]
-Filter = Annotated[list[str] | None, typer.Argument(metavar="[FILTER]...", help="Filter (default: all).")]
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="Id, or the start of it.", autocompletion=completion.ids)
+]
+IdsOrFilter = Annotated[
+    list[str],
+    typer.Argument(metavar="ID... | FILTER...", help="Ids, or a filter.", autocompletion=completion.words),
+]
+Filter = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILTER]...", help="Filter (default: all).", autocompletion=completion.filters),
+]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of results.")]
 Cursor = Annotated[str, typer.Option(metavar="TEXT", help="Continue after the page that ended with it.")]
 Reason = Annotated[str, typer.Option(help="Reason, for the journal.")]

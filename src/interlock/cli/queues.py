@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from interlock.cli import completion
 from interlock.cli.options import Json, Place, Reason, examples
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from interlock.cli.output import Sheet
     from interlock.wire.jobs import QueueView
 
-Name = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
+Name = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=completion.ids)
+]
 
 app = typer.Typer(help="List, pause and resume queues.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -42,7 +45,7 @@ def list_queues(store: Place = None, as_json: Json = False) -> None:
     if as_json:
         output.print_struct(queues)
         return
-    output.print_sheets([_sheet(queues, now)])
+    output.print_sheets([list_sheet(queues, now)])
     if not queues:
         typer.echo("No queue is paused or has unfinished jobs.", err=True)
 
@@ -80,7 +83,8 @@ def _hold(verb: str, store: str | None, name: str, reason: str, *, as_json: bool
         typer.echo(f"The queue {harmless(name)} is active: its jobs are started.")
 
 
-def _sheet(queues: Iterable[QueueView], now: datetime) -> Sheet:
+def list_sheet(queues: Iterable[QueueView], now: datetime) -> Sheet:
+    """Return one row for each queue."""
     from interlock.cli.output import Sheet, on_terminal, shown
 
     def count(number: int, *, capped: bool) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from interlock.cli import completion
 from interlock.cli.options import DryRun, Json, Place, epilog, examples, parse_seconds
 
 WHEN = """\b
@@ -18,7 +19,9 @@ WHEN is one of
   --at 2026-12-24T18:00         a single time (repeatable)
 A local time that does not exist fires right after the gap; one that exists twice fires once."""
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the schedule.", autocompletion=completion.ids)
+]
 Reason = Annotated[str, typer.Option(help="Reason, for the journal.")]
 RequestId = Annotated[
     str | None, typer.Option(metavar="ID", help="Idempotency key: repeating the command is safe.")

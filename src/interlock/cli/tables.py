@@ -62,6 +62,11 @@ def console_here() -> Console:
 def print_table(sheet: Sheet, console: Console | None = None) -> None:
     """Print one table, at most as wide as the terminal."""
     console = console or console_here()
+    console.print(table_of(sheet, console.width))
+
+
+def table_of(sheet: Sheet, width: int) -> Table:
+    """Return the table of a sheet, at most `width` characters wide."""
     table = Table(
         title=sheet.title or None,
         title_justify="left",
@@ -70,7 +75,7 @@ def print_table(sheet: Sheet, console: Console | None = None) -> None:
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )
-    shown = _fitting(sheet, console.width)
+    shown = _fitting(sheet, width)
     for place in shown:
         column = sheet.columns[place]
         whole = _is_whole(sheet, column)
@@ -79,7 +84,7 @@ def print_table(sheet: Sheet, console: Console | None = None) -> None:
     for row in sheet.rows:
         cells = (_cell(sheet.columns[place], row[place], one_line=sheet.one_line) for place in shown)
         table.add_row(*cells)
-    console.print(table)
+    return table
 
 
 def _fitting(sheet: Sheet, width: int) -> list[int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from interlock.cli import completion
 from interlock.cli.options import Json, Place, Reason, epilog, examples
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def list_tokens(
 
 @app.command("show", epilog=examples("token show ci", "token show ci --json"))
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the token.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name or id of the token.", autocompletion=completion.ids)
+    ],
     store: Place = None,
     as_json: Json = False,
 ) -> None:
@@ -150,7 +153,9 @@ def show(
     epilog=examples("token rotate ci", "token rotate ci --overlap 1h", "token rotate ci --overlap 0"),
 )
 def rotate(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the token.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name or id of the token.", autocompletion=completion.ids)
+    ],
     overlap: Annotated[
         str,
         typer.Option(
@@ -172,7 +177,9 @@ def rotate(
 
 @app.command("revoke", epilog=examples("token revoke ci", "token revoke ci --reason 'it was in a log'"))
 def revoke(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the token.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name or id of the token.", autocompletion=completion.ids)
+    ],
     reason: Reason = "",
     store: Place = None,
     as_json: Json = False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from interlock.cli import completion
 from interlock.cli.options import (
     Ca,
     DryRun,
@@ -46,9 +47,17 @@ FILTER is any of these words; all of them must match:
   id:w_...                   id of the worker
   since:1d until:10m         time of registration"""
 
-Worker = Annotated[str, typer.Argument(metavar="WORKER", help="Id, or name: the newest worker of that name.")]
+Worker = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKER", help="Id, or name: the newest worker of that name.", autocompletion=completion.ids
+    ),
+]
 Workers = Annotated[
-    list[str], typer.Argument(metavar="WORKER... | FILTER...", help="Ids, names, or a filter.")
+    list[str],
+    typer.Argument(
+        metavar="WORKER... | FILTER...", help="Ids, names, or a filter.", autocompletion=completion.words
+    ),
 ]
 
 app = typer.Typer(help="Start, list, pause and stop workers.", no_args_is_help=True, rich_markup_mode=None)

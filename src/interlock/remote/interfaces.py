@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 from interlock.remote.batches import BatchesApi
 from interlock.remote.dead_letters import DeadLettersApi
 from interlock.remote.limits import LimitsApi
+from interlock.remote.overview import OverviewApi
 from interlock.remote.schedules import SchedulesApi
 from interlock.remote.waits import WaitsApi
 from interlock.store.records import Count, Entry, Feed, Key, Query
@@ -514,6 +515,10 @@ class Services(Protocol):
     @property
     def queues(self) -> QueuesApi:
         """The queues."""
+
+    @property
+    def overview(self) -> OverviewApi:
+        """The overview of present problems."""
 
     @property
     def dead_letters(self) -> DeadLettersApi:

@@ -19,6 +19,7 @@ from interlock.remote.http_client import ApiClient
 from interlock.remote.interfaces import JobsApi, JournalApi
 from interlock.remote.jobs import HttpArtifacts, HttpJobs, HttpQueues, NewLines
 from interlock.remote.limits import HttpLimits
+from interlock.remote.overview import HttpOverview, HttpServer
 from interlock.remote.records import HttpJournal, HttpRecords
 from interlock.remote.runs import HttpRuns
 from interlock.remote.schedules import HttpSchedules
@@ -90,6 +91,8 @@ class HttpServices:
         self.artifacts = HttpArtifacts(client)
         self.workers = HttpWorkers(client)
         self.queues = HttpQueues(client)
+        self.overview = HttpOverview(client)
+        self.server = HttpServer(client)
         self.schedules = HttpSchedules(client)
         self.dead_letters = HttpDeadLetters(client)
         self.limits = HttpLimits(client)

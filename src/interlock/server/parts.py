@@ -21,7 +21,6 @@ from interlock.server.limits import Buckets, ConnectionTable
 from interlock.server.logs import Log
 from interlock.server.long_poll import LongPoll, MessageCoalescer
 from interlock.server.metrics import CountedCommits, RecordGauges, ServerMetrics
-from interlock.server.overview import Overview
 from interlock.server.queues import QueueBoard
 from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
@@ -75,7 +74,7 @@ class Parts:
         self.claims = ClaimCheck(runtime.store, runtime.engine.clock)
         self.metrics = ServerMetrics(lifecycles.machines.values())
         self.census = RecordGauges(runtime.store, runtime.records.catalogue)
-        self.overview = Overview(self)
+        runtime.overview.health = self.health
         self.queue_board = QueueBoard(self)
         self.following = JournalReader(runtime.store)
         self.waiting_room = LongPoll(runtime.store)

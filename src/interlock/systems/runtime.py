@@ -45,6 +45,7 @@ from interlock.systems.orchestrator.trees import Trees
 from interlock.systems.orchestrator.uniqueness import UniqueKeys
 from interlock.systems.orchestrator.waiters import JobWaiters
 from interlock.systems.orchestrator.waits import Waits
+from interlock.systems.overview import Overview
 from interlock.systems.quarantine import Quarantine
 from interlock.systems.records import Records
 from interlock.systems.runs.caches import Caches
@@ -133,6 +134,14 @@ class Runtime:
         # Messages between records are committed separately from the commits that runners wait for.
         self._couriers = GroupCommit(store)
         self.quarantine = Quarantine(self.engine, settings.quarantine)
+        self.overview = Overview(
+            self.engine,
+            figures=self.figures,
+            quarantine=self.quarantine,
+            queues=self.queues,
+            beat_every_s=settings.durations.worker_beat_every_s,
+            monotonic=host.monotonic,
+        )
         self.waiting = JobWaiters(self.engine)
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
         self.caches = Caches(self.engine, self.orchestrator.hear, caches, settings.blobs)

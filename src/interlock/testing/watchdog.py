@@ -20,6 +20,8 @@ from pathlib import Path
 
 END = "end\n"
 _PATIENCE_S = 3.0
+_DYING_S = 60.0
+"""Longest wait for processes that were killed: on a busy machine they die when they are next scheduled."""
 
 
 def main() -> None:
@@ -41,10 +43,15 @@ def end_tree(pid: int) -> None:
     family = tree(pid)
     send(family, signal.SIGCONT)
     send([pid], signal.SIGQUIT)
-    deadline = time.monotonic() + _PATIENCE_S
-    while any(alive(member) for member in family) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    _wait_until_gone(family, _PATIENCE_S)
     send(family, signal.SIGKILL)
+    _wait_until_gone(family, _DYING_S)
+
+
+def _wait_until_gone(pids: Iterable[int], most_s: float) -> None:
+    deadline = time.monotonic() + most_s
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 def tree(pid: int) -> list[int]:

@@ -11,15 +11,17 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from interlock.engine.loops import Health
+from interlock.engine.unit_of_work import Engine
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.worker import WORKER
 from interlock.store.records import Commit, Query, Record
+from interlock.systems.figures.figures import Figures
 from interlock.systems.figures.series import Backlog, Cell, Pair, PeriodFigures, facts_of, minute_of
 from interlock.systems.orchestrator.explanation import (
     LIVING_WORKERS,
@@ -29,15 +31,13 @@ from interlock.systems.orchestrator.explanation import (
     lack,
     nobody_listens,
 )
+from interlock.systems.orchestrator.queues import Queues
+from interlock.systems.quarantine import Quarantine
 from interlock.systems.supervisor.aggregate import view_of
 from interlock.text import counted
 from interlock.wire.figures import Finding, LiveNumbers, OverviewView, Remedy
 from interlock.wire.jobs import QueueHold
 from interlock.wire.workers import StandingView, WorkerView
-
-if TYPE_CHECKING:
-    from interlock.server.parts import Parts
-
 
 GROWTH_MIN, STILL_MIN = 10, 3
 """A backlog grows if more jobs were submitted than ended, in both of these periods in minutes."""
@@ -179,10 +179,26 @@ class OverviewInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview:
-    """Makes the overview of one server's store, with a short cache."""
+    """Makes the overview of a store, with a short cache."""
 
-    def __init__(self, parts: Parts, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        figures: Figures,
+        quarantine: Quarantine,
+        queues: Queues,
+        beat_every_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._figures = figures
+        self._quarantine = quarantine
+        self._queues = queues
+        self._beat_every_s = beat_every_s
+        self.health: Callable[[], Sequence[Health]] = tuple
+        """Reports the loops of a server; elsewhere there are none."""
         self._monotonic = monotonic
         self._answers: dict[frozenset[str], tuple[float, OverviewView]] = {}
         self._alone = asyncio.Lock()
@@ -208,11 +224,10 @@ class Overview:
             return view
 
     async def _look(self, queues: frozenset[str]) -> OverviewInput:
-        runtime, store = self._parts.runtime, self._parts.store
-        page = await store.find(Query(kind=WORKER.name, states=LIVING_WORKERS, limit=WORKERS))
+        page = await self._store.find(Query(kind=WORKER.name, states=LIVING_WORKERS, limit=WORKERS))
         oldest, newest = await self._some(job.PENDING), await self._some(job.PENDING, newest_first=True)
-        now = await runtime.engine.clock.now()
-        backlog = await runtime.figures.backlog()
+        now = await self._engine.clock.now()
+        backlog = await self._figures.backlog()
         if queues:
             backlog = {name: numbers for name, numbers in backlog.items() if name in queues}
         waiting = {record.id: record for record in (*oldest, *newest)}.values()
@@ -224,12 +239,12 @@ class Overview:
             overdue=() if queues else await self._overdue(),
             workers=page.records,
             all_workers=not page.cursor,
-            standings=() if queues else tuple(await runtime.quarantine.list()),
-            parts=tuple(await runtime.figures.recent(now)),
-            loops=() if queues else tuple(self._parts.health()),
-            beat_every_s=runtime.orchestrator.settings.durations.worker_beat_every_s,
+            standings=() if queues else tuple(await self._quarantine.list()),
+            parts=tuple(await self._figures.recent(now)),
+            loops=() if queues else tuple(self.health()),
+            beat_every_s=self._beat_every_s,
             confined=queues,
-            paused=tuple(each for each in await runtime.queues.paused() if not queues or each.name in queues),
+            paused=tuple(each for each in await self._queues.paused() if not queues or each.name in queues),
         )
 
     async def _overdue(self) -> tuple[Record, ...]:
@@ -241,21 +256,21 @@ class Overview:
             found = tuple(records)
             return []
 
-        await self._parts.store.due((JOB.name, WORKER.name), OVERDUE, look)
+        await self._store.due((JOB.name, WORKER.name), OVERDUE, look)
         return found
 
     async def _some(self, state: JobState, *, newest_first: bool = False) -> tuple[Record, ...]:
         query = Query(kind=JOB.name, states=(state,), newest_first=newest_first, limit=min(FIRST, JOBS))
-        first = await self._parts.store.find(query)
+        first = await self._store.find(query)
         more = JOBS - len(first.records)
         if not first.cursor or more <= 0 or sum(record.size for record in first.records) > LIGHT:
             return first.records
         query = msgspec.structs.replace(query, cursor=first.cursor, limit=more)
-        return (*first.records, *(await self._parts.store.find(query)).records)
+        return (*first.records, *(await self._store.find(query)).records)
 
     async def _numbers(self, workers: Iterable[WorkerView]) -> LiveNumbers:
         pending, running = [
-            await self._parts.store.count(Query(kind=JOB.name, states=(state,)), cap=CAP)
+            await self._store.count(Query(kind=JOB.name, states=(state,)), cap=CAP)
             for state in (job.PENDING, job.RUNNING)
         ]
         views = list(workers)

@@ -1,0 +1,269 @@
+"""Shell completion: the script for a shell, and the values that are offered after TAB.
+
+The script runs `interlock` with `_INTERLOCK_COMPLETE` set whenever TAB is pressed. Values come from the store
+or the server of the project, within `PATIENCE_S`; without an answer nothing is offered or printed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+if TYPE_CHECKING:
+    from interlock.remote.interfaces import Reach
+
+VARIABLE = "_INTERLOCK_COMPLETE"
+PATIENCE_S = 2.0
+MOST = 50
+RECENT_JOBS = 200
+"""Jobs from which the names of tasks are taken: no index has them."""
+Offer: TypeAlias = tuple[str, str]
+"""A value, and a few words about it, which some shells show."""
+Look: TypeAlias = "Callable[[Reach], Awaitable[Iterable[Offer]]]"
+
+# Bash breaks words at colons, and a filter has some. So the line is split here, and of each offer only the
+# part after the last colon is handed to bash.
+_BASH = """\
+_interlock_completion() {
+    local IFS=$'\\n' line="${COMP_LINE:0:COMP_POINT}" offer
+    local word="${line##*[[:space:]]}"
+    local before="${word%"${word##*:}"}"
+    [[ "$COMP_WORDBREAKS" == *:* ]] || before=""
+    COMPREPLY=()
+    for offer in $(_INTERLOCK_LINE="$line" _INTERLOCK_COMPLETE=complete_bash "$1" 2>/dev/null); do
+        COMPREPLY+=("${offer#"$before"}")
+    done
+}
+complete -o default -o nosort -F _interlock_completion interlock
+"""
+
+
+class Shell(StrEnum):
+    """Shells with completion."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    from interlock.cli.options import epilog, examples
+
+    app.command(
+        "completion",
+        epilog=epilog(
+            "\b\nInstall it for your user:\n"
+            "  bash  interlock completion bash > ~/.local/share/bash-completion/completions/interlock\n"
+            "  zsh   interlock completion zsh > ~/.zfunc/_interlock (with ~/.zfunc in $fpath)\n"
+            "  fish  interlock completion fish > ~/.config/fish/completions/interlock.fish",
+            examples("completion bash", "completion bash > interlock.bash && source interlock.bash"),
+        ),
+    )(print_script)
+
+
+def print_script(
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Name of the shell: bash, zsh or fish.")],
+) -> None:
+    """Print the completion script of a shell."""
+    if shell is Shell.BASH:
+        typer.echo(_BASH, nl=False)
+        return
+    from typer._completion_shared import get_completion_script
+
+    typer.echo(get_completion_script(prog_name="interlock", complete_var=VARIABLE, shell=shell))
+
+
+def words_typed() -> list[str] | None:
+    """Return the words before the cursor if a shell asks for completion; None otherwise."""
+    if VARIABLE not in os.environ:
+        return None
+    from typer._completion_classes import completion_init
+
+    completion_init()
+    if "_INTERLOCK_LINE" in os.environ:
+        words = _split(os.environ["_INTERLOCK_LINE"])
+        os.environ["COMP_WORDS"] = shlex.join(words)
+        os.environ["COMP_CWORD"] = str(len(words) - 1)
+        return words[1:]
+    return _split(os.environ.get("_TYPER_COMPLETE_ARGS", ""))[1:]
+
+
+def _split(line: str) -> list[str]:
+    """Return the words of a line; the last one is empty after a space."""
+    try:
+        words = shlex.split(line)
+    except ValueError:  # a quote is still open
+        words = line.split()
+    return [*words, ""] if line[-1:].isspace() or not words else words
+
+
+# The values
+
+
+def ids(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer ids or names of the noun of the command."""
+    return _offered(ctx, incomplete, _LOOKS.get(_noun(ctx)))
+
+
+def words(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer ids of the noun of the command, or words of its filter."""
+    if ":" in incomplete:
+        return filters(ctx, incomplete)
+    return [*ids(ctx, incomplete), *filters(ctx, incomplete)]
+
+
+def filters(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer the keys of a filter; after a key, its values."""
+    from interlock.wire.filter_language import JOBS
+    from interlock.wire.filters import RUNS, WORKERS
+
+    vocabulary = {"run": RUNS, "worker": WORKERS}.get(_noun(ctx), JOBS)
+    dash, word = ("-", incomplete[1:]) if incomplete.startswith("-") else ("", incomplete)
+    key, colon, typed = word.partition(":")
+    if not colon:
+        return [(f"{dash}{each}:", "") for each in vocabulary.keys if each.startswith(word)]
+    earlier, comma, last = typed.rpartition(",")
+    found = _values(ctx, key, last)
+    return [(f"{dash}{key}:{earlier}{comma}{value}", about) for value, about in found]
+
+
+def queue_names(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer the queues that have jobs or are paused."""
+    return _offered(ctx, incomplete, _queues)
+
+
+def machine_names(incomplete: str) -> list[Offer]:
+    """Offer the built-in machines."""
+    from interlock.lifecycles import MACHINES
+
+    return [(name, "") for name in MACHINES if name.startswith(incomplete)]
+
+
+def _values(ctx: typer.Context, key: str, incomplete: str) -> list[Offer]:
+    if key in ("state", "outcome"):
+        return [(state, "") for state in _states(_noun(ctx), key) if state.startswith(incomplete.lower())]
+    return _offered(
+        ctx, incomplete, {"queue": _queues, "task": _tasks, "id": _LOOKS.get(_noun(ctx))}.get(key)
+    )
+
+
+def _states(noun: str, key: str) -> Iterator[str]:
+    from interlock.lifecycles import MACHINES
+    from interlock.lifecycles.run import OUTCOMES
+
+    if key == "outcome":
+        yield from (str(each).lower() for each in OUTCOMES)
+    else:
+        yield from (str(each).lower() for each in MACHINES.get(noun, MACHINES["job"]).states)
+
+
+def _noun(ctx: typer.Context) -> str:
+    """Return the noun of a command such as `interlock job show`."""
+    return (ctx.parent.info_name if ctx.parent else None) or ""
+
+
+def _offered(ctx: typer.Context, incomplete: str, look: Look | None) -> list[Offer]:
+    """Ask the store or the server, and return what begins as typed."""
+    if look is None:
+        return []
+    import asyncio
+
+    from interlock.cli import project
+    from interlock.cli.connection import connected
+    from interlock.errors import InterlockError
+
+    async def ask() -> Iterable[Offer]:
+        async with asyncio.timeout(PATIENCE_S), connected(project.load(ctx.params.get("store"))) as reach:
+            return await look(reach)
+
+    try:
+        found = asyncio.run(ask())
+    except (InterlockError, TimeoutError, OSError):
+        return []
+    return [(value, about) for value, about in dict(found).items() if value.startswith(incomplete)][:MOST]
+
+
+async def _jobs(reach: Reach) -> Iterable[Offer]:
+    from interlock.store.records import Query
+
+    found, _ = await reach.here.jobs.find(Query(kind="job", limit=MOST))
+    return [(each.id, f"{each.state} {each.task}") for each in found]
+
+
+async def _tasks(reach: Reach) -> Iterable[Offer]:
+    from interlock.store.records import Query
+
+    found, _ = await reach.here.jobs.find(Query(kind="job", limit=RECENT_JOBS))
+    return [(each.task, "") for each in found]
+
+
+async def _queues(reach: Reach) -> Iterable[Offer]:
+    return [(each.name, f"{each.pending} pending") for each in await reach.here.queues.list()]
+
+
+async def _workers(reach: Reach) -> Iterable[Offer]:
+    from interlock.store.records import Query
+    from interlock.systems.supervisor.workers import LIVING
+
+    found, _ = await reach.here.workers.find(Query(kind="worker", states=LIVING, limit=MOST))
+    return [*((each.name, each.state) for each in found), *((each.id, each.name) for each in found)]
+
+
+async def _runs(reach: Reach) -> Iterable[Offer]:
+    found, _ = await reach.here.runs.find(limit=MOST)
+    return [(each.id, f"{each.state} {each.workflow}") for each in found]
+
+
+async def _simulations(reach: Reach) -> Iterable[Offer]:
+    found, _ = await reach.here.simulations.list_runs(limit=MOST)
+    return [(each.run_id, each.status) for each in found]
+
+
+async def _batches(reach: Reach) -> Iterable[Offer]:
+    return [(each.id, each.state) for each in (await reach.here.batches.page(limit=MOST)).batches]
+
+
+async def _schedules(reach: Reach) -> Iterable[Offer]:
+    found, _ = await reach.here.schedules.find(limit=MOST)
+    return [(each.name, each.state) for each in found]
+
+
+async def _limits(reach: Reach) -> Iterable[Offer]:
+    return [(each.name, "") for each in await reach.here.limits.list()]
+
+
+async def _approvals(reach: Reach) -> Iterable[Offer]:
+    found, _ = await reach.here.waits.find(limit=MOST)
+    return [(each.id, each.question) for each in found]
+
+
+async def _dead_letters(reach: Reach) -> Iterable[Offer]:
+    from interlock.wire.filters import Filter
+
+    found, _ = await reach.here.dead_letters.find(Filter(), limit=MOST)
+    return [(each.id, each.job.task) for each in found]
+
+
+async def _tokens(reach: Reach) -> Iterable[Offer]:
+    return [(each.name, each.role) for each in await reach.here.tokens.list()]
+
+
+_LOOKS: Mapping[str, Look] = {
+    "job": _jobs,
+    "dead-letter": _dead_letters,
+    "run": _runs,
+    "simulation": _simulations,
+    "worker": _workers,
+    "batch": _batches,
+    "schedule": _schedules,
+    "limit": _limits,
+    "queue": _queues,
+    "approval": _approvals,
+    "token": _tokens,
+}

@@ -1,0 +1,51 @@
+"""The overview of present problems over HTTP, and the server itself: its version, and who asks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from interlock.api import server as api
+from interlock.api.access import SHOW_SESSION, SignedIn
+from interlock.wire.figures import OverviewView
+
+if TYPE_CHECKING:  # a store needs no HTTP
+    from interlock.remote.http_client import ApiClient
+
+
+class OverviewApi(Protocol):
+    """The overview."""
+
+    async def take(self) -> OverviewView:
+        """Return present numbers and problems; the answer may be a few seconds old."""
+        ...
+
+
+class HttpOverview:
+    """The overview of a server."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def take(self) -> OverviewView:
+        """Return present numbers and problems; the answer may be a few seconds old."""
+        return await self._client.call(api.GET_OVERVIEW)
+
+
+class HttpServer:
+    """A server, as far as it reports about itself."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def now(self) -> datetime:
+        """Return the time of its store, by one request."""
+        return (await self._client.call(api.READYZ)).store_at
+
+    async def principal(self) -> SignedIn:
+        """Return the principal of this connection, and its roles."""
+        return await self._client.call(SHOW_SESSION)
+
+    async def status(self) -> api.ServerView:
+        """Return version and load of the server; only admins may."""
+        return await self._client.call(api.SHOW_SERVER)

@@ -1,0 +1,121 @@
+"""Shell completion: what is offered after TAB, and the script that a real bash runs for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.shop import Ask, Shop
+from tests.waiting import PROGRAM_S
+
+from interlock.cli import completion
+
+Tab = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def tab(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> Tab:
+    """What bash is offered for a line that ends where the cursor is."""
+
+    def press(line: str) -> list[str]:
+        monkeypatch.setenv(completion.VARIABLE, "complete_bash")
+        monkeypatch.setenv("_INTERLOCK_LINE", line)
+        answer = ask()
+        assert (answer.returncode, answer.stderr) == (0, "")
+        return answer.stdout.split()
+
+    return press
+
+
+@pytest.mark.usefixtures("folder")
+def test_nouns_verbs_options_and_machines_are_offered(tab: Tab) -> None:
+    assert {"job", "doctor", "completion"} <= {*tab("interlock ")}
+    assert tab("interlock job sh") == ["show"]
+    assert "--json" in tab("interlock job list --")
+    assert tab("interlock machine show wor") == ["worker", "workload"]
+
+
+def test_ids_names_of_queues_and_tasks_come_from_the_store(tab: Tab, shop: Shop) -> None:
+    job_id = shop.submit("shop_tasks.send", queue="mail")
+    assert tab("interlock job show j_") == [job_id]
+    assert tab("interlock queue pause ") == ["mail"]
+    assert tab("interlock worker start --queue m") == ["mail"]
+    assert tab("interlock job list task:shop") == ["task:shop_tasks.send"]
+    assert tab("interlock job list queue:") == ["queue:mail"]
+    assert tab(f"interlock job cancel {job_id} j") == [job_id]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_filter_is_offered_its_keys_and_then_its_states(tab: Tab) -> None:
+    assert tab("interlock job list s") == ["state:", "since:"]
+    assert tab("interlock job list state:fa") == ["state:failed"]
+    assert tab("interlock job list queue:ci state:failed,ca") == ["state:failed,canceled"]
+    assert tab("interlock run list outcome:suc") == ["outcome:success"]
+    assert tab("interlock worker list state:term") == ["state:terminated"]
+
+
+@pytest.mark.parametrize("noun", sorted(completion._LOOKS))
+def test_every_noun_can_be_asked_for_its_records(noun: str, shop: Shop) -> None:
+    look: Any = completion._LOOKS[noun]  # a store of its own is what it is given everywhere
+    assert list(shop.do(look)) == []
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "sqlite:////nowhere/jobs.db", "nonsense"])
+def test_a_store_that_does_not_answer_offers_nothing_and_prints_nothing(
+    tab: Tab, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_URL", url)
+    assert tab("interlock job show j") == []
+
+
+@pytest.mark.parametrize("line", ['interlock job list "state:fa', "interlock job list 'sta"])
+@pytest.mark.usefixtures("folder")
+def test_a_quote_that_is_still_open_is_no_error(tab: Tab, line: str) -> None:
+    assert tab(line) in ([], ["state:failed"], ["state:"])
+
+
+TRY = """
+source <(interlock completion bash)
+COMP_LINE=$1 COMP_POINT=${#1}
+_interlock_completion interlock
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [("interlock job li", ["list"]), ("interlock job list state:failed,comp", ["failed,completed"])],
+)
+def test_a_real_bash_completes_words_also_after_a_colon(
+    line: str, offered: list[str], tmp_path: Path
+) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    answer = subprocess.run(
+        ["bash", "--norc", "-c", TRY, "bash", line],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "INTERLOCK_URL": ""},
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=True,
+    )
+    assert answer.stdout.split() == offered
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_script_of_another_shell_asks_in_the_same_way(ask: Ask, shell: str) -> None:
+    answer = ask("completion", shell)
+    assert answer.returncode == 0
+    assert f"{completion.VARIABLE}=complete_{shell}" in answer.stdout
+
+
+def test_a_shell_that_is_not_known_is_refused(ask: Ask) -> None:
+    answer = ask("completion", "tcsh")
+    assert answer.returncode == 2
+    assert "'bash', 'zsh', 'fish'" in answer.stderr
