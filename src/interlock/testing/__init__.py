@@ -10,6 +10,7 @@
 Reading order:
 
     memory_interlock  an Interlock in memory, whose clock a test moves, with a worker that can be killed
+    pytest_plugin     the fixtures `il` and `il_sync`, which pytest finds by itself
     at_work           an Interlock with a worker on SQLite, in real time
     faults            a store whose calls fail by a plan
     lifecycles        `check_lifecycle`: explore every order of the events of your own machine

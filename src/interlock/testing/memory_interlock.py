@@ -22,6 +22,7 @@ from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
 from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
+from interlock.store.records import Record
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.runtime import Host
@@ -59,6 +60,20 @@ class InMemoryWorker:
     def name(self) -> str:
         """The name in the journal; each start has a number."""
         return f"{self._settings.name}#{self._lives}"
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started, and neither stopped nor killed."""
+        return self._running is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has tasks that have not ended, or reports that have not been sent."""
+        return self._process is not None and bool(self._process.leftovers())
+
+    def takes(self, queue: str | None) -> bool:
+        """Return whether it takes jobs from a queue."""
+        return self.running and queue in self._settings.queues
 
     @property
     def elsewhere(self) -> int:
@@ -208,6 +223,10 @@ A_MOMENT_S = 0.001
 """Extra time of a jump, for the consequences of timers that fire at its end."""
 _SOON_S = 0.000_002
 _AGAIN_S = 1.0
+_SETTLED_S = 0.01
+"""Time without a commit after which a worker has begun what it has claimed."""
+_QUIET_S = 10.0
+"""Time without a commit after which a job that is due will not be claimed: a limit holds it back, say."""
 _NEVER_S = 30 * 86_400.0
 """Interval of polls that are not needed: subscribers are woken instead."""
 
@@ -224,6 +243,11 @@ class Memory(MemoryStore):
         moments = [record.deadline_at for record in self._timed.values() if record.deadline_at]
         moments += [r.ready_at for r in self._ready.values() if r.ready_at and r.ready_at > now]
         return min(moments, default=None)
+
+    def claimable(self) -> Iterator[Record]:
+        """Yield the records that a worker could claim now."""
+        now = self._now()
+        yield from (record for record in self._ready.values() if record.ready_at and record.ready_at <= now)
 
     def call_everybody(self) -> None:
         """Wake all subscribers, because time has passed."""
@@ -278,6 +302,33 @@ class InMemory(Interlock):
         self.store = store
         self.faulty: FaultyStore | None = None
         """The store as the worker sees it, with `faults`; `counts` counts the injected faults."""
+
+    async def drain(self) -> None:
+        """Run every job that is due, and the jobs that these submit, until nothing more can run now.
+
+        Time passes as far as handlers sleep. Jobs that wait for a later time, a signal, an approval, a limit,
+        a queue that the worker does not take, or a worker that was stopped, are left waiting.
+        """
+        stirred, pause_s, quiet_s = asyncio.Event(), A_MOMENT_S, 0.0
+        leave = self.store.subscribe(stirred.set)
+        try:
+            while self._is_at_work(quiet_s):
+                stirred.clear()
+                await _set_within(stirred, pause_s)
+                # A worker is done a little after its last commit, which wakes nobody.
+                quiet_s = 0.0 if stirred.is_set() else quiet_s + pause_s
+                pause_s = A_MOMENT_S if stirred.is_set() else min(2 * pause_s, _AGAIN_S)
+        finally:
+            leave()
+
+    def _is_at_work(self, quiet_s: float) -> bool:
+        """Return whether anything may still happen now; `quiet_s` is the time since the last commit."""
+        if self.worker.busy or quiet_s < _SETTLED_S:
+            return True
+        next_at = self.store.next_at()
+        overdue = next_at is not None and next_at <= self.clock.now
+        due = any(self.worker.takes(record.queue) for record in self.store.claimable())
+        return quiet_s < _QUIET_S and (overdue or due)
 
 
 @asynccontextmanager
@@ -440,6 +491,10 @@ class SyncInMemory(sync.Interlock):
     def faulty(self) -> FaultyStore | None:
         """The store as the worker sees it, where there are faults."""
         return self.inner.faulty
+
+    def drain(self) -> None:
+        """Run every job that is due, and the jobs that these submit, until nothing more can run now."""
+        self.run(self.inner.drain())
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine beside the worker."""
