@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 if importlib.util.find_spec("pytest_asyncio"):
     from pytest_asyncio import fixture as async_fixture
 else:  # anyio runs asynchronous fixtures of plain pytest
-    async_fixture = pytest.fixture
+    async_fixture = pytest.fixture  # type: ignore[assignment]
 
 
 def pytest_configure(config: pytest.Config) -> None:
