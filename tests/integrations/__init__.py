@@ -1,0 +1,1 @@
+"""Interlock beside the frameworks that people use."""

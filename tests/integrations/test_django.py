@@ -1,0 +1,192 @@
+"""A Django project: settings, jobs in its transactions, and `manage.py interlock`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.waiting import PROGRAM_S
+
+from interlock.django.management.commands.interlock import with_tasks
+
+FILES = {
+    "manage.py": """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "site_settings"
+from django.core.management import execute_from_command_line
+execute_from_command_line(sys.argv)
+""",
+    "site_settings.py": """
+SECRET_KEY = "x"
+USE_TZ = True
+INSTALLED_APPS = ["shop", "interlock.django"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.db"}}
+DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
+INTERLOCK = {"DATABASE": "default", "TASKS": "shop.tasks"}
+""",
+    "shop/__init__.py": "",
+    "shop/models.py": """
+from django.db import models
+
+class Order(models.Model):
+    paid = models.BooleanField(default=False)
+""",
+    "shop/tasks.py": """
+from interlock import task
+from shop.models import Order
+
+@task
+def charge(pk: int) -> str:
+    Order.objects.filter(pk=pk).update(paid=True)
+    return f"order {pk} is paid"
+""",
+    "shop/management/__init__.py": "",
+    "shop/management/commands/__init__.py": "",
+    "shop/management/commands/play.py": """
+import json
+from django.core.management import call_command
+from django.core.management.base import BaseCommand
+from django.db import transaction
+from interlock.django import client, jobs
+from shop.models import Order
+from shop.tasks import charge
+
+class Command(BaseCommand):
+    def handle(self, **options):
+        call_command("migrate", run_syncdb=True, verbosity=0)
+        client()
+        try:
+            with transaction.atomic():
+                jobs().submit(charge, Order.objects.create().pk)
+                1 / 0
+        except ZeroDivisionError:
+            pass
+        after_rollback = len(client().jobs()[0])
+        with transaction.atomic():
+            order = Order.objects.create()
+            job_id = jobs().submit(charge, order.pk)
+            before_commit = len(client().jobs()[0])
+            transaction.on_commit(lambda: jobs().submit(charge, order.pk))
+        self.stdout.write(json.dumps([after_rollback, before_commit, len(client().jobs()[0]), job_id]))
+""",
+    "shop/management/commands/paid.py": """
+from django.core.management.base import BaseCommand
+from shop.models import Order
+
+class Command(BaseCommand):
+    def handle(self, **options):
+        self.stdout.write(str(list(Order.objects.values_list("paid", flat=True))))
+""",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def manage(project: Path, *words: str, code: int = 0) -> str:
+    answer = subprocess.run(
+        [sys.executable, "manage.py", *words],
+        cwd=project,
+        env={**os.environ, "NO_COLOR": "1", "INTERLOCK_URL": "sqlite:///of-another-project.db"},
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
+    assert answer.returncode == code, answer.stdout + answer.stderr
+    return answer.stdout if code == 0 else answer.stderr
+
+
+def test_jobs_follow_the_transactions_of_the_project_and_its_worker_runs_them(project: Path) -> None:
+    manage(project, "interlock", "db", "migrate")  # on SQLite the store comes first
+    after_rollback, before_commit, after_commit, job_id = json.loads(manage(project, "play"))
+    assert (after_rollback, before_commit, after_commit) == (0, 0, 2)
+    manage(project, "interlock", "worker", "start", "--burst")
+    view = json.loads(manage(project, "interlock", "job", "show", job_id, "--json"))
+    assert (view["state"], view["result"]) == ("COMPLETED", "order 1 is paid")
+    assert manage(project, "paid") == "[True]\n"
+    assert not (project / "of-another-project.db").exists(), "the settings go before the environment"
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"DATABSE": "default"}, "INTERLOCK in the settings has no key 'DATABSE'."),
+        ({"DATABASE": "other"}, "INTERLOCK['DATABASE'] is 'other', which is not one of DATABASES."),
+    ],
+)
+def test_a_mistake_in_the_settings_is_told_in_words(
+    project: Path, said: dict[str, str], sentence: str
+) -> None:
+    with (project / "site_settings.py").open("a") as file:
+        file.write(f"INTERLOCK = {said!r}\n")
+    told = manage(project, "interlock", "job", "list", code=2)
+    assert sentence in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("given", "run"),
+    [
+        ("worker start", "worker start shop.tasks"),
+        ("worker start --burst", "worker start shop.tasks --burst"),
+        ("worker start other.tasks", "worker start other.tasks"),
+        ("worker start --shell", "worker start --shell"),
+        ("dev --open", "dev shop.tasks --open"),
+        ("job list", "job list"),
+    ],
+)
+def test_the_module_of_the_tasks_is_added_where_one_is_needed(given: str, run: str) -> None:
+    assert with_tasks(given.split(), "shop.tasks") == run.split()
+    assert with_tasks(given.split(), None) == given.split()
+
+
+URLS = """
+import json, sys
+from django.conf import settings
+databases = json.loads(sys.argv[1])
+settings.configure(DATABASES=databases, INTERLOCK={"DATABASE": "default"})
+from interlock.django import store_url
+from interlock.errors import InterlockError
+try:
+    print(store_url())
+except InterlockError as error:
+    print(error.sentence)
+"""
+POSTGRES = {"ENGINE": "django.db.backends.postgresql", "NAME": "shop"}
+
+
+@pytest.mark.parametrize(
+    ("database", "said"),
+    [
+        ({"ENGINE": "django.db.backends.sqlite3", "NAME": "/srv/site.db"}, "sqlite:////srv/site.db"),
+        (POSTGRES, "postgresql://localhost/shop"),
+        (
+            {**POSTGRES, "USER": "me", "PASSWORD": "a/b@c", "HOST": "db.example", "PORT": 6432},
+            "postgresql://me:a%2Fb%40c@db.example:6432/shop",
+        ),
+        ({**POSTGRES, "HOST": "/run/postgresql", "USER": "me"}, "postgresql://me@/shop?host=/run/postgresql"),
+        (
+            {"ENGINE": "django.db.backends.mysql", "NAME": "shop"},
+            "The database 'default' is django.db.backends.mysql; a store is PostgreSQL or SQLite.",
+        ),
+    ],
+)
+def test_a_database_of_django_is_the_store(database: dict[str, object], said: str) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", URLS, json.dumps({"default": database})],
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=True,
+    )
+    assert answer.stdout.strip() == said
