@@ -45,6 +45,7 @@ ABOUT_TIME = {
     "systems/fleet/test_lines.py": VIRTUAL,
     "testing/test_clocks.py": VIRTUAL,
     "testing/test_in_memory.py": VIRTUAL,
+    "testing/test_pytest_plugin.py": VIRTUAL,
     "verify/test_broken_fleets.py": VIRTUAL,
     "verify/test_worlds_stage.py": VIRTUAL,
     "verify/test_worlds_wires.py": VIRTUAL,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interlock.cli import completion
+from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import Cursor, Json, Limit, Place, RequestId, examples
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def approval() -> None:
 
 
 @app.command(
-    "list", epilog=examples("approval list", "approval list --all", "approval list --job j_0a4e98fa6cab")
+    "list",
+    cls=RecordsCommand,
+    epilog=examples("approval list", "approval list --all", "approval list --job j_0a4e98fa6cab"),
 )
 def list_approvals(
     everything: Annotated[bool, typer.Option("--all", help="Also those that do not wait any more.")] = False,
@@ -70,7 +73,7 @@ def list_approvals(
         typer.echo("No job waits for an approval.", err=True)
 
 
-@app.command("show", epilog=examples("approval show j_0a4e98fa6cab.approval.1"))
+@app.command("show", cls=RecordsCommand, epilog=examples("approval show j_0a4e98fa6cab.approval.1"))
 def show(approval_id: ApprovalId, store: Place = None, as_json: Json = False) -> None:
     """Show an approval: the question, who may answer, and the answer."""
     from interlock.cli import output

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interlock.cli import completion
+from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import Cursor, Json, Limit, Place, Reason, examples, parse_seconds
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def batch() -> None:
     """Show and cancel batches of jobs."""
 
 
-@app.command("list", epilog=examples("batch list", "batch list --json"))
+@app.command("list", cls=RecordsCommand, epilog=examples("batch list", "batch list --json"))
 def list_batches(limit: Limit = 50, cursor: Cursor = "", store: Place = None, as_json: Json = False) -> None:
     """List batches with their progress, newest first."""
     from interlock.cli import output
@@ -50,7 +51,11 @@ def list_batches(limit: Limit = 50, cursor: Cursor = "", store: Place = None, as
         typer.echo(f"There are more: --cursor {page.cursor}", err=True)
 
 
-@app.command("show", epilog=examples("batch show b_0a4e98fa6cab", "batch show b_0a4e98fa6cab --jobs"))
+@app.command(
+    "show",
+    cls=RecordsCommand,
+    epilog=examples("batch show b_0a4e98fa6cab", "batch show b_0a4e98fa6cab --jobs"),
+)
 def show(
     batch_id: Id,
     jobs: Annotated[bool, typer.Option("--jobs", help="List its jobs with their outcomes.")] = False,

@@ -15,6 +15,7 @@ from interlock.cli.options import (
     DryRun,
     Filter,
     FilterCommand,
+    FilteredRecordsCommand,
     IdsOrFilter,
     Json,
     Limit,
@@ -58,7 +59,7 @@ def dead_letter() -> None:
 
 @app.command(
     "list",
-    cls=FilterCommand,
+    cls=FilteredRecordsCommand,
     epilog=epilog(
         FILTERS,
         examples(

@@ -17,6 +17,7 @@ from interlock.cli.options import (
     DryRun,
     Filter,
     FilterCommand,
+    FilteredRecordsCommand,
     Follow,
     Id,
     IdsOrFilter,
@@ -265,7 +266,7 @@ def submit(
 
 @app.command(
     "list",
-    cls=FilterCommand,
+    cls=FilteredRecordsCommand,
     epilog=epilog(
         FILTERS,
         examples(

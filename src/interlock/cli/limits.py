@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interlock.cli import completion
+from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import Json, Place, Reason, examples, parse_seconds
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def limit() -> None:
     """Limit concurrent jobs, or the rate of starts."""
 
 
-@app.command("list", epilog=examples("limit list", "limit list --json"))
+@app.command("list", cls=RecordsCommand, epilog=examples("limit list", "limit list --json"))
 def list_limits(store: Place = None, as_json: Json = False) -> None:
     """List limits, with slots in use and jobs that wait."""
     from interlock.cli import output
@@ -58,7 +59,9 @@ def list_limits(store: Place = None, as_json: Json = False) -> None:
 
 
 @app.command(
-    "show", epilog=examples("limit show vendor-x", "limit show tenant:42", "limit show 'tenant:*' --json")
+    "show",
+    cls=RecordsCommand,
+    epilog=examples("limit show vendor-x", "limit show tenant:42", "limit show 'tenant:*' --json"),
 )
 def show(name: Name, store: Place = None, as_json: Json = False) -> None:
     """Show a limit or one key of a pattern, and who holds its slots."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interlock.cli import completion
+from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import FOUND_SOMETHING, Json, examples
 from interlock.errors import CannotWrite
 
@@ -73,7 +74,11 @@ _FORMAT_OF_SUFFIX = {
 }
 
 
-@app.command("list", epilog=examples("machine list", "machine list --json", "machine list | cut -f1"))
+@app.command(
+    "list",
+    cls=RecordsCommand,
+    epilog=examples("machine list", "machine list --json", "machine list | cut -f1"),
+)
 def list_machines(as_json: Json = False) -> None:
     """List the built-in machines."""
     from interlock.cli import machine_views, output
@@ -88,7 +93,9 @@ def list_machines(as_json: Json = False) -> None:
 
 
 @app.command(
-    "show", epilog=examples("machine show job", "machine show shop.orders:ORDER", "machine show lease --json")
+    "show",
+    cls=RecordsCommand,
+    epilog=examples("machine show job", "machine show shop.orders:ORDER", "machine show lease --json"),
 )
 def show(name: Name, as_json: Json = False) -> None:
     """Show the states and transitions of a machine.

@@ -34,6 +34,7 @@ from interlock.cli import (
     dead_letters,
     dev,
     doctor,
+    forms,
     jobs,
     limits,
     machines,
@@ -117,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answer(given: list[str]) -> int:
+    forms.reset()
     try:
         return _run(given)
     except InterlockError as error:

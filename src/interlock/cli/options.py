@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from interlock.cli import completion
+from interlock.cli.forms import RecordsCommand
 
 if TYPE_CHECKING:
     from interlock.cli.nouns import Noun
@@ -179,7 +180,9 @@ def add_views(
     """Add `show`, `history` and `explain` for a noun, as far as `docs` describes them."""
     for verb, doc in docs.items():
         commands = (f"{name} {verb} {example}", f"{name} {verb} {example} --json")
-        app.command(verb, help=doc, epilog=examples(*commands))(_view(noun, verb, argument))
+        app.command(verb, cls=RecordsCommand, help=doc, epilog=examples(*commands))(
+            _view(noun, verb, argument)
+        )
 
 
 def _view(noun: HasNoun, verb: str, argument: Any) -> Callable[..., None]:
@@ -253,6 +256,10 @@ class FilterCommand(TyperCommand):
         except _Misused as error:
             raise _as_filter(error, args, ctx) or error from None
         return rest
+
+
+class FilteredRecordsCommand(FilterCommand, RecordsCommand):
+    """A command that prints the records that a filter selects."""
 
 
 def filter_words(words: list[str] | None) -> list[str]:

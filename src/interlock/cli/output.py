@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from interlock.cli import forms
+from interlock.errors import InvalidArguments
 from interlock.text import harmless
 
 COLOURS = {"good": "green", "bad": "red", "stopped": "yellow", "active": "cyan"}
@@ -42,13 +45,13 @@ def on_terminal() -> bool:
 
 
 def print_json(answer: object) -> None:
-    """Print JSON on several lines."""
-    print(json.dumps(answer, ensure_ascii=False, indent=2))
+    """Print JSON on several lines, or in the form that was chosen."""
+    _print_data(answer, lambda: json.dumps(answer, ensure_ascii=False, indent=2))
 
 
 def print_sheets(sheets: Sequence[Sheet]) -> None:
     """Print all tables that have rows; in a pipe, the first cell tells several tables apart."""
-    filled = [sheet for sheet in sheets if sheet.rows]
+    filled = _chosen_columns([sheet for sheet in sheets if sheet.rows])
     if on_terminal():
         from interlock.cli.tables import print_table  # a pipe needs no rich
 
@@ -113,8 +116,70 @@ def span(start: datetime | None, end: datetime | None, now: datetime) -> str:
 
 
 def print_struct(answer: object) -> None:
-    """Print a struct as JSON on several lines."""
-    _write(msgspec.json.format(msgspec.json.encode(answer), indent=2))
+    """Print a struct as JSON on several lines, or in the form that was chosen."""
+    _print_data(answer, lambda: msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+
+
+def _print_data(answer: object, as_json: Callable[[], str]) -> None:
+    match forms.chosen.kind:
+        case "yaml":
+            import yaml  # needed only here
+
+            print(yaml.safe_dump(_plain(answer), sort_keys=False, allow_unicode=True), end="")
+        case "jsonl":
+            for each in _items(answer):
+                print_line(each)
+        case "template":
+            for each in _items(answer):
+                print(_filled(forms.chosen.template, each))
+        case _:
+            print(as_json())
+
+
+def _plain(answer: object) -> Any:
+    """Return an answer as JSON has it."""
+    return msgspec.json.decode(msgspec.json.encode(answer))
+
+
+def _items(answer: object) -> list[Any]:
+    """Return the records of a list or a page; a single record is one."""
+    plain = _plain(answer)
+    if isinstance(plain, dict):
+        lists = [value for value in plain.values() if isinstance(value, list)]
+        return lists[0] if len(lists) == 1 and "cursor" in plain else [plain]
+    return plain if isinstance(plain, list) else [plain]
+
+
+def _filled(template: str, record: Any) -> str:
+    fields = record if isinstance(record, dict) else {"value": record}
+    try:
+        return harmless(template.format_map(fields))
+    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
+        raise InvalidArguments(
+            f"The template {template!r} does not fit: {type(error).__name__}: {error}.",
+            allowed=sorted(fields),
+            todo="Write the names of fields in braces, such as {id}; `-o json` shows all of them.",
+        ) from None
+
+
+def _chosen_columns(sheets: Sequence[Sheet]) -> list[Sheet]:
+    """Return the tables with the chosen columns, in their order; tables without any of them are left out."""
+    wanted = forms.chosen.columns
+    if not wanted or not sheets:
+        return list(sheets)
+    known = list(dict.fromkeys(column for sheet in sheets for column in sheet.columns))
+    for name in wanted:
+        if name not in known:
+            raise InvalidArguments(
+                f"There is no column {name!r}.", allowed=known, todo="Choose from the columns that are there."
+            )
+    return [_narrowed(sheet, wanted) for sheet in sheets if set(wanted) & set(sheet.columns)]
+
+
+def _narrowed(sheet: Sheet, wanted: Sequence[str]) -> Sheet:
+    places = [sheet.columns.index(name) for name in wanted if name in sheet.columns]
+    rows = [[row[place] for place in places] for row in sheet.rows]
+    return replace(sheet, columns=[sheet.columns[place] for place in places], rows=rows, spare=())
 
 
 def print_line(answer: object) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interlock.cli import completion
+from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import Json, Place, Reason, examples
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ def queue() -> None:
     """List, pause and resume queues."""
 
 
-@app.command("list", epilog=examples("queue list", "queue list --json", "queue list | cut -f1,2"))
+@app.command(
+    "list", cls=RecordsCommand, epilog=examples("queue list", "queue list --json", "queue list | cut -f1,2")
+)
 def list_queues(store: Place = None, as_json: Json = False) -> None:
     """List queues that are paused or have unfinished jobs."""
     from interlock.cli import output

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import Cursor, Json, Kinds, Place, Reason, RequestId, epilog, examples
 
 Name = Annotated[str, typer.Argument(metavar="KIND", help="Name of the kind, such as order.")]
@@ -115,6 +116,7 @@ def get(kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_
 
 @app.command(
     "list",
+    cls=RecordsCommand,
     epilog=examples(
         "record list order", "record list order --state placed,paid customer=ada", "record list order --json"
     ),
@@ -142,7 +144,7 @@ def list_records(
     asking.find(kind, where or [], state, queue=queue, parent=parent, limit=limit, cursor=cursor)
 
 
-@app.command("history", epilog=examples("record history order order-17"))
+@app.command("history", cls=RecordsCommand, epilog=examples("record history order order-17"))
 def history(
     kind: Name, record_id: Id, kinds: Kinds = None, store: Place = None, as_json: Json = False
 ) -> None:

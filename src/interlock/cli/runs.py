@@ -16,6 +16,7 @@ from interlock.cli.options import (
     DryRun,
     Filter,
     FilterCommand,
+    FilteredRecordsCommand,
     Follow,
     Id,
     IdsOrFilter,
@@ -170,7 +171,7 @@ def submit(
 
 @app.command(
     "list",
-    cls=FilterCommand,
+    cls=FilteredRecordsCommand,
     epilog=epilog(
         FILTERS,
         examples("run list", "run list outcome:failed since:1d", "run list -state:reported --json"),

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from interlock.cli import completion
+from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import DryRun, Json, Place, epilog, examples, parse_seconds
 
 WHEN = """\b
@@ -155,7 +156,9 @@ def apply(
     schedule_actions.apply(store, module, as_json=as_json)
 
 
-@app.command("list", epilog=examples("schedule list", "schedule list --state paused --json"))
+@app.command(
+    "list", cls=RecordsCommand, epilog=examples("schedule list", "schedule list --state paused --json")
+)
 def list_schedules(
     state: Annotated[
         str, typer.Option(metavar="STATE", help="Only active, paused or ended ones (default: all but ended).")
@@ -170,7 +173,11 @@ def list_schedules(
     schedule_actions.list_schedules(store, state, everything=everything, as_json=as_json)
 
 
-@app.command("show", epilog=examples("schedule show nightly-report", "schedule show nightly-report --json"))
+@app.command(
+    "show",
+    cls=RecordsCommand,
+    epilog=examples("schedule show nightly-report", "schedule show nightly-report --json"),
+)
 def show(name: Name, store: Place = None, as_json: Json = False) -> None:
     """Show a schedule, its next fire and its last jobs."""
     from interlock.cli import schedule_actions
@@ -178,7 +185,7 @@ def show(name: Name, store: Place = None, as_json: Json = False) -> None:
     schedule_actions.show(store, name, as_json=as_json)
 
 
-@app.command("history", epilog=examples("schedule history nightly-report"))
+@app.command("history", cls=RecordsCommand, epilog=examples("schedule history nightly-report"))
 def history(name: Name, store: Place = None, as_json: Json = False) -> None:
     """Show the history of a schedule."""
     from interlock.cli import schedule_actions

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import (
     Cursor,
     Id,
@@ -157,6 +158,7 @@ def start(
 
 @app.command(
     "list",
+    cls=RecordsCommand,
     epilog=examples(
         "simulation list", "simulation list --status running,paused", "simulation list flu --json"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from rich import box
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from interlock.cli import forms
 from interlock.cli.errors import colour_wanted
 from interlock.cli.output import COLOURS, Sheet
 from interlock.text import harmless
@@ -62,6 +64,10 @@ def console_here() -> Console:
 def print_table(sheet: Sheet, console: Console | None = None) -> None:
     """Print one table, at most as wide as the terminal."""
     console = console or console_here()
+    if forms.chosen.kind == "wide":
+        sheet = replace(sheet, one_line=False, spare=())
+        width = sum(_width(sheet, place) for place in range(len(sheet.columns)))
+        console.width = max(console.width, width + _GAP * len(sheet.columns) + _EDGES)
     console.print(table_of(sheet, console.width))
 
 

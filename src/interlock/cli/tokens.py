@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from interlock.cli import completion
+from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import Json, Place, Reason, epilog, examples
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def create(
         typer.echo("Servers on this store require a token from now on, on this machine as well.", err=True)
 
 
-@app.command("list", epilog=examples("token list", "token list --all --json"))
+@app.command("list", cls=RecordsCommand, epilog=examples("token list", "token list --all --json"))
 def list_tokens(
     everything: Annotated[bool, typer.Option("--all", help="Also expired and revoked tokens.")] = False,
     store: Place = None,
@@ -115,7 +116,7 @@ def list_tokens(
     output.print_sheets([output.Sheet("token", "Tokens", columns, rows)])
 
 
-@app.command("show", epilog=examples("token show ci", "token show ci --json"))
+@app.command("show", cls=RecordsCommand, epilog=examples("token show ci", "token show ci --json"))
 def show(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Name or id of the token.", autocompletion=completion.ids)

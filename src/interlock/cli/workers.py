@@ -15,6 +15,7 @@ from interlock.cli.options import (
     DryRun,
     Filter,
     FilterCommand,
+    FilteredRecordsCommand,
     Isolate,
     JobLogLevel,
     Json,
@@ -172,7 +173,7 @@ def start(
 
 @app.command(
     "list",
-    cls=FilterCommand,
+    cls=FilteredRecordsCommand,
     epilog=epilog(
         FILTERS, examples("worker list", "worker list state:running label:gpu", "worker list --all --json")
     ),

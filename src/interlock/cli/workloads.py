@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from interlock.cli.forms import RecordsCommand
 from interlock.cli.options import Id, Json, Place, Reason, epilog, examples
 
 app = typer.Typer(
@@ -96,7 +97,7 @@ def run(
     raise typer.Exit(workload_actions.run(store, file, agents, out, tls, as_json=as_json))
 
 
-@app.command("list", epilog=examples("workload list", "workload list --limit 5 --json"))
+@app.command("list", cls=RecordsCommand, epilog=examples("workload list", "workload list --limit 5 --json"))
 def list_(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of results.")] = 20,
     store: Place = None,

@@ -315,7 +315,7 @@ class InMemory(Interlock):
             while self._is_at_work(quiet_s):
                 stirred.clear()
                 await _set_within(stirred, pause_s)
-                # A worker is done a little after its last commit, which wakes nobody.
+                # A worker is done a little after its last commit, and no notification says so.
                 quiet_s = 0.0 if stirred.is_set() else quiet_s + pause_s
                 pause_s = A_MOMENT_S if stirred.is_set() else min(2 * pause_s, _AGAIN_S)
         finally:

@@ -37,20 +37,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def interlock_options() -> dict[str, Any]:
-    """Options of `in_memory`; override it for a module or a folder."""
+    """Return the options of `in_memory`; override it for a module or a folder."""
     return {}
 
 
 @pytest.fixture
 def _interlock_given(request: pytest.FixtureRequest, interlock_options: dict[str, Any]) -> dict[str, Any]:
-    """Options of `in_memory`: those of the marker, and below them those of the fixture."""
+    """Return the options of `in_memory`: those of the marker precede those of the fixture."""
     marker = request.node.get_closest_marker("interlock")
     return {**interlock_options, **(marker.kwargs if marker else {})}
 
 
 @async_fixture
 async def il(_interlock_given: dict[str, Any]) -> AsyncIterator[InMemory]:
-    """An Interlock in memory, with a worker that has all declared tasks, on virtual time."""
+    """Yield an Interlock in memory, with a worker that has all declared tasks, on virtual time."""
     from interlock.testing.memory_interlock import in_memory  # noqa: PLC0415 - see above
 
     async with in_memory(**_interlock_given) as one:
@@ -59,7 +59,7 @@ async def il(_interlock_given: dict[str, Any]) -> AsyncIterator[InMemory]:
 
 @pytest.fixture
 def il_sync(_interlock_given: dict[str, Any]) -> Iterator[SyncInMemory]:
-    """The same without asyncio."""
+    """Yield the same without asyncio."""
     from interlock.testing.memory_interlock import in_memory_sync  # noqa: PLC0415 - see above
 
     with in_memory_sync(**_interlock_given) as one:

@@ -113,7 +113,8 @@ async def do(day: Day) -> None:
 
     await day.submit("unswept", losses=0)
     grant = await day.grant("unswept", house=day.hasty)
-    while await day.patient.store.now() <= grant.expires_at:
+    # By the clock that judges: on SQLite that of another process may be ahead until its next commit.
+    while await day.hasty.store.now() <= grant.expires_at:
         pass
     assert (await day.hasty.stale(done(grant))).code is StaleCode.LEASE_EXPIRED
 

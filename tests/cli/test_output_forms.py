@@ -1,0 +1,79 @@
+"""`-o` and `--columns`: the same answer in the form that somebody needs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from tests.cli.shop import Ask, Shop
+from tests.cli.test_looking_at_jobs import on_a_terminal
+
+from interlock.cli import forms
+
+
+@pytest.fixture
+def two(shop: Shop) -> list[str]:
+    """Two jobs, the newest first."""
+    first = shop.submit(queue="mail")
+    return [shop.submit(), first]
+
+
+def test_all_forms_of_data_say_the_same(ask: Ask, two: list[str]) -> None:
+    page = json.loads(ask("job", "list", "--json").stdout)
+    assert json.loads(ask("job", "list", "-o", "json").stdout) == page
+    assert yaml.safe_load(ask("job", "list", "--output", "yaml").stdout) == page
+    lines = ask("job", "list", "--output=jsonl").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == page["jobs"]
+    assert [job["id"] for job in page["jobs"]] == two
+
+
+def test_a_template_is_filled_for_each_record(ask: Ask, two: list[str]) -> None:
+    answer = ask("job", "list", "-o", "template={id} in {queue}, {attempts[0][state]}")
+    assert answer.stdout.splitlines() == [f"{two[0]} in default, QUEUED", f"{two[1]} in mail, QUEUED"]
+    assert ask("job", "show", two[1], "-o", "template={state}").stdout == "PENDING\n"
+    assert ask("queue", "list", "-o", "template={name}").stdout.split() == ["default", "mail"]
+
+
+@pytest.mark.parametrize("template", ["{nope}", "{", "{attempts[x]}", "{id.nope}", "{id:>x}"])
+@pytest.mark.usefixtures("two")
+def test_a_template_that_does_not_fit_is_refused_with_the_fields(ask: Ask, template: str) -> None:
+    answer = ask("job", "list", "-o", f"template={template}")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "does not fit" in answer.stderr
+    assert "queue" in answer.stderr
+
+
+def test_columns_are_chosen_and_ordered(ask: Ask, two: list[str]) -> None:
+    assert ask("job", "list", "--columns", "queue,id").stdout == f"default\t{two[0]}\nmail\t{two[1]}\n"
+    assert ask("worker", "list", "--columns", "name").stdout == ""
+
+
+@pytest.mark.usefixtures("two")
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(ask: Ask) -> None:
+    answer = ask("job", "list", "--columns", "id,nope")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "There is no column 'nope'." in answer.stderr
+    assert "submitted" in answer.stderr
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize("words", [("-o", "xml"), ("-o",), ("--output", "template")])
+def test_a_format_that_is_not_known_is_refused(ask: Ask, words: tuple[str, ...]) -> None:
+    answer = ask("job", "list", *words)
+    assert (answer.returncode, answer.stdout) == (2, "")
+
+
+def test_a_choice_ends_with_its_command(ask: Ask, two: list[str]) -> None:
+    ask("job", "list", "-o", "yaml", "--columns", "id")
+    assert forms.chosen.kind == "yaml"
+    assert json.loads(ask("job", "show", two[0], "--json").stdout)["id"] == two[0]
+    assert ask("db", "status", "--json").stdout.startswith("{")
+
+
+def test_a_wide_table_shortens_nothing(shop: Shop) -> None:
+    described = "a description that is far longer than a narrow terminal could show on one line of its own"
+    shop.submit(description=described)
+    narrow = {"COLUMNS": "60"}
+    assert described not in on_a_terminal(shop, "job", "list", **narrow)
+    assert described in on_a_terminal(shop, "job", "list", "-o", "wide", **narrow)
