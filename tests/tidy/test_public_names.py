@@ -160,6 +160,7 @@ ERRORS = [
     "UnknownMachine",
     "UnknownName",
     "UnknownPage",
+    "UnknownProfile",
     "UnknownRecord",
     "UnknownRecordKind",
     "UnknownRun",

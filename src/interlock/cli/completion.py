@@ -138,6 +138,18 @@ def queue_names(ctx: typer.Context, incomplete: str) -> list[Offer]:
     return _offered(ctx, incomplete, _queues)
 
 
+def profile_names(incomplete: str) -> list[Offer]:
+    """Offer the profiles of the user."""
+    from interlock.cli import profiles
+    from interlock.errors import InterlockError
+
+    try:
+        found = profiles.read().profiles
+    except InterlockError:
+        return []
+    return [(name, one.url) for name, one in sorted(found.items()) if name.startswith(incomplete)]
+
+
 def machine_names(incomplete: str) -> list[Offer]:
     """Offer the built-in machines."""
     from interlock.lifecycles import MACHINES

@@ -30,6 +30,7 @@ from interlock.cli import (
     approvals,
     batches,
     completion,
+    config,
     db,
     dead_letters,
     dev,
@@ -98,6 +99,7 @@ app.add_typer(webhooks.app, name="webhook")
 app.add_typer(machines.app, name="machine")
 verify.register(app)
 app.add_typer(db.app, name="db")
+app.add_typer(config.app, name="config")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -184,10 +186,21 @@ def interlock(
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
     ca: Ca = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Use this profile: see `interlock config`.",
+            envvar="INTERLOCK_PROFILE",
+            autocompletion=completion.profile_names,
+        ),
+    ] = None,
 ) -> None:
     """A work orchestrator in which every lifecycle is a declared, checked state machine."""
     if ca is not None:
         os.environ["INTERLOCK_CA"] = ca  # where connections read it
+    if profile is not None:
+        os.environ["INTERLOCK_PROFILE"] = profile
 
 
 @app.command(

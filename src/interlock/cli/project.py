@@ -54,8 +54,9 @@
     within_s = 3600
     lasts_s = 1800
 
-Webhooks, forks, secrets, environments and reports are described in `edge_sections`. `--store` and
-INTERLOCK_URL go before what the file says about the store; the rest holds in any case.
+Webhooks, forks, secrets, environments and reports are described in `edge_sections`. `--store`,
+INTERLOCK_URL and a profile that is named go before what the file says about the store; the rest holds in any
+case.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ from typing import Any
 
 import msgspec
 
+from interlock.cli import profiles
 from interlock.cli.project_ci import (
     EdgeSections,
     GithubSection,
@@ -236,8 +238,7 @@ def load(
     """
     file = find_file(start or Path.cwd())
     said = read_file(file) if file else ProjectFile()
-    url = store or os.environ.get("INTERLOCK_URL") or _from_file(said.store, file) or DEFAULT_URL
-    url = url_of(url)
+    url = url_of(store or os.environ.get("INTERLOCK_URL") or _without_words(said.store, file))
     named = tuple(kinds) if kinds else tuple(_module(name, file) for name in said.kinds)
     return Project(
         url=url,
@@ -250,6 +251,11 @@ def load(
         limits={name: DeclaredLimit(spec, PROJECT) for name, spec in said.job_limits.items()},
         file=file,
     )
+
+
+def _without_words(said: str | None, file: Path | None) -> str:
+    """Return the URL where neither the command line nor INTERLOCK_URL has one."""
+    return profiles.named_url() or _from_file(said, file) or profiles.used_url() or DEFAULT_URL
 
 
 def find_file(folder: Path) -> Path | None:

@@ -84,7 +84,8 @@ def _noun() -> Noun[Any]:
         "\b\nExit codes:\n"
         "  0  every job ended or was returned to the queue\n"
         "  1  the shutdown had to be forced\n"
-        "  2  it could not start: the module, a setting, the store or the server",
+        "  2  it could not start: the module, a setting, or a store that cannot be used\n"
+        "     (a store that is away is waited for)",
         examples(
             "worker start shop.tasks",
             "worker start shop/tasks.py --queue mail --queue default --slots 20",

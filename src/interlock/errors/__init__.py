@@ -97,6 +97,7 @@ text, and the API answers with `status`.
     │   ├── UnknownKind           unknown_kind             422
     │   ├── UnknownRecordKind     unknown_record_kind      404
     │   ├── UnknownMachine        unknown_machine          404
+    │   ├── UnknownProfile        unknown_profile          404
     │   ├── UnknownState          unknown_state            422
     │   ├── UnknownEvent          unknown_event            422
     │   └── UnknownTask           unknown_task             422  no task has this name
@@ -530,6 +531,10 @@ class UnknownSession(InterlockError, code="unknown_session", status=404):
 
 class UnknownMachine(UnknownName, code="unknown_machine", noun="machine"):
     """No machine has this name."""
+
+
+class UnknownProfile(UnknownName, code="unknown_profile", noun="profile"):
+    """The name is not one of the profiles."""
 
 
 class UnknownKind(UnknownName, code="unknown_kind", status=422, noun="kind"):
