@@ -28,11 +28,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import FrameType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from interlock.lifecycles.durations import Durations
 from interlock.processes import early_signals
-from interlock.worker.telemetry import Log
+
+if TYPE_CHECKING:  # a client that submits needs no log
+    from interlock.worker.telemetry import Log
 
 STANDSTILL_S = 1.0
 """A pulse that is this late means that the process stalled."""

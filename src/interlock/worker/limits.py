@@ -6,13 +6,15 @@ A declaration changes what an earlier one has declared. A limit that was set by 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
 from interlock.errors import InterlockError, InvalidArguments, StoreUnavailable
 from interlock.wire.limits import TASK_PREFIX, LimitSpec
-from interlock.worker.telemetry import Log
+
+if TYPE_CHECKING:  # a client that submits needs no log
+    from interlock.worker.telemetry import Log
 
 CODE, PROJECT = "code", "interlock.toml"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, runtime_checkable
 
 import msgspec
 
@@ -22,7 +22,9 @@ from interlock.text import read_duration
 from interlock.wire.jobs import JobSpec
 from interlock.wire.schedules import NAME, CatchUp, Overlap, ScheduleSpec
 from interlock.worker.codec import told
-from interlock.worker.telemetry import Log
+
+if TYPE_CHECKING:  # a client that submits needs no log
+    from interlock.worker.telemetry import Log
 
 CODE, PROJECT = "code", "interlock.toml"
 

@@ -14,14 +14,17 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
-import httpx2
 import msgspec
 
 from interlock.systems.runs.reports.report import DeliveryFailed
 from interlock.systems.runs.webhook_security import Address, is_public, networks
+
+# Loaded with the first request: it takes as long as half of the package, and most processes send none.
+if TYPE_CHECKING:
+    import httpx2
 
 MAX_ANSWER = 65_536
 _PORTS = {"http": 80, "https": 443}
@@ -58,6 +61,8 @@ class Outgoing:
         """Send a request and return the response, whatever its status; raise `DeliveryFailed` if there is
         none.
         """
+        import httpx2  # noqa: PLC0415 - see above
+
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._request(method, url, headers, body)
@@ -67,6 +72,8 @@ class Outgoing:
             raise DeliveryFailed(f"{type(error).__name__}: {error}"[:300]) from None
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answered:
+        import httpx2  # noqa: PLC0415 - see above
+
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
             raise DeliveryFailed("the address is not http(s)://host/…")
@@ -84,6 +91,8 @@ class Outgoing:
     async def _sent(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, host: str
     ) -> Answered:
+        import httpx2  # noqa: PLC0415 - see above
+
         if self._client is None:
             self._client = httpx2.AsyncClient(
                 verify=_certificates(), trust_env=False, timeout=self._timeout_s, follow_redirects=False
@@ -114,6 +123,8 @@ class Outgoing:
 @cache
 def _certificates() -> ssl.SSLContext:
     """Return the trusted certificates; cached, because loading takes longer than a request."""
+    import httpx2  # noqa: PLC0415 - see above
+
     return httpx2.create_ssl_context()
 
 
