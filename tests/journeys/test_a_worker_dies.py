@@ -70,6 +70,7 @@ async def test_work_of_a_killed_worker_continues_when_it_is_started_again_under_
     anna = await crew.start("anna")
     made = await crew.il.submit(errands.held, "work")
     await crew.noted("work began 1")
+    await anna.says("worker_registered")  # a thread of its own does that, perhaps later than the first job
     anna.kill()
     assert await anna.gone() == -9
     crew.open_gate("work.2")
@@ -77,6 +78,7 @@ async def test_work_of_a_killed_worker_continues_when_it_is_started_again_under_
     view = await crew.ended(made.id)
     assert [attempt.state for attempt in view.attempts] == ["STALE", "SUCCEEDED"]
     assert view.losses == 1
+    await again.says("dead_worker_reported")
     assert len(again.said("dead_worker_reported")) == 1
     assert await crew.faults() == []
 
