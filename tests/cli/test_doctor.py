@@ -36,7 +36,7 @@ def test_a_database_that_does_not_exist_is_reported_and_not_created(ask: Ask, fo
     assert not (folder / "new.db").exists()
 
 
-def test_a_sound_project_is_checked_in_full_and_a_missing_worker_is_a_warning(ask: Ask, shop: Shop) -> None:
+def test_a_sound_project_passes_every_check(ask: Ask, shop: Shop) -> None:
     shop.do(_registered)
     found = checks(ask)
     everything = ["version", "project", "store", "disk", "clock", "round trip", "workers", "work"]

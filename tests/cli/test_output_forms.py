@@ -49,6 +49,11 @@ def test_columns_are_chosen_and_ordered(ask: Ask, two: list[str]) -> None:
     assert ask("worker", "list", "--columns", "name").stdout == ""
 
 
+@pytest.mark.parametrize("words", [("-ojson",), ("--output=json",), ("-o", "table", "-o", "json")])
+def test_a_format_is_given_as_every_other_option_is(ask: Ask, two: list[str], words: tuple[str, ...]) -> None:
+    assert [row["id"] for row in json.loads(ask("job", "list", *words).stdout)["jobs"]] == two
+
+
 @pytest.mark.usefixtures("two")
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(ask: Ask) -> None:
     answer = ask("job", "list", "--columns", "id,nope")

@@ -44,6 +44,16 @@ def test_a_profile_is_made_listed_used_and_removed(ask: Ask, home: Path, folder:
     assert (profiles.read().use, list(profiles.read().profiles)) == ("", ["local"])
 
 
+def test_a_token_file_that_cannot_be_read_is_told_and_nothing_is_saved(ask: Ask, folder: Path) -> None:
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    for file in ("missing.txt", "picture.png", "."):
+        answer = ask("config", "set", "prod", "https://jobs.example.org", "--token-file", file)
+        assert answer.returncode == 2
+        assert f"The token cannot be read from {file}" in answer.stderr
+        assert "Traceback" not in answer.stderr
+    assert profiles.read().profiles == {}
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_name_that_is_not_known_is_refused_with_those_that_are(ask: Ask) -> None:
     ask("config", "set", "prod", "https://jobs.example.org")

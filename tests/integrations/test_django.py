@@ -58,10 +58,10 @@ from shop.tasks import charge
 class Command(BaseCommand):
     def handle(self, **options):
         call_command("migrate", run_syncdb=True, verbosity=0)
-        client()
         try:
             with transaction.atomic():
-                jobs().submit(charge, Order.objects.create().pk)
+                order = Order.objects.create()
+                jobs().submit(charge, order.pk)
                 1 / 0
         except ZeroDivisionError:
             pass
@@ -72,6 +72,29 @@ class Command(BaseCommand):
             before_commit = len(client().jobs()[0])
             transaction.on_commit(lambda: jobs().submit(charge, order.pk))
         self.stdout.write(json.dumps([after_rollback, before_commit, len(client().jobs()[0]), job_id]))
+""",
+    "shop/management/commands/order.py": """
+from django.core.management.base import BaseCommand
+from django.db import transaction
+from interlock.django import jobs
+from shop.models import Order
+from shop.tasks import charge
+
+class Command(BaseCommand):
+    def handle(self, **options):
+        with transaction.atomic():
+            order = Order.objects.create()
+            self.stdout.write(jobs().submit(charge, order.pk))
+""",
+    "shop/tests.py": """
+from django.test import TestCase
+from interlock.django import jobs
+from shop.models import Order
+from shop.tasks import charge
+
+class OrderTest(TestCase):
+    def test_an_order_is_charged(self):
+        self.assertTrue(jobs().submit(charge, Order.objects.create().pk))
 """,
     "shop/management/commands/paid.py": """
 from django.core.management.base import BaseCommand
@@ -107,7 +130,6 @@ def manage(project: Path, *words: str, code: int = 0) -> str:
 
 
 def test_jobs_follow_the_transactions_of_the_project_and_its_worker_runs_them(project: Path) -> None:
-    manage(project, "interlock", "db", "migrate")  # on SQLite the store comes first
     after_rollback, before_commit, after_commit, job_id = json.loads(manage(project, "play"))
     assert (after_rollback, before_commit, after_commit) == (0, 0, 2)
     manage(project, "interlock", "worker", "start", "--burst")
@@ -115,6 +137,28 @@ def test_jobs_follow_the_transactions_of_the_project_and_its_worker_runs_them(pr
     assert (view["state"], view["result"]) == ("COMPLETED", "order 1 is paid")
     assert manage(project, "paid") == "[True]\n"
     assert not (project / "of-another-project.db").exists(), "the settings go before the environment"
+
+
+def test_the_first_job_of_a_process_may_follow_a_write_in_its_transaction(project: Path) -> None:
+    manage(project, "migrate", "--run-syncdb")
+    job_id = manage(project, "order").strip()
+    assert json.loads(manage(project, "interlock", "job", "show", job_id, "--json"))["state"] == "PENDING"
+
+
+def test_a_file_that_was_not_begun_as_a_store_serves_django_and_is_refused_for_jobs(project: Path) -> None:
+    (project / "early_settings.py").write_text("from site_settings import *\nINTERLOCK = {}\n")
+    manage(project, "migrate", "--run-syncdb", "--settings", "early_settings")
+    assert manage(project, "paid") == "[]\n"
+    assert "is the database of another program" in manage(project, "order", code=1)
+
+
+def test_tests_of_the_project_submit_jobs_to_a_database_in_a_file(project: Path) -> None:
+    told = manage(project, "test", code=1)
+    assert "is in the memory of this process" in told
+    with (project / "site_settings.py").open("a") as file:
+        file.write("DATABASES['default']['TEST'] = {'NAME': 'test.sqlite3'}\n")
+    manage(project, "test")
+    assert not (project / "test.sqlite3").exists()
 
 
 @pytest.mark.parametrize(

@@ -77,17 +77,14 @@ def set_profile(
     ca: Annotated[str, typer.Option(metavar="FILE", help="CA certificates (PEM) for the server.")] = "",
 ) -> None:
     """Add or replace a profile."""
-    import sys
     from pathlib import Path
 
     import msgspec
 
-    from interlock.cli import profiles
+    from interlock.cli import connection, profiles
     from interlock.store.urls import url_of
 
-    token = ""
-    if token_file is not None:
-        token = (sys.stdin.read() if token_file == "-" else Path(token_file).read_text("utf-8")).strip()
+    token = "" if token_file is None else connection.token_in(token_file)
     found = profiles.read()
     made = profiles.Profile(url=url_of(url), token=token, ca=str(Path(ca).resolve()) if ca else "")
     profiles.write(msgspec.structs.replace(found, profiles={**found.profiles, name: made}))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from interlock.cli import project
-from interlock.errors import BadStoreUrl
+from interlock.errors import BadStoreUrl, InvalidSettings
 from interlock.processes import credentials
 from interlock.remote import is_server
 from interlock.remote.interfaces import Reach
@@ -122,6 +124,19 @@ def store_url(here: project.Project) -> str:
 def token() -> str | None:
     """Return the access token for a server."""
     return credentials.token()
+
+
+def token_in(file: str) -> str:
+    """Return the access token in a file, or in standard input for "-"."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(
+            f"The token cannot be read from {file}: {error}.",
+            todo="Give a file with nothing but the token in it, or - to read it from standard input.",
+            facts={"token_file": file},
+        ) from None
+    return text.strip()
 
 
 def ca() -> str | None:

@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperOption
 
 KINDS = ("table", "wide", "json", "jsonl", "yaml", "template=TEXT")
 _TEMPLATE = "template="
+_FORM, _COLUMNS = "output_form", "output_columns"
 _HELP = (
     f"Output format: {', '.join(KINDS[:-1])} or {KINDS[-1]} with the names of JSON fields in braces "
     "(default: table on a terminal, else lines with tabs)."
@@ -51,43 +52,26 @@ class RecordsCommand(TyperCommand):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += [
-            _option(["--output", "-o"], "FORMAT", _HELP),
-            _option(["--columns"], "NAMES", _COLUMNS_HELP),
+            _option([_FORM, "--output", "-o"], "FORMAT", _HELP),
+            _option([_COLUMNS, "--columns"], "NAMES", _COLUMNS_HELP),
         ]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Remember the form. All forms of data are made from what `--json` prints."""
         global chosen  # noqa: PLW0603 - see `chosen`
-        columns = tuple(name for text in _values(args, "--columns") for name in text.split(",") if name)
-        kind, template = "table", ""
-        for text in _values(args, "--output", "-o"):
-            kind, template = _read(text)
+        rest: list[str] = super().parse_args(ctx, args)
+        kind, template = _read(ctx.params.pop(_FORM) or "table")
+        columns = tuple(name for name in (ctx.params.pop(_COLUMNS) or "").split(",") if name)
         chosen = OutputForm(kind, template, columns)
-        rest: list[str] = super().parse_args(ctx, ["--json", *args] if chosen.is_data else args)
+        if chosen.is_data:
+            ctx.params["as_json"] = True
         return rest
 
 
 def _option(names: list[str], metavar: str, text: str) -> TyperOption:
     return TyperOption(
-        param_decls=names,
-        metavar=metavar,
-        help=text,
-        expose_value=False,
-        type=str,
-        default=None,
-        show_default=False,
+        param_decls=names, metavar=metavar, help=text, type=str, default=None, show_default=False
     )
-
-
-def _values(args: list[str], *names: str) -> list[str]:
-    """Return the values that are given to an option; the parser of typer reports a missing one."""
-    found = []
-    for place, word in enumerate(args):
-        if word in names:
-            found += args[place + 1 : place + 2]
-        elif any(word.startswith(f"{name}=") for name in names):
-            found.append(word.partition("=")[2])
-    return found
 
 
 def _read(text: str) -> tuple[str, str]:

@@ -10,7 +10,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -133,15 +132,7 @@ def _token(asked: WorkerOptions) -> str | None:
     """Return the access token; a file takes precedence over the environment."""
     if asked.token_file is None:
         return asked.token or connection.token()
-    try:
-        text = sys.stdin.read() if asked.token_file == "-" else Path(asked.token_file).read_text("ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettings(
-            f"The token cannot be read from {asked.token_file}: {error}.",
-            todo="Give a file with nothing but the token in it, or - to read it from standard input.",
-            facts={"token_file": asked.token_file},
-        ) from None
-    return text.strip() or None
+    return connection.token_in(asked.token_file) or None
 
 
 def settings_for(here: project.Project, asked: WorkerOptions) -> WorkerSettings:

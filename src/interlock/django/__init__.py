@@ -22,10 +22,11 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from interlock.errors import InvalidSettings
+from interlock.errors import InterlockError, InvalidSettings
 
 if TYPE_CHECKING:
     from interlock.client_transactions import SyncTransactionClient
@@ -37,6 +38,8 @@ _ENGINES = {"postgresql": "postgresql", "sqlite3": "sqlite"}
 _lock = threading.Lock()
 _opened: tuple[int, Interlock] | None = None
 """The process that opened the client, and the client: a fork needs its own."""
+_opened_early: int | None = None
+"""The process in which `open_before_transactions` has done its work."""
 
 
 def client() -> Interlock:
@@ -66,6 +69,22 @@ def jobs() -> Interlock | SyncTransactionClient:
         if connections[alias].in_atomic_block:
             return client().within(connections[alias])
     return client()
+
+
+def open_before_transactions(connection: Any, **_: object) -> None:
+    """Open the client when Django connects to the SQLite file that is the store.
+
+    Within a transaction that has written it would be too late: opening a store takes the lock that the
+    transaction holds. In a new file the store is so created before the tables of Django, too. An error is
+    left to the first use of the client.
+    """
+    global _opened_early  # noqa: PLW0603 - one client for each process
+    if connection.vendor != "sqlite" or _opened_early == os.getpid():
+        return
+    with suppress(InterlockError):
+        if connection.alias == _settings().get("DATABASE"):
+            _opened_early = os.getpid()
+            client()
 
 
 def store_url() -> str:
@@ -126,6 +145,12 @@ def _url_of(alias: str) -> str:
             facts={"engine": found["ENGINE"]},
         )
     name = str(found["NAME"])
+    if scheme == "sqlite" and (name == ":memory:" or name.startswith("file:")):
+        raise InvalidSettings(
+            f"The database {alias!r} is in the memory of this process, so no worker could see its jobs.",
+            todo=f"Use a file; for tests set DATABASES[{alias!r}]['TEST'] to {{'NAME': 'test.sqlite3'}}.",
+            facts={"database": alias, "name": name},
+        )
     return f"sqlite:///{name}" if scheme == "sqlite" else _postgres_url(found, name)
 
 

@@ -8,7 +8,9 @@ from contextlib import suppress
 
 from django.apps import AppConfig
 from django.db import close_old_connections
+from django.db.backends.signals import connection_created
 
+from interlock.django import open_before_transactions
 from interlock.worker.context import Context
 from interlock.worker.tasks import DEFAULT
 
@@ -20,8 +22,9 @@ class InterlockConfig(AppConfig):  # type: ignore[misc]
     label = "interlock"
 
     def ready(self) -> None:
-        """Add the middleware once."""
+        """Add the middleware, and have the store opened before the first transaction."""
         DEFAULT.middleware(own_connections)
+        connection_created.connect(open_before_transactions, dispatch_uid=self.name)
 
 
 def own_connections(ctx: Context) -> Iterator[None]:  # noqa: ARG001 - every middleware is given it
