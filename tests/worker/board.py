@@ -87,7 +87,9 @@ class Lease:
     expires_at: float
     state: str
     code: StaleCode = StaleCode.LEASE_EXPIRED
-    sequence: int = 0
+    heard: set[tuple[type, int]] = field(default_factory=set)
+    """Messages that were heard, by type and number; one may arrive after one with a higher number."""
+    progressed: int = 0
 
 
 class Clock:
@@ -278,9 +280,9 @@ class Board:
             return Stale(code=StaleCode.LEASE_REVOKED, error="The attempt has ended.")
         if lease.state == "granted" and not isinstance(said, Ack | Release):
             return NotHeard(code="transition_not_allowed", error="Acknowledge it first.")
-        if isinstance(said, Heartbeat) and said.sequence <= lease.sequence:
+        if (known := (type(said), said.sequence)) in lease.heard:
             return self._heard(lease)
-        lease.sequence = max(lease.sequence, said.sequence)
+        lease.heard.add(known)
         lease.job.log += said.log
         self._take(lease, said)
         return self._heard(lease)
@@ -292,7 +294,8 @@ class Board:
                 lease.state, lease.expires_at = "active", self.clock() + self.ttl_s
             case Heartbeat():
                 lease.expires_at, job.state = self.clock() + self.ttl_s, "running"
-                job.progress = said.progress or job.progress
+                if said.progress is not None and said.sequence >= lease.progressed:
+                    job.progress, lease.progressed = said.progress, said.sequence
                 job.checkpoint = said.checkpoint or job.checkpoint
             case Complete():
                 lease.state, job.outcome = "done", said.outcome

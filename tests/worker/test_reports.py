@@ -183,6 +183,35 @@ async def test_what_a_handler_said_last_goes_with_its_report(
     assert last.sequence > ahead.sequence
 
 
+async def test_a_report_that_a_renewal_overtakes_loses_nothing(
+    board: Board, start: Start, registry: Registry
+) -> None:
+    """The report has its numbers when it leaves; a renewal with a higher one may arrive before it."""
+
+    @registry.task(name="last_words")
+    async def last_words(ctx: Context) -> None:
+        ctx.log("one")
+        ctx.progress(9, 10)
+
+    heard_before: list[int] = []
+    board.before = lambda method: heard_before.append(len(board.messages)) if method == "hear" else None
+    board.held["hear"] = threading.Event()
+    job = board.pin("last_words")
+    start(flush_every_s=60.0)
+    await board.until(
+        lambda: heard_before and len(board.messages) > heard_before[0], "a renewal after the report has left"
+    )
+    renewal = board.messages[-1]
+    board.held["hear"].set()
+    await board.until_state(job, "succeeded")
+    assert job.lines == ["one"]
+    assert job.progress is not None
+    assert job.progress.done == 9
+    ahead, _ = board.messages[-2:]
+    assert (renewal.log, [line.text for line in ahead.log]) == ((), ["one"])
+    assert renewal.sequence > ahead.sequence
+
+
 async def test_the_orchestrator_is_told_when_a_task_completes(board: Board, start: Start, echo: str) -> None:
     """S1-27: notify on completion. The report is the notification; there is no second one."""
     job = board.pin(echo)

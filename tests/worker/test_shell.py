@@ -194,6 +194,22 @@ async def test_a_long_line_is_split_and_nothing_of_it_is_left_out(
     assert "".join(job.lines) == "x" * size
 
 
+async def test_an_unfinished_line_is_heard_although_a_stranger_holds_the_output_open(tmp_path: Path) -> None:
+    heard: list[str] = []
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    script = f"echo $$; printf half; read x < '{go}'"
+    group = await groups.Group.start(["sh", "-c", script], lambda line, _: heard.append(line))
+    await until(lambda: bool(heard), "the command has said which process it is")
+    output = os.open(f"/proc/{heard[0]}/fd/1", os.O_WRONLY)
+    try:
+        go.write_text("\n")
+        end = await group.ended()
+    finally:
+        os.close(output)
+    assert (heard[1:], end.code, end.confirmed_dead) == (["half"], 0, True)
+
+
 def steps_told(job: Job) -> list[str]:
     """What the log says about steps, without how long they took."""
     return [re.sub(r" after [0-9.]+ s", "", line) for line in job.lines]

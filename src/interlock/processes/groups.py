@@ -126,9 +126,7 @@ class Group:
         """Wait for its end, its last output, and the end of all its child processes."""
         try:
             await self._output.exited.wait()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_S):
-                    await self._output.drained.wait()
+            await self._output.drain()
             return self._judge()
         finally:
             for timer in self._timers:
@@ -213,8 +211,19 @@ class _Output(asyncio.SubprocessProtocol):
         self.exited = asyncio.Event()
         self.drained = asyncio.Event()
 
+    async def drain(self) -> None:
+        """Wait for the rest of the output, in turns: a stall of the host uses up only one of them."""
+        for _ in range(TURNS):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S / TURNS):
+                    await self.drained.wait()
+                    return
+        for fd in list(self._rest):  # a process outside of the group holds the pipe open
+            self.pipe_connection_lost(fd, None)
+
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self._take(fd, self._streams[fd].feed(data))
+        if fd in self._rest:
+            self._take(fd, self._streams[fd].feed(data))
 
     def _take(self, fd: int, data: bytes) -> None:
         *lines, rest = (self._rest[fd] + data).split(b"\n")
@@ -227,7 +236,7 @@ class _Output(asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
         if fd not in self._rest:
-            return  # its input
+            return  # its input, or an output that has ended
         self._take(fd, self._streams[fd].end())
         if rest := self._rest.pop(fd):
             self._say(fd, rest)

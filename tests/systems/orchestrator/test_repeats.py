@@ -252,6 +252,18 @@ async def test_the_checkpoint_of_an_overtaken_heartbeat_is_kept_unless_there_is_
     assert (await house.grant()).checkpoint == msgspec.Raw(b"2")
 
 
+async def test_the_progress_of_an_overtaken_heartbeat_is_kept_unless_there_is_a_newer_one(
+    house: House,
+) -> None:
+    """The last progress goes ahead of the report, and a renewal without any may overtake it."""
+    grant = await house.started()
+    await house.heard(beat(grant, 3))
+    await house.heard(beat(grant, 2, progress=Progress(done=2)))
+    await house.heard(beat(grant, 1, progress=Progress(done=1)))
+    (one,) = (await house.view(grant.job_id)).attempts
+    assert one.progress == Progress(done=2)
+
+
 async def test_messages_of_different_types_may_have_the_same_number(house: House) -> None:
     """A message is known by its lease, its type and its number."""
     line = (LogLine(house.clock(), "info", "hello"),)

@@ -117,6 +117,8 @@ class LeaseBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The highest accepted sequence number of a heartbeat."""
     saved: int = 0
     """The sequence number of the heartbeat with the newest checkpoint."""
+    progressed: int = 0
+    """The sequence number of the heartbeat with the newest progress."""
     missing: tuple[int, ...] = ()
     """Lower numbers that did not arrive: such a heartbeat was overtaken, and is not a repeat."""
     logged: int = 0

@@ -158,11 +158,14 @@ def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None
 
 
 def _note_heartbeat(draft: JobAggregate, one: AttemptBody, held: LeaseBody, message: Heartbeat) -> None:
-    """Record a heartbeat; the progress of an overtaken one is outdated, but not its lines."""
+    """Record a heartbeat; an overtaken one may have a progress or checkpoint that a newer one has not."""
     number = message.sequence
     if isinstance(message.checkpoint, msgspec.Raw) and number >= held.saved:
         held.saved = number
         _save(draft, one, message.checkpoint)
+    if message.progress is not None and number >= held.progressed:
+        held.progressed = number
+        one.progress = message.progress
     if number in held.missing:
         held.missing = tuple(each for each in held.missing if each != number)
         return
@@ -170,7 +173,6 @@ def _note_heartbeat(draft: JobAggregate, one: AttemptBody, held: LeaseBody, mess
         skipped = range(max(held.sequence + 1, number - MOST_MISSING), number)
         held.missing = (*held.missing, *skipped)[-MOST_MISSING:]
         held.sequence = number
-    one.progress = message.progress or one.progress
 
 
 def _save(draft: JobAggregate, one: AttemptBody, checkpoint: msgspec.Raw | msgspec.UnsetType) -> None:
