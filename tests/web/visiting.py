@@ -15,6 +15,7 @@ from tests.effort import ALL
 from tests.server.loads import started
 from tests.server.runners import Runner
 from tests.server.running import Running
+from tests.server.test_openapi import waiting_approval
 from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -216,9 +217,15 @@ async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, st
     while await server.parts.runtime.limits.keep():
         pass
     await runner.grant(queues=["limited"])
+    batch = {"spec": {"description": text[:500]}, "jobs": [{"task": "shop.part", "queue": "idle"}] * 2}
+    made = await client.post("/api/batches", json=batch)
+    assert made.status_code == 201, made.text
+    approval = await waiting_approval(server)
     return {
         "/jobs/:id": f"/jobs/{fails}",
         "/dead-letters/:id": f"/dead-letters/{fails}",
+        "/batches/:id": f"/batches/{made.json()['batch_id']}",
+        "/approvals/:id": f"/approvals/{approval}",
         "/queues/:name": "/queues/idle",
         "/limits/:name": "/limits/vendor-x",
         "/schedules/:name": "/schedules/nightly",

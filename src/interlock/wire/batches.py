@@ -69,7 +69,10 @@ class BatchView(View, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BatchList(msgspec.Struct, frozen=True, kw_only=True):
-    """Batches, newest first. `cursor` is for the next page, and is empty at the end."""
+    """Batches, newest first. `cursor` is for the next page, and is empty at the end.
+
+    In a list the counts of a batch of more than 2,000 jobs may be some hundred jobs behind.
+    """
 
     batches: tuple[BatchView, ...]
     cursor: str = ""

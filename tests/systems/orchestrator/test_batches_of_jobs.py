@@ -12,6 +12,7 @@ from tests.systems.orchestrator.test_every_store_alike import OpenHouse, open_ho
 from tests.waiting import until
 
 from interlock.errors import InvalidJob, RequestIdReused, TransitionRefused, UnknownBatch
+from interlock.store.records import Key, Record
 from interlock.systems.orchestrator.batches import Batches, batch_key
 from interlock.systems.orchestrator.dependencies import EndWord
 from interlock.systems.settings import DEFAULT_SETTINGS
@@ -177,6 +178,33 @@ async def test_many_ends_change_the_record_of_a_batch_once_for_each_part(
     assert before is not None
     assert after is not None
     assert (after.version - before.version, after.state) == (3, "ENDED")
+
+
+async def test_a_list_reads_the_parts_of_small_batches_at_once_and_none_of_large_ones(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.systems.orchestrator.batches.PART_SIZE", 2)
+    monkeypatch.setattr("interlock.systems.orchestrator.batches.LISTED_PARTS", 2)
+    large = (await batches(house).create(BatchSpec(), jobs(5), close=True)).batch_id
+    small = (await batches(house).create(BatchSpec(), jobs(3, queue="mail"), close=True)).batch_id
+    empty = (await batches(house).create(BatchSpec())).batch_id
+    await worked(house, 3)
+    (grant,) = await house.claim(queues=("mail",), limit=1)
+    await house.heard(failed(grant))
+    await house.recover()
+    asked: list[int] = []
+    load = house.store.load
+
+    async def counting(keys: list[Key]) -> list[Record | None]:
+        asked.append(len(keys))
+        return await load(keys)
+
+    monkeypatch.setattr(house.store, "load", counting)
+    listed = {view.id: view.counts for view in (await batches(house).page()).batches}
+    assert asked == [2]
+    assert listed[large] == BatchCounts(total=5, completed=2), "its second part is not settled"
+    assert listed[small] == BatchCounts(total=3, failed=1)
+    assert listed[empty] == BatchCounts()
 
 
 async def test_an_end_that_is_told_twice_is_counted_once(house: House) -> None:

@@ -1,8 +1,10 @@
 /** Where the page of a record is: a kind may have one of its own, and every kind has the general one. */
 
 const OWN: Readonly<Record<string, string>> = {
+  approval: "/approvals",
   dead_letter: "/dead-letters",
   job: "/jobs",
+  job_batch: "/batches",
   run: "/runs",
   worker: "/workers",
   schedule: "/schedules",
@@ -10,7 +12,7 @@ const OWN: Readonly<Record<string, string>> = {
 };
 
 /** Ids begin with a letter that says what they are. */
-const LETTERS: Readonly<Record<string, string>> = { j: "job", w: "worker", r: "run", s: "simulation" };
+const LETTERS: Readonly<Record<string, string>> = { b: "job_batch", j: "job", w: "worker", r: "run", s: "simulation" };
 
 /** Return the kind that an id is of, or that the beginning of one is of; empty when it is no such id. */
 export function kindOf(id: string): string {
@@ -20,7 +22,7 @@ export function kindOf(id: string): string {
 
 /** Return a text in pieces, in which every second one is a whole id that `kindOf` knows. */
 export function idsIn(text: string): string[] {
-  return text.split(/\b([jwrs]_[0-9a-f]{12})\b/);
+  return text.split(/\b([bjwrs]_[0-9a-f]{12})\b/);
 }
 
 /** Return the address of the page of a record. */

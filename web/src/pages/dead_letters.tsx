@@ -6,7 +6,7 @@ import { LETTERS } from "../lib/acted_on";
 import { exactly, Rounded } from "../lib/exact";
 import { useLoaded } from "../lib/loading";
 import { accepts } from "../lib/machines";
-import { useNewest } from "../lib/newest";
+import { usePages } from "../lib/pages";
 import { gathered } from "../lib/paging";
 import { query } from "../lib/router";
 import { may } from "../lib/session";
@@ -16,6 +16,7 @@ import { ActOnAll, Progress } from "../ui/bulk";
 import { CopyAs } from "../ui/copy";
 import { FilterBox } from "../ui/filter";
 import { Labelled } from "../ui/form";
+import { More } from "../ui/more";
 import { NewRows } from "../ui/new_rows";
 import { Empty, Facts, Head, Json, Panel, Refusal, State, Waiting, When } from "../ui/parts";
 import { quoted } from "./queues";
@@ -37,7 +38,6 @@ export function DeadLetters() {
 }
 
 function List({ q }: { q: string }) {
-  const further = useSignal<{ letters: readonly Letter[]; cursor: string } | undefined>(undefined);
   const read = (from: string, signal?: AbortSignal) =>
     gathered(
       async (cursor) => {
@@ -49,25 +49,11 @@ function List({ q }: { q: string }) {
       PAGE,
       LOOKS,
     );
-  const { data, problem, look } = useLoaded(`dead letters ${q}`, (signal) => read("", signal));
+  const pages = usePages(`dead letters ${q}`, read, (letter: Letter) => letter.id);
+  const { newest, problem, look, cursor } = pages;
   useNews((entry) => concerns(entry.kind), look, LOOK_EVERY_MS);
-  const first = data.value?.items ?? [];
-  const known = new Set(first.map((letter) => letter.id));
-  const latest = [...first, ...(further.value?.letters ?? []).filter((letter) => !known.has(letter.id))];
-  const newest = useNewest(`dead letters ${q}`, latest, (letter) => letter.id);
-  if (!data.value) return <Waiting title="Dead letters" problem={problem.value} />;
-  const cursor = further.value ? further.value.cursor : data.value.cursor;
+  if (!pages.first) return <Waiting title="Dead letters" problem={problem} />;
   const shown = newest.rows;
-
-  async function showMore(): Promise<void> {
-    const next = await read(cursor);
-    further.value = { letters: [...(further.value?.letters ?? []), ...next.items], cursor: next.cursor };
-  }
-
-  function dealtWith(id: string): void {
-    if (further.value) further.value = { ...further.value, letters: further.value.letters.filter((letter) => letter.id !== id) };
-    look();
-  }
 
   return (
     <>
@@ -76,7 +62,7 @@ function List({ q }: { q: string }) {
         {q && shown.length > 0 && may("POST /api/dead-letters/actions") && <ActOnAll noun={LETTERS} q={q} look={look} />}
       </Head>
       <FilterBox q={q} words={WORDS} hint="queue:mail task:shop.send since:1d" />
-      <Refusal problem={problem.value} again={look} />
+      <Refusal problem={problem} again={look} />
       <Progress look={look} />
       <section class="panel scroll" aria-label="List of dead letters">
         {shown.length > 0 && (
@@ -117,7 +103,7 @@ function List({ q }: { q: string }) {
                   </td>
                   <td>
                     <span class="acts">
-                      <Acts letter={letter} look={() => dealtWith(letter.id)} />
+                      <Acts letter={letter} look={() => pages.drop(letter.id)} />
                     </span>
                   </td>
                 </tr>
@@ -126,14 +112,7 @@ function List({ q }: { q: string }) {
           </table>
         )}
         {shown.length === 0 && !cursor && <Empty>{q ? "No dead letter matches this filter." : "No dead letters: nothing has failed for good, or all was dealt with."}</Empty>}
-        {cursor && (
-          <p class="quiet">
-            {shown.length < PAGE && "Older failed jobs have not been looked at yet. "}
-            <Action done="" run={showMore}>
-              Show more
-            </Action>
-          </p>
-        )}
+        <More of={pages} note={shown.length < PAGE ? "Older failed jobs have not been looked at yet. " : ""} />
       </section>
     </>
   );

@@ -2,6 +2,8 @@
 import type { ComponentChildren } from "preact";
 import type { Everything } from "../lib/session";
 import { Admin } from "./admin";
+import { ApprovalPage, Approvals } from "./approvals";
+import { Batches, BatchPage } from "./batches";
 import { DeadLetterPage, DeadLetters } from "./dead_letters";
 import { JobPage } from "./job";
 import { Jobs } from "./jobs";
@@ -35,6 +37,10 @@ export const PAGES: readonly Page[] = [
   { pattern: "/", title: "Overview", show: () => <Overview /> },
   { pattern: "/jobs", title: "Jobs", show: () => <Jobs /> },
   { pattern: "/jobs/:id", title: "", show: (at) => <JobPage key={at["id"]} id={at["id"] ?? ""} /> },
+  { pattern: "/batches", title: "Batches", needs: "GET /api/batches", show: () => <Batches /> },
+  { pattern: "/batches/:id", title: "", show: (at) => <BatchPage key={at["id"]} id={at["id"] ?? ""} /> },
+  { pattern: "/approvals", title: "Approvals", show: () => <Approvals /> },
+  { pattern: "/approvals/:id", title: "", show: (at) => <ApprovalPage key={at["id"]} id={at["id"] ?? ""} /> },
   { pattern: "/dead-letters", title: "Dead letters", show: () => <DeadLetters /> },
   { pattern: "/dead-letters/:id", title: "", show: (at) => <DeadLetterPage key={at["id"]} id={at["id"] ?? ""} /> },
   { pattern: "/schedules", title: "Schedules", show: () => <Schedules /> },

@@ -1,15 +1,17 @@
 /** Limits: what each allows, how full it is, which jobs hold its slots and which wait; set, change and delete one. */
-import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { ask, client, type components, type Problem, requestId } from "../api/client";
 import { TIME_PASSES_MS, useEvery, useLoaded } from "../lib/loading";
 import { listOf } from "../lib/records";
+import { usePages } from "../lib/pages";
 import { query } from "../lib/router";
 import { sees } from "../lib/session";
 import { span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { CopyAs } from "../ui/copy";
+import { More } from "../ui/more";
+import { NewRows } from "../ui/new_rows";
 import { SetLimit } from "../ui/set_limit";
 import { Empty, Facts, Head, Panel, Refusal, State, States, Waiting, When } from "../ui/parts";
 
@@ -46,27 +48,23 @@ function allows({ spec }: Limit): string {
 }
 
 export function Limits() {
-  const further = useSignal<{ limits: readonly Limit[]; cursor: string } | undefined>(undefined);
-  const read = (cursor: string, signal?: AbortSignal) =>
-    ask(client.GET("/api/limits", { params: { query: { keys: 1, limit: PAGE, cursor } }, ...(signal && { signal }) }));
-  const { data, problem, look } = useLoaded("limits", (signal) => read("", signal));
+  const read = async (cursor: string, signal?: AbortSignal) => {
+    const params = { query: { keys: 1, limit: PAGE, cursor } };
+    const page = await ask(client.GET("/api/limits", { params, ...(signal && { signal }) }));
+    return { items: page.limits, cursor: page.cursor ?? "" };
+  };
+  const pages = usePages("limits", read, (one: Limit) => one.name);
+  const { newest, problem, look } = pages;
   useLook(look);
-  if (!data.value) return <Waiting title="Limits" problem={problem.value} />;
-  const known = new Set(data.value.limits.map((one) => one.name));
-  const limits = [...data.value.limits, ...(further.value?.limits ?? []).filter((one) => !known.has(one.name))];
-  const cursor = further.value ? further.value.cursor : data.value.cursor;
-
-  async function showMore(): Promise<void> {
-    const next = await read(cursor ?? "");
-    further.value = { limits: [...(further.value?.limits ?? []), ...next.limits], cursor: next.cursor ?? "" };
-  }
-
+  if (!pages.first) return <Waiting title="Limits" problem={problem} />;
+  const limits = newest.rows;
   return (
     <>
+      <NewRows of={newest} />
       <Head title="Limits">
         <SetLimit look={look} />
       </Head>
-      <Refusal problem={problem.value} again={look} />
+      <Refusal problem={problem} again={look} />
       <section class="panel scroll" aria-label="List of limits">
         {limits.length > 0 && (
           <table class="middle">
@@ -114,20 +112,9 @@ export function Limits() {
             No limit is declared. Declare one with <code>interlock limit set vendor-x --max 5</code>.
           </Empty>
         )}
-        <More cursor={cursor} run={showMore} />
+        <More of={pages} />
       </section>
     </>
-  );
-}
-
-function More({ cursor, run }: { cursor: string | undefined; run: () => Promise<void> }) {
-  if (!cursor) return null;
-  return (
-    <p>
-      <Action done="" run={run}>
-        Show more
-      </Action>
-    </p>
   );
 }
 
@@ -226,30 +213,20 @@ function KeyPage({ name }: { name: string }) {
 /** The keys of a pattern that are in use, page by page. */
 function PatternPage({ name }: { name: string }) {
   const state = query.value.get("state") ?? "";
-  const further = useSignal<{ of: string; keys: readonly Key[]; cursor: string } | undefined>(undefined);
-  const read = (cursor: string, signal?: AbortSignal) =>
-    ask(
-      client.GET("/api/limits/keys", {
-        params: { query: { limit: name, state: state as "", count: PAGE, cursor } },
-        ...(signal && { signal }),
-      }),
-    );
-  const { data, problem, look } = useLoaded(`keys of ${name} ${state}`, (signal) => read("", signal));
+  const read = async (cursor: string, signal?: AbortSignal) => {
+    const params = { query: { limit: name, state: state as "", count: PAGE, cursor } };
+    const { limit, keys, cursor: next } = await ask(client.GET("/api/limits/keys", { params, ...(signal && { signal }) }));
+    return { limit, items: keys, cursor: next };
+  };
+  const pages = usePages(`keys of ${name} ${state}`, read, (key: Key) => key.key);
+  const { first, newest, problem, look } = pages;
   useLook(look);
-  if (!data.value) return <Waiting title={name} problem={problem.value} />;
-  const { limit: one, keys: first } = data.value;
-  const more = further.value?.of === state ? further.value : undefined;
-  const known = new Set(first.map((key) => key.key));
-  const keys = [...first, ...(more?.keys ?? []).filter((key) => !known.has(key.key))];
-  const cursor = more ? more.cursor : data.value.cursor;
-
-  async function showMore(): Promise<void> {
-    const next = await read(cursor);
-    further.value = { of: state, keys: [...(more?.keys ?? []), ...next.keys], cursor: next.cursor };
-  }
-
+  if (!first) return <Waiting title={name} problem={problem} />;
+  const { limit: one } = first;
+  const keys = newest.rows;
   return (
-    <Frame name={name} one={one} problem={problem.value} look={look}>
+    <Frame name={name} one={one} problem={problem} look={look}>
+      <NewRows of={newest} />
       <Panel title={`Keys in use: ${(one.in_use ?? 0).toLocaleString()}${plus(one.capped)}`}>
         <States list={limitPage(name)} states={["held", "full"]} here={state} />
         {keys.length > 0 && (
@@ -287,7 +264,7 @@ function PatternPage({ name }: { name: string }) {
           </div>
         )}
         {keys.length === 0 && <Empty>{state ? `None is ${state}.` : "No job holds a slot or waits for one."}</Empty>}
-        <More cursor={cursor} run={showMore} />
+        <More of={pages} />
       </Panel>
     </Frame>
   );

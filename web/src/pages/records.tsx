@@ -1,17 +1,17 @@
 /** Records of any kind, made from its declaration: a lifecycle that is added in Python is shown by this page. */
-import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { ask, client, type components, post } from "../api/client";
 import { recall, remember } from "../lib/diff";
 import { useLoaded } from "../lib/loading";
 import { machines, pictureOf, tableOf } from "../lib/machines";
-import { useNewest } from "../lib/newest";
+import { usePages } from "../lib/pages";
 import { query } from "../lib/router";
 import { listOf, pageOf, recordPage } from "../lib/records";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { Compare } from "../ui/compare";
 import { History, pathOf } from "../ui/history";
+import { More } from "../ui/more";
 import { NewRows } from "../ui/new_rows";
 import { Empty, Facts, Head, Json, Panel, Part, Picture, Refusal, State, States, Waiting, When } from "../ui/parts";
 
@@ -65,31 +65,18 @@ const COLUMNS: readonly Column[] = [
 
 export function Records({ kind }: { kind: string }) {
   const state = query.value.get("state") ?? "";
-  const further = useSignal<{ of: string; records: readonly View[]; cursor: string } | undefined>(undefined);
-  const read = (cursor: string, signal?: AbortSignal) =>
-    ask(
-      client.GET("/api/records/{kind}", {
-        params: { path: { kind }, query: { state, limit: PAGE, cursor } },
-        ...(signal && { signal }),
-      }),
-    );
-  const { data, problem, look } = useLoaded(`records ${kind} ${state}`, (signal) => read("", signal));
+  const read = async (cursor: string, signal?: AbortSignal) => {
+    const params = { path: { kind }, query: { state, limit: PAGE, cursor } };
+    const page = await ask(client.GET("/api/records/{kind}", { params, ...(signal && { signal }) }));
+    return { items: page.records, cursor: page.cursor };
+  };
+  const pages = usePages(`records ${kind} ${state}`, read, (record: View) => record.id);
+  const { newest, problem, look } = pages;
   useNews((entry) => entry.kind === kind, look, 1_000);
   const table = machines.value.has(kind) ? tableOf(kind) : undefined;
-  const more = further.value?.of === state ? further.value : undefined;
-  const first = data.value?.records ?? [];
-  const known = new Set(first.map((record) => record.id));
-  const latest = [...first, ...(more?.records ?? []).filter((record) => !known.has(record.id))];
-  const newest = useNewest(`records ${kind} ${state}`, latest, (record) => record.id);
-  if (!data.value) return <Waiting title={kind} problem={problem.value} />;
+  if (!pages.first) return <Waiting title={kind} problem={problem} />;
   const records = newest.rows;
-  const cursor = more ? more.cursor : data.value.cursor;
   const columns = COLUMNS.filter((column) => column.has(records, table));
-
-  async function showMore(): Promise<void> {
-    const next = await read(cursor);
-    further.value = { of: state, records: [...(more?.records ?? []), ...next.records], cursor: next.cursor };
-  }
 
   return (
     <>
@@ -106,7 +93,7 @@ export function Records({ kind }: { kind: string }) {
       </Head>
       {table?.doc && <p class="lead">{table.doc}</p>}
       <States list={listOf(kind)} states={table?.states.map((each) => each.name) ?? []} here={state} />
-      <Refusal problem={problem.value} />
+      <Refusal problem={problem} />
       <section class="panel scroll" aria-label={`List of records: ${kind}`}>
         <table>
           <thead>
@@ -127,13 +114,7 @@ export function Records({ kind }: { kind: string }) {
           </tbody>
         </table>
         {records.length === 0 && <Empty>{state ? `None is ${state}.` : "There are none."}</Empty>}
-        {cursor && (
-          <p>
-            <Action done="" run={showMore}>
-              Show more
-            </Action>
-          </p>
-        )}
+        <More of={pages} />
       </section>
     </>
   );

@@ -1,9 +1,8 @@
 /** Schedules: when each fires next, what became of its last jobs, and pause, resume, run, backfill and delete. */
-import { useSignal } from "@preact/signals";
 import { ask, client, type components, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { hasEnded, machines, meaningOf, pictureOf, tableOf } from "../lib/machines";
-import { useNewest } from "../lib/newest";
+import { usePages } from "../lib/pages";
 import { listOf } from "../lib/records";
 import { query } from "../lib/router";
 import { sees } from "../lib/session";
@@ -14,6 +13,7 @@ import { Axis, TimeIn } from "../ui/axis";
 import { Backfill } from "../ui/backfill";
 import { CopyAs } from "../ui/copy";
 import { History, pathOf } from "../ui/history";
+import { More } from "../ui/more";
 import { NewRows } from "../ui/new_rows";
 import { Empty, Facts, Head, Json, Panel, Part, Picture, Refusal, State, States, Waiting, When } from "../ui/parts";
 import { quoted } from "./queues";
@@ -28,36 +28,23 @@ const HOW: Readonly<Record<string, string>> = { due: "", run: "by hand", backfil
 
 export function Schedules() {
   const state = query.value.get("state") ?? "";
-  const further = useSignal<{ of: string; schedules: readonly Schedule[]; cursor: string } | undefined>(undefined);
-  const read = (cursor: string, signal?: AbortSignal) =>
-    ask(
-      client.GET("/api/schedules", {
-        params: { query: { state: state as "", limit: PAGE, cursor } },
-        ...(signal && { signal }),
-      }),
-    );
-  const { data, problem, look } = useLoaded(`schedules ${state}`, (signal) => read("", signal));
+  const read = async (cursor: string, signal?: AbortSignal) => {
+    const params = { query: { state: state as "", limit: PAGE, cursor } };
+    const page = await ask(client.GET("/api/schedules", { params, ...(signal && { signal }) }));
+    return { items: page.schedules, cursor: page.cursor ?? "" };
+  };
+  const pages = usePages(`schedules ${state}`, read, (one: Schedule) => one.name);
+  const { newest, problem, look } = pages;
   useNews((entry) => entry.kind === "schedule", look, 1_000);
-  const more = further.value?.of === state ? further.value : undefined;
-  const first = data.value?.schedules ?? [];
-  const known = new Set(first.map((one) => one.name));
-  const latest = [...first, ...(more?.schedules ?? []).filter((one) => !known.has(one.name))];
-  const newest = useNewest(`schedules ${state}`, latest, (one) => one.name);
-  if (!data.value) return <Waiting title="Schedules" problem={problem.value} />;
-  const cursor = more ? more.cursor : data.value.cursor;
+  if (!pages.first) return <Waiting title="Schedules" problem={problem} />;
   const states = machines.value.has("schedule") ? (tableOf("schedule")?.states ?? []) : [];
-
-  async function showMore(): Promise<void> {
-    const next = await read(cursor ?? "");
-    further.value = { of: state, schedules: [...(more?.schedules ?? []), ...next.schedules], cursor: next.cursor ?? "" };
-  }
 
   return (
     <>
       <NewRows of={newest} />
       <Head title="Schedules" />
       <States list="/schedules" states={states.map((each) => each.name)} here={state} />
-      <Refusal problem={problem.value} again={look} />
+      <Refusal problem={problem} again={look} />
       <section class="panel scroll" aria-label="List of schedules">
         {newest.rows.length > 0 && (
           <table class="middle">
@@ -109,13 +96,7 @@ export function Schedules() {
             <code>interlock schedule create nightly shop.py:report --cron '0 2 * * *'</code>.
           </Empty>
         )}
-        {cursor && (
-          <p>
-            <Action done="" run={showMore}>
-              Show more
-            </Action>
-          </p>
-        )}
+        <More of={pages} />
       </section>
     </>
   );

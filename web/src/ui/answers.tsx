@@ -1,6 +1,7 @@
 /** What jobs wait for, and the buttons that answer: approve, reject, or send a signal. */
 import { useSignal } from "@preact/signals";
 import { ask, client, type components, requestId } from "../api/client";
+import { may, session } from "../lib/session";
 import { Action } from "./action";
 import { When } from "./parts";
 
@@ -26,40 +27,75 @@ export function Answers({ waits, look }: Props) {
   );
 }
 
-function Question({ name, wait, look }: { name?: string | undefined; wait: OpenWait; look: () => void }) {
+interface QuestionProps {
+  readonly name?: string | undefined;
+  readonly wait: OpenWait & { readonly approvers?: readonly string[]; readonly role?: string };
+  readonly look: () => void;
+}
+
+/** A question with its answer buttons, and a comment for the handler and the journal. */
+export function Question({ name, wait, look }: QuestionProps) {
   const comment = useSignal("");
-  const path = { params: { path: { approval_id: wait.id } } };
-  const body = () => ({ comment: comment.value, request_id: requestId() });
+  const open = mayAnswer(wait.approvers, wait.role);
   return (
     <div class="notice waiting approval">
       <span>
         {name && <b>{name} </b>}
         {wait.question} <span class="quiet">It times out <When at={wait.until} />.</span>
       </span>
-      <span class="acts">
-        <label class="note">
-          Comment
-          <input maxLength={1000} value={comment.value} onInput={(event) => (comment.value = event.currentTarget.value)} />
-        </label>
-        <Action
-          request="POST /api/approvals/{approval_id}/approve"
-          done="It was approved."
-          run={() => ask(client.POST("/api/approvals/{approval_id}/approve", { ...path, body: body() }))}
-          then={look}
-        >
-          Approve
-        </Action>
-        <Action
-          request="POST /api/approvals/{approval_id}/reject"
-          done="It was rejected."
-          danger
-          run={() => ask(client.POST("/api/approvals/{approval_id}/reject", { ...path, body: body() }))}
-          then={look}
-        >
-          Reject
-        </Action>
-      </span>
+      {open && (
+        <span class="acts">
+          <label class="note">
+            Comment
+            <input maxLength={1000} value={comment.value} onInput={(event) => (comment.value = event.currentTarget.value)} />
+          </label>
+          <AnswerButtons id={wait.id} comment={comment.value} look={look} />
+        </span>
+      )}
     </div>
+  );
+}
+
+/** Return whether whoever is looking is among those who may answer. */
+function mayAnswer(approvers: readonly string[] = [], role = ""): boolean {
+  const { name = "", roles = [] } = session.value ?? {};
+  const asked = !approvers.length || approvers.includes(name);
+  return may("POST /api/approvals/{approval_id}/approve") && asked && (!role || roles.includes(role));
+}
+
+interface AnswerProps {
+  readonly id: string;
+  readonly comment: string;
+  readonly approvers?: readonly string[];
+  readonly role?: string;
+  readonly look: () => void;
+}
+
+/** Approve and reject, for those who may. */
+export function AnswerButtons({ id, comment, approvers, role, look }: AnswerProps) {
+  if (!mayAnswer(approvers, role)) return null;
+  const path = { params: { path: { approval_id: id } } };
+  const body = () => ({ comment, request_id: requestId() });
+  return (
+    <>
+      <Action
+        request="POST /api/approvals/{approval_id}/approve"
+        done="It was approved."
+        run={() => ask(client.POST("/api/approvals/{approval_id}/approve", { ...path, body: body() }))}
+        then={look}
+      >
+        Approve
+      </Action>
+      <Action
+        request="POST /api/approvals/{approval_id}/reject"
+        done="It was rejected."
+        danger
+        run={() => ask(client.POST("/api/approvals/{approval_id}/reject", { ...path, body: body() }))}
+        then={look}
+      >
+        Reject
+      </Action>
+    </>
   );
 }
 

@@ -6,6 +6,8 @@ import { go } from "../lib/router";
 export const KEYS: readonly (readonly [string, string, string])[] = [
   ["g o", "Overview", "/"],
   ["g j", "Jobs", "/jobs"],
+  ["g b", "Batches", "/batches"],
+  ["g p", "Approvals", "/approvals"],
   ["g d", "Dead letters", "/dead-letters"],
   ["g c", "Schedules", "/schedules"],
   ["g q", "Queues", "/queues"],

@@ -23,7 +23,7 @@ function targetsFor(text: string): Target[] {
     .map((button) => ({ label: `Do: ${button.innerText}`, to: button }))
     .filter((each) => each.label.toLowerCase().includes(said.toLowerCase()));
   const known = kindOf(said);
-  const ids = known ? [{ label: `${known.charAt(0).toUpperCase()}${known.slice(1)} ${said}`, to: pageOf(known, said) }] : [];
+  const ids = known ? [{ label: `${known.charAt(0).toUpperCase()}${known.slice(1).replaceAll("_", " ")} ${said}`, to: pageOf(known, said) }] : [];
   const pages = KEYS.filter(([, title]) => title.toLowerCase().includes(said.toLowerCase())).map(([, title, to]) => ({
     label: title,
     to,

@@ -141,6 +141,8 @@ PART = WriteOnce(
     drop=drop,
 )
 PART_SIZE = 500
+LISTED_PARTS = 4
+"""Maximum number of parts of a batch that are read for a list."""
 _LETTERS = {job.COMPLETED: "c", job.FAILED: "f", job.CANCELED: "x"}
 _STATES = {letter: str(state) for state, letter in _LETTERS.items()}
 _LIVING = "."
@@ -465,12 +467,22 @@ class Batches:
 
     async def get(self, batch_id: str) -> BatchView:
         """Return a batch, with the counts of its jobs as of now."""
-        return await self._view(await self._load(batch_id))
+        record = await self._load(batch_id)
+        number = _unsettled(record)
+        return _view(record, await self._engine.store.load(part_keys(batch_id, number)) if number else ())
 
     async def page(self, *, limit: int = 50, cursor: str = "") -> BatchList:
-        """Return a page of batches, newest first."""
+        """Return a page of batches, newest first.
+
+        All parts of a page are read at once, and only those of batches of up to 2,000 jobs: a larger one has
+        the counts of its settled parts.
+        """
         page = await self._engine.store.find(Query(kind=BATCH.name, limit=limit, cursor=cursor))
-        views = [await self._view(record) for record in page.records]
+        small = [record for record in page.records if 0 < _unsettled(record) <= LISTED_PARTS]
+        keys = [key for record in small for key in part_keys(record.id, _unsettled(record))]
+        found = iter(await self._engine.store.load(keys) if keys else [])
+        parts = {record.id: [next(found) for _ in range(_unsettled(record))] for record in small}
+        views = [_view(record, parts.get(record.id, ())) for record in page.records]
         return BatchList(batches=tuple(views), cursor=page.cursor)
 
     async def jobs(self, batch_id: str, *, cursor: str = "") -> BatchJobs:
@@ -496,25 +508,32 @@ class Batches:
         found = await self._engine.store.load(part_keys(record.id, parts)) if parts else []
         return [_decode_part(part.body) for part in found if part is not None]
 
-    async def _view(self, record: Record) -> BatchView:
-        body = BATCHES.body_of(record)
-        counts = replace(body.counts, total=body.total)
-        if record.state not in (ENDED, CANCELED):
-            counts = BatchCounts()
-            for part in await self._parts(record):
-                counts = counts.plus(part.counts)
-        return BatchView(
-            id=record.id,
-            state=record.state,
-            created_at=record.created_at,
-            updated_at=record.updated_at,
-            counts=counts,
-            description=body.spec.description,
-            callback=body.spec.callback.task if body.spec.callback is not None else "",
-            callback_job_id=body.callback_id,
-            by=body.by,
-            reason=body.reason,
-        )
+
+def _unsettled(record: Record) -> int:
+    """Return the number of parts whose jobs have to be counted; none after the end of the batch."""
+    return 0 if record.state in (ENDED, CANCELED) else BATCHES.body_of(record).parts
+
+
+def _view(record: Record, parts: Sequence[Record | None]) -> BatchView:
+    """Return the view of a batch, with the counts of these parts; without any, with those it has itself."""
+    body = BATCHES.body_of(record)
+    counts = replace(body.counts, total=body.total)
+    if parts:
+        counts = BatchCounts()
+        for part in parts:
+            counts = counts if part is None else counts.plus(_decode_part(part.body).counts)
+    return BatchView(
+        id=record.id,
+        state=record.state,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        counts=counts,
+        description=body.spec.description,
+        callback=body.spec.callback.task if body.spec.callback is not None else "",
+        callback_job_id=body.callback_id,
+        by=body.by,
+        reason=body.reason,
+    )
 
 
 def _present(batch_id: str, record: Record | None) -> Record:

@@ -468,10 +468,13 @@ async def test_a_subscriber_may_stop_while_others_go_on(store: Store) -> None:
     with _woken(store) as woken:
         stop()
         stop()
-        await made(store, creation("a", note=PACKING))
-        async with asyncio.timeout(PATIENCE_S):
-            await woken.wait()
-    assert calls == []
+        before = len(calls)  # a store may wake a new subscriber although nothing was committed
+        for name in "abcdef":
+            woken.clear()
+            await made(store, creation(name, note=PACKING))
+            async with asyncio.timeout(PATIENCE_S):
+                await woken.wait()
+    assert len(calls) - before <= 1, "One call may have been under way in another thread."
 
 
 @contextmanager

@@ -1,0 +1,15 @@
+/** The button at the end of a list that goes on. */
+import type { Pages } from "../lib/pages";
+import { Action } from "./action";
+
+export function More({ of, note = "" }: { of: Pick<Pages<unknown>, "cursor" | "more">; note?: string }) {
+  if (!of.cursor) return null;
+  return (
+    <p class="quiet">
+      {note}
+      <Action done="" run={of.more}>
+        Show more
+      </Action>
+    </p>
+  );
+}
