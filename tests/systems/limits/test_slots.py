@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from tests.systems.orchestrator.house import RUNNER, TTL_S, House, done, failed, release
@@ -406,3 +407,36 @@ async def test_a_key_of_a_rate_says_how_many_may_start_at_once(house: House) -> 
     await submit(house, 2, "vendor-y")
     await settle(house)
     assert (await key(house, "vendor-y")).starts_left == 1
+
+
+async def test_a_page_of_limits_reads_the_keys_of_all_without_a_pattern_at_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("tenant:*", "vendor-w", "vendor-x", "vendor-y"):
+        await limits(house).set(name, TWO)
+    await submit(house, 3, "vendor-x")
+    await submit(house, 1, "vendor-y")
+    await submit(house, 1, "tenant:a")
+    assert len(await given(house)) == 4
+    alone = [await limits(house).get(name) for name in ("tenant:*", "vendor-x", "vendor-y")]
+    calls: list[str] = []
+    for name in ("load", "find"):
+        monkeypatch.setattr(house.store, name, counted(getattr(house.store, name), name, calls))
+    listed = {view.name: view for view in (await limits(house).page()).limits}
+    # The limits, their keys at once, the keys of the pattern, and the line of the one that is full.
+    assert calls == ["find", "load", "find", "find"]
+    assert (listed["vendor-w"].keys, listed["vendor-w"].in_use) == ((), 0)
+    for view in alone:
+        shown = listed[view.name]
+        assert (shown.in_use, shown.full) == (view.in_use, view.full)
+        assert [(each.key, each.used, each.waiting) for each in shown.keys] == [
+            (each.key, each.used, each.waiting) for each in view.keys
+        ]
+
+
+def counted(call: Callable[..., Any], name: str, calls: list[str]) -> Callable[..., Any]:
+    def counting(*args: Any, **more: Any) -> Any:
+        calls.append(name)
+        return call(*args, **more)
+
+    return counting

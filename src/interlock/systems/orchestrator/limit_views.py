@@ -58,6 +58,26 @@ class LimitViews:
             capped=in_use >= COUNTED,
         )
 
+    async def limits(self, views: Sequence[LimitView], *, keys: int) -> list[LimitView]:
+        """Return limits with some of their keys; the keys of all without a pattern are read at once."""
+        plain = [view.name for view in views if not view.name.endswith("*")]
+        found = await self._store.load([gate_key(name) for name in plain]) if plain else []
+        gates = dict(zip(plain, found, strict=True))
+        return [
+            await (
+                self._plain(view, gates[view.name], keys)
+                if view.name in gates
+                else self.limit(view, keys=keys)
+            )
+            for view in views
+        ]
+
+    async def _plain(self, view: LimitView, gate: Record | None, keys: int) -> LimitView:
+        if gate is None or gate.state == FREE:
+            return view
+        shown = (await self._key(gate, view, holders=False),) if keys else ()
+        return replace(view, keys=shown, more_keys=not shown, in_use=1, full=int(gate.state == FULL))
+
     async def one_key(self, view: LimitView, key: str) -> LimitView:
         """Return a limit with one of its keys: the jobs that hold its slots, and the first ones in line."""
         (gate,) = await self._store.load([gate_key(key)])

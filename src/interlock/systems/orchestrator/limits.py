@@ -329,7 +329,7 @@ class Limits:
         """Return the limits after a name, by name, each with so many keys that are in use."""
         found = await self._engine.store.find(Query(kind=LIMIT.name, states=(SET,), limit=MOST))
         records = sorted((each for each in found.records if each.id > after), key=lambda each: each.id)
-        some = [await self._views.limit(_view(record), keys=keys) for record in records[:limit]]
+        some = await self._views.limits([_view(record) for record in records[:limit]], keys=keys)
         return LimitList(limits=tuple(some), cursor=some[-1].name if len(records) > limit else "")
 
     async def get(self, name: str) -> LimitView:
