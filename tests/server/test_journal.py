@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -51,12 +52,30 @@ async def test_the_newest_come_first_with_a_cursor_from_which_to_go_on(
     later = await server.submit()
     assert [entry["id"] for entry in await found(client, after=page["cursor"])] == [later]
     assert [entry["id"] for entry in await found(client, newest="true", actor="ann")] == [story[1]]
-    # A journal that is too long to be read whole is answered from what the server has heard of lately.
+    # A long journal is answered from what the server has heard of lately.
     monkeypatch.setattr(journal, "PAGE", 2)
     await server.parts.following.round()
     last = await server.submit()
     await server.parts.following.round()
     assert (await found(client, newest="true", limit="1"))[0]["id"] == last
+
+
+async def test_a_server_that_was_started_again_shows_the_end_of_a_long_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "PAGE", 5)
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with running(url) as before:
+        ids = [await before.submit() for _ in range(30)]
+    async with running(url) as again:
+        answer = await again.client().get(
+            "/api/journal", params={"newest": "true", "kind": "job", "limit": "5"}
+        )
+        page = answer.json()
+        assert [entry["id"] for entry in page["entries"]] == ids[-1:-6:-1]
+        assert page["gap"]
+        later = await again.submit()
+        assert [entry["id"] for entry in await found(again.client(), after=page["cursor"])] == [later]
 
 
 async def test_the_story_of_one_entity_is_read_by_its_index(

@@ -39,12 +39,12 @@ class JournalQuery(Input, frozen=True, kw_only=True):
     trigger: Annotated[str, Meta(max_length=64, description="Only entries of this event.")] = ""
     newest: Annotated[
         bool,
-        Meta(description="The newest entries that the server has in memory, newest first; without a cursor."),
+        Meta(description="The newest entries, newest first; a filter looks at the latest ones only."),
     ] = False
 
 
 class JournalPage(Output, frozen=True, kw_only=True):
-    """A page of the journal. `cursor` is for the next page; `gap` when entries before it were pruned."""
+    """A page of the journal. `cursor` is for the next page; `gap` when there were older entries."""
 
     entries: tuple[EntryView, ...]
     cursor: str

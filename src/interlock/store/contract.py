@@ -192,8 +192,11 @@ class Store(Protocol):
         """
         ...
 
-    async def latest(self) -> str:
-        """Return a cursor after which only later commits are found."""
+    async def latest(self, *, back: int = 0) -> str:
+        """Return a cursor after which only later commits are found; or one that is `back` entries earlier.
+
+        With `back` the newest so many entries follow, unless they were pruned, and at most twice as many.
+        """
         ...
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:

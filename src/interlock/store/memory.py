@@ -45,6 +45,7 @@ from interlock.store.records import (
     record_after,
 )
 from interlock.store.validation import (
+    check_back,
     check_claim,
     check_commits,
     check_limit,
@@ -218,10 +219,11 @@ class MemoryStore:
         cursor = entries[-1].cursor if entries else str(max(sequence, self._pruned_up_to))
         return Feed(entries, cursor, gap=sequence < self._pruned_up_to)
 
-    async def latest(self) -> str:
-        """Return the cursor of the end of the journal."""
+    async def latest(self, *, back: int = 0) -> str:
+        """Return the cursor of the end of the journal, or of an earlier place."""
         self._check_open()
-        return str(self._sequence)
+        check_back(back)
+        return str(max(0, self._sequence - back))
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """Return the entries of one record."""

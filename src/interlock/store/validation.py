@@ -28,6 +28,7 @@ MAX_HANDLER = 200
 MAX_LABEL = 64
 MAX_LABELS = 16
 MAX_PAGE = 1_000
+MAX_BACK = 100_000
 MAX_VERSION = 2**53
 MAX_TTL_S = 366 * 86_400.0
 MIN_YEAR, MAX_YEAR = 1970, 2199
@@ -167,6 +168,12 @@ def check_limit(limit: int) -> None:
     """Raise unless the limit is at least one."""
     if limit < 1:
         raise _invalid(f"At least 1 must be requested, not {limit}.")
+
+
+def check_back(back: int) -> None:
+    """Raise unless a store can be asked for a place so many entries before the end of its journal."""
+    if not 0 <= back <= MAX_BACK:
+        raise _invalid(f"A cursor is 0 to {MAX_BACK} entries back, not {back}.")
 
 
 def _check_request(request: Request) -> None:

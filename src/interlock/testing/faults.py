@@ -159,9 +159,9 @@ class FaultyStore:
         """Forward the call, subject to faults."""
         return await self._spoilt("feed", lambda: self._store.feed(after, limit=limit))
 
-    async def latest(self) -> str:
+    async def latest(self, *, back: int = 0) -> str:
         """Forward the call, subject to faults."""
-        return await self._spoilt("latest", self._store.latest)
+        return await self._spoilt("latest", lambda: self._store.latest(back=back))
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """Forward the call, subject to faults."""

@@ -68,7 +68,7 @@ export function Journal() {
             ))}
           </tbody>
         </table>
-        {shown.length === 0 && data.value && <Empty>{said ? "Nothing that the server remembers fits." : data.value.gap ? "Nothing since this server was started." : "Nothing has happened yet."}</Empty>}
+        {shown.length === 0 && data.value && <Empty>{said ? "None of the latest entries fits." : "Nothing has happened yet."}</Empty>}
         {data.value?.gap && (
           <p class="quiet">
             Older entries are in the store: <code>GET /api/journal</code> reads all of them. The story of one record is whole.

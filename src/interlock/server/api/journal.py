@@ -92,8 +92,8 @@ def _named(said: str, names: Iterable[str]) -> frozenset[str]:
 async def _newest(call: Call, asked: api.JournalQuery, wanted: Wants) -> api.JournalPage:
     """Return the newest entries, newest first, and the cursor after them.
 
-    The history of one record has an index. Otherwise a short journal is read whole; of a long one, only the
-    entries that the server has read lately are returned, because a store reads its journal in one direction.
+    The history of one record has an index. Otherwise a filter looks at the entries that the server has read
+    lately, or at the last ones of the store if little has happened since the server was started.
     """
     parts, gap = call.parts, False
     cursor = parts.broadcast.cursor
@@ -106,9 +106,9 @@ async def _newest(call: Call, asked: api.JournalQuery, wanted: Wants) -> api.Jou
     else:
         entries, gap = parts.broadcast.remembered(), True
         if len(entries) < PAGE:
-            feed = await parts.store.feed("", limit=PAGE)
-            if len(feed.entries) < PAGE:
-                entries, cursor, gap = feed.entries, feed.cursor or cursor, feed.gap
+            feed = await parts.store.feed(await parts.store.latest(back=PAGE), limit=2 * PAGE)
+            entries, cursor = feed.entries, feed.cursor or cursor
+            gap = feed.gap or len(entries) >= PAGE
     return _page([entry for entry in reversed(entries) if wanted(entry)][: asked.limit], cursor, gap=gap)
 
 

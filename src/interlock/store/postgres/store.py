@@ -20,6 +20,7 @@ from interlock.store.postgres.foreign_transactions import PostgresDialect
 from interlock.store.postgres.notifier import PostgresNotifier
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import (
+    BEGINNING,
     Conditions,
     JournalPlace,
     entry_of,
@@ -47,6 +48,7 @@ from interlock.store.records import (
 )
 from interlock.store.validation import (
     TIMEOUT_S,
+    check_back,
     check_claim,
     check_limit,
     check_prune,
@@ -226,8 +228,12 @@ class PostgresStore:
         self._waking.held_back(rows[0]["waiting"])
         return feed_of(rows, start, after)
 
-    async def latest(self) -> str:
-        """Return the settled end of the journal, with a snapshot of the unsettled part."""
+    async def latest(self, *, back: int = 0) -> str:
+        """Return the settled end of the journal and a snapshot of the unsettled part; or an earlier place."""
+        check_back(back)
+        if back:
+            rows = await self._ask("Reading the journal", "back", back)
+            return JournalPlace(*rows[0]).cursor if rows else BEGINNING.cursor
         [[settled, end, snapshot]] = await self._ask("Reading the journal", "latest")
         return JournalPlace(settled, 0, snapshot if settled < end else None).cursor
 

@@ -64,6 +64,7 @@ from interlock.store.redis.handshake import Handshake, check_names
 from interlock.store.redis.notifier import RedisNotifier
 from interlock.store.validation import (
     TIMEOUT_S,
+    check_back,
     check_claim,
     check_commits,
     check_limit,
@@ -247,10 +248,12 @@ class RedisStore:
             return Feed(entries, entries[-1].cursor, gap)
         return Feed((), pruned if gap or not after else after, gap)
 
-    async def latest(self) -> str:
-        """Return the cursor of the end of the journal."""
+    async def latest(self, *, back: int = 0) -> str:
+        """Return the cursor of the end of the journal, or of an earlier place: each entry has a number."""
+        check_back(back)
         cursor: bytes = await self._links.call(scripts.LATEST)
-        return cursor.decode()
+        epoch, number = journal_place(cursor.decode())
+        return stream_id((epoch, number - back) if number > back else BEGINNING) if back else cursor.decode()
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """Return the entries of one record."""

@@ -170,10 +170,10 @@ def recall(connection: sqlite3.Connection, request_id: str, now_us: int) -> Reco
     return None if row is None else recorded_of(row)
 
 
-def latest(connection: sqlite3.Connection) -> str:
-    """Return the cursor of the journal's end."""
+def latest(connection: sqlite3.Connection, back: int) -> str:
+    """Return the cursor of the journal's end, or of so many entries before."""
     (sequence,) = connection.execute("SELECT sequence FROM progress").fetchone()
-    return str(sequence)
+    return str(max(0, sequence - back))
 
 
 def latest_us(connection: sqlite3.Connection) -> int:

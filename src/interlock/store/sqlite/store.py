@@ -46,6 +46,7 @@ from interlock.store.sqlite.threads import Reader, Subscribers, Writer
 from interlock.store.sqlite.transaction import Transaction, compact, prune
 from interlock.store.validation import (
     TIMEOUT_S,
+    check_back,
     check_claim,
     check_commits,
     check_limit,
@@ -188,9 +189,10 @@ class SqliteStore:
         check_limit(limit)
         return await self._reader.do(lambda connection: reads.feed(connection, after, limit))
 
-    async def latest(self) -> str:
-        """Return the cursor of the end of the journal."""
-        return await self._reader.do(reads.latest)
+    async def latest(self, *, back: int = 0) -> str:
+        """Return the cursor of the end of the journal, or of an earlier place: each entry has a number."""
+        check_back(back)
+        return await self._reader.do(lambda connection: reads.latest(connection, back))
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """Return the entries of one record."""

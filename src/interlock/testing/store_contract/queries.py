@@ -360,6 +360,25 @@ async def test_after_the_latest_cursor_comes_only_what_is_new(store: Store) -> N
     assert ids_of(await store.feed(feed.cursor)) == ["b", "c"], "A reader at the end waits there."
 
 
+@pytest.mark.parametrize("back", [1, 3, 4, 9, 100])
+async def test_a_cursor_before_the_end_is_followed_by_the_newest_entries(store: Store, back: int) -> None:
+    assert await whole_feed(store, await store.latest(back=back)) == []
+    for name in "abc":
+        await made(store, creation(name, note=PACKING))
+    await store.commit(each(*(creation(name, note=PACKING) for name in "defgh")))  # alike, so perhaps one row
+    await made(store, creation("i", note=SENDING))
+    entries = await whole_feed(store)
+    found = (await store.feed(await store.latest(back=back), limit=2 * back)).entries
+    assert list(found) == entries[-len(found) :]
+    assert min(back, len(entries)) <= len(found) <= 2 * back
+
+
+@pytest.mark.parametrize("back", [-1, 1_000_000_000_000])
+async def test_a_number_of_entries_that_nobody_can_ask_for_is_refused(store: Store, back: int) -> None:
+    with pytest.raises(InvalidRecord, match="back"):
+        await store.latest(back=back)
+
+
 async def test_what_was_decided_in_a_claim_is_in_the_feed(store: Store) -> None:
     await waiting(store, "a", "b")
     await claimed(store, take(5))

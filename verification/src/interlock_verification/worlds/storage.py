@@ -191,9 +191,9 @@ class StoreLink:
         """Return entries of the journal."""
         return await self._ask(lambda: self._store.feed(after, limit=limit))
 
-    async def latest(self) -> str:
-        """Return the end of the journal."""
-        return await self._ask(self._store.latest)
+    async def latest(self, *, back: int = 0) -> str:
+        """Return the end of the journal, or an earlier place."""
+        return await self._ask(lambda: self._store.latest(back=back))
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """Return the journal of one record."""
