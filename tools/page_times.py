@@ -25,7 +25,10 @@ from tests.web.browsers import ARGUMENTS, chromium  # noqa: E402
 
 ROUNDS = 5
 JOBS = 10_000
-PATHS = ("/", "/jobs", "/dead-letters", "/schedules", "/queues", "/limits", "/machines", "/journal")
+PATHS = (
+    *("/", "/jobs", "/batches", "/approvals", "/dead-letters", "/schedules"),
+    *("/queues", "/limits", "/machines", "/journal"),
+)
 SIZE = {"width": 1280, "height": 800}
 FRAMES, FRAME_MS = 600, 1_000 / 60
 STEPS_PX = (120, 660)

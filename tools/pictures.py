@@ -45,6 +45,11 @@ async def resize(ctx: Context, picture: str) -> str:
     return picture.replace("raw", "small")
 
 @task
+async def publish(ctx: Context, film: str) -> str:
+    answer = await ctx.approval(f"Publish {film} in all countries?", timeout="3d")
+    return "published" if answer.approved else "kept"
+
+@task
 async def render(ctx: Context, film: str) -> int:
     for scene in range(1, 31):
         print(f"scene {scene} of 30")
@@ -94,6 +99,8 @@ def _fill(folder: Path, environment: dict[str, str], url: str) -> dict[str, str]
     words = [sys.executable, "-m", "interlock", "run", "submit", "--workflow", "ci.yml"]
     submitted = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     _schedule(url)
+    for name in ("heron", "otter", "badger"):
+        _ask(url, "/api/jobs", {"task": "studio.publish", "input": {"film": name}, "queue": "default"})
     until, number = time.monotonic() + WORK_S, 0
     while time.monotonic() < until:
         jobs = [{"task": "studio.resize", "input": {"picture": f"raw-{number + i}.png"}} for i in range(8)]
@@ -101,11 +108,16 @@ def _fill(folder: Path, environment: dict[str, str], url: str) -> dict[str, str]
         number += len(jobs)
         time.sleep(2.0)
     _ask(url, "/api/jobs", {"task": "studio.print", "queue": "paper"})
+    parts = [{"task": "studio.resize", "input": {"picture": f"raw-book-{page}.png"}} for page in range(120)]
+    batch = {"spec": {"description": "The pictures of the book"}, "jobs": parts, "close": True}
+    made = _ask(url, "/api/batches", batch)
     return {
         "overview": "/?minutes=15",
         "jobs": "/jobs",
         "job": f"/jobs/{film['id']}",
         "run": f"/runs/{submitted.stdout.split()[-1]}",
+        "batch": f"/batches/{made['batch_id']}",
+        "approvals": "/approvals",
         "schedules": "/schedules",
         "schedule": "/schedules/nightly-contact-sheet",
     }

@@ -113,11 +113,11 @@ async def failed_job(server: Running) -> str:
     return job_id
 
 
-async def waiting_approval(server: Running, **terms: Any) -> str:
+async def waiting_approval(server: Running, text: str = "Deploy?", **terms: Any) -> str:
     """An approval that a job waits for."""
     job_id = await server.submit("shop.deploy", queue="deploys")
     grant = await server.hold(job_id, "deploys")
-    wait = WaitRequest(token=grant.token, runner_id="r", question=ApprovalQuestion(text="Deploy?", **terms))
+    wait = WaitRequest(token=grant.token, runner_id="r", question=ApprovalQuestion(text=text, **terms))
     return (await server.parts.runtime.waits.ask(wait)).id
 
 

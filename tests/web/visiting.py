@@ -220,7 +220,7 @@ async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, st
     batch = {"spec": {"description": text[:500]}, "jobs": [{"task": "shop.part", "queue": "idle"}] * 2}
     made = await client.post("/api/batches", json=batch)
     assert made.status_code == 201, made.text
-    approval = await waiting_approval(server)
+    approval = await waiting_approval(server, text[:500])
     return {
         "/jobs/:id": f"/jobs/{fails}",
         "/dead-letters/:id": f"/dead-letters/{fails}",

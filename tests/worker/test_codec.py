@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from interlock.errors import InvalidArguments, NotJson
-from interlock.worker.codec import decode, decoder_of, encode, encode_result, told
+from interlock.worker.codec import decode, decoder_of, decoding_error, encode, encode_result
 
 
 class Colour(Enum):
@@ -318,10 +318,10 @@ def test_a_type_that_cannot_be_remembered_works_as_well() -> None:
 
 def test_a_complaint_is_reported_with_its_path_first() -> None:
     assert (
-        told(msgspec.ValidationError("Expected `int`, got `str` - at `$.a[0]`"))
+        decoding_error(msgspec.ValidationError("Expected `int`, got `str` - at `$.a[0]`"))
         == "a[0]: expected int, got str"
     )
-    assert told(msgspec.ValidationError("Expected `int`"), at="x") == "x: expected int"
+    assert decoding_error(msgspec.ValidationError("Expected `int`"), at="x") == "x: expected int"
 
 
 TOGETHER = """

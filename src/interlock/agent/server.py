@@ -123,7 +123,7 @@ class AgentService(AgentServicer):
     ) -> AsyncIterator[wire.WorkloadStats]:
         """Run a workload and stream its statistics; stop it when the call breaks."""
         try:
-            outbox = self._desk.request(_asked(request))
+            outbox = self._desk.request(_requested(request))
         except InterlockError as error:
             await refuse(context, error)
         try:
@@ -185,7 +185,7 @@ class AgentService(AgentServicer):
         )
 
 
-def _asked(request: wire.WorkloadRequest) -> RequestedWorkload:
+def _requested(request: wire.WorkloadRequest) -> RequestedWorkload:
     return RequestedWorkload(
         workload_id=request.workload_id,
         kind=request.kind,

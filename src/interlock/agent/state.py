@@ -344,7 +344,7 @@ class Desk:
         present.execution.kill()
         return True
 
-    def _hear(self, present: Present, word: Started | LoadSample) -> None:
+    def _handle(self, present: Present, word: Started | LoadSample) -> None:
         """Handle a message of its process, which starts by itself, perhaps before the timer here."""
         if isinstance(word, Started) and present.leaving is None:
             self._apply(StartTimeReached(workload_id=present.workload_id))
@@ -439,7 +439,7 @@ class Desk:
             path=list(sys.path),
         )
         line = partial(self._hear_line, present.workload_id)
-        family = self._spawn(order, partial(self._hear, present), line)
+        family = self._spawn(order, partial(self._handle, present), line)
         say = partial(self._of_execution, present)
         present.execution = WorkloadExecution(present.workload_id, family, say, self._durations)
 

@@ -107,7 +107,7 @@ class _Execution:
         except Exception as caught:  # noqa: BLE001 - any exception is the outcome
             traceback.print_exc()  # for the agent's log; the controller gets one line
             error = _told_with_place(caught)
-        self._tell()
+        self._send_sample()
         self.say(WorkloadEnded(error=error))
 
     def _load_workload(self) -> Workload[Any]:
@@ -146,7 +146,7 @@ class _Execution:
             left_s = (number * every_ns - self._since_start_ns) / 1e9
             await asyncio.sleep(min(max(left_s, 0.0), GATHER_S))
             if self._since_start_ns >= number * every_ns:
-                self._tell()
+                self._send_sample()
                 number = self._since_start_ns // every_ns + 1
             else:
                 self._load.counting.gather()
@@ -155,7 +155,7 @@ class _Execution:
     def _since_start_ns(self) -> int:
         return time.monotonic_ns() - self._order.start_at_ns
 
-    def _tell(self) -> None:
+    def _send_sample(self) -> None:
         """Send the measurements since the last sample."""
         sample = self._load.counting.take(max(self._load.elapsed_ns, 0))
         sample.backlog = self._load.backlog

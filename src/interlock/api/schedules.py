@@ -85,7 +85,7 @@ _NAMED = id_of("schedule", UnknownSchedule, "schedule", meaning="The name of a s
 _NIGHTLY = {"cron": "0 2 * * 1-5", "tz": "Europe/Berlin", "job": {"task": "shop.report", "queue": "reports"}}
 
 
-def _tell(verb: str, summary: str) -> Operation[ScheduleChange, ScheduleView]:
+def _change(verb: str, summary: str) -> Operation[ScheduleChange, ScheduleView]:
     return Operation(
         name=f"{verb}Schedule",
         request=f"POST /api/schedules/{{schedule}}/{verb}",
@@ -161,13 +161,13 @@ GET_SCHEDULE_HISTORY = Operation(
     errors=(UnknownSchedule,),
 )
 
-PAUSE_SCHEDULE = _tell(
+PAUSE_SCHEDULE = _change(
     "pause", "Pause a schedule until it is resumed; fires missed meanwhile are not caught up."
 )
 
-RESUME_SCHEDULE = _tell("resume", "Resume a schedule, from its next fire on.")
+RESUME_SCHEDULE = _change("resume", "Resume a schedule, from its next fire on.")
 
-DELETE_SCHEDULE = _tell("delete", "Delete a schedule; jobs that it has submitted continue.")
+DELETE_SCHEDULE = _change("delete", "Delete a schedule; jobs that it has submitted continue.")
 
 RUN_SCHEDULE = Operation(
     name="runSchedule",

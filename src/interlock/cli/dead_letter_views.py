@@ -26,7 +26,7 @@ from interlock.remote.interfaces import Reach, Services
 from interlock.wire.filter_language import LOOKS
 from interlock.wire.filters import MAX_SCANNED, Filter, job_id_of, read_filter
 from interlock.wire.jobs import DeadLetterView
-from interlock.worker.codec import told
+from interlock.worker.codec import decoding_error
 
 STDIN = "-"
 
@@ -46,7 +46,7 @@ def read_input(text: str | None, words: Sequence[str]) -> msgspec.Raw | None:
         msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidArguments(
-            f"The input is not JSON: {told(error)}.", todo="Write --input '{\"width\": 200}'."
+            f"The input is not JSON: {decoding_error(error)}.", todo="Write --input '{\"width\": 200}'."
         ) from None
     return msgspec.Raw(raw)
 
@@ -98,7 +98,7 @@ def list_sheet(views: Iterable[DeadLetterView], now: datetime, *, terminal: bool
             view.job.task,
             view.job.queue,
             ago(view.job.completed_at, now) if terminal else iso(view.job.completed_at),
-            job_views.said(view.job),
+            job_views.job_status(view.job),
         )
         for view in views
     ]

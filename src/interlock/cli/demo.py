@@ -99,12 +99,14 @@ def _picture(views: Sequence[JobView]) -> Group:
     for view in views:
         if view.task != MANY:
             table.add_row(
-                Text(view.task, style="bold"), Text(view.state, style=style_of(view.state)), *_told(view)
+                Text(view.task, style="bold"),
+                Text(view.state, style=style_of(view.state)),
+                *_cells(view),
             )
     return Group(table)
 
 
-def _told(view: JobView) -> tuple[ProgressBar | Text, Text]:
+def _cells(view: JobView) -> tuple[ProgressBar | Text, Text]:
     one = view.attempts[-1]
     bar: ProgressBar | Text = Text("")
     if one.progress is not None and one.progress.total:

@@ -140,9 +140,9 @@ class WorkerReloader:
         code, self._process = self._process.returncode, None
         soon_s = BEGIN_S if code == CANNOT_START else SOON_S
         if time.monotonic() - self._started_at < soon_s:
-            self._say(f"The worker {_told(code)}; restarting it when a file changes.")
+            self._say(f"The worker {_exit_text(code)}; restarting it when a file changes.")
             return False
-        self._say(f"The worker {_told(code)}; restarting it.")
+        self._say(f"The worker {_exit_text(code)}; restarting it.")
         return True
 
     async def _start(self) -> None:
@@ -253,7 +253,7 @@ def _shown(changed: list[str]) -> str:
     return ", ".join(names) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
 
 
-def _told(code: int) -> str:
+def _exit_text(code: int) -> str:
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return "could not start" if code == CANNOT_START else f"exited with code {code}"

@@ -30,7 +30,7 @@ from interlock.systems.orchestrator.dependencies import named_in
 from interlock.systems.orchestrator.jobs import BULK
 from interlock.systems.orchestrator.submission import check_size, check_spec
 from interlock.wire.jobs import After, JobSpec, JobView, Unique
-from interlock.worker.codec import told
+from interlock.worker.codec import decoding_error
 from interlock.worker.imports import import_named
 from interlock.worker.middleware import Chain, load_middleware
 from interlock.worker.postponement import is_duration
@@ -202,9 +202,9 @@ def read_unique(**said: Any) -> Unique | None:
         return msgspec.convert(given, Unique)
     except msgspec.ValidationError as error:
         raise InvalidArguments(
-            f"The options for a unique job do not fit: {told(error)}.",
+            f"The options for a unique job do not fit: {decoding_error(error)}.",
             todo="Scopes are task and queue; policies are reject, existing, replace and debounce.",
-            facts={"cause": told(error)},
+            facts={"cause": decoding_error(error)},
         ) from None
 
 
@@ -363,7 +363,7 @@ def _decoded(raw: bytes) -> Any:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         cut = "truncated" in str(error) and raw.lstrip()[:1] in _CLOSING
-        why = f"the closing {_CLOSING[raw.lstrip()[:1]]} is missing" if cut else told(error)
+        why = f"the closing {_CLOSING[raw.lstrip()[:1]]} is missing" if cut else decoding_error(error)
         raise InvalidArguments(
             f"The arguments are not JSON: {why}.", todo="Write '{\"width\": 200}', or width=200."
         ) from None
@@ -373,8 +373,9 @@ def _converted(given: dict[str, Any]) -> JobSpec:
     try:
         return msgspec.convert(given, JobSpec)
     except msgspec.ValidationError as error:
+        cause = decoding_error(error)
         raise InvalidArguments(
-            f"The job cannot be read: {told(error)}.", todo=_WHOLE, facts={"cause": told(error)}
+            f"The job cannot be read: {cause}.", todo=_WHOLE, facts={"cause": cause}
         ) from None
 
 

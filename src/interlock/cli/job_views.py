@@ -88,7 +88,7 @@ def list_sheet(views: Iterable[JobView], now: datetime, *, terminal: bool) -> Sh
     """Return one row for each job."""
     times = ("submitted", "took") if terminal else ("submitted", "started", "ended")
     rows = [
-        (view.id, view.state, view.task, view.queue, *_times(view, now, terminal=terminal), said(view))
+        (view.id, view.state, view.task, view.queue, *_times(view, now, terminal=terminal), job_status(view))
         for view in views
     ]
     columns = ("id", "state", "task", "queue", *times, "says")
@@ -106,7 +106,7 @@ def job_sheets(view: JobView, now: datetime, *, terminal: bool) -> list[Sheet]:
     ]
 
 
-def said(view: JobView) -> str:
+def job_status(view: JobView) -> str:
     """Return why a job failed, its stop reason, its progress, or its description."""
     if view.failure is not None:
         return f"{view.failure.failure_class}: {view.failure.error}"
@@ -239,7 +239,7 @@ def list_jobs(
 
 def outcome_line(view: JobView) -> str:
     """Return a job with its state, for a pipe."""
-    return "\t".join((view.id, view.state, said(view)))
+    return "\t".join((view.id, view.state, job_status(view)))
 
 
 def cancel(*, reason: str = "", request_id: str | None = None) -> Action[JobView]:

@@ -14,7 +14,7 @@ import typer
 
 from interlock.cli import output, watch
 from interlock.cli.connection import ask
-from interlock.cli.job_views import blocked, chosen, progress_text, said, whole_id
+from interlock.cli.job_views import blocked, chosen, job_status, progress_text, whole_id
 from interlock.cli.journal import step_row
 from interlock.cli.output import iso, print_line, print_struct, span
 from interlock.cli.watch import NOT_IN_TIME, JobFollower, News, Outage, exit_code, has_ended, looks
@@ -168,7 +168,7 @@ class StateLines:
         for view in news.views:
             if self._states.get(view.id) != view.state:
                 self._states[view.id] = view.state
-                told = harmless(" ".join(said(view).split()))
+                told = harmless(" ".join(job_status(view).split()))
                 typer.echo(f"{view.id} {view.state} {told}".rstrip(), err=True)
 
 
@@ -198,7 +198,7 @@ class Outcomes:
             if self._as_json:
                 print_line(view)
             else:
-                output.print_row((view.id, view.state, said(view)))
+                output.print_row((view.id, view.state, job_status(view)))
 
 
 class LastViews:
@@ -290,7 +290,7 @@ def sheet_of(view: TreeView) -> output.Sheet:
             iso(node.completed_at),
             _amount(node.cost),
             _amount(node.tree_cost),
-            says(node),
+            node_status(node),
         )
         for node in view.nodes
     ]
@@ -330,7 +330,7 @@ def lines_of(
         yield f"{ahead}└─ ", f"{rest} more: {told}"
 
 
-def says(node: TreeNode) -> str:
+def node_status(node: TreeNode) -> str:
     """Return why a job failed, its stop reason, the reason it waits, or its progress."""
     if node.failure is not None:
         return f"{node.failure.failure_class}: {node.failure.error}"
@@ -389,7 +389,7 @@ def _line(ahead: str, what: TreeNode | str, now: datetime) -> Text:
         line.append(f"  {span(what.started_at, what.completed_at, now)}", style="dim")
     if what.tree_cost is not None:
         line.append(f"  {what.tree_cost:g}", style="dim")
-    if told := says(what):
+    if told := node_status(what):
         line.append(f"  {harmless(' '.join(told.split()))}", style="italic")
     return line
 

@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from interlock.cli.job_views import progress_text, said
+from interlock.cli.job_views import job_status, progress_text
 from interlock.cli.journal import JournalStep
 from interlock.cli.output import COLOURS, span
 from interlock.cli.run_views import drawn
@@ -78,7 +78,7 @@ def _table(views: list[JobView], now: datetime) -> Table:
             Text(view.state, style=style_of(view.state)),
             _bar(view),
             Text(span(view.started_at or view.created_at, view.completed_at, now), style="dim"),
-            Text(_flat(said(view)), overflow="ellipsis", no_wrap=True),
+            Text(_flat(job_status(view)), overflow="ellipsis", no_wrap=True),
         )
     if len(views) > len(shown):
         table.add_row(Text(f"{len(views) - len(living)} of {len(views)} have ended", style="dim"))

@@ -278,7 +278,7 @@ def read_file(path: Path) -> ProjectFile:
     try:
         said = msgspec.convert(tables, ProjectFile)
     except msgspec.ValidationError as error:
-        raise _bad(path, [_told(error)]) from error
+        raise _bad(path, [_message_of(error)]) from error
     except InvalidSettings as error:
         raise _bad(path, [error.sentence.rstrip(".")]) from error
     if faults := list(_impossible(said)):
@@ -437,7 +437,7 @@ def _bad_patterns(said: ProjectFile) -> Iterator[str]:
             yield f"the pattern {pattern!r} is not a regular expression: {error}"
 
 
-def _told(error: msgspec.ValidationError) -> str:
+def _message_of(error: msgspec.ValidationError) -> str:
     """Return the message of an invalid value, with its name in the file."""
     message, _, path = str(error).partition(" - at `")
     name = path.rstrip("`").removeprefix("$.")

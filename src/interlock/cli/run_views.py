@@ -95,7 +95,7 @@ def list_sheet(views: Iterable[RunView], now: datetime, *, terminal: bool) -> Sh
             view.workflow,
             change_of(view),
             *_times(view, now, terminal=terminal),
-            said(view),
+            run_status(view),
         )
         for view in views
     ]
@@ -135,7 +135,7 @@ def change_of(view: RunView) -> str:
     return " ".join(filter(None, (source.repository, where, source.sha[:7])))
 
 
-def said(view: RunView) -> str:
+def run_status(view: RunView) -> str:
     """Return the progress of a run, or why it ended."""
     if view.error:
         return view.error.splitlines()[0]
@@ -233,7 +233,7 @@ def list_runs(store: str | None, words: Sequence[str], *, limit: int, cursor: st
 
 def outcome_line(view: RunView) -> str:
     """Return a run with its state, for a pipe."""
-    return "\t".join((view.id, view.state, said(view)))
+    return "\t".join((view.id, view.state, run_status(view)))
 
 
 def cancel(*, reason: str = "", request_id: str | None = None) -> Action[RunView]:
@@ -410,7 +410,7 @@ def drawn(view: RunView, now: datetime, width: int) -> Iterator[Sequence[LineSeg
 def heading(view: RunView) -> str:
     """Return the run in one line."""
     state = f"{view.state} ({view.outcome})" if view.outcome and view.state != view.outcome else view.state
-    return "  ".join(filter(None, (view.workflow, view.id, state, change_of(view), said(view))))
+    return "  ".join(filter(None, (view.workflow, view.id, state, change_of(view), run_status(view))))
 
 
 def coloured(line: Sequence[LineSegment]) -> str:

@@ -64,7 +64,7 @@ def runner_check(
 
     from interlock.testing.runner_kit import check
 
-    asked = _asked(words or [], token, only or [], _work(task, quick, slow), ttl)
+    asked = _check_of(words or [], token, only or [], _work(task, quick, slow), ttl)
     verdicts = asyncio.run(check(asked, _print_json_verdict if as_json else _print_verdict))
     broken = sum(bool(verdict.faults) for verdict in verdicts)
     if not as_json:
@@ -73,7 +73,7 @@ def runner_check(
     raise typer.Exit(FOUND_SOMETHING if broken else 0)
 
 
-def _asked(words: list[str], token: str | None, only: list[str], work: Work, ttl: float) -> Check:
+def _check_of(words: list[str], token: str | None, only: list[str], work: Work, ttl: float) -> Check:
     from urllib.parse import urlsplit
 
     from interlock.testing.runner_kit import Check, a_token, named

@@ -216,19 +216,19 @@ def pause(name: Name, reason: Reason = "", store: Place = None, as_json: Json = 
 
     Fires that pass in the meantime are not caught up.
     """
-    _tell(store, "pause", name, reason, as_json=as_json)
+    _act(store, "pause", name, reason, as_json=as_json)
 
 
 @app.command("resume", epilog=examples("schedule resume nightly-report"))
 def resume(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
     """Submit jobs again, from the next fire on."""
-    _tell(store, "resume", name, reason, as_json=as_json)
+    _act(store, "resume", name, reason, as_json=as_json)
 
 
 @app.command("delete", epilog=examples("schedule delete nightly-report --reason 'no longer needed'"))
 def delete(name: Name, reason: Reason = "", store: Place = None, as_json: Json = False) -> None:
     """End a schedule; jobs it has submitted are not stopped."""
-    _tell(store, "delete", name, reason, as_json=as_json)
+    _act(store, "delete", name, reason, as_json=as_json)
 
 
 @app.command(
@@ -282,7 +282,7 @@ def backfill(
     )
 
 
-def _tell(store: str | None, verb: str, name: str, reason: str, *, as_json: bool) -> None:
+def _act(store: str | None, verb: str, name: str, reason: str, *, as_json: bool) -> None:
     from interlock.cli import schedule_actions
 
     schedule_actions.tell(store, verb, name, reason, as_json=as_json)

@@ -40,7 +40,7 @@ def list_sheet(views: Iterable[WorkerView], now: datetime, *, terminal: bool) ->
             str(view.pid or ""),
             ", ".join(view.labels),
             shown(view.last_heartbeat_at, now, terminal=terminal),
-            said(view),
+            order_text(view),
         )
         for view in views
     ]
@@ -59,7 +59,7 @@ def line(view: WorkerView) -> str:
     return "\t".join((view.id, view.name, view.state, view.reason))
 
 
-def said(view: WorkerView) -> str:
+def order_text(view: WorkerView) -> str:
     """Return the current order to a worker and its reason, in a few words."""
     parts = []
     if view.draining and view.completed_at is None:
@@ -81,7 +81,7 @@ def _about(view: WorkerView, now: datetime, *, terminal: bool) -> Iterator[tuple
     yield "id", view.id
     yield "name", view.name
     yield "state", view.state
-    yield "says", said(view)
+    yield "says", order_text(view)
     yield "workspace", view.workspace_id
     yield "incarnation", view.incarnation
     yield "where", f"{view.host}, process {view.pid}" if view.pid else view.host

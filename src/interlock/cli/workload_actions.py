@@ -23,7 +23,13 @@ from interlock.cli.connection import actor, ask
 from interlock.cli.job_views import whole_id
 from interlock.cli.output import Sheet, ago, on_terminal, print_sheets, print_struct, shown
 from interlock.cli.watch import CANCELED, COMPLETED, FAILED, POLL_S, JobFollower, has_ended
-from interlock.cli.workload_screen import Silent, WorkloadLines, WorkloadScreen, heard_sheet, result_sheets
+from interlock.cli.workload_screen import (
+    Silent,
+    WorkloadLines,
+    WorkloadScreen,
+    last_second_sheet,
+    result_sheets,
+)
 from interlock.errors import CannotLoad, CannotWrite, InterlockError, JobFailed, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.workload import WORKLOAD
@@ -291,7 +297,7 @@ def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
     terminal = on_terminal()
     rows = [
         (view.id, view.state, view.description, str(len(spec_of(view).agents)),
-         shown(view.created_at, now, terminal=terminal), _said(view, now))
+         shown(view.created_at, now, terminal=terminal), _status_text(view, now))
         for view in views
     ]  # fmt: skip
     print_sheets([Sheet("workload", "", COLUMNS, rows, one_line=True, spare=("agents", "submitted"))])
@@ -311,7 +317,7 @@ def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> No
     if as_json:
         print_struct(found)
         return
-    about = [(found.job.id, found.job.state, found.job.description, _said(found.job, now))]
+    about = [(found.job.id, found.job.state, found.job.description, _status_text(found.job, now))]
     print_sheets([Sheet("job", "", ("id", "state", "name", "said"), about), *_sheets(found, now)])
 
 
@@ -394,7 +400,7 @@ async def _driver(reach: Reach, text: str) -> JobView:
 async def _workload(reach: Reach, text: str) -> Workload:
     view = await _driver(reach, text)
     agents, result = await _agents(reach, view.id), await _result(reach, view)
-    heard = await _heard(reach, view) if result is None else None
+    heard = await _last_second(reach, view) if result is None else None
     driven = _undriven_since(view, await reach.now()) is None
     return Workload(job=view, agents=agents, result=result, driven=driven, heard=heard)
 
@@ -416,7 +422,7 @@ async def _result(reach: Reach, view: JobView) -> WorkloadResult | None:
     return None
 
 
-async def _heard(reach: Reach, view: JobView) -> WorkloadProgress | None:
+async def _last_second(reach: Reach, view: JobView) -> WorkloadProgress | None:
     """Return the last second in the log of a workload whose controller was killed."""
     if not has_ended(view):
         return None
@@ -429,7 +435,7 @@ async def _heard(reach: Reach, view: JobView) -> WorkloadProgress | None:
 def _sheets(found: Workload, now: datetime) -> list[Sheet]:
     if found.result is not None:
         return result_sheets(found.result)
-    heard = [heard_sheet(found.heard)] if found.heard else []
+    heard = [last_second_sheet(found.heard)] if found.heard else []
     return [*heard, _members(found.agents, now)]
 
 
@@ -463,7 +469,7 @@ def _undriven_since(view: JobView, now: datetime) -> datetime | None:
     return lease.expires_at if lease is not None and lease.expires_at <= now else None
 
 
-def _said(view: JobView, now: datetime) -> str:
+def _status_text(view: JobView, now: datetime) -> str:
     if view.failure is not None:
         return view.failure.error
     if (since := _undriven_since(view, now)) is not None:

@@ -33,7 +33,7 @@ def result_sheets(result: WorkloadResult) -> list[Sheet]:
     ]
 
 
-def heard_sheet(live: WorkloadProgress) -> Sheet:
+def last_second_sheet(live: WorkloadProgress) -> Sheet:
     """Return the last second in the log of a workload without a result; it is partial."""
     found = live.latencies
     slow = f"p50 {took(found.p50_ms)}, p99 {took(found.p99_ms)}, max {took(found.max_ms)}"

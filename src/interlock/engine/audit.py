@@ -110,9 +110,9 @@ def _misplaced(
                 continue
             here = states.setdefault(who, str(machines[step.machine].initial))
             if step.source != here:
-                yield entry.version, f"{_said(step)} starts in {step.source}, but it was {here}"
+                yield entry.version, f"{_step_text(step)} starts in {step.source}, but it was {here}"
             if not _legal(machines[step.machine], step):
-                yield entry.version, f"{_said(step)} is not in the table"
+                yield entry.version, f"{_step_text(step)} is not in the table"
             states[who] = step.target
     last = states.get((record.kind, record.id), record.state)
     if last != record.state:
@@ -128,5 +128,5 @@ def _legal(machine: Machine[Any, Any], step: StepLine) -> bool:
     )
 
 
-def _said(step: StepLine) -> str:
+def _step_text(step: StepLine) -> str:
     return f"{step.machine} {step.entity}: {step.event} from {step.source} to {step.target}"

@@ -47,8 +47,8 @@ def compare(old: Blueprint, new: Blueprint) -> Difference:
 
 
 def _changed_values(noun: str, old: dict[str, str], new: dict[str, str]) -> list[str]:
-    removed = [f"- {noun} {_said(name, old[name])}" for name in old if name not in new]
-    added = [f"+ {noun} {_said(name, new[name])}" for name in new if name not in old]
+    removed = [f"- {noun} {_line(name, old[name])}" for name in old if name not in new]
+    added = [f"+ {noun} {_line(name, new[name])}" for name in new if name not in old]
     changed = [
         f"~ {noun} {name}: was {old[name] or 'nothing'}, is {new[name] or 'nothing'}"
         for name in old
@@ -57,7 +57,7 @@ def _changed_values(noun: str, old: dict[str, str], new: dict[str, str]) -> list
     return [*removed, *added, *changed]
 
 
-def _said(name: str, value: str) -> str:
+def _line(name: str, value: str) -> str:
     return f"{name}: {value}" if value else name
 
 

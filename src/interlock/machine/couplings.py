@@ -50,7 +50,7 @@ class Coupling(Generic[C]):
         by = f" by {_listed(event.name for event in self.by)}" if self.by else ""
         out_of = f" out of {_listed(self.out_of)}" if self.out_of else ""
         verb = "stays" if self.holding else "enters"
-        when = f", if {' and '.join(_said(condition) for condition in self.when)}" if self.when else ""
+        when = f", if {' and '.join(_words_of(condition) for condition in self.when)}" if self.when else ""
         what = f"create {self.to}" if self.event is None else f"send {self.event.name} to {self.to}"
         return f"{self.cause.name} {verb} {_listed(self.into)}{out_of}{by}{when}: {what}"
 
@@ -207,5 +207,5 @@ def _listed(names: Any) -> str:
     return " or ".join(str(name) for name in names)
 
 
-def _said(condition: Condition[Any]) -> str:
+def _words_of(condition: Condition[Any]) -> str:
     return " ".join((condition.__doc__ or condition.__name__).split()).rstrip(".")

@@ -100,7 +100,7 @@ class ApiClient:
         Changes are sent under a request id, a new one where none is given: when an answer is lost the request
         is repeated, and nothing is done twice.
         """
-        said = _said(sent)
+        said = _fields_to_send(sent)
         if operation.repeatable and "request_id" not in said:
             said["request_id"] = self._names()
         query = said if operation.query is not None else {}
@@ -118,7 +118,7 @@ class ApiClient:
         **path: str,
     ) -> AsyncIterator[Lines]:
         """Yield the lines of a streamed answer."""
-        async with self._answering(operation.address(**path), headers, _said(sent)) as response:
+        async with self._answering(operation.address(**path), headers, _fields_to_send(sent)) as response:
             yield response.aiter_lines()
 
     @asynccontextmanager
@@ -126,7 +126,7 @@ class ApiClient:
         self, operation: Operation[In, bytes], sent: In | None = None, /, **path: str
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Yield the bytes of an answer, piece by piece."""
-        async with self._answering(operation.address(**path), {}, _said(sent)) as response:
+        async with self._answering(operation.address(**path), {}, _fields_to_send(sent)) as response:
             yield response.aiter_bytes()
 
     @asynccontextmanager
@@ -251,7 +251,7 @@ def _own_problem(response: httpx2.Response) -> Problem | None:
     return problem if problem.error else None
 
 
-def _said(sent: Any) -> dict[str, Any]:
+def _fields_to_send(sent: Any) -> dict[str, Any]:
     """Return the fields to send, without those that have their default.
 
     So a server of an older version does not receive a field that it does not know, unless it is used.

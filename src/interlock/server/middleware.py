@@ -141,16 +141,16 @@ class Gate:
         except asyncio.CancelledError:
             if not self._parts.stopping.is_set():
                 raise
-            await self._tell(_given_up(), exchange, scope, receive, send)
+            await self._respond(_given_up(), exchange, scope, receive, send)
         except (NotSigned, NotSignedIn) as error:
-            await self._tell(self._not_again(error, scope), exchange, scope, receive, send)
+            await self._respond(self._not_again(error, scope), exchange, scope, receive, send)
         except InterlockError as error:
-            await self._tell(error, exchange, scope, receive, send)
+            await self._respond(error, exchange, scope, receive, send)
         except Exception:
             self._parts.log.exception("unexpected", request=exchange.request, path=scope["path"][:200])
-            await self._tell(unexpected(), exchange, scope, receive, send)
+            await self._respond(unexpected(), exchange, scope, receive, send)
 
-    async def _tell(
+    async def _respond(
         self, error: InterlockError, exchange: Exchange, scope: Scope, receive: Receive, send: Send
     ) -> None:
         exchange.code = error.code

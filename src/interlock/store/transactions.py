@@ -140,7 +140,7 @@ def run_steps(executor: StepExecutor, steps: Callable[[], Steps[T]]) -> T:
             last = error
             if sqlstate_of(error) not in _AGAIN:
                 break
-    told = _told(last)
+    told = _translated(last)
     raise told from (None if told is last else last)
 
 
@@ -177,7 +177,7 @@ async def run_steps_async(executor: StepExecutor, steps: Callable[[], Steps[T]])
             last = error
             if sqlstate_of(error) not in _AGAIN:
                 break
-    told = _told(last)
+    told = _translated(last)
     raise told from (None if told is last else last)
 
 
@@ -214,7 +214,7 @@ def sqlstate_of(error: BaseException) -> str:
     return str(getattr(inner, "sqlstate", None) or getattr(inner, "pgcode", None) or "")
 
 
-def _told(error: Exception) -> Exception:
+def _translated(error: Exception) -> Exception:
     """Return what users are told; what the driver says of anything else is theirs to deal with."""
     code = sqlstate_of(error)
     if code in _NOT_BEGUN:

@@ -67,7 +67,7 @@ class BucketBlobs:
             blob = Blob(digest.hexdigest(), size)
             await self._check_room(0 if await self.has(blob.sha256) else size)
             await asyncio.to_thread(_rewind, file)
-            with _said():
+            with _bucket_errors_translated():
                 await obstore.put_async(self._store, blob.sha256, file)
         return blob
 
@@ -79,7 +79,7 @@ class BucketBlobs:
         """Yield the content of a blob."""
         if not _DIGEST.fullmatch(sha256):
             raise gone(sha256[:64])
-        with _said(sha256):
+        with _bucket_errors_translated(sha256):
             found = await obstore.get_async(self._store, sha256)
             async for piece in found.stream(min_chunk_size=PIECE):
                 yield bytes(piece)
@@ -87,7 +87,7 @@ class BucketBlobs:
     async def remove(self, sha256: str) -> None:
         """Remove a blob now."""
         if _DIGEST.fullmatch(sha256):
-            with contextlib.suppress(FileNotFoundError), _said():
+            with contextlib.suppress(FileNotFoundError), _bucket_errors_translated():
                 await obstore.delete_async(self._store, sha256)
             self._counted = None
 
@@ -108,13 +108,13 @@ class BucketBlobs:
         if not _DIGEST.fullmatch(sha256):
             return None
         try:
-            with _said():
+            with _bucket_errors_translated():
                 return await obstore.head_async(self._store, sha256)
         except FileNotFoundError:
             return None
 
     async def _all(self) -> AsyncIterator[Any]:
-        with _said():
+        with _bucket_errors_translated():
             async for page in obstore.list(self._store, chunk_size=1_000):
                 for found in page:
                     if _DIGEST.fullmatch(found["path"]):
@@ -162,7 +162,7 @@ def _connected(url: str, settings: BlobSettings) -> S3Store:
 
 
 @contextlib.contextmanager
-def _said(sha256: str = "") -> Iterator[None]:
+def _bucket_errors_translated(sha256: str = "") -> Iterator[None]:
     """Translate errors of a bucket into an unavailable store, which may be retried."""
     try:
         yield

@@ -157,7 +157,7 @@ class DirectoryBlobs:
 
     async def put(self, pieces: AsyncIterable[bytes]) -> Blob:
         """Store the content; it is on disk when this returns."""
-        with _said():
+        with _disk_errors_translated():
             incoming = await asyncio.to_thread(self._begin)
         try:
             with incoming.file:
@@ -165,9 +165,9 @@ class DirectoryBlobs:
                     incoming.begun += len(piece)
                     self._under_way += len(piece)
                     self._check_size(incoming.size + len(piece))
-                    with _said():
+                    with _disk_errors_translated():
                         await asyncio.to_thread(incoming.write, piece)
-                with _said():
+                with _disk_errors_translated():
                     return await asyncio.to_thread(self._finish, incoming)
         finally:
             self._under_way -= incoming.begun
@@ -293,7 +293,7 @@ class BlobWriter:
 
 
 @contextlib.contextmanager
-def _said() -> Iterator[None]:
+def _disk_errors_translated() -> Iterator[None]:
     """Translate disk errors into an unavailable store, which may be retried."""
     try:
         yield

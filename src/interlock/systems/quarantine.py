@@ -273,7 +273,7 @@ class Quarantine:
             record = records[0]
             if record is None or record.state == CLEARED:
                 return Decision(None)
-            change = _told(record, body_of(record), lift, now, actor=actor, reason=reason)
+            change = _moved(record, body_of(record), lift, now, actor=actor, reason=reason)
             return Decision(None, Commit(changes=(change,)))
 
         await self._engine.apply([found.key], decide)
@@ -325,7 +325,7 @@ class Quarantine:
             if body == body_of(record):
                 return Decision(None)
             enough = record.state == QUARANTINED and occasions(body.losses) < self._settings.occasions
-            change = _told(record, body, lift if enough else forgiven, now, actor="orchestrator")
+            change = _moved(record, body, lift if enough else forgiven, now, actor="orchestrator")
             return Decision(None, Commit(changes=(change,)))
 
         await self._engine.apply([found.key], decide)
@@ -367,7 +367,7 @@ def _view(record: Record) -> StandingView:
     )
 
 
-def _told(
+def _moved(
     record: Record, body: StandingBody, event: Event, now: datetime, *, actor: str, reason: str = ""
 ) -> Change:
     standing = _STANDINGS.of(record, now, body)

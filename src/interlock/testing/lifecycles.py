@@ -109,7 +109,7 @@ def check_lifecycle(machine: AnyMachine, environment: Lifecycle | None = None) -
             "bound its data with `only`, or allow more with `most`."
         )
     if report.violations:
-        raise LifecycleBroken(_told(report))
+        raise LifecycleBroken(_summary(report))
     return report
 
 
@@ -212,7 +212,7 @@ def _is_in(state: Any) -> Callable[[Here], bool]:
     return lambda here: bool(here.state == state)
 
 
-def _told(report: ExplorationReport) -> str:
+def _summary(report: ExplorationReport) -> str:
     first = report.violations[0]
     lines = [f"{report.model}: not {first.mode}: {first.claim}"]
     for number, told in enumerate(first.story, 1):

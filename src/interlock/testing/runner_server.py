@@ -344,7 +344,7 @@ class KitOrchestrator:
         if isinstance(message, Complete | CancelAck | Release):
             lease.ended_at = self.clock()
         if lease.by_number.get(_number(message)) == message:
-            return 200, self._heard(lease)  # a repeat renews nothing
+            return 200, self._accepted(lease)  # a repeat renews nothing
         lease.by_number[_number(message)] = message
         if isinstance(message, Complete | CancelAck | Release):
             lease.state = "ended"
@@ -352,7 +352,7 @@ class KitOrchestrator:
             lease.renewed_at, lease.ttl_s = self.clock(), self.pace.ttl_s
             lease.renewals += isinstance(message, Heartbeat)
         self.change()
-        return 200, self._heard(lease)
+        return 200, self._accepted(lease)
 
     def _judge(self, lease: KitLease, message: Message) -> None:
         kind = str(message.__struct_config__.tag)
@@ -378,7 +378,7 @@ class KitOrchestrator:
     def _is_repeat(self, lease: KitLease, message: Message) -> bool:
         return lease.state == "ended" and lease.by_number.get(_number(message)) == message
 
-    def _heard(self, lease: KitLease) -> dict[str, Any]:
+    def _accepted(self, lease: KitLease) -> dict[str, Any]:
         if lease.state == "ended":
             return {"answer": "heard", "state": "SUCCEEDED"}
         answer = {"answer": "heard", "state": "RUNNING", "ttl_s": self.pace.ttl_s}

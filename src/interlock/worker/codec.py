@@ -157,9 +157,9 @@ def decode(raw: msgspec.Raw | bytes, kind: Any = Any, root: str = "result") -> A
         return decoder_of(kind)(raw)
     except (msgspec.DecodeError, RecursionError, TypeError) as error:
         raise InvalidArguments(
-            f"The {root} does not fit: {told(error)}.",
+            f"The {root} does not fit: {decoding_error(error)}.",
             todo=f"Ask for the type that it has. It is: {shortened(raw)}",
-            facts={"at": root, "cause": told(error)},
+            facts={"at": root, "cause": decoding_error(error)},
         ) from error
 
 
@@ -173,7 +173,7 @@ def decoder_of(kind: Any) -> Decode:
         return _new_decoder(kind)
 
 
-def told(error: BaseException, at: str = "") -> str:
+def decoding_error(error: BaseException, at: str = "") -> str:
     """Return the message of a decoder, with its path below `at`: `items[3]: expected int, got str`."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"

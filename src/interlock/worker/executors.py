@@ -78,7 +78,7 @@ class Executor(Protocol):
         """Start the handler; `ended` may be called before this returns."""
         ...
 
-    def told(self, running: RunningTask) -> None:
+    def forward_stop(self, running: RunningTask) -> None:
         """Forward a stop request; the context of the handler has it already."""
         ...
 
@@ -128,7 +128,7 @@ class AsyncExecutor:
             self.current = None
         ended(running, outcome)
 
-    def told(self, running: RunningTask) -> None:
+    def forward_stop(self, running: RunningTask) -> None:
         """Do nothing: the context has the request, and `kill` cancels the coroutine later."""
 
     def kill(self, running: RunningTask) -> bool:
@@ -223,7 +223,7 @@ class ThreadExecutor:
                 self._start_thread()
         self._work.put(work)
 
-    def told(self, running: RunningTask) -> None:
+    def forward_stop(self, running: RunningTask) -> None:
         """Do nothing: the context has the request."""
 
     def kill(self, running: RunningTask) -> bool:
@@ -308,7 +308,7 @@ class ProcessExecutor:
         self._attending.add(attendance.task)
         attendance.task.add_done_callback(self._attending.discard)
 
-    def told(self, running: RunningTask) -> None:
+    def forward_stop(self, running: RunningTask) -> None:
         """Forward the request: the handler's context is in the other process."""
         writer = running.handle.writer
         if writer is not None and not writer.is_closing():
@@ -382,7 +382,7 @@ class ProcessExecutor:
         try:
             writer.write(line_of(self._order(running, attendance.span)))
             if running.stop_reason:
-                self.told(running)
+                self.forward_stop(running)
             with contextlib.suppress(ConnectionError):
                 while over is None and (line := await reader.readline()):
                     over = _take(running, line, writer, uploads)

@@ -238,7 +238,7 @@ _ROOM = 0.9
 
 def unpack(packed: Path, paths: Sequence[str], staging: Path, base: Path) -> list[str]:
     """Unpack the members below these paths to their places; return the paths that were placed."""
-    wanted = [_asked(path) for path in paths]
+    wanted = [_parts_of(path) for path in paths]
     staging.mkdir(mode=0o700, exist_ok=True)
     base = base.resolve()
     at = ""
@@ -353,7 +353,7 @@ def _there(folder: Beneath, parts: Parts) -> bool:
     return True
 
 
-def _asked(path: str) -> Parts:
+def _parts_of(path: str) -> Parts:
     said = PurePosixPath(path)
     if said.is_absolute() or ".." in said.parts or not said.parts:
         raise outside(path)

@@ -25,7 +25,7 @@ import msgspec
 
 from interlock.errors import CannotLoad, InvalidArguments
 from interlock.text import nearest
-from interlock.worker.codec import Decode, concrete, decode, decoder_of, encode, shortened, told
+from interlock.worker.codec import Decode, concrete, decode, decoder_of, decoding_error, encode, shortened
 from interlock.worker.context import Context
 
 Executor = Literal["async", "thread", "process"]
@@ -190,7 +190,7 @@ class Arguments:
         try:
             check(raw)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise self._unfit(self._what_is_wrong(raw, later) or told(error)) from error
+            raise self._unfit(self._what_is_wrong(raw, later) or decoding_error(error)) from error
 
     @property
     def first(self) -> str:
@@ -202,7 +202,7 @@ class Arguments:
         try:
             kwargs = msgspec.structs.asdict(self._decode(raw))
         except (msgspec.DecodeError, RecursionError) as error:
-            raise self._unfit(self._what_is_wrong(raw) or told(error)) from error
+            raise self._unfit(self._what_is_wrong(raw) or decoding_error(error)) from error
         args = tuple([kwargs.pop(name) for name in self._passed_by_position])
         if self._more is not None:
             args += kwargs.pop(self._more.name)
@@ -268,7 +268,7 @@ class Arguments:
             try:
                 decoded[name] = decode_one(values[name])
             except (msgspec.DecodeError, RecursionError) as error:
-                raise self._unfit(told(error, at=name)) from error
+                raise self._unfit(decoding_error(error, at=name)) from error
         return decoded
 
     def _what_is_wrong(self, raw: msgspec.Raw | bytes, later: str = "") -> str:

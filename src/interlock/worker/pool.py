@@ -133,7 +133,7 @@ class PoolWorker:
         self._ready = ready
         self._changed = changed
         self._settled = asyncio.Event()
-        asyncio.get_running_loop().add_reader(ready, self._heard)
+        asyncio.get_running_loop().add_reader(ready, self._read_ready)
         self._waiting = asyncio.create_task(self._wait())
 
     @property
@@ -174,7 +174,7 @@ class PoolWorker:
         self._close()
         self._changed()
 
-    def _heard(self) -> None:
+    def _read_ready(self) -> None:
         said = os.read(self._ready, 64)
         self.begun = bool(said)
         self.incarnation = said.decode("ascii", "replace") if len(said) > 1 else ""

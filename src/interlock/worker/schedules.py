@@ -21,7 +21,7 @@ from interlock.errors import InterlockError, InvalidSchedule, StoreUnavailable
 from interlock.text import read_duration
 from interlock.wire.jobs import JobSpec
 from interlock.wire.schedules import NAME, CatchUp, Overlap, ScheduleSpec
-from interlock.worker.codec import told
+from interlock.worker.codec import decoding_error
 
 if TYPE_CHECKING:  # a client that submits needs no log
     from interlock.worker.telemetry import Log
@@ -108,9 +108,9 @@ def read_schedule(given: Mapping[str, Any]) -> ScheduleSpec:
         spec = msgspec.json.decode(msgspec.json.encode(given), type=ScheduleSpec)
     except (msgspec.ValidationError, TypeError) as error:
         raise InvalidSchedule(
-            f"The schedule does not fit: {told(error)}.",
+            f"The schedule does not fit: {decoding_error(error)}.",
             todo=f"It has a job, and any of: {', '.join(ScheduleSpec.__struct_fields__[1:])}.",
-            facts={"cause": told(error)},
+            facts={"cause": decoding_error(error)},
         ) from None
     Calendar(spec)
     return spec

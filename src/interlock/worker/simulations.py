@@ -166,12 +166,12 @@ class SimulationContext:
             step=self.step,
             total_steps=self.total_steps,
             checkpoint=self._encoded(state),
-            **self._told(),
+            **self._unacknowledged(),
         )
 
     def latest(self) -> Beat:
         """Return a heartbeat from beside the steps, without state."""
-        return Beat(step=self.step, total_steps=self.total_steps, **self._told())
+        return Beat(step=self.step, total_steps=self.total_steps, **self._unacknowledged())
 
     def heard(self, orders: SimulationOrders) -> None:
         """Process the answer to a message or heartbeat."""
@@ -197,25 +197,28 @@ class SimulationContext:
             step=self.step,
             total_steps=self.total_steps,
             checkpoint=self._encoded(state),
-            **self._told(),
+            **self._unacknowledged(),
         )
 
     def done(self, result: object) -> Completed:
         """Return the message that it has completed."""
         raw = self.context.mask.raw(encode(result, "result"))
         return Completed(
-            step=self.step, total_steps=self.total_steps, result=_bounded("result", raw), **self._told()
+            step=self.step,
+            total_steps=self.total_steps,
+            result=_bounded("result", raw),
+            **self._unacknowledged(),
         )
 
     def failed(self, error: BaseException) -> Failed:
         """Return the message that it has failed."""
         text = cut(self.context.mask.text(f"{type(error).__name__}: {error}"), MAX_TEXT_BYTES)
-        return Failed(step=self.step, total_steps=self.total_steps, error=text, **self._told())
+        return Failed(step=self.step, total_steps=self.total_steps, error=text, **self._unacknowledged())
 
     def _encoded(self, state: object) -> msgspec.Raw:
         return _bounded("state", self.context.mask.raw(encode(state, "state")))
 
-    def _told(self) -> dict[str, Any]:
+    def _unacknowledged(self) -> dict[str, Any]:
         """Return the unacknowledged warnings and samples, which go with every message."""
         with self._lock:
             done = tuple(each for each in self._samples.kept if each.step <= self.step)

@@ -90,12 +90,12 @@ class Stopper:
 
     def ask(self, running: RunningTask) -> None:
         """Give a handler time to stop, then kill it."""
-        running.lane.executor.told(running)
+        running.lane.executor.forward_stop(running)
         self._awake.call_later(self._settings.stop_grace_s, self._kill, running)
 
     def stop(self, running: RunningTask) -> None:
         """Kill a handler now: its results are not accepted any more."""
-        running.lane.executor.told(running)
+        running.lane.executor.forward_stop(running)
         self._kill(running)
 
     def _kill(self, running: RunningTask) -> None:
@@ -516,7 +516,7 @@ class TaskRunner:
             # The message for its lease is a consequence of the same step, and decided after this.
             asyncio.get_running_loop().call_soon(self._report, running)
         elif self.machines.process.state is SHUTTING_DOWN:
-            running.lane.executor.told(running)  # the process stops it later
+            running.lane.executor.forward_stop(running)  # the process stops it later
         else:
             self._stopper.ask(running)
 

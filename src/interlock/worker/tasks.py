@@ -25,7 +25,7 @@ from interlock.errors import CannotLoad, InvalidArguments, UnknownTask
 from interlock.text import nearest
 from interlock.wire.jobs import After, JobSpec, RetryRule, Unique
 from interlock.wire.schedules import ScheduleSpec
-from interlock.worker.codec import spec_of, told
+from interlock.worker.codec import decoding_error, spec_of
 from interlock.worker.composition import JobGroup, Signature, rule_of
 from interlock.worker.context import Context
 from interlock.worker.functions import (
@@ -421,9 +421,9 @@ def _template(name: str, known: Mapping[str, Any], options: Mapping[str, Any]) -
         return msgspec.convert({**known, "task": name, **_plain(options)}, JobSpec)
     except msgspec.ValidationError as error:
         raise InvalidArguments(
-            f"The options of the task {name} do not fit: {told(error)}.",
+            f"The options of the task {name} do not fit: {decoding_error(error)}.",
             todo="Labels are a list; times are seconds; retry maps a class of failure to a RetryRule.",
-            facts={"task": name, "cause": told(error)},
+            facts={"task": name, "cause": decoding_error(error)},
         ) from error
 
 

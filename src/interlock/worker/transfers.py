@@ -54,9 +54,9 @@ class Uploads:
         """Start to report events of agents."""
         if self.loop is None:
             raise StoreUnavailable("The worker has not started yet.", todo="Try again a little later.")
-        return asyncio.run_coroutine_threadsafe(self._tell(token, facts), self.loop)
+        return asyncio.run_coroutine_threadsafe(self._report(token, facts), self.loop)
 
-    async def _tell(self, token: str, facts: Sequence[WorkloadFact]) -> None:
+    async def _report(self, token: str, facts: Sequence[WorkloadFact]) -> None:
         port = self._port()
         if isinstance(port, FleetBook):
             await port.tell_workloads(token, self._runner_id, facts)

@@ -105,7 +105,7 @@ async def test_a_message_that_a_dying_process_has_taken_is_delivered_by_another(
         raise SystemExit
 
     here = house.port.here.followers
-    here._tell = dies  # type: ignore[method-assign, assignment]
+    here._move_followers = dies  # type: ignore[method-assign, assignment]
     with pytest.raises(SystemExit):
         await here.keep()
     neighbour = await house.neighbour()

@@ -10,10 +10,13 @@ import { pageOf, recordPage } from "../lib/records";
 import { go, query } from "../lib/router";
 import { clock, exact } from "../lib/time";
 import { useEntries, useNews } from "../live/live";
+import { More } from "../ui/more";
 import { NewRows } from "../ui/new_rows";
 import { Empty, Head, Refusal, State } from "../ui/parts";
 
 const MOST = 300;
+/** How many rows are drawn at first: each has some ten links and chips. */
+const FIRST = 100;
 
 export function Journal() {
   const filter = filterOf(query.value);
@@ -33,7 +36,8 @@ export function Journal() {
   const known = new Set(heard.value.map((entry) => entry.cursor));
   const earlier = (data.value?.entries ?? []).filter((entry) => !known.has(entry.cursor));
   const newest = useNewest(`journal ${said}`, [...heard.value, ...earlier].slice(0, MOST), (entry) => entry.cursor);
-  const shown = newest.rows;
+  const drawn = useSignal(FIRST);
+  const shown = newest.rows.slice(0, drawn.value);
   return (
     <>
       <NewRows of={newest} />
@@ -69,6 +73,7 @@ export function Journal() {
           </tbody>
         </table>
         {shown.length === 0 && data.value && <Empty>{said ? "None of the latest entries fits." : "Nothing has happened yet."}</Empty>}
+        <More of={{ cursor: newest.rows.length > shown.length ? "more" : "", more: async () => void (drawn.value = MOST) }} />
         {data.value?.gap && (
           <p class="quiet">
             Older entries are in the store: <code>GET /api/journal</code> reads all of them. The story of one record is whole.

@@ -47,7 +47,7 @@ _CLAIMS = 64
 _SHORTEST_COMPANY, _LONGEST_COMPANY = 16, 1_024
 
 
-def _asked(claim: Claim) -> tuple[list[str] | None, list[str], list[str]]:
+def _claimer_terms(claim: Claim) -> tuple[list[str] | None, list[str], list[str]]:
     """Return all lanes of a claimer, if they are few; its queues, and its labels and handlers."""
     queues, handlers = list(dict.fromkeys(claim.queues)), claim.handlers
     if handlers is None:
@@ -195,7 +195,7 @@ class Claims:
         while True:
             after = self._beginnings.of(claim)
             rows = await session.fetch(
-                sql, writing.seen, claim.kind, *_asked(claim), claim.limit, *after, *guard_of(claim)
+                sql, writing.seen, claim.kind, *_claimer_terms(claim), claim.limit, *after, *guard_of(claim)
             )
             last = rows.pop()
             if self._beginnings.is_enough(claim, rows):
@@ -241,7 +241,7 @@ class Claims:
     async def _take_ready(self, session: Session, claim: Claim) -> list[asyncpg.Record]:
         while True:
             after = self._beginnings.of(claim)
-            asked = claim.kind, *_asked(claim)
+            asked = claim.kind, *_claimer_terms(claim)
             rows = await self._take(session, "take_ready", asked, claim.limit, *after, *guard_of(claim))
             if self._beginnings.is_enough(claim, rows[:-1]):
                 return rows

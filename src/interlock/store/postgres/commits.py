@@ -285,7 +285,7 @@ class BatchPart:
             joined_data(given) if given else None,
             joined_data(results) if results else None,
             written_at,
-            [*_said(batch.change, self._ends), expected_at, self.channel],
+            [*_shared_values(batch.change, self._ends), expected_at, self.channel],
         ]
 
 
@@ -377,7 +377,7 @@ def _single_in(batch: Batch, ends: Ends) -> SinglePart:
     return SinglePart(ends, change, batch.not_after)
 
 
-def _said(change: Change, ends: Ends) -> list[str | None]:
+def _shared_values(change: Change, ends: Ends) -> list[str | None]:
     """Return the values that all records of a batch share."""
     ready_at, deadline_at = change.ready_at, change.deadline_at
     return [

@@ -230,7 +230,7 @@ class Session:
         to two servers: inside a transaction it may not.
         """
         if not self._wrapped:
-            return await self._asked(self._connection.fetch(sql, *arguments), at_risk=writes)
+            return await self._answered(self._connection.fetch(sql, *arguments), at_risk=writes)
         await self.begin()
         try:
             rows = await self.within(sql, *arguments)
@@ -242,23 +242,23 @@ class Session:
 
     async def begin(self) -> None:
         """Begin a transaction for several calls of `within`."""
-        await self._asked(self._connection.execute(BEGIN))
+        await self._answered(self._connection.execute(BEGIN))
 
     async def within(self, sql: str, *arguments: object) -> list[asyncpg.Record]:
         """Run one statement inside the transaction."""
-        return await self._asked(self._connection.fetch(sql, *arguments))
+        return await self._answered(self._connection.fetch(sql, *arguments))
 
     async def script(self, sql: str) -> None:
         """Run statements without arguments."""
-        await self._asked(self._connection.execute(sql))
+        await self._answered(self._connection.execute(sql))
 
     async def commit(self) -> None:
         """Commit. From here on a missing answer may mean success."""
-        await self._asked(self._connection.execute("COMMIT"), at_risk=True)
+        await self._answered(self._connection.execute("COMMIT"), at_risk=True)
 
     async def rollback(self) -> None:
         """Roll back."""
-        await self._asked(self._connection.execute("ROLLBACK"))
+        await self._answered(self._connection.execute("ROLLBACK"))
 
     @property
     def server_version(self) -> tuple[int, int]:
@@ -266,7 +266,7 @@ class Session:
         version = self._connection.get_server_version()
         return version.major, version.minor
 
-    async def _asked(self, answer: Awaitable[T], *, at_risk: bool = False) -> T:
+    async def _answered(self, answer: Awaitable[T], *, at_risk: bool = False) -> T:
         """Wait for an answer. `at_risk`: the server may be committing, so without an answer the outcome is
         unknown.
         """

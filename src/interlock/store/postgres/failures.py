@@ -69,19 +69,19 @@ def translate(error: BaseException, doing: str, target: Target, *, unknown: bool
         return error
     if isinstance(error, _DENIED):
         return StoreMisconfigured(
-            f"{target.shown} refused the connection: {_said(error)}.",
+            f"{target.shown} refused the connection: {_text(error)}.",
             todo="Correct the user, the password, the database or its permissions.",
             facts={"url": target.shown},
         )
     if isinstance(error, _FOREIGN):
         return ForeignSchema(
-            f"The schema {target.schema} of {target.shown} holds tables of another program: {_said(error)}.",
+            f"The schema {target.schema} of {target.shown} holds tables of another program: {_text(error)}.",
             todo="Choose another schema with ?schema=, or another database.",
             facts={"url": target.shown, "schema": target.schema},
         )
     if _is_input(error):
         return InvalidRecord(
-            f"PostgreSQL cannot store this: {_said(error)}.",
+            f"PostgreSQL cannot store this: {_text(error)}.",
             todo="Bodies are JSON, and no text holds the character NUL. Nothing was written.",
         )
     return unavailable(_why(error), doing, target, unknown=unknown, todo=_todo(error))
@@ -113,13 +113,13 @@ def _why(error: BaseException) -> str:
         case TimeoutError():
             return "it did not answer in time"
         case asyncpg.TooManyConnectionsError():
-            return f"the server has no connection left ({_said(error)})"
+            return f"the server has no connection left ({_text(error)})"
         case asyncpg.ConnectionDoesNotExistError() | asyncpg.InternalClientError():
             return "the connection broke"  # the driver's message is about its own state, not about the server
         case ConnectionRefusedError() | FileNotFoundError():
             return "no server answers there"
         case _:
-            return _said(error)
+            return _text(error)
 
 
 def _todo(error: BaseException) -> str:
@@ -133,5 +133,5 @@ def _is_input(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and str(error.sqlstate).startswith("22")
 
 
-def _said(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     return str(error).strip().rstrip(".") or type(error).__name__

@@ -113,7 +113,7 @@ class _Listener:
                 connection = await connections.connect_to_listen(self._timeout_s)
                 pause_s = _FIRST_PAUSE_S
                 try:
-                    await self._hear(connection)
+                    await self._receive(connection)
                 finally:
                     self.listening = False
                     # Not gracefully: the connection may be unresponsive.
@@ -121,7 +121,7 @@ class _Listener:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    async def _hear(self, connection: Connection) -> None:
+    async def _receive(self, connection: Connection) -> None:
         """Forward notifications until the connection is lost, which needs a check when it is silent."""
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())

@@ -252,12 +252,12 @@ def _work(item: Work, showing: Showing) -> tuple[object, ...]:
 
 
 def _changes(batch: Batch, given: object, result: object) -> tuple[object, ...]:
-    return *_said(batch.change, batch.ids), _seen(batch.expected_at), given, result, False
+    return *_shared_values(batch.change, batch.ids), _seen(batch.expected_at), given, result, False
 
 
 def _change(change: Change, showing: Showing) -> tuple[object, ...]:
     return (
-        *_said(change, (change.id,)),
+        *_shared_values(change, (change.id,)),
         _time(change.expected_at),
         [_text(change.given)] if change.given else False,
         False if change.result is None else [_text(change.result)],
@@ -265,7 +265,7 @@ def _change(change: Change, showing: Showing) -> tuple[object, ...]:
     )
 
 
-def _said(change: Change, ids: Sequence[str]) -> tuple[object, ...]:
+def _shared_values(change: Change, ids: Sequence[str]) -> tuple[object, ...]:
     """Return the values of a change for all of its records."""
     return (
         change.kind,

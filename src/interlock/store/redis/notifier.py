@@ -63,7 +63,7 @@ class RedisNotifier:
                 async with asyncio.timeout(self._patience_s):
                     connection = await self._links.connect()
                 try:
-                    await self._hear(connection)
+                    await self._receive(connection)
                 finally:
                     heard, self.standing = self.standing, False
                     await hang_up(connection)
@@ -72,7 +72,7 @@ class RedisNotifier:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _hear(self, connection: AbstractConnection) -> None:
+    async def _receive(self, connection: AbstractConnection) -> None:
         """Wake subscribers on every message, including the confirmation of the subscription.
 
         A silent connection is pinged, so that a dead one is noticed.

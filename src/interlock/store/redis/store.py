@@ -141,7 +141,7 @@ class RedisStore:
 
     async def now(self) -> datetime:
         """Return the server's clock, never behind earlier times."""
-        return moment(self._told(int(await self._links.call(scripts.NOW, self._floor_us))))
+        return moment(self._raise_floor(int(await self._links.call(scripts.NOW, self._floor_us))))
 
     async def epoch(self) -> int:
         """Return the epoch, which grows when the server is another one; checked on every new connection."""
@@ -308,7 +308,7 @@ class RedisStore:
 
     async def _decided(self, answer: Any, decide: Decide, until: float) -> list[Outcome]:
         now, now_us, hold, taken = read_taken(answer)
-        self._told(now_us)
+        self._raise_floor(now_us)
         if not taken:
             return []
         try:
@@ -334,10 +334,10 @@ class RedisStore:
             ends = hold if number == len(parts) else ""
             answer = await self._links.call(scripts.COMMIT, packed, self._floor_us, ends, until=until)
             now_us, some = read_outcomes(answer, commits)
-            self._told(now_us)
+            self._raise_floor(now_us)
             outcomes += some
         return outcomes
 
-    def _told(self, now_us: int) -> int:
+    def _raise_floor(self, now_us: int) -> int:
         self._floor_us = max(self._floor_us, now_us)
         return self._floor_us

@@ -120,7 +120,7 @@ class AgentConnection:
     async def status(self, *, within_s: float = ANSWER_S, wait_idle_s: float = 0.0) -> wire.StatusAnswer:
         """Return the status of the agent, optionally once it is idle."""
         request = wire.StatusRequest(wait_idle_s=wait_idle_s)
-        answer: wire.StatusAnswer = await self._asked(self._stub.GetStatus, request, within_s + wait_idle_s)
+        answer: wire.StatusAnswer = await self._call(self._stub.GetStatus, request, within_s + wait_idle_s)
         return answer
 
     async def offset(self, exchanges: int = EXCHANGES, *, within_s: float = ANSWER_S) -> Offset:
@@ -128,7 +128,7 @@ class AgentConnection:
         found = []
         for _ in range(exchanges):
             sent = self._reference.now_ns()
-            answer = await self._asked(self._stub.Ping, wire.PingRequest(sent_unix_ns=sent), within_s)
+            answer = await self._call(self._stub.Ping, wire.PingRequest(sent_unix_ns=sent), within_s)
             found.append(
                 ClockExchange(
                     sent_ns=sent,
@@ -164,15 +164,15 @@ class AgentConnection:
     async def start(self, workload_id: str, at_ns: int) -> int:
         """Send the start by the agent's clock; return how late it was, in nanoseconds."""
         request = wire.StartRequest(workload_id=workload_id, start_at_unix_ns=at_ns)
-        answer: wire.StartAnswer = await self._asked(self._stub.StartWorkload, request, ANSWER_S)
+        answer: wire.StartAnswer = await self._call(self._stub.StartWorkload, request, ANSWER_S)
         return answer.late_ns
 
     async def abort(self, workload_id: str, reason: str) -> None:
         """Stop only that workload."""
         request = wire.AbortRequest(workload_id=workload_id, reason=reason[:200])
-        await self._asked(self._stub.AbortWorkload, request, ABORT_S)
+        await self._call(self._stub.AbortWorkload, request, ABORT_S)
 
-    async def _asked(self, method: Any, request: Any, within_s: float) -> Any:
+    async def _call(self, method: Any, request: Any, within_s: float) -> Any:
         try:
             return await method(request, timeout=within_s, metadata=self._metadata)
         except aio.AioRpcError as error:

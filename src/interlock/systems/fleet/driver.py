@@ -174,7 +174,7 @@ class Drive:
 
     async def _gather(self) -> None:
         for member in self._living:
-            member.begin(self.spec, self._driver.controller, self._hear)
+            member.begin(self.spec, self._driver.controller, self._merge)
         try:
             async with asyncio.timeout(self.spec.ready_within_s):
                 await _each(member.ready.wait() for member in self._living)
@@ -195,7 +195,7 @@ class Drive:
         self._started_at = datetime.fromtimestamp(start.at_ns / NS, UTC)
         told = f"All {len(offsets)} begin at {self._started_at.isoformat()}"
         self._hands.log(f"{told}, at most {took(start.bound_ns / 1e6)} apart.", "info")
-        await _each(self._told(member, start.told_ns[member.agent]) for member in self._living)
+        await _each(self._start_member(member, start.told_ns[member.agent]) for member in self._living)
         # Some agents may have begun while another did not answer: from here on there is a result.
         self._stop_if_too_few()
 
@@ -239,7 +239,7 @@ class Drive:
         except InterlockError as error:
             self._lose(member, error)
 
-    async def _told(self, member: FleetMember, at_ns: int) -> None:
+    async def _start_member(self, member: FleetMember, at_ns: int) -> None:
         try:
             late_ns = await member.line.start(member.workload_id, at_ns)
         except InterlockError as error:
@@ -256,7 +256,7 @@ class Drive:
         self._hands.log(error.sentence, "warning")
         member.give_up(error.sentence)
 
-    def _hear(self, member: FleetMember, report: AgentReport) -> None:
+    def _merge(self, member: FleetMember, report: AgentReport) -> None:
         fault = self.merged.hear(report)
         if fault and self.merged.parts[member.agent].fault == fault:
             self._hands.log(f"{member.agent} sends numbers that cannot be true: {fault}.", "warning")

@@ -105,12 +105,12 @@ class Admissions:
         if not (words or tickets or gates):
             return 0
         self._names = await self._definitions()
-        await self._heard(words, gone, due, {record.id for record in gates})
+        await self._serve_keys(words, gone, due, {record.id for record in gates})
         if tickets or words:
             await self._tidy()
         return len(words) + len(tickets) + len(gates)
 
-    async def _heard(
+    async def _serve_keys(
         self,
         words: Sequence[Record],
         gone: Mapping[str, Collection[str]],

@@ -200,7 +200,7 @@ class CancelBatch(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def heard_ends(
+def decide_ends(
     words: Mapping[str, EndWord],
     found: Sequence[Record | None],
     now: datetime,
@@ -417,7 +417,7 @@ class Batches:
         async def one(name: str, words: Mapping[str, EndWord]) -> None:
             def decide(found: Sequence[Record | None], now: datetime) -> Decision[bool]:
                 draw, mark = self._jobs.draw, self._engine.mark()
-                return heard_ends(words, found, now, self._settings, draw, mark)
+                return decide_ends(words, found, now, self._settings, draw, mark)
 
             keys = [Key(PART.name, name), batch_key(name.rpartition(".")[0])]
             async with turns:

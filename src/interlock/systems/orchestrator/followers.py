@@ -201,7 +201,7 @@ class Followers:
         mark = self._engine.mark()
         try:
             await self._batches.hear(parts)
-            await self._tell(followers)
+            await self._move_followers(followers)
         except Exception as error:  # noqa: BLE001 - no message may be lost
             now = await self._engine.clock.now()
             changes = [undelivered(record, error, now, POSTAGE, mark) for record in taken]
@@ -210,7 +210,7 @@ class Followers:
         await self._engine.committer.commit_all([Commit(changes=(change,)) for change in changes])
         return len(taken)
 
-    async def _tell(self, followers: Mapping[str, Mapping[str, EndWord]]) -> None:
+    async def _move_followers(self, followers: Mapping[str, Mapping[str, EndWord]]) -> None:
         collected: dict[str, Collected] = {}
         waiting = dict(followers)
         for _ in range(ROUNDS):

@@ -155,7 +155,7 @@ async def _answer(engine: Engine, asked: IdempotencyKey | None, result: Result[s
         case Applied(answer=answer):
             return answer
         case Repeated(recorded=recorded):
-            return _told(recorded)
+            return _recorded_id(recorded)
         case StoreUnavailable():
             raise result
         case RequestIdReused():
@@ -163,10 +163,10 @@ async def _answer(engine: Engine, asked: IdempotencyKey | None, result: Result[s
     before = None if asked is None else await engine.recall(asked)
     if before is None:
         return result
-    return failed(before) if isinstance(before, RequestReused) else _told(before.recorded)
+    return failed(before) if isinstance(before, RequestReused) else _recorded_id(before.recorded)
 
 
-def _told(recorded: Recorded) -> str:
+def _recorded_id(recorded: Recorded) -> str:
     return msgspec.json.decode(recorded.answer.body, type=str)
 
 

@@ -233,7 +233,7 @@ class Orchestrator:
                 continue
             record = record_after(offer.change, offer.before[number], outcome.at)
             if offer.words:
-                self._told(offer)
+                self._note_begun(offer)
             if not offer.grants:
                 continue
             grant = offer.grants[number]
@@ -291,7 +291,7 @@ class Orchestrator:
         known = offer.words and offer.grants and offer.before[0].parent in self._begun
         return msgspec.structs.replace(offer, words=()) if known else offer
 
-    def _told(self, offer: Offer) -> None:
+    def _note_begun(self, offer: Offer) -> None:
         (record,) = offer.before
         if record.parent is not None and record.parent not in self._begun:
             self._begun[record.parent] = None

@@ -112,15 +112,15 @@ class Queues:
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
         """Pause a queue: none of its jobs is claimed until it is resumed; running jobs continue."""
-        return await self._tell(pause, name, reason, actor, request_id)
+        return await self._move(pause, name, reason, actor, request_id)
 
     async def resume(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> QueueHold:
         """Resume a queue."""
-        return await self._tell(resume, name, reason, actor, request_id)
+        return await self._move(resume, name, reason, actor, request_id)
 
-    async def _tell(
+    async def _move(
         self, event: Event, name: str, reason: str, actor: str, request_id: str | None
     ) -> QueueHold:
         _check(name)

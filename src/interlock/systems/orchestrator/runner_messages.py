@@ -112,7 +112,7 @@ def decide_message(
     if isinstance(message, Heartbeat) and message.uploading:
         draft.send_attempt(one, attempt.upload)  # ignored if known, or irrelevant
     # No timer of the job may expire before the commit: that would change the decision.
-    return Decision(_heard(draft, one), _commit(draft, one, message, mark, until))
+    return Decision(_accepted(draft, one), _commit(draft, one, message, mark, until))
 
 
 def note_report(draft: JobAggregate, one: AttemptBody, message: Message) -> None:
@@ -208,7 +208,7 @@ def _repeated(draft: JobAggregate, one: AttemptBody, message: Message) -> Answer
         again = kind is Ack or (kind is Heartbeat and _was_heard(held, message.sequence))
     else:
         again = held.state in lease.DEAD and _reported(draft, one) == digest_of_report(message)
-    return _heard(draft, one) if again else None
+    return _accepted(draft, one) if again else None
 
 
 def _reported(draft: JobAggregate, one: AttemptBody) -> str:
@@ -305,7 +305,7 @@ def _stale_answer(one: AttemptBody, message: Message, refused: Refused[LeaseStat
     return NotHeard(code=error.code, error=error.sentence, todo=error.todo, facts=error.facts)
 
 
-def _heard(draft: JobAggregate, one: AttemptBody) -> Heard:
+def _accepted(draft: JobAggregate, one: AttemptBody) -> Heard:
     held = one.lease
     if held is None or held.state not in lease.LIVE:
         return Heard(state=one.state)

@@ -262,7 +262,7 @@ async def look_at(
     if tree is None or tree.state != OPEN:
         return None
     seating = TreeSlots(decode_tree(tree), quotas)
-    await _hear(store, seating, words)
+    await _apply_words(store, seating, words)
     look = Look(
         root_id=root_id, tree=tree, seating=seating, root=root, candidates=[], held=[], searched=set()
     )
@@ -271,7 +271,7 @@ async def look_at(
     return look
 
 
-async def _hear(store: Store, seating: TreeSlots, words: Sequence[TreeWord]) -> None:
+async def _apply_words(store: Store, seating: TreeSlots, words: Sequence[TreeWord]) -> None:
     for word in words:
         if word.what == ENDED:
             seating.leave(word.job_id)

@@ -409,7 +409,7 @@ class Trees:
                 by_root.setdefault(word.root_id, []).append((word, record))
         await gather_all(self._done([record], self._stop_below(record)) for record in orders)
         await gather_all(
-            self._done([record for _, record in said], self._hear(root_id, [word for word, _ in said]))
+            self._done([record for _, record in said], self._apply_words(root_id, [word for word, _ in said]))
             for root_id, said in by_root.items()
         )
         return len(taken)
@@ -426,7 +426,7 @@ class Trees:
             changes = [sent(record, mark) for record in letters]
         await self._engine.committer.commit_all([Commit(changes=(change,)) for change in changes])
 
-    async def _hear(self, root_id: str, words: Sequence[TreeWord]) -> None:
+    async def _apply_words(self, root_id: str, words: Sequence[TreeWord]) -> None:
         """Process messages to a tree, first the failures, so that no job is admitted that would be
         stopped.
         """

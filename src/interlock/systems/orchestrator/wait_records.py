@@ -229,7 +229,7 @@ def decide_ask(
     check_number(mail, asked.name, asked.number)
     if new is mail:
         return Decision(_known(wait, wait_id))
-    entity = _asked(wait, record, asked, address, now, until)
+    entity = _opened(wait, record, asked, address, now, until)
     change = entity.change(mark=mark, actor=asked.runner_id)
     commit = replace(heard.commit, changes=(*heard.commit.changes, change))
     return Decision(_answer(wait_id, entity.state, entity.body), commit)
@@ -245,7 +245,7 @@ def _mail_asked(mail: Mail, asked: WaitRequest, wait_id: str, now: datetime, unt
     return replace(mail, asked=asked.number, wait=wait_id, since=now, until=until, question=question)
 
 
-def _asked(
+def _opened(
     kept: Record | None, record: Record, asked: WaitRequest, address: str, now: datetime, until: datetime
 ) -> Entity[Wait]:
     if kept is not None:

@@ -339,7 +339,7 @@ class Caches:
     async def _note_use(self, record: Record) -> None:
         now = await self._engine.clock.now()
         if now >= body_of(record).used_at + NOTED_EVERY:
-            await self._tell(record, used)
+            await self._apply(record, used)
 
     async def _make_room(self, more: int, *, fork: bool = False) -> int | None:
         """Evict the least recently used caches, those of forks first, until there is enough space.
@@ -368,11 +368,11 @@ class Caches:
         names = {record.id for record in over}
         wanted = {body_of(record).sha256 for record in known if record.id not in names}
         for record in over:
-            await self._tell(record, event)
+            await self._apply(record, event)
             if self._blobs is not None and (sha256 := body_of(record).sha256) not in wanted:
                 await self._blobs.remove(sha256)
 
-    async def _tell(self, record: Record, event: Event) -> None:
+    async def _apply(self, record: Record, event: Event) -> None:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             change = None if found[0] is None else decide_event(found[0], event, now, self._unused_s)
             return Decision(None, Commit(changes=(change,)) if change is not None else None)

@@ -148,7 +148,7 @@ def draw_mermaid(graph: RunGraph, note: Callable[[Node], str]) -> str:
     ids = {node.name: f"j{number}" for number, node in enumerate(graph.nodes)}
     lines = ["flowchart LR"]
     for node in graph.nodes:
-        lines.append(f'    {ids[node.name]}["{_coded(_said(node, note))}"]')
+        lines.append(f'    {ids[node.name]}["{_coded(_label(node, note))}"]')
         if colour := _stroke(node):
             lines.append(f"    style {ids[node.name]} stroke:{colour},stroke-width:2px")
     for name, needs in drawn_needs(graph).items():
@@ -162,13 +162,13 @@ def draw_dot(graph: RunGraph, title: str, note: Callable[[Node], str]) -> str:
     lines.append('  node [shape=box, style=rounded, fontname="sans-serif"];')
     for node in graph.nodes:
         colour = f", color={_quoted(stroke)}" if (stroke := _stroke(node)) else ""
-        lines.append(f"  {_quoted(node.name)} [label={_quoted(_said(node, note))}{colour}];")
+        lines.append(f"  {_quoted(node.name)} [label={_quoted(_label(node, note))}{colour}];")
     for name, needs in drawn_needs(graph).items():
         lines += [f"  {_quoted(need)} -> {_quoted(name)};" for need in needs]
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _said(node: Node, note: Callable[[Node], str]) -> str:
+def _label(node: Node, note: Callable[[Node], str]) -> str:
     return " ".join(filter(None, (mark_of(node), shown_name(node), note(node))))
 
 

@@ -164,7 +164,7 @@ class RunPreparation:
             seconds = self._settings.durations.planner_timeout_s
             await self._fail(run_id, f"The planner took longer than {seconds:g} s.", "planner_timeout")
         except Exception as error:  # noqa: BLE001 - a planner is other people's code
-            await self._fail(run_id, _told(error), "plan_failed")
+            await self._fail(run_id, _message_of(error), "plan_failed")
         else:
             awaits = awaited(body, plan.jobs, self._settings.secrets)
             if _group_is_open(record):
@@ -185,7 +185,7 @@ class RunPreparation:
         try:
             check_admitted(body, jobs, self._settings.secrets)
         except PlanRefused as error:
-            await self._fail(run_id, _told(error), "plan_failed")
+            await self._fail(run_id, _message_of(error), "plan_failed")
         else:
             awaits = awaited(body, jobs, self._settings.secrets)
             await self._accept(run_id, plan_graph(pieces), awaits=awaits)
@@ -350,7 +350,7 @@ def decide_plan(
     return draft
 
 
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """Return the error as a message for readers of the run."""
     if isinstance(error, InterlockError):
         return f"{error.sentence} {error.todo}".strip()

@@ -369,7 +369,7 @@ class RunReconciler:
                 known, words = await self._again(words)
             if not words:
                 return
-            prepared = await self._heard(words, known)
+            prepared = await self._commit_of(words, known)
             outcome = await self._commit(prepared, known)
             if not isinstance(outcome, Conflict):
                 await self.carry_out(prepared, outcome.at)
@@ -390,7 +390,7 @@ class RunReconciler:
         ]
         return known, ours
 
-    async def _heard(self, words: Sequence[tuple[JobChanged, Record]], known: Record | None) -> RunCommit:
+    async def _commit_of(self, words: Sequence[tuple[JobChanged, Record]], known: Record | None) -> RunCommit:
         mark = self._engine.mark()
         letters = [sent(record, mark) for _, record in words]
         draft = await self._draft(known)

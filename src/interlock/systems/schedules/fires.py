@@ -227,7 +227,7 @@ def decide_due(
         )
     )
     entity.body = msgspec.structs.replace(entity.body, recent=_recent(body, made))
-    reason = _told(made, skipped, chosen.waiting)
+    reason = _summary(made, skipped, chosen.waiting)
     change = written(entity, actor="clock", reason=reason, note=bool(passed or made))
     return Commit(changes=(change, *new, *stopped))
 
@@ -293,7 +293,7 @@ def _recent(body: ScheduleBody, made: Sequence[Fire]) -> tuple[Fire, ...]:
     return (*reversed(made), *body.recent)[:MAX_RECENT]
 
 
-def _told(made: Sequence[Fire], skipped: int, waiting: Sequence[datetime]) -> str:
+def _summary(made: Sequence[Fire], skipped: int, waiting: Sequence[datetime]) -> str:
     parts = [f"{iso(fire.scheduled_for)} as {fire.job_id}" for fire in made[:5]]
     if len(made) > 5:
         parts.append(f"{len(made) - 5} more")

@@ -128,7 +128,7 @@ class Schedules:
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
         """Pause a schedule; fires in the meantime are not caught up."""
-        return await self._told(
+        return await self._move(
             name, lambda _, now: schedule.Pause(at=now), reason, actor, request_id, "pause"
         )
 
@@ -143,17 +143,17 @@ class Schedules:
                 due_at = min(due_at, now) if due_at else now
             return schedule.Resume(at=now, next_at=next_at, due_at=due_at)
 
-        return await self._told(name, event, reason, actor, request_id, "resume")
+        return await self._move(name, event, reason, actor, request_id, "resume")
 
     async def delete(
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> ScheduleView:
         """End a schedule; its submitted jobs continue."""
-        return await self._told(
+        return await self._move(
             name, lambda _, now: schedule.Delete(at=now), reason, actor, request_id, "delete"
         )
 
-    async def _told(
+    async def _move(
         self,
         name: str,
         event: Callable[[ScheduleBody, datetime], Event],

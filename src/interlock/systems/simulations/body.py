@@ -265,7 +265,7 @@ async def found(store: Store, wanted: SimulationFilter, *, cursor: str, limit: i
         room = limit - len(records)
         size = PAGE if text else room
         page = await store.find(query_of(wanted, cursor, size))
-        kept = [place for place, each in enumerate(page.records, 1) if _says(each, text)]
+        kept = [place for place, each in enumerate(page.records, 1) if _contains(each, text)]
         records += [page.records[place - 1] for place in kept[:room]]
         scanned, following = scanned + len(page.records), page.cursor
         if len(kept) > room or (len(kept) == room and kept[-1] < len(page.records)):
@@ -283,7 +283,7 @@ async def with_pulses(store: Store, records: Sequence[Record]) -> list[tuple[Rec
     return list(zip(records, pulses, strict=True))
 
 
-def _says(record: Record, text: str) -> bool:
+def _contains(record: Record, text: str) -> bool:
     if not text:
         return True
     spec = decode_body(record).spec

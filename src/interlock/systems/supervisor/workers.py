@@ -504,9 +504,9 @@ class Workers:
         for runner_id in runner_ids:
             record = await self._life_of(runner_id)
             if record is not None:
-                await self._tell(record.id)
+                await self._notify(record.id)
 
-    async def _tell(self, worker_id: str) -> None:
+    async def _notify(self, worker_id: str) -> None:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings.durations)
             if draft.state in worker.ENDED:

@@ -269,19 +269,19 @@ class ReporterQueue:
         """Deliver one report; errors do not affect others of the lane, and unrecorded reports are retried."""
         try:
             word = body_of(record).word
-            settle = await self._tell(record, word)
+            settle = await self._deliver_status(record, word)
             await settled(self._engine, self._runs, record, settle)
         except (InterlockError, OSError) as error:
             log.warning("report %s could not be noted: %s", record.id, error)
 
-    async def _tell(self, record: Record, word: RunStatus) -> DecideDelivery:
+    async def _deliver_status(self, record: Record, word: RunStatus) -> DecideDelivery:
         body, settings = body_of(record), self._settings
         try:
             run = await self._runs.view(record.parent or "")
             if by := await self._replaced_by(run):
                 return _overtaken(word, by, settings)
             report = RunReport(run=run, word=word, at=_since(run, body.since), url=url_of(settings, run.id))
-            memory = await self._told(report, body.memory)
+            memory = await self._delivered(report, body.memory)
         except StoreUnavailable:
             raise
         except InterlockError as error:
@@ -292,7 +292,7 @@ class ReporterQueue:
             return _in_vain(word, error, settings)
         return lambda current, now: delivered(current, word, memory, now, settings)
 
-    async def _told(self, report: RunReport, memory: str) -> str:
+    async def _delivered(self, report: RunReport, memory: str) -> str:
         if report.run.outcome is not None and not report.word.final:
             raise DeliveryFailed("there is an outcome by now")
         try:

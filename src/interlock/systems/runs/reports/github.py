@@ -127,7 +127,7 @@ class GithubReporter:
         source = report.run.source
         async with turn:
             said = self._status(report, part)
-            await self._asked("POST", f"/repos/{source.repository}/statuses/{source.sha}", said)
+            await self._call("POST", f"/repos/{source.repository}/statuses/{source.sha}", said)
 
     def _status(self, report: RunReport, part: PartVerdict) -> dict[str, Any]:
         said = {
@@ -141,16 +141,16 @@ class GithubReporter:
         run, path = report.run, f"/repos/{report.run.source.repository}/check-runs"
         number = number or await self._earlier(run, part)
         if number:
-            await self._asked("PATCH", f"{path}/{number}", self._check_run(report, part))
+            await self._call("PATCH", f"{path}/{number}", self._check_run(report, part))
             return number
-        made = await self._asked("POST", path, {**self._check_run(report, part), "head_sha": run.source.sha})
+        made = await self._call("POST", path, {**self._check_run(report, part), "head_sha": run.source.sha})
         return str(made.get("id", ""))
 
     async def _earlier(self, run: RunView, part: PartVerdict) -> str:
         """Return the existing check of this run, for the case that the response to its creation was lost."""
         name = quote(self._context(run, part), safe="")
         path = f"/repos/{run.source.repository}/commits/{run.source.sha}/check-runs?check_name={name}"
-        found = (await self._asked("GET", path)).get("check_runs", [])
+        found = (await self._call("GET", path)).get("check_runs", [])
         mine = [one for one in found if isinstance(one, dict) and one.get("external_id") == run.id]
         return str(mine[0].get("id", "")) if mine else ""
 
@@ -180,7 +180,7 @@ class GithubReporter:
         digest = hashlib.sha256(whole.encode()).hexdigest()[:8]  # two long names must stay distinct
         return f"{whole[: MAX_CONTEXT - 9]}~{digest}"
 
-    async def _asked(self, method: str, path: str, said: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def _call(self, method: str, path: str, said: dict[str, Any] | None = None) -> dict[str, Any]:
         token = self._settings.token
         if token is None:
             raise DeliveryFailed("there is no token for GitHub")

@@ -270,7 +270,7 @@ APPROVAL = Object(
 )
 
 
-def _asked(question: Any) -> WorkflowApproval:
+def _approval_of(question: Any) -> WorkflowApproval:
     return WorkflowApproval(place=NOWHERE, question=question)
 
 
@@ -347,7 +347,7 @@ JOB = Object(
         ),
         Field(
             "approval",
-            Either(APPROVAL, TemplateText(most=500), _asked),
+            Either(APPROVAL, TemplateText(most=500), _approval_of),
             "Question that a person has to approve before the job starts; a rejection cancels it.",
             '"Deploy to production?"',
         ),

@@ -173,7 +173,7 @@ def compose(text: str, faults: FileFaults) -> Node | None:
         faults.add(error.place, error.sentence)
         return None
     except yaml.YAMLError as error:
-        faults.add(*_told(error, text))
+        faults.add(*_position_and_message(error, text))
         return None
     return node
 
@@ -255,7 +255,7 @@ def _refuse_growth(root: Node | None) -> None:
         walk(root, place_of(root))
 
 
-def _told(error: yaml.YAMLError, text: str) -> tuple[FilePosition, str]:
+def _position_and_message(error: yaml.YAMLError, text: str) -> tuple[FilePosition, str]:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         context = f"{error.context}: " if error.context else ""
