@@ -8,10 +8,11 @@ import pytest
 from tests.effort import pick
 
 from interlock.errors import MalformedTable
-from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, RUN
+from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, RUN
 from interlock.machine import blueprint_of
 from interlock_verification.mutation import (
     MODELLED,
+    MUTATED,
     Caught,
     all_mutants,
     fate_of,
@@ -26,14 +27,14 @@ SEED = 8
 
 
 def test_every_row_that_does_something_is_dropped_once_for_each_state_it_applies_in() -> None:
-    for machine in MACHINES.values():
+    for machine in MUTATED.values():
         pairs = sum(len(row.sources) for row in machine.table.rows if not row.act.silent)
         dropped = [m for m in MUTANTS.values() if m.machine == machine.name and m.rows and m.what == "drop"]
         assert len(dropped) == pairs
 
 
 def test_every_guard_and_every_condition_is_taken_out() -> None:
-    guards = sum(len(row.when) for machine in MACHINES.values() for row in machine.table.rows)
+    guards = sum(len(row.when) for machine in MUTATED.values() for row in machine.table.rows)
     assert sum(mutant.what.endswith((" is true", " is false")) for mutant in MUTANTS.values()) == 2 * guards
     assert sum(mutant.what.startswith("without ") for mutant in MUTANTS.values()) >= 20
 

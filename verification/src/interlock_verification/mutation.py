@@ -7,7 +7,7 @@ Harmless mutants are listed in survivors.toml, each with the reason.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from interlock.errors import MalformedCouplings, MalformedTable
-from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, RUN, machine_named
+from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, RUN
 from interlock.machine import Coupling, Couplings, Machine, Row, ignore
 from interlock.machine.table import Act, name_of
 from interlock.testing.lifecycles import LifecycleModel
@@ -26,12 +26,16 @@ from interlock.testing.model_checker import check
 from interlock_verification.environments import REDUCED, model_of
 from interlock_verification.models.plan import Plan
 from interlock_verification.single_machines import ALONE
+from interlock_verification.system_machines import SYSTEM_CLAIMS, SYSTEM_MACHINES
 
 AnyMachine: TypeAlias = Machine[Any, Any]
 AnyRow: TypeAlias = Row[Any, Any]
 
 MODELLED: tuple[AnyMachine, ...] = (RUN, JOB, ATTEMPT, LEASE)
 """The machines that the model checker explores together."""
+MUTATED: Mapping[str, AnyMachine] = {**MACHINES, **SYSTEM_MACHINES}
+"""All machines whose tables are mutated, by name."""
+_CLAIMS = {**ALONE, **SYSTEM_CLAIMS}
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +49,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     couplings: tuple[Coupling[Any], ...] = ()
 
 
-def all_mutants(machines: Sequence[AnyMachine] = tuple(MACHINES.values())) -> list[Mutant]:
+def all_mutants(machines: Sequence[AnyMachine] = tuple(MUTATED.values())) -> list[Mutant]:
     """Return each mutant once, in the order of the tables."""
     found = [mutant for machine in machines for mutant in _of_machine(machine)]
     names = {machine.name for machine in machines}
@@ -58,7 +62,7 @@ def in_place(mutant: Mutant) -> Iterator[None]:
     it.
     """
     touched = [
-        machine for machine in MACHINES.values() if machine in MODELLED or machine.name == mutant.machine
+        machine for machine in MUTATED.values() if machine in MODELLED or machine.name == mutant.machine
     ]
     before = {machine.name: dict(vars(machine)) for machine in touched}
     couplings = COUPLINGS.all
@@ -132,7 +136,9 @@ def _retargeted(machine: AnyMachine, place: int, source: Any, title: str) -> Ite
     row, states = machine.table.rows[place], machine.states
     start = states.index(row.target)
     around = (*states[start + 1 :], *states[:start])
-    other = next(name for name in around if name not in (source, row.target))
+    other = next((name for name in around if name not in (source, row.target)), None)
+    if other is None:
+        return  # a machine with two states
     left = tuple(name for name in row.sources if name != source)
     moved = replace(row, sources=(source,), target=other)
     rows = list(machine.table.rows)
@@ -253,9 +259,9 @@ def fate_of(mutant: Mutant, plans: Sequence[Plan] = REDUCED) -> Fate:
 
 def _noticed_alone(mutant: Mutant) -> str:
     """Return the broken claim of the machine alone; empty if there is none."""
-    if mutant.machine not in ALONE or not mutant.rows:
+    if mutant.machine not in _CLAIMS or not mutant.rows:
         return ""
-    report = check(LifecycleModel(machine_named(mutant.machine), ALONE[mutant.machine]))
+    report = check(LifecycleModel(MUTATED[mutant.machine], _CLAIMS[mutant.machine]))
     return report.violations[0].claim if report.violations else ""
 
 

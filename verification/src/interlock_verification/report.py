@@ -24,6 +24,7 @@ from interlock.testing.model_checker import Violation
 from interlock_verification.environments import Explored, Watch, explore, explore_side_by_side
 from interlock_verification.models.plan import Plan
 from interlock_verification.mutation import Caught, Fate, all_mutants, harmless, try_mutants
+from interlock_verification.system_machines import SYSTEM_MACHINES
 
 TELL_EVERY_S = 60.0
 
@@ -55,7 +56,8 @@ def print_story(violation: Violation, environment: str, *, as_json: bool) -> Non
 
 def mutate(machine: str | None, *, sample: int | None, seed: int, as_json: bool) -> bool:
     """Try the mutants; return whether each is detected or known to be harmless."""
-    mutants = all_mutants() if machine is None else all_mutants((machine_named(machine),))
+    chosen = None if machine is None else SYSTEM_MACHINES.get(machine) or machine_named(machine)
+    mutants = all_mutants() if chosen is None else all_mutants((chosen,))
     if sample is not None and sample < len(mutants):
         mutants = random.Random(seed).sample(mutants, sample)
     with bar("mutants", len(mutants)) as watch:
