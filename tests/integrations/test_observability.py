@@ -1,4 +1,4 @@
-"""Sentry and OpenTelemetry with the code of docs/guides/middleware.md: each program has its own process."""
+"""Sentry, structlog and OpenTelemetry with the code of docs/guides/middleware.md, in real programs."""
 
 from __future__ import annotations
 
@@ -47,6 +47,24 @@ async def main():
             for event in Kept.events
         ]
         print(json.dumps([job.id, told]))
+
+asyncio.run(main())
+"""
+STRUCTLOG = """
+import asyncio
+from interlock.testing import in_memory
+
+structlog.configure(processors=[structlog.contextvars.merge_contextvars, structlog.processors.JSONRenderer()])
+
+@task
+async def pay(order: int) -> None:
+    structlog.get_logger().info("paid", order=order)
+
+async def main():
+    async with in_memory() as il:
+        job = await il.submit(pay, 17)
+        await il.drain()
+        structlog.get_logger().info("submitted", id=job.id)
 
 asyncio.run(main())
 """
@@ -105,6 +123,13 @@ def test_sentry_gets_the_error_of_each_attempt_with_its_job(tmp_path: Path) -> N
     assert [(task.rpartition(".")[2], job, error) for task, job, error in told] == [
         ("pay", {"id": job_id, "attempt": attempt}, "no money for order 17") for attempt in (1, 2)
     ]
+
+
+def test_lines_of_structlog_name_the_job_and_only_while_it_runs(tmp_path: Path) -> None:
+    written(tmp_path, "program.py", "import structlog", STRUCTLOG)
+    paid, submitted = (json.loads(line) for line in run(tmp_path, "program.py").splitlines())
+    assert paid == {"event": "paid", "order": 17, "job_id": submitted["id"], "tenant": None}
+    assert submitted.keys() == {"event", "id"}
 
 
 def test_a_trace_leads_from_the_request_through_the_handler_to_its_child(tmp_path: Path) -> None:
