@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 from tests.effort import pick
+from tests.waiting import PATIENCE_S
 
 from interlock.testing.proxy import Wires, wires_to
 from interlock_verification.chaos import black_hole, eaten_reply
@@ -133,3 +136,16 @@ async def test_a_connection_that_is_left_half_open_is_silent_and_new_ones_work()
         assert await old_reader.read() == b"", "now it knows"
         for writer in (old_writer, new_writer):
             writer.close()
+
+
+@pytest.mark.parametrize("turns", range(7))
+async def test_a_connection_that_comes_while_the_proxy_closes_is_closed_as_well(turns: int) -> None:
+    """However far the event loop has come with it: it was accepted, and not yet handed over."""
+    upstream = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with upstream, wires_to(upstream.sockets[0].getsockname()) as wires:
+        near = socket.create_connection(("127.0.0.1", wires.port))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    near.settimeout(PATIENCE_S)
+    with near, contextlib.suppress(ConnectionResetError):
+        assert await asyncio.to_thread(near.recv, 1) == b""
