@@ -186,8 +186,11 @@ def _of_couplings() -> Iterator[Mutant]:
             yield _coupled(coupling, f"{title} / without {condition.__name__}", place, changed)
 
 
-_NOT_MODELLED = ("each of its children", "each job that needs it", "each of its siblings", "its parent")
-"""Trees of jobs and needs between jobs are not part of the model."""
+_NOT_MODELLED = (
+    *("each of its children", "each of its siblings", "its parent"),
+    *("each job that needs it", "each job that comes after it"),
+)
+"""Trees of jobs, needs and dependencies between jobs are not part of the model."""
 
 
 def _coupled(coupling: Coupling[Any], name: str, place: int, changed: Coupling[Any] | None) -> Mutant:
