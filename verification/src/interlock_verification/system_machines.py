@@ -67,7 +67,7 @@ def _plain(machine: AnyMachine, *claims: tuple[str, str, str, str]) -> Lifecycle
 
 
 class WaitQuestion(msgspec.Struct, frozen=True):
-    """What the guards of a wait look at; its whole body has JSON, which cannot be compared."""
+    """The part of a wait that its guards look at; the whole body has JSON, which cannot be compared."""
 
     question: str | None = None
 

@@ -128,7 +128,7 @@ export function ApprovalPage({ id }: { id: string }) {
       <Head
         title={
           <>
-            {one.question} <State machine={MACHINE} state={one.state} />
+            <span class="mono">{one.id}</span> <State machine={MACHINE} state={one.state} />
           </>
         }
       >
@@ -142,12 +142,12 @@ export function ApprovalPage({ id }: { id: string }) {
         )}
       </Head>
       <Refusal problem={problem.value} again={look} />
+      {hasEnded(MACHINE, one.state) && <p class="lead">{one.question}</p>}
       {!hasEnded(MACHINE, one.state) && <Question wait={{ ...one, since: one.asked_at, until: one.until ?? "" }} look={look} />}
       <div class="columns">
         <Panel title="About">
           <Facts
             rows={[
-              ["id", <code>{one.id}</code>],
               ["name", one.name],
               ["job", <a class="mono" href={pageOf("job", one.job_id)}>{one.job_id}</a>],
               ["task", <code>{one.task}</code>],

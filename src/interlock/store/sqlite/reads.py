@@ -171,7 +171,7 @@ def recall(connection: sqlite3.Connection, request_id: str, now_us: int) -> Reco
 
 
 def latest(connection: sqlite3.Connection, back: int) -> str:
-    """Return the cursor of the journal's end, or of so many entries before."""
+    """Return the cursor of the journal's end, or of an earlier place."""
     (sequence,) = connection.execute("SELECT sequence FROM progress").fetchone()
     return str(max(0, sequence - back))
 
