@@ -154,7 +154,7 @@ def test_a_file_that_was_not_begun_as_a_store_serves_django_and_is_refused_for_j
 
 def test_tests_of_the_project_submit_jobs_to_a_database_in_a_file(project: Path) -> None:
     told = manage(project, "test", code=1)
-    assert "is in the memory of this process" in told
+    assert "which no worker could open: it is in memory" in told
     with (project / "site_settings.py").open("a") as file:
         file.write("DATABASES['default']['TEST'] = {'NAME': 'test.sqlite3'}\n")
     manage(project, "test")
@@ -213,6 +213,10 @@ POSTGRES = {"ENGINE": "django.db.backends.postgresql", "NAME": "shop"}
     ("database", "said"),
     [
         ({"ENGINE": "django.db.backends.sqlite3", "NAME": "/srv/site.db"}, "sqlite:////srv/site.db"),
+        (
+            {"ENGINE": "django.db.backends.sqlite3", "NAME": "file:a.db"},
+            "The database 'default' is 'file:a.db', which no worker could open: it is in memory, or a URI.",
+        ),
         (POSTGRES, "postgresql://localhost/shop"),
         (
             {**POSTGRES, "USER": "me", "PASSWORD": "a/b@c", "HOST": "db.example", "PORT": 6432},

@@ -147,8 +147,8 @@ def _url_of(alias: str) -> str:
     name = str(found["NAME"])
     if scheme == "sqlite" and (name == ":memory:" or name.startswith("file:")):
         raise InvalidSettings(
-            f"The database {alias!r} is in the memory of this process, so no worker could see its jobs.",
-            todo=f"Use a file; for tests set DATABASES[{alias!r}]['TEST'] to {{'NAME': 'test.sqlite3'}}.",
+            f"The database {alias!r} is {name!r}, which no worker could open: it is in memory, or a URI.",
+            todo=f"Name a file; for tests set DATABASES[{alias!r}]['TEST'] to {{'NAME': 'test.sqlite3'}}.",
             facts={"database": alias, "name": name},
         )
     return f"sqlite:///{name}" if scheme == "sqlite" else _postgres_url(found, name)
