@@ -15,7 +15,7 @@ import msgspec
 
 from interlock.machine import STAY, Event, Machine, Moved, command, end, on, state
 from interlock.store.catalogue import catalogue_of
-from interlock.store.records import Change, Commit, Note, Record, Refused, StepLine
+from interlock.store.records import Change, Commit, JournalledRefusal, Note, Record, StepLine
 
 KIND = "errand"
 QUEUE = "default"
@@ -142,7 +142,7 @@ def renewed(name: str, version: int, until: datetime) -> Commit:
 def refused(names: Sequence[str]) -> Commit:
     """Nothing but lines in the journal: how a history is made long quickly."""
     note = Note(actor=ACTOR, refusal="The lease had run out 3 s before the completion arrived.")
-    return Commit(refusals=tuple(Refused(kind=KIND, id=name, note=note) for name in names))
+    return Commit(refusals=tuple(JournalledRefusal(kind=KIND, id=name, note=note) for name in names))
 
 
 _Step: TypeAlias = tuple[Errand, Note]

@@ -16,17 +16,17 @@ from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import Contended, IllegalChange, RequestIdReused, StoreUnavailable
 from interlock.store.memory import MemoryStore
 from interlock.store.records import (
-    Answer,
     Change,
     Commit,
     Committed,
     Conflict,
+    JournalledRefusal,
     Key,
     Note,
     Record,
-    Refused,
     Repeated,
     Request,
+    RequestAnswer,
     TooLate,
 )
 
@@ -154,7 +154,9 @@ async def test_what_has_become_too_late_is_decided_again_with_the_new_time(
 
 
 def with_request(commit: Commit, fingerprint: str = "abc") -> Commit:
-    request = Request(id="r1", endpoint="POST /parcels", fingerprint=fingerprint, answer=Answer(status=201))
+    request = Request(
+        id="r1", endpoint="POST /parcels", fingerprint=fingerprint, answer=RequestAnswer(status=201)
+    )
     return Commit(changes=commit.changes, request=request)
 
 
@@ -319,7 +321,7 @@ async def test_a_refusal_whose_answer_was_lost_is_journalled_once(
     store: Any, make_commit: MakeCommit
 ) -> None:
     await store.commit([make_commit("p", 0, "packed")])
-    refusal = Refused(kind="parcel", id="p", note=Note(refusal="too late", request_id="m1"))
+    refusal = JournalledRefusal(kind="parcel", id="p", note=Note(refusal="too late", request_id="m1"))
     for loss in ("after", "before"):
         note = msgspec.structs.replace(refusal.note, request_id=loss)
         store.losses = [loss]

@@ -10,7 +10,17 @@ import pytest
 
 from interlock.engine.audit import audit, faults_of
 from interlock.store.memory import MemoryStore
-from interlock.store.records import Change, Commit, Entry, Feed, Key, Note, Record, Refused, StepLine
+from interlock.store.records import (
+    Change,
+    Commit,
+    Entry,
+    Feed,
+    JournalledRefusal,
+    Key,
+    Note,
+    Record,
+    StepLine,
+)
 
 MakeChange = Callable[..., Change]
 P = Key("parcel", "p")
@@ -20,7 +30,11 @@ async def a_life(store: MemoryStore, make_change: MakeChange) -> tuple[Record, l
     """Pack, send and deliver a parcel, with a refusal in between."""
     for expected, state in enumerate(("packed", "sent", "delivered")):
         change = make_change("p", expected, state, actor="me")
-        refusals = (Refused(kind="parcel", id="p", note=Note(refusal="too late")),) if expected == 1 else ()
+        refusals = (
+            (JournalledRefusal(kind="parcel", id="p", note=Note(refusal="too late")),)
+            if expected == 1
+            else ()
+        )
         await store.commit([Commit(changes=(change,), refusals=refusals)])
     (record,) = await store.load([P])
     assert record is not None

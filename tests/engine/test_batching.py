@@ -23,17 +23,17 @@ from interlock.errors import (
 )
 from interlock.store.memory import MemoryStore
 from interlock.store.records import (
-    Answer,
     Change,
     Commit,
     Committed,
+    JournalledRefusal,
     Key,
     Note,
     Outcome,
     Record,
-    Refused,
     Repeated,
     Request,
+    RequestAnswer,
     Work,
     record_after,
 )
@@ -208,7 +208,7 @@ async def test_a_refusal_is_not_journalled_on_what_is_no_longer_true(
         if record is not None and record.state == "sent":
             return Decision("fine")
         note = Note(refusal="not sent yet", request_id=mark)
-        return Decision("refused", Commit(refusals=(Refused(kind="parcel", id="p", note=note),)))
+        return Decision("refused", Commit(refusals=(JournalledRefusal(kind="parcel", id="p", note=note),)))
 
     assert answers(await apply_all(engine, [Item(key("p"), only_sent, known=old)])) == ["fine"]
     assert not any(entry.note.refusal for entry in (await store.history(key("p"))).entries)
@@ -292,7 +292,9 @@ async def test_a_repeated_request_gets_its_old_answer_and_a_reused_one_an_error(
 ) -> None:
     def asking(name: str, fingerprint: str) -> Item[str]:
         def decide(record: Record | None, now: datetime, mark: str) -> Decision[str]:
-            request = Request(id="r", endpoint="pack", fingerprint=fingerprint, answer=Answer(body=b'"p"'))
+            request = Request(
+                id="r", endpoint="pack", fingerprint=fingerprint, answer=RequestAnswer(body=b'"p"')
+            )
             return Decision("packed", Commit(changes=(make_change(name, 0, "packed"),), request=request))
 
         return Item(key(name), decide, fresh=True)

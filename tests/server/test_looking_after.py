@@ -23,7 +23,6 @@ from interlock.server.metrics import ServerMetrics
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
 from interlock.store.records import (
-    Answer,
     Change,
     Commit,
     Committed,
@@ -32,6 +31,7 @@ from interlock.store.records import (
     Key,
     Note,
     Request,
+    RequestAnswer,
     StepLine,
 )
 from interlock.systems.settings import Settings
@@ -198,7 +198,7 @@ def test_of_what_was_made_before_only_what_is_known_is_reported() -> None:
 def test_a_commit_that_others_were_faster_than_counts_for_no_request_id() -> None:
     metrics = ServerMetrics()
     change = Change(kind="job", id="j_1", expected=1, state="RUNNING", body=b"{}")
-    request = Request(id="r", endpoint="e", fingerprint="f", answer=Answer(body=b""))
+    request = Request(id="r", endpoint="e", fingerprint="f", answer=RequestAnswer(body=b""))
     commit = Commit(changes=(change,), request=request)
     metrics.committed(commit, Conflict(Key("job", "j_1"), 1, 2))
     metrics.committed(commit, StoreUnavailable("It is away."))

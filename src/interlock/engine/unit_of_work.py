@@ -34,7 +34,6 @@ from interlock.errors import (
 from interlock.lifecycles.durations import DEFAULTS
 from interlock.store.contract import Decide, Store
 from interlock.store.records import (
-    Answer,
     Batch,
     Change,
     Claim,
@@ -42,13 +41,14 @@ from interlock.store.records import (
     Committed,
     Conflict,
     Illegal,
+    JournalledRefusal,
     Key,
     Note,
     Outcome,
     Record,
-    Refused,
     Repeated,
     Request,
+    RequestAnswer,
     RequestReused,
     TooLate,
     Work,
@@ -116,13 +116,13 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
             id=self.id,
             endpoint=self.endpoint,
             fingerprint=self.fingerprint,
-            answer=Answer(body=body),
+            answer=RequestAnswer(body=body),
             ttl_s=self.ttl_s,
             said=self.said,
         )
 
 
-def journalled_once(refused: Refused, kind: str) -> Commit:
+def journalled_once(refused: JournalledRefusal, kind: str) -> Commit:
     """Return a commit that journals only the first refusal of a kind about a record.
 
     The store recognises a repeat by a request id, so the limit holds for all servers together, and the record

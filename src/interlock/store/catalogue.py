@@ -45,7 +45,7 @@ class Shown(msgspec.Struct, frozen=True):
         return before, after
 
 
-class Kind(msgspec.Struct, frozen=True):
+class StoredKind(msgspec.Struct, frozen=True):
     """One kind of record."""
 
     name: str
@@ -65,19 +65,19 @@ class Kind(msgspec.Struct, frozen=True):
         return source == target or (source, target) in self.paths
 
 
-Catalogue = Mapping[str, Kind]
+Catalogue = Mapping[str, StoredKind]
 
 
-def catalogue_of(machines: Iterable[Machine[Any, Any]]) -> dict[str, Kind]:
+def catalogue_of(machines: Iterable[Machine[Any, Any]]) -> dict[str, StoredKind]:
     """Return the kinds of these lifecycles."""
     return {machine.name: kind_of(machine) for machine in machines}
 
 
-def kind_of(machine: Machine[Any, Any]) -> Kind:
+def kind_of(machine: Machine[Any, Any]) -> StoredKind:
     """Return the kind of one machine's records."""
     edges = {(str(s), str(step.target)) for s in machine.states for step in machine.steps_from(s)}
     ended = frozenset(str(state) for state in machine.terminal | machine.resting)
-    return Kind(
+    return StoredKind(
         machine.name,
         str(machine.initial),
         tuple(str(state) for state in machine.states),

@@ -131,7 +131,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return Key(self.kind, self.id)
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class JournalledRefusal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A refusal that matters: late, stale or conflicting. It is journalled; the record is not touched."""
 
     kind: str
@@ -139,7 +139,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     note: Note
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class RequestAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a request; a repeat of the request gets it again."""
 
     status: int = 200
@@ -153,7 +153,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str
     fingerprint: str
     """Digest of method, path and body: the same id with another one is an error, not a repeat."""
-    answer: Answer
+    answer: RequestAnswer
     ttl_s: float = 3_600.0
     said: str = ""
     """The id as the client has sent it; it goes into the notes of the commit, and is not stored with the
@@ -167,7 +167,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     endpoint: str
     fingerprint: str
-    answer: Answer
+    answer: RequestAnswer
     created_at: datetime
     expires_at: datetime
 
@@ -176,7 +176,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Changes, refusals and a request that are applied atomically."""
 
     changes: tuple[Change, ...] = ()
-    refusals: tuple[Refused, ...] = ()
+    refusals: tuple[JournalledRefusal, ...] = ()
     request: Request | None = None
     not_after: datetime | None = None
     """Checked against the store's clock in the commit itself: a lease that has expired by then is void."""

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from interlock.errors import InvalidRecord, PruneRefused, TooLarge, UnknownKind, UnknownState
-from interlock.store.catalogue import Catalogue, Kind
+from interlock.store.catalogue import Catalogue, StoredKind
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Batch, Change, Claim, Commit, Key, Note, Query, Request, Work
 
@@ -37,7 +37,7 @@ MIN_YEAR, MAX_YEAR = 1970, 2199
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
-def known_kind(catalogue: Catalogue, name: str) -> Kind:
+def known_kind(catalogue: Catalogue, name: str) -> StoredKind:
     """Return the kind called `name`; an unknown name raises an error with the known ones."""
     try:
         return catalogue[name]

@@ -9,7 +9,7 @@ import pytest
 from redis.crc import key_slot
 
 from interlock.errors import BadStoreUrl, ForeignSchema, InvalidSettings, SchemaTooNew, StoreUnavailable
-from interlock.store.catalogue import Kind
+from interlock.store.catalogue import StoredKind
 from interlock.store.records import Commit, Committed, Key
 from interlock.store.redis import RedisStore
 from interlock.store.redis.connections import read_address
@@ -72,7 +72,7 @@ def test_a_prefix_is_a_plain_word(prefix: str) -> None:
 
 
 def test_a_kind_with_a_colon_would_make_keys_ambiguous() -> None:
-    kind = Kind("a:b", "x", ("x",), frozenset({"x"}), frozenset(), "")
+    kind = StoredKind("a:b", "x", ("x",), frozenset({"x"}), frozenset(), "")
     with pytest.raises(InvalidSettings, match="a:b"):
         RedisStore("redis://localhost", {"a:b": kind})
 

@@ -12,7 +12,7 @@ from tests.waiting import PATIENCE_S
 
 from interlock.errors import StoreUnavailable
 from interlock.store.contract import Store
-from interlock.store.records import Commit, Committed, Conflict, Key, Note, Query, Record, Refused
+from interlock.store.records import Commit, Committed, Conflict, JournalledRefusal, Key, Note, Query, Record
 from interlock.store.redis import RedisStore
 from interlock.testing.servers import RedisServer
 from interlock.testing.store_contract import CATALOGUE
@@ -164,7 +164,7 @@ async def test_a_commit_whose_answer_was_lost_has_happened_and_repeating_it_says
         await store.commit([Commit(changes=(creation("first"),))])  # or the lost answer would be NOSCRIPT
         commit = Commit(
             changes=(creation("a", note=PACKING),),
-            refusals=(Refused(kind="parcel", id="b", note=Note(refusal="late")),),
+            refusals=(JournalledRefusal(kind="parcel", id="b", note=Note(refusal="late")),),
         )
         proxy.eats = True
         with deadlines(monkeypatch) as made:

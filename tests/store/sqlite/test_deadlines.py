@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE_S, until
 from interlock.errors import StoreUnavailable
 from interlock.store.records import Key
 from interlock.store.sqlite import SqliteStore
-from interlock.store.sqlite.threads import Call
+from interlock.store.sqlite.threads import ThreadCall
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import creation, each, look, made, see
 
@@ -68,7 +68,7 @@ async def test_a_commit_that_hangs_has_an_unknown_outcome_and_those_behind_it_ha
     writer, jobs = store._writer, []
     outcome_of = writer._outcome
 
-    async def noted(job: Call) -> None:
+    async def noted(job: ThreadCall) -> None:
         jobs.append(job)
         await outcome_of(job)
 

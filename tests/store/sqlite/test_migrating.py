@@ -29,7 +29,7 @@ from interlock.store.sqlite.database import (
     load_kinds,
     places_of,
 )
-from interlock.store.sqlite.threads import Call, Writer
+from interlock.store.sqlite.threads import ThreadCall, Writer
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import (
     PACKING,
@@ -218,10 +218,10 @@ async def test_opening_waits_for_a_migration_that_takes_longer_than_its_deadline
 ) -> None:
     make_old(path)
     loop, begun, release = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    jobs: list[Call] = []
+    jobs: list[ThreadCall] = []
     outcome_of = Writer._outcome
 
-    async def noted(writer: Writer, job: Call) -> None:
+    async def noted(writer: Writer, job: ThreadCall) -> None:
         jobs.append(job)
         await outcome_of(writer, job)
 

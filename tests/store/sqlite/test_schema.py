@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tests.waiting import PROGRAM_S
 
 from interlock.errors import ForeignSchema, SchemaTooNew, StoreTooOld
-from interlock.store.catalogue import Kind
+from interlock.store.catalogue import StoredKind
 from interlock.store.migrations import Migration
 from interlock.store.records import Change, Query
 from interlock.store.sqlite import SqliteStore
@@ -197,7 +197,7 @@ async def test_what_came_to_rest_before_that_was_an_end_is_pruned_all_the_same(p
         await store.close()
 
 
-async def with_tables(path: Path, parcel: Kind, *creations: Change) -> dict[str, list[str]]:
+async def with_tables(path: Path, parcel: StoredKind, *creations: Change) -> dict[str, list[str]]:
     """Open a database with these tables, create something, and list what there is by state."""
     store = SqliteStore(str(path), {"parcel": parcel})
     await store.open()

@@ -35,7 +35,7 @@ from interlock.server.api.machines import sheet_of
 from interlock.server.api.visibility import is_shaped
 from interlock.server.history import entry_view, history_of
 from interlock.server.routes import Call, Handler, Route, bound, handles
-from interlock.store.catalogue import Kind
+from interlock.store.catalogue import StoredKind
 from interlock.store.records import Key, Query, Record
 from interlock.systems.kinds import DeclaredKind, camel
 from interlock.systems.records import Records, unknown
@@ -70,7 +70,7 @@ async def get_record_history(call: Call) -> HistoryPage:
     return await history_of(call, (await _record(call)).key)
 
 
-def _kind(call: Call) -> Kind:
+def _kind(call: Call) -> StoredKind:
     name, kinds = call.path["kind"], call.parts.lifecycles.kinds
     if name not in kinds:
         raise UnknownRecordKind(name[:64], tuple(kinds))
@@ -78,7 +78,7 @@ def _kind(call: Call) -> Kind:
     return kinds[name]
 
 
-def _state(kind: Kind, said: str) -> str:
+def _state(kind: StoredKind, said: str) -> str:
     for state in kind.states:
         if fold_name(state) == fold_name(said):
             return state

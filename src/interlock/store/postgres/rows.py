@@ -14,7 +14,7 @@ import msgspec
 from interlock.store.contract import StoreStatus
 from interlock.store.cursors import bad_cursor, read_cursor
 from interlock.store.ranking import moment, moment_in_seconds, ready_at_of
-from interlock.store.records import Answer, Entry, Feed, Note, Query, Record, Recorded
+from interlock.store.records import Entry, Feed, Note, Query, Record, Recorded, RequestAnswer
 
 _CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})(?:\.(\d{1,19}):(\d{1,19}):([\d,]*))?")
 _LARGEST = 2**63 - 1
@@ -182,7 +182,7 @@ def recorded_of(row: asyncpg.Record, name: str) -> Recorded:
         id=name,
         endpoint=row["endpoint"],
         fingerprint=row["fingerprint"],
-        answer=Answer(status=row["status"], body=row["body"]),
+        answer=RequestAnswer(status=row["status"], body=row["body"]),
         created_at=row["created_at"],
         expires_at=row["expires_at"],
     )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from interlock.errors import ForeignSchema, StoreMisconfigured, StoreTooOld
-from interlock.store.catalogue import Catalogue, Kind
+from interlock.store.catalogue import Catalogue, StoredKind
 from interlock.store.migrations import (
     Migration,
     check_fingerprints,
@@ -88,7 +88,7 @@ def check_version(version: tuple[int, int]) -> None:
         )
 
 
-def digest_of(kind: Kind) -> str:
+def digest_of(kind: StoredKind) -> str:
     """Return a digest of a kind, to detect whether it has to be reloaded."""
     parts = (kind.initial, sorted(kind.states), sorted(kind.ended), sorted(kind.paths))
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]

@@ -19,7 +19,6 @@ from interlock.store.catalogue import Catalogue
 from interlock.store.cursors import bad_cursor, read_cursor, write_cursor
 from interlock.store.ranking import had_by, microseconds, moment
 from interlock.store.records import (
-    Answer,
     Batch,
     Change,
     Claim,
@@ -28,14 +27,15 @@ from interlock.store.records import (
     Conflict,
     Entry,
     Illegal,
+    JournalledRefusal,
     Note,
     Outcome,
     Query,
     Record,
     Recorded,
-    Refused,
     Repeated,
     Request,
+    RequestAnswer,
     RequestReused,
     TooLate,
     Work,
@@ -291,7 +291,7 @@ def _note(note: Note) -> str:
     return _json(note).decode()
 
 
-def _refusal(refused: Refused) -> tuple[object, ...]:
+def _refusal(refused: JournalledRefusal) -> tuple[object, ...]:
     return refused.kind, refused.id, _note(refused.note)
 
 
@@ -515,7 +515,7 @@ def _recorded(
         id=name,
         endpoint=endpoint,
         fingerprint=fingerprint,
-        answer=Answer(status=int(status), body=body),
+        answer=RequestAnswer(status=int(status), body=body),
         created_at=moment(int(created_at)),
         expires_at=moment(int(expires_at)),
     )

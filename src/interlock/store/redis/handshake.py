@@ -23,7 +23,7 @@ from interlock.errors import (
     StoreTooOld,
     StoreUnavailable,
 )
-from interlock.store.catalogue import Catalogue, Kind
+from interlock.store.catalogue import Catalogue, StoredKind
 from interlock.store.migrations import check_fingerprints, too_new
 from interlock.store.redis import scripts
 from interlock.store.redis.codec import pack
@@ -272,7 +272,7 @@ def check_names(prefix: str, catalogue: Catalogue) -> None:
                 )
 
 
-def _table_of(kind: Kind) -> tuple[str, str, list[str], list[str]]:
+def _table_of(kind: StoredKind) -> tuple[str, str, list[str], list[str]]:
     changes = sorted(f"{source}>{target}" for source, target in kind.paths)
     beginnings = sorted(f">{state}" for state in kind.states if kind.allows("", state))
     paths, ends = beginnings + changes, sorted(kind.ended)

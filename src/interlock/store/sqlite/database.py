@@ -21,7 +21,7 @@ from typing import TypeVar
 from urllib.parse import unquote
 
 from interlock.errors import BadStoreUrl, ForeignSchema, StoreMisconfigured, StoreTooOld
-from interlock.store.catalogue import Catalogue, Kind
+from interlock.store.catalogue import Catalogue, StoredKind
 from interlock.store.migrations import (
     Migration,
     check_fingerprints,
@@ -452,7 +452,7 @@ def load_kinds(connection: sqlite3.Connection, kinds: Catalogue) -> None:
             _load_kind(connection, kind)
 
 
-def _load_kind(connection: sqlite3.Connection, kind: Kind) -> None:
+def _load_kind(connection: sqlite3.Connection, kind: StoredKind) -> None:
     """Load a kind. Other kinds are kept: a program with fewer kinds may share the database.
 
     So are places: records are found by them, and another program may have assigned them first.

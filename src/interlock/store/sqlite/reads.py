@@ -26,7 +26,7 @@ import msgspec
 
 from interlock.store.cursors import bad_cursor
 from interlock.store.ranking import has_handler, has_labels, lane_of, microseconds, moment, rank_of
-from interlock.store.records import Answer, Claim, Entry, Feed, Key, Note, Record, Recorded, StepLine
+from interlock.store.records import Claim, Entry, Feed, Key, Note, Record, Recorded, RequestAnswer, StepLine
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -125,7 +125,7 @@ def recorded_of(row: Row) -> Recorded:
         id=name,
         endpoint=endpoint,
         fingerprint=fingerprint,
-        answer=Answer(status=status, body=body),
+        answer=RequestAnswer(status=status, body=body),
         created_at=moment(created_us),
         expires_at=moment(expires_us),
     )
@@ -237,7 +237,7 @@ Keyed = tuple[int, Record]
 Ranked = tuple[int, int | str, Row]
 
 
-class Lane(NamedTuple):
+class IndexRange(NamedTuple):
     """One range of the index, within which the rank is the time."""
 
     text: str
@@ -267,14 +267,14 @@ def due(connection: sqlite3.Connection, kinds: Sequence[str], now_us: int, limit
     return [(row[KEY], record_of(row)) for row in found]
 
 
-def _lanes(connection: sqlite3.Connection, claim: Claim) -> list[Lane]:
-    lanes: list[Lane] = []
+def _lanes(connection: sqlite3.Connection, claim: Claim) -> list[IndexRange]:
+    lanes: list[IndexRange] = []
     for queue in dict.fromkeys(claim.queues):
         # A lane begins with kind, queue and a separator that sorts before all printable characters.
         first = lane_of(claim.kind, (queue,))
         found = connection.execute(_HEADS, (first, first + _AFTER_SEPARATOR)).fetchall()
         lanes += [
-            Lane(lane, priority, handler)
+            IndexRange(lane, priority, handler)
             for lane, priority, handler in found
             if lane is not None
             for _, of, *labels in [lane.split(_SEPARATOR)]
@@ -283,7 +283,7 @@ def _lanes(connection: sqlite3.Connection, claim: Claim) -> list[Lane]:
     return lanes
 
 
-def _by_rank(cursor: sqlite3.Cursor, lane: Lane) -> Iterator[Ranked]:
+def _by_rank(cursor: sqlite3.Cursor, lane: IndexRange) -> Iterator[Ranked]:
     shift = rank_of(moment(0), lane.priority)
     return ((row[READY_US] + shift, row[ID], row) for row in cursor)
 

@@ -57,7 +57,7 @@ from interlock.store.sqlite.writes import Move
 T = TypeVar("T")
 
 
-class Call:
+class ThreadCall:
     """One piece of work that a caller waits for."""
 
     __slots__ = (
@@ -107,9 +107,9 @@ class Call:
             self.error = error
 
 
-def deliver(jobs: Iterable[Call]) -> None:
+def deliver(jobs: Iterable[ThreadCall]) -> None:
     """Deliver results to the callers; one wake-up for each event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[ThreadCall]] = {}
     for job in jobs:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, done in by_loop.items():
@@ -117,7 +117,7 @@ def deliver(jobs: Iterable[Call]) -> None:
             loop.call_soon_threadsafe(_settle, done)
 
 
-def _settle(jobs: list[Call]) -> None:
+def _settle(jobs: list[ThreadCall]) -> None:
     for job in jobs:
         if not job.future.done():
             job.future.set_result(None)
@@ -128,12 +128,12 @@ class DatabaseThread(ABC):
 
     def __init__(self, name: str, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._queue: SimpleQueue[Call | None] = SimpleQueue()
+        self._queue: SimpleQueue[ThreadCall | None] = SimpleQueue()
         """None means no work, but a reason to poll."""
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._gate = threading.Lock()
         self._accepting = False
-        self._closing: Call | None = None
+        self._closing: ThreadCall | None = None
 
     @abstractmethod
     def late(self, outcome: str) -> StoreUnavailable:
@@ -148,7 +148,7 @@ class DatabaseThread(ABC):
         """Connect; in the thread."""
 
     @abstractmethod
-    def _serve(self, job: Call) -> None:
+    def _serve(self, job: ThreadCall) -> None:
         """Do a job, together with other waiting ones if that is cheaper, and deliver; in the thread."""
 
     @abstractmethod
@@ -165,7 +165,7 @@ class DatabaseThread(ABC):
 
     async def start(self) -> None:
         """Run until closed; return once the connection is open, or raise its error."""
-        opening = Call(lambda _: self._open())
+        opening = ThreadCall(lambda _: self._open())
         self._queue.put(opening)
         self._thread.start()
         try:
@@ -177,7 +177,7 @@ class DatabaseThread(ABC):
 
     async def do(self, work: Callable[[Any], T], *, settled: bool = False, weight: int = 1) -> T:
         """Run work in the thread."""
-        job = Call(work, settled=settled, weight=weight)
+        job = ThreadCall(work, settled=settled, weight=weight)
         with self._gate:
             if not self._accepting:
                 raise self.not_open()
@@ -207,12 +207,12 @@ class DatabaseThread(ABC):
             await self._outcome(closing)
             self._thread.join(self.timeout_s)
 
-    def _put_end(self) -> Call:
-        self._closing = Call(lambda _: self._close())
+    def _put_end(self) -> ThreadCall:
+        self._closing = ThreadCall(lambda _: self._close())
         self._queue.put(self._closing)
         return self._closing
 
-    async def _outcome(self, job: Call) -> None:
+    async def _outcome(self, job: ThreadCall) -> None:
         timer = job.loop.call_later(self.timeout_s, self._give_up, job)
         try:
             await job.future
@@ -222,7 +222,7 @@ class DatabaseThread(ABC):
         if job.error is not None:
             raise job.error
 
-    def _give_up(self, job: Call) -> None:
+    def _give_up(self, job: ThreadCall) -> None:
         if job.future.done():
             return
         if self.takes_longer:
@@ -245,7 +245,7 @@ class DatabaseThread(ABC):
         job.run(None)
         deliver([job])
 
-    def _next(self) -> Call:
+    def _next(self) -> ThreadCall:
         while (job := self._queue.get()) is None:
             pass
         return job
@@ -320,7 +320,7 @@ class Reader(DatabaseThread):
     def _close(self) -> None:
         self._connection.close()
 
-    def _serve(self, job: Call) -> None:
+    def _serve(self, job: ThreadCall) -> None:
         while job.begin():
             job.error = None
             try:
@@ -339,7 +339,7 @@ class Reader(DatabaseThread):
             job.error = store_error(job.error, self._path)
         deliver([job])
 
-    def _next(self) -> Call:
+    def _next(self) -> ThreadCall:
         while True:
             pause_s = None  # without subscribers
             if self._subscribers.wakes:
@@ -451,7 +451,7 @@ class Writer(DatabaseThread):
             leave_mark(self._connection, self._path)
         self._connection.close()
 
-    def _serve(self, job: Call) -> None:
+    def _serve(self, job: ThreadCall) -> None:
         before = self.transactions
         jobs = [job]
         if self._begin(jobs):
@@ -464,7 +464,7 @@ class Writer(DatabaseThread):
         if self.transactions > before:
             self._committed()
 
-    def _begin(self, jobs: list[Call]) -> bool:
+    def _begin(self, jobs: list[ThreadCall]) -> bool:
         """Get the write lock; return False if it was refused or all callers have given up."""
         while not all(job.dropped for job in jobs):
             try:
@@ -483,9 +483,9 @@ class Writer(DatabaseThread):
             time.sleep(_RETRY_S)
         return False
 
-    def _waiting(self, room: int) -> list[Call]:
+    def _waiting(self, room: int) -> list[ThreadCall]:
         """Return the calls that have arrived meanwhile, except the one that ends the thread."""
-        jobs: list[Call] = []
+        jobs: list[ThreadCall] = []
         while room > 0:
             try:
                 job = self._queue.get_nowait()
@@ -499,7 +499,7 @@ class Writer(DatabaseThread):
                 room -= job.weight
         return jobs
 
-    def _transact(self, jobs: list[Call]) -> bool:
+    def _transact(self, jobs: list[ThreadCall]) -> bool:
         """Run all calls in the open transaction; return False if each needs its own."""
         live = [job for job in jobs if job.begin()]
         outcome = NOTHING
@@ -530,7 +530,7 @@ class Writer(DatabaseThread):
             self._connection.execute("ROLLBACK")
 
 
-def _judge(jobs: list[Call], ledger: Transaction) -> None:
+def _judge(jobs: list[ThreadCall], ledger: Transaction) -> None:
     for job in jobs:
         if job.settled:
             ledger.flush()
@@ -558,7 +558,7 @@ def _cause(error: Exception, path: Path) -> BaseException:
     return store_error(cause, path) if isinstance(cause, (sqlite3.Error, *BAD_DATA)) else cause or error
 
 
-def _fail(jobs: list[Call], error: BaseException) -> None:
+def _fail(jobs: list[ThreadCall], error: BaseException) -> None:
     for job in jobs:
         job.error = error if len(jobs) == 1 or not isinstance(error, StoreError) else _copy(error)
 

@@ -25,12 +25,12 @@ from interlock.store.records import (
     Committed,
     Conflict,
     Illegal,
+    JournalledRefusal,
     Key,
     Outcome,
     Pruned,
     Record,
     Recorded,
-    Refused,
     Repeated,
     Request,
     RequestReused,
@@ -320,7 +320,7 @@ def _touched(item: Work) -> Iterable[tuple[str, str]]:
     """Return kind and id of each record of the work."""
     if isinstance(item, Batch):
         return [(item.change.kind, name) for name in item.ids]
-    touched: tuple[Change | Refused, ...] = (*item.changes, *item.refusals)
+    touched: tuple[Change | JournalledRefusal, ...] = (*item.changes, *item.refusals)
     return [(each.kind, each.id) for each in touched]
 
 

@@ -166,7 +166,7 @@ class Creation(msgspec.Struct, eq=False):
         return (_spelt(self.numbers), list_text(self.names), *_joined(given))
 
 
-class Step(msgspec.Struct, eq=False):
+class GroupedWrite(msgspec.Struct, eq=False):
     """Records with equal new fields, except their results."""
 
     change: Change
@@ -208,7 +208,7 @@ class Pending:
         self._now_us = now_us
         self._connection = connection
         self.created: list[Creation] = []
-        self._steps: list[Step] = []
+        self._steps: list[GroupedWrite] = []
         self._sayings: list[Saying] = []
         self._refusals: list[Row] = []
         self._last_name = ""
@@ -245,7 +245,7 @@ class Pending:
         step = self._steps[-1] if self._steps else None
         if step is None or not step.is_like(change, before, saying, results):
             after = Stand(change.expected + 1, move.state, placing_of(change), self._now)
-            step = Step(change, move.place, before, after, saying)
+            step = GroupedWrite(change, move.place, before, after, saying)
             self._steps.append(step)
         step.keys += keys
         step.results += results

@@ -271,7 +271,7 @@ def _refuse(
     assert one is not None
     answer = _stale_answer(one, message, refused)
     note = Note(refusal=f"{message_name(message)}: {answer.error}", actor=message.runner_id, request_id=mark)
-    refusal = records.Refused(kind=JOB.name, id=draft.id, note=note)
+    refusal = records.JournalledRefusal(kind=JOB.name, id=draft.id, note=note)
     if not draft.taken:
         kind = f"{one.name} {message_name(message)} {answer.code}"
         return Decision(answer, journalled_once(refusal, kind))

@@ -16,7 +16,7 @@ from interlock.lifecycles.job import JOB
 from interlock.lifecycles.simulation import SIMULATION
 from interlock.machine import Event
 from interlock.store import records
-from interlock.store.records import Commit, Key, Note, Record, Refused, record_after
+from interlock.store.records import Commit, JournalledRefusal, Key, Note, Record, record_after
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.notifications import ExecutionLost
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -67,7 +67,7 @@ def decide_message(
                 assert_never(never)
     if why and commit is None:
         note = Note(refusal=f"{_name(word)}: {why}", actor=speaker.worker_id, request_id=mark)
-        refused = records.Refused(kind=SIMULATION.name, id=draft.id, note=note)
+        refused = records.JournalledRefusal(kind=SIMULATION.name, id=draft.id, note=note)
         kind = f"{speaker.execution}.{speaker.attempt} {_name(word)} {draft.state}"
         commit = journalled_once(refused, kind)
     return Decision(orders_of(draft, why, beat_every_s), commit)
@@ -226,7 +226,7 @@ class SimulationReconciler:
             if refused := draft.send(simulation.Heartbeat(at=now, worker_id=worker_id, step=step)):
                 error = refused.error()
                 note = Note(refusal=f"heartbeat: {error.sentence}", actor=worker_id, request_id=mark)
-                about = Refused(kind=SIMULATION.name, id=run_id, note=note)
+                about = JournalledRefusal(kind=SIMULATION.name, id=run_id, note=note)
                 return Decision(error, journalled_once(about, f"heartbeat {draft.state}"))
             draft.beat(Beat(step=step))
             commit = draft.beat_commit(mark=mark, actor=worker_id)

@@ -13,20 +13,20 @@ from interlock.machine import Machine, command, end, ignore, on, rest, state
 from interlock.store.catalogue import Catalogue, catalogue_of
 from interlock.store.contract import Store
 from interlock.store.records import (
-    Answer,
     Change,
     Claim,
     Commit,
     Committed,
     Entry,
     Feed,
+    JournalledRefusal,
     Key,
     Note,
     Outcome,
     Query,
     Record,
-    Refused,
     Request,
+    RequestAnswer,
     StepLine,
 )
 
@@ -162,14 +162,14 @@ def request(
         id=name,
         endpoint="POST /parcels",
         fingerprint=fingerprint,
-        answer=Answer(status=201, body=answer),
+        answer=RequestAnswer(status=201, body=answer),
         ttl_s=ttl_s,
     )
 
 
-def refusal(name: str, why: str = "stale", *, kind: str = "parcel") -> Refused:
+def refusal(name: str, why: str = "stale", *, kind: str = "parcel") -> JournalledRefusal:
     """Return a refusal for the journal."""
-    return Refused(kind=kind, id=name, note=Note(refusal=why, actor="eve"))
+    return JournalledRefusal(kind=kind, id=name, note=Note(refusal=why, actor="eve"))
 
 
 def each(*changes: Change) -> list[Commit]:

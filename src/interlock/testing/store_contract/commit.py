@@ -12,7 +12,6 @@ import pytest
 from interlock.errors import InvalidRecord
 from interlock.store.contract import Store
 from interlock.store.records import (
-    Answer,
     Change,
     Commit,
     Committed,
@@ -21,6 +20,7 @@ from interlock.store.records import (
     Note,
     Recorded,
     Repeated,
+    RequestAnswer,
     RequestReused,
     StepLine,
 )
@@ -334,7 +334,7 @@ async def test_a_request_is_remembered_with_its_answer(store: Store) -> None:
         id="r",
         endpoint="POST /parcels",
         fingerprint="a",
-        answer=Answer(status=201, body='{"id":"ä"}'.encode()),
+        answer=RequestAnswer(status=201, body='{"id":"ä"}'.encode()),
         created_at=outcome.at,
         expires_at=outcome.at + timedelta(seconds=90.5),
     )

@@ -33,7 +33,6 @@ from interlock.machine import STAY, Machine, command, end, on, state
 from interlock.store.catalogue import Catalogue, catalogue_of
 from interlock.store.contract import Store
 from interlock.store.records import (
-    Answer,
     Change,
     Commit,
     Committed,
@@ -43,6 +42,7 @@ from interlock.store.records import (
     Record,
     Repeated,
     Request,
+    RequestAnswer,
     StepLine,
 )
 
@@ -157,7 +157,9 @@ def one_more(key: Key, record: Record | None, era: str, intent: str, *, named: b
         parent=era,
         note=Note(steps=(step,), actor="client", cause=intent),
     )
-    request = Request(id=intent, endpoint="add", fingerprint=intent, answer=Answer()) if named else None
+    request = (
+        Request(id=intent, endpoint="add", fingerprint=intent, answer=RequestAnswer()) if named else None
+    )
     return Commit(changes=(change,), request=request)
 
 

@@ -18,9 +18,6 @@ from interlock.lifecycles.job import JOB
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
 from interlock.store.records import (
-    Answer as Reply,
-)
-from interlock.store.records import (
     Change,
     Commit,
     Committed,
@@ -29,6 +26,9 @@ from interlock.store.records import (
     Request,
     StepLine,
     one_by_one,
+)
+from interlock.store.records import (
+    RequestAnswer as Reply,
 )
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import LOG
