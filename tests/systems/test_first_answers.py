@@ -22,7 +22,7 @@ from interlock.systems.access.tokens import (
 )
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.waits import Waits
-from interlock.systems.runs.runs import Runs
+from interlock.systems.runs.runs import RunService
 from interlock.systems.runtime import Runtime
 from interlock.systems.settings import DEFAULT_SETTINGS, Settings
 from interlock.systems.simulations.manager import SimulationManager
@@ -172,7 +172,7 @@ async def waiting(house: House) -> str:
     return (await house.port.await_signal(asked)).id
 
 
-W, J, S, R = Workers, Jobs, SimulationManager, Runs
+W, J, S, R = Workers, Jobs, SimulationManager, RunService
 OPERATIONS = (
     Operation(W, "register", nothing, lambda h, _: h.workers.register(ANNA, request_id=AS), terminate),
     Operation(W, "start", idle_worker, lambda h, s: h.workers.start(s, request_id=AS), terminate),
@@ -209,7 +209,7 @@ SHOWN_ONCE = {(Tokens, "create"), (Tokens, "rotate")}
 def test_every_operation_that_takes_a_request_id_is_in_the_table() -> None:
     takes = {
         (kind, name)
-        for kind in (Workers, Jobs, SimulationManager, Runs, Tokens, Waits)
+        for kind in (Workers, Jobs, SimulationManager, RunService, Tokens, Waits)
         for name, method in inspect.getmembers(kind, inspect.isfunction)
         if not name.startswith("_")
         and {"request_id", "request_ids"} & set(inspect.signature(method).parameters)

@@ -40,7 +40,7 @@ TRY_AGAIN_S = 600.0
 _WHY = 500
 
 
-class Records:
+class RecordService:
     """The records of users' kinds in a store."""
 
     def __init__(

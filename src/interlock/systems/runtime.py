@@ -31,7 +31,7 @@ from interlock.systems.orchestrator.admissions import LimitsNotified
 from interlock.systems.orchestrator.attachments import Artifacts
 from interlock.systems.orchestrator.batches import CANCELS, Batches
 from interlock.systems.orchestrator.batches import PREFIX as BATCH_PREFIX
-from interlock.systems.orchestrator.dead_letters import DeadLetters
+from interlock.systems.orchestrator.dead_letters import DeadLetterService
 from interlock.systems.orchestrator.dependencies import DependenciesNotified
 from interlock.systems.orchestrator.followers import Followers
 from interlock.systems.orchestrator.ids import JobIds
@@ -47,14 +47,14 @@ from interlock.systems.orchestrator.waiters import JobWaiters
 from interlock.systems.orchestrator.waits import Waits
 from interlock.systems.overview import Overview
 from interlock.systems.quarantine import Quarantine
-from interlock.systems.records import Records
-from interlock.systems.runs.caches import Caches
-from interlock.systems.runs.runs import Runs
+from interlock.systems.records import RecordService
+from interlock.systems.runs.caches import RunCaches
+from interlock.systems.runs.runs import RunService
 from interlock.systems.runs.workflows import Planner
 from interlock.systems.runs.workflows.flow import FlowPlanner
 from interlock.systems.runs.workflows.git import Repositories
 from interlock.systems.runs.workflows.workflow import WorkflowPlanner
-from interlock.systems.schedules.schedules import Schedules
+from interlock.systems.schedules.schedules import ScheduleService
 from interlock.systems.settings import Settings
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.aggregate import LET_GO
@@ -121,10 +121,10 @@ class Runtime:
             limits=self.limits,
         )
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below), limits=self.limits)
-        self.dead_letters = DeadLetters(self.engine, self.jobs, settings=settings)
+        self.dead_letters = DeadLetterService(self.engine, self.jobs, settings=settings)
         self.unique_keys = UniqueKeys(self.engine)
         self.waits = Waits(self.engine, settings=settings)
-        self.schedules = Schedules(self.engine, settings=settings, draw=self.jobs.draw)
+        self.schedules = ScheduleService(self.engine, settings=settings, draw=self.jobs.draw)
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.stops.tell = self.workers.tell
         self.engine.bus.subscribe(JobsSwept, lambda swept: self.stops.notice(swept.commits, swept.outcomes))
@@ -144,9 +144,9 @@ class Runtime:
         )
         self.waiting = JobWaiters(self.engine)
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
-        self.caches = Caches(self.engine, self.orchestrator.hear, caches, settings.blobs)
+        self.caches = RunCaches(self.engine, self.orchestrator.hear, caches, settings.blobs)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
-        self.runs = Runs(
+        self.runs = RunService(
             self.engine,
             settings=settings,
             planners=planners,
@@ -156,7 +156,7 @@ class Runtime:
         self.simulations = SimulationManager(
             self.engine, settings=settings, cancel_job=self.jobs.cancel, below=host.below
         )
-        self.records = Records(self.engine, kinds, below=host.below)
+        self.records = RecordService(self.engine, kinds, below=host.below)
         self.trees = Trees(self.engine, settings, self.jobs.draw)
         batch_ids = JobIds(host.below, prefix=BATCH_PREFIX)
         self.batches = Batches(

@@ -14,7 +14,7 @@ from interlock.engine.outbox import take_all
 from interlock.store.records import Change, Commit, Committed, Entry, Note, Record, StepLine
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.orchestrator.submission import new_job
-from interlock.systems.runs.runs import Runs
+from interlock.systems.runs.runs import RunService
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Grant
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView
@@ -40,7 +40,7 @@ class Site(House):
         return self
 
     @property
-    def runs(self) -> Runs:
+    def runs(self) -> RunService:
         """What people do with runs."""
         return self.port.here.runs
 

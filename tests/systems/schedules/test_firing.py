@@ -13,7 +13,7 @@ from tests.systems.orchestrator.house import House, beat, done
 from interlock.errors import InvalidSchedule, ScheduleExists, TerminalState, UnknownSchedule
 from interlock.store.records import Query
 from interlock.systems.schedules.fires import job_id_of
-from interlock.systems.schedules.schedules import Schedules
+from interlock.systems.schedules.schedules import ScheduleService
 from interlock.wire.jobs import JobSpec, JobView, Unique
 from interlock.wire.schedules import ScheduleSpec, ScheduleView
 
@@ -29,7 +29,7 @@ async def house() -> AsyncIterator[House]:
 
 
 @pytest.fixture
-def schedules(house: House) -> Schedules:
+def schedules(house: House) -> ScheduleService:
     return house.port.here.schedules
 
 
@@ -58,7 +58,9 @@ async def finish(house: House) -> None:
         await house.heard(done(grant))
 
 
-async def test_a_fire_submits_one_job_that_knows_its_fire_time(house: House, schedules: Schedules) -> None:
+async def test_a_fire_submits_one_job_that_knows_its_fire_time(
+    house: House, schedules: ScheduleService
+) -> None:
     made = await schedules.create("nightly", hourly())
     assert (made.state, made.text, made.next_at) == ("active", "every hour", MIDNIGHT + timedelta(hours=1))
     await house.later(HOUR - 1)
@@ -76,7 +78,7 @@ async def test_a_fire_submits_one_job_that_knows_its_fire_time(house: House, sch
     assert len(await jobs(house)) == 1
 
 
-async def test_the_journal_tells_what_a_fire_has_submitted(house: House, schedules: Schedules) -> None:
+async def test_the_journal_tells_what_a_fire_has_submitted(house: House, schedules: ScheduleService) -> None:
     await schedules.create("nightly", hourly(), actor="ada")
     await house.later(HOUR)
     created, fired = await schedules.history("nightly")
@@ -95,7 +97,7 @@ async def test_the_journal_tells_what_a_fire_has_submitted(house: House, schedul
     ],
 )
 async def test_after_downtime_the_catch_up_policy_says_what_is_submitted(
-    house: House, schedules: Schedules, how: dict[str, Any], submitted: list[int], skipped: int
+    house: House, schedules: ScheduleService, how: dict[str, Any], submitted: list[int], skipped: int
 ) -> None:
     await schedules.create("nightly", hourly(overlap="allow", **how))
     await house.later(5.5 * HOUR)
@@ -105,14 +107,16 @@ async def test_after_downtime_the_catch_up_policy_says_what_is_submitted(
 
 
 async def test_a_fire_that_is_seen_within_a_minute_is_not_a_missed_one(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     await schedules.create("nightly", hourly(catch_up="none"))
     await house.later(HOUR + 59)
     assert await times(house) == [1]
 
 
-async def test_years_of_missed_fires_cost_no_more_than_a_few(house: House, schedules: Schedules) -> None:
+async def test_years_of_missed_fires_cost_no_more_than_a_few(
+    house: House, schedules: ScheduleService
+) -> None:
     await schedules.create("tick", hourly(every="1s", overlap="allow", catch_up="all", catch_up_limit=100))
     await house.later(3 * 365 * 24 * HOUR)
     assert len(await jobs(house)) == 100
@@ -120,7 +124,7 @@ async def test_years_of_missed_fires_cost_no_more_than_a_few(house: House, sched
 
 
 async def test_skip_leaves_out_a_fire_while_the_job_before_has_not_ended(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     await schedules.create("nightly", hourly())
     for _ in range(3):
@@ -132,7 +136,7 @@ async def test_skip_leaves_out_a_fire_while_the_job_before_has_not_ended(
     assert await times(house) == [1, 4]
 
 
-async def test_queue_submits_one_after_the_other(house: House, schedules: Schedules) -> None:
+async def test_queue_submits_one_after_the_other(house: House, schedules: ScheduleService) -> None:
     await schedules.create("nightly", hourly(overlap="queue"))
     for _ in range(3):
         await house.later(HOUR)
@@ -146,7 +150,7 @@ async def test_queue_submits_one_after_the_other(house: House, schedules: Schedu
 
 
 async def test_looking_after_a_fire_that_waits_does_not_fill_the_journal(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     await schedules.create("nightly", hourly(overlap="queue"))
     await house.later(HOUR)
@@ -158,7 +162,7 @@ async def test_looking_after_a_fire_that_waits_does_not_fill_the_journal(
 
 
 async def test_cancel_stops_the_old_job_in_the_commit_of_the_new_one(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     await schedules.create("nightly", hourly(overlap="cancel"))
     await house.later(HOUR)
@@ -173,7 +177,7 @@ async def test_cancel_stops_the_old_job_in_the_commit_of_the_new_one(
     assert old.updated_at == new.created_at == (await schedules.get("nightly")).updated_at
 
 
-async def test_allow_submits_whatever_runs(house: House, schedules: Schedules) -> None:
+async def test_allow_submits_whatever_runs(house: House, schedules: ScheduleService) -> None:
     await schedules.create("nightly", hourly(overlap="allow"))
     for _ in range(3):
         await house.later(HOUR)
@@ -182,7 +186,7 @@ async def test_allow_submits_whatever_runs(house: House, schedules: Schedules) -
 
 
 async def test_a_paused_schedule_fires_nothing_and_catches_up_with_nothing(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     await schedules.create("nightly", hourly(catch_up="all"))
     paused = await schedules.pause("nightly", reason="stocktaking", actor="ada")
@@ -201,7 +205,7 @@ async def test_a_paused_schedule_fires_nothing_and_catches_up_with_nothing(
 
 
 async def test_run_now_submits_a_job_at_once_and_once_under_a_request_id(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     await schedules.create("nightly", hourly())
     await schedules.pause("nightly")
@@ -214,7 +218,7 @@ async def test_run_now_submits_a_job_at_once_and_once_under_a_request_id(
     assert len(await jobs(house)) == 1, "it counts as the job before"
 
 
-async def test_backfill_submits_what_has_no_job_yet(house: House, schedules: Schedules) -> None:
+async def test_backfill_submits_what_has_no_job_yet(house: House, schedules: ScheduleService) -> None:
     await schedules.create("nightly", hourly(overlap="allow"))
     await house.later(2 * HOUR)
     await house.later(3 * HOUR)
@@ -233,7 +237,7 @@ async def test_backfill_submits_what_has_no_job_yet(house: House, schedules: Sch
 
 
 async def test_a_fire_that_was_backfilled_before_it_was_seen_is_not_submitted_again(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     await schedules.create("nightly", hourly())
     house.clock.jump(HOUR + 1)
@@ -244,7 +248,7 @@ async def test_a_fire_that_was_backfilled_before_it_was_seen_is_not_submitted_ag
 
 
 async def test_a_queued_backfill_goes_one_by_one_whatever_the_policy(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     await schedules.create("nightly", hourly(overlap="skip", start="2026-01-03"))
     house.clock.jump(10)
@@ -262,7 +266,7 @@ async def test_a_queued_backfill_goes_one_by_one_whatever_the_policy(
         await finish(house)
 
 
-async def test_too_long_a_backfill_is_refused(house: House, schedules: Schedules) -> None:
+async def test_too_long_a_backfill_is_refused(house: House, schedules: ScheduleService) -> None:
     await schedules.create("tick", hourly(every="1m"))
     await house.later(24 * HOUR)
     with pytest.raises(InvalidSchedule, match="more than 500 fire times"):
@@ -270,7 +274,7 @@ async def test_too_long_a_backfill_is_refused(house: House, schedules: Schedules
 
 
 async def test_an_edit_while_it_is_due_fires_by_the_new_specification_only(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     await schedules.create("nightly", hourly())
     house.clock.jump(HOUR + 5)
@@ -283,7 +287,7 @@ async def test_an_edit_while_it_is_due_fires_by_the_new_specification_only(
 
 
 async def test_the_same_specification_changes_nothing_and_another_keeps_the_pause(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     made = await schedules.put("nightly", hourly(), source="code")
     assert (await schedules.put("nightly", hourly(), source="code")).version == made.version
@@ -297,7 +301,7 @@ async def test_the_same_specification_changes_nothing_and_another_keeps_the_paus
 
 
 async def test_a_deleted_schedule_is_not_brought_back_by_the_same_declaration(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     await schedules.put("nightly", hourly())
     assert (await schedules.delete("nightly", reason="nobody reads it")).state == "ended"
@@ -312,7 +316,7 @@ async def test_a_deleted_schedule_is_not_brought_back_by_the_same_declaration(
     assert (await schedules.create("nightly", hourly())).state == "active"
 
 
-async def test_a_schedule_ends_after_its_last_fire(house: House, schedules: Schedules) -> None:
+async def test_a_schedule_ends_after_its_last_fire(house: House, schedules: ScheduleService) -> None:
     await schedules.create("once", hourly(every="", at=("2026-01-01T01:00", "2026-01-01T02:00")))
     await house.later(HOUR)
     await finish(house)
@@ -329,7 +333,7 @@ async def test_a_schedule_ends_after_its_last_fire(house: House, schedules: Sche
     ("field", "value"), [("unique", Unique()), ("at", MIDNIGHT), ("not_after", MIDNIGHT)]
 )
 async def test_a_job_of_a_schedule_says_nothing_that_the_schedule_says(
-    schedules: Schedules, field: str, value: object
+    schedules: ScheduleService, field: str, value: object
 ) -> None:
     spec = hourly()
     spec = msgspec.structs.replace(spec, job=msgspec.structs.replace(spec.job, **{field: value}))
@@ -338,7 +342,7 @@ async def test_a_job_of_a_schedule_says_nothing_that_the_schedule_says(
 
 
 async def test_a_schedule_whose_last_fire_passed_while_paused_ends_when_resumed(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     await schedules.create("once", hourly(every="", at=("2026-01-01T01:00",)))
     await schedules.pause("once")
@@ -346,7 +350,7 @@ async def test_a_schedule_whose_last_fire_passed_while_paused_ends_when_resumed(
     assert (await schedules.resume("once")).state == "ended"
 
 
-async def test_jitter_delays_the_job_and_not_the_fire_time(house: House, schedules: Schedules) -> None:
+async def test_jitter_delays_the_job_and_not_the_fire_time(house: House, schedules: ScheduleService) -> None:
     made = await schedules.create("nightly", hourly(jitter="30m"))
     assert made.next_at is not None
     assert made.due_at is not None
@@ -359,7 +363,7 @@ async def test_jitter_delays_the_job_and_not_the_fire_time(house: House, schedul
 
 
 async def test_a_schedule_that_cannot_be_decided_about_does_not_hold_up_the_others(
-    house: House, schedules: Schedules, monkeypatch: pytest.MonkeyPatch
+    house: House, schedules: ScheduleService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from interlock.systems.schedules import fires
 
@@ -382,7 +386,7 @@ async def test_a_schedule_that_cannot_be_decided_about_does_not_hold_up_the_othe
 
 
 async def test_the_job_of_an_ended_task_is_submitted_and_waits_for_a_worker(
-    house: House, schedules: Schedules
+    house: House, schedules: ScheduleService
 ) -> None:
     """A task that no worker knows any more: the fire is not lost, and the job says what it waits for."""
     await schedules.create("nightly", ScheduleSpec(job=JobSpec(task="gone.away"), every="1h"))
@@ -391,7 +395,7 @@ async def test_the_job_of_an_ended_task_is_submitted_and_waits_for_a_worker(
     assert (job.state, job.task) == ("PENDING", "gone.away")
 
 
-async def test_names_and_specs_that_cannot_be_are_refused(schedules: Schedules) -> None:
+async def test_names_and_specs_that_cannot_be_are_refused(schedules: ScheduleService) -> None:
     with pytest.raises(InvalidSchedule, match="cannot be called"):
         await schedules.create("nightly report", hourly())
     with pytest.raises(InvalidSchedule, match="has no parent"):
@@ -400,7 +404,9 @@ async def test_names_and_specs_that_cannot_be_are_refused(schedules: Schedules) 
         await schedules.get("nobody")
 
 
-async def test_another_job_with_the_same_id_does_not_stop_a_fire(house: House, schedules: Schedules) -> None:
+async def test_another_job_with_the_same_id_does_not_stop_a_fire(
+    house: House, schedules: ScheduleService
+) -> None:
     from interlock.store.records import Commit
     from interlock.systems.orchestrator.submission import new_job
 
@@ -418,7 +424,7 @@ def view_names(views: list[ScheduleView]) -> list[str]:
     return sorted(view.name for view in views)
 
 
-async def test_schedules_are_listed_by_state(schedules: Schedules) -> None:
+async def test_schedules_are_listed_by_state(schedules: ScheduleService) -> None:
     for name in ("a", "b", "c"):
         await schedules.create(name, hourly())
     await schedules.pause("b")

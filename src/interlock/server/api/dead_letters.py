@@ -12,7 +12,7 @@ from interlock.api.messages import ActionAnswer, Done
 from interlock.server.api.visibility import filter_of, job_of, place_asked, place_told, shaped, shown
 from interlock.server.bulk import act_once, answer_of, part_of
 from interlock.server.routes import Call, handles
-from interlock.systems.orchestrator.dead_letters import DeadLetters
+from interlock.systems.orchestrator.dead_letters import DeadLetterService
 from interlock.wire.jobs import DeadLetterView
 
 ENDPOINT = "actions on dead letters"
@@ -102,5 +102,5 @@ async def _seen(call: Call, letter: DeadLetterView) -> DeadLetterView:
     return msgspec.structs.replace(letter, job=view)
 
 
-def _letters(call: Call) -> DeadLetters:
+def _letters(call: Call) -> DeadLetterService:
     return call.parts.runtime.dead_letters

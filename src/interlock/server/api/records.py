@@ -38,7 +38,7 @@ from interlock.server.routes import Call, Handler, Route, bound, handles
 from interlock.store.catalogue import StoredKind
 from interlock.store.records import Key, Query, Record
 from interlock.systems.kinds import DeclaredKind, camel
-from interlock.systems.records import Records, unknown
+from interlock.systems.records import RecordService, unknown
 from interlock.wire.access import (
     Role,
 )
@@ -327,7 +327,7 @@ def _explain(kind: DeclaredKind[Any]) -> Handler:
     return explain
 
 
-def _records(call: Call) -> Records:
+def _records(call: Call) -> RecordService:
     return call.parts.runtime.records
 
 

@@ -16,7 +16,7 @@ from interlock.server.api.visibility import place_asked, place_told
 from interlock.server.history import history_of
 from interlock.server.routes import Call, handles
 from interlock.store.records import Key
-from interlock.systems.schedules.schedules import Schedules, unknown
+from interlock.systems.schedules.schedules import ScheduleService, unknown
 from interlock.wire.access import Role
 from interlock.wire.schedules import NAME, Backfilled, FireTimes, FireView, SchedulePage, ScheduleView
 
@@ -132,7 +132,7 @@ async def _seen_if_there(call: Call, name: str) -> None:
     call.principal.need_queues([view.spec.job.queue])
 
 
-def _schedules(call: Call) -> Schedules:
+def _schedules(call: Call) -> ScheduleService:
     return call.parts.runtime.schedules
 
 

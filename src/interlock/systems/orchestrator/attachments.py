@@ -84,7 +84,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """Whether they arrived after later lines."""
 
 
-class Artifact(msgspec.Struct, frozen=True, kw_only=True):
+class ArtifactBody(msgspec.Struct, frozen=True, kw_only=True):
     """The body of an artifact's record."""
 
     shard: int
@@ -94,7 +94,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-class Upload(Heartbeat, frozen=True, kw_only=True, tag="artifact"):
+class ArtifactHeartbeat(Heartbeat, frozen=True, kw_only=True, tag="artifact"):
     """A heartbeat with a file, which is stored as a blob.
 
     It is not a message of the wire: only the process that stored the blob sends it.
@@ -187,7 +187,7 @@ def brood_key(job_id: str, shard: int, name: str) -> Key:
     return Key(CHILDREN.name, f"{job_id}.{shard}.{hashlib.sha256(name.encode()).hexdigest()[:20]}")
 
 
-def artifact_change(job_id: str, artifact: Artifact, *, mark: str, actor: str) -> Change:
+def artifact_change(job_id: str, artifact: ArtifactBody, *, mark: str, actor: str) -> Change:
     """Return the record of an artifact, to be committed with its message."""
     key = artifact_key(job_id, f"{artifact.shard}.{artifact.attempt}", artifact.name)
     body = msgspec.json.encode(artifact)
@@ -329,7 +329,9 @@ class Artifacts:
         blob = await blobs.put(pieces)
         if (kept := await self._kept(token, name)) is not None:
             return _same(kept, blob.sha256)
-        upload = Upload(token=token, runner_id=runner_id, name=name, sha256=blob.sha256, size=blob.size)
+        upload = ArtifactHeartbeat(
+            token=token, runner_id=runner_id, name=name, sha256=blob.sha256, size=blob.size
+        )
         try:
             await self._say(upload)
         except InterlockError:
@@ -416,7 +418,7 @@ def _same(kept: ArtifactView, sha256: str) -> ArtifactView:
 
 
 def _view(record: Record) -> ArtifactView:
-    body = msgspec.json.decode(record.body, type=Artifact)
+    body = msgspec.json.decode(record.body, type=ArtifactBody)
     return ArtifactView(
         job_id=record.parent or "",
         name=body.name,

@@ -260,7 +260,7 @@ async def retry_once(
     return applied.answer
 
 
-class DeadLetters:
+class DeadLetterService:
     """The dead letters in a store."""
 
     def __init__(self, engine: Engine, jobs: Jobs, *, settings: OrchestratorSettings) -> None:

@@ -22,11 +22,11 @@ from interlock.store import records
 from interlock.store.records import Batch, Commit, Note, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate, completed
 from interlock.systems.orchestrator.attachments import (
-    Artifact,
+    ArtifactBody,
+    ArtifactHeartbeat,
     Asking,
     Births,
     Saving,
-    Upload,
     artifact_change,
     chunk_changes,
     placed,
@@ -68,7 +68,7 @@ _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode
 _ENCODER = msgspec.json.Encoder()
 _MESSAGE_NAMES = {
     kind: str(kind.__struct_config__.tag)
-    for kind in (Ack, Heartbeat, Complete, CancelAck, Release, Upload, Saving, Births, Asking)
+    for kind in (Ack, Heartbeat, Complete, CancelAck, Release, ArtifactHeartbeat, Saving, Births, Asking)
 }
 _INSTANT = timedelta(microseconds=1)
 INLINE_RESULT = 16_384
@@ -142,7 +142,7 @@ def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None
                 draft.body.checkpoints.pop(str(one.shard), None)  # no later attempt needs it
         case Heartbeat():
             _note_heartbeat(draft, one, one.lease, message)
-            one.artifacts += isinstance(message, Upload)
+            one.artifacts += isinstance(message, ArtifactHeartbeat)
             draft.body.children += message.children if isinstance(message, Births) else 0
             if isinstance(message, Asking):
                 draft.body.mail = {**draft.body.mail, message.address: message.mail}
@@ -240,7 +240,7 @@ def _commit(
     if one.result_apart and isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
         result = message.outcome.result
         changes.append(result_change(draft.id, one.name, result, mark=mark, actor=message.runner_id))
-    if isinstance(message, Upload):
+    if isinstance(message, ArtifactHeartbeat):
         changes.append(_artifact_change(draft.id, one, message, mark))
     if isinstance(message, Saving):
         changes.append(message.kept)
@@ -248,8 +248,8 @@ def _commit(
     return Commit(changes=tuple(changes), not_after=until - _INSTANT if until else None)
 
 
-def _artifact_change(job_id: str, one: AttemptBody, message: Upload, mark: str) -> records.Change:
-    brought = Artifact(
+def _artifact_change(job_id: str, one: AttemptBody, message: ArtifactHeartbeat, mark: str) -> records.Change:
+    brought = ArtifactBody(
         shard=one.shard, attempt=one.index, name=message.name, sha256=message.sha256, size=message.size
     )
     return artifact_change(job_id, brought, mark=mark, actor=message.runner_id)
@@ -409,7 +409,7 @@ def _unfit(draft: JobAggregate, one: AttemptBody, message: Message) -> NotHeard 
     match message:
         case Complete(outcome=Succeeded(result=result)):
             return _unfit_value("result", result, settings.max_result_bytes)
-        case Upload() if one.artifacts >= MOST_ARTIFACTS:
+        case ArtifactHeartbeat() if one.artifacts >= MOST_ARTIFACTS:
             return NotHeard(
                 code="too_many_artifacts",
                 error=f"An attempt has at most {MOST_ARTIFACTS} artifacts.",

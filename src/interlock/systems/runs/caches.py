@@ -192,7 +192,7 @@ Hear = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Opened = tuple[CacheView, AsyncIterator[bytes]]
 
 
-class Caches:
+class RunCaches:
     """Saves and opens caches."""
 
     def __init__(self, engine: Engine, hear: Hear, blobs: Blobs | None, settings: BlobSettings) -> None:

@@ -195,7 +195,7 @@ class RunOrigin(msgspec.Struct, frozen=True):
     happened: ChangeTime | None = None
 
 
-class Runs:
+class RunService:
     """The runs in a store."""
 
     def __init__(

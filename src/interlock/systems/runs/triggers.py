@@ -21,7 +21,7 @@ import msgspec
 from interlock.engine.clock import Clock
 from interlock.errors import RequestIdReused, WebhookOff
 from interlock.systems.runs.body import ChangeTime
-from interlock.systems.runs.runs import Runs
+from interlock.systems.runs.runs import RunService
 from interlock.systems.runs.trigger_events import (
     ChangeEvent,
     Ignored,
@@ -138,7 +138,7 @@ def webhook_disabled(what: str) -> WebhookOff:
 class IdempotentSubmitter:
     """Submits a run once per request id."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: RunService) -> None:
         self._runs = runs
 
     async def submit_once(

@@ -62,7 +62,7 @@ _ROUNDS = 10
 T = TypeVar("T")
 
 
-class Schedules:
+class ScheduleService:
     """The schedules in a store."""
 
     def __init__(
