@@ -35,7 +35,7 @@ from interlock.lifecycles.task import ClaimSucceeded, ProcessingSucceeded, Task,
 from interlock.machine import Event, Step
 from interlock.wire.runner import Answer, Complete, Grant, Heard, Heartbeat, Message, Succeeded
 from interlock.worker.context import CURRENT, Context
-from interlock.worker.executors import AsyncExecutor, Ended, Lane, has_no_await
+from interlock.worker.executors import AsyncExecutor, Ended, ExecutorLane, has_no_await
 from interlock.worker.machines import Machines
 from interlock.worker.outcomes import NOTHING, Outcome, outcome_of, success_of
 from interlock.worker.running_task import MAX_REPORT_BYTES, AnyTask, RunningTask
@@ -43,7 +43,7 @@ from interlock.worker.telemetry import Observer
 
 if TYPE_CHECKING:
     from interlock.worker.environment import WorkerEnv
-    from interlock.worker.leases import Renewer, Reporter
+    from interlock.worker.leases import Renewer, ReportQueue
 
 _ANY_OUTPUT = msgspec.Raw(b'"~any~output~"')
 """Placeholder for the results: the table decides independently of them."""
@@ -75,7 +75,7 @@ class _Group(ABC):
 
     grants: list[Grant]
     task: AnyTask
-    lane: Lane
+    lane: ExecutorLane
     machines: Machines
     runner_id: str
     state: TaskState
@@ -138,7 +138,14 @@ class Cohort(_Group):
     sent = False
 
     def __init__(
-        self, grants: list[Grant], task: AnyTask, lane: Lane, *, claimed_at: float, ahead: bool, of: Cohorts
+        self,
+        grants: list[Grant],
+        task: AnyTask,
+        lane: ExecutorLane,
+        *,
+        claimed_at: float,
+        ahead: bool,
+        of: Cohorts,
     ) -> None:
         self.grants, self.task, self.lane = grants, task, lane
         self.machines, self.runner_id = of.machines, of.runner_id
@@ -311,9 +318,9 @@ class Cohorts:
         self,
         around: WorkerEnv,
         machines: Machines,
-        lane: Lane,
+        lane: ExecutorLane,
         *,
-        reporter: Reporter,
+        reporter: ReportQueue,
         renewer: Renewer,
         context_for: Callable[[Grant, Callable[[], None]], Context],
         ended: Ended,
@@ -333,7 +340,7 @@ class Cohorts:
 
     # Forming
 
-    def may_be_one(self, grants: Sequence[Grant], task: AnyTask, lane: Lane) -> bool:
+    def may_be_one(self, grants: Sequence[Grant], task: AnyTask, lane: ExecutorLane) -> bool:
         """Return whether grants of the same terms can be a cohort; with tracing each attempt needs a span."""
         plain = terms_of(grants[0])[0] is True and not self._registry.chain.waits
         return plain and lane is self._lane and not self._traced and never_waits(task)

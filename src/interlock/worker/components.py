@@ -34,7 +34,7 @@ from interlock.worker.child_jobs import ChildJobs
 from interlock.worker.context import HandlerServices
 from interlock.worker.environment import WorkerEnv
 from interlock.worker.host import LoopTick, Shutdown, keep_running, soon
-from interlock.worker.leases import Hear, RenewalResult, Renewer, Reporter
+from interlock.worker.leases import Hear, RenewalResult, Renewer, ReportQueue
 from interlock.worker.machines import Terminated
 from interlock.worker.pool import about_pool
 from interlock.worker.port import OrchestratorPort
@@ -43,7 +43,7 @@ from interlock.worker.simulation_channel import Simulators
 from interlock.worker.supervisor_client import SupervisorClient, identity, versions
 from interlock.worker.task_runner import TaskRunner
 from interlock.worker.telemetry import Log
-from interlock.worker.transfers import Caches, Uploads
+from interlock.worker.transfers import CacheTransfers, Uploads
 from interlock.worker.watchdog import Watchdog
 
 
@@ -150,7 +150,7 @@ class Components:
             threads=around.threads,
         )
         renew_beat.awaited = self.renewer.awaits
-        self.reporter = Reporter(
+        self.reporter = ReportQueue(
             hear,
             lambda *reported: self.executing.answered(*reported),  # noqa: PLW0108 - it is made after this
             failing=hooks.reports_fail,
@@ -163,7 +163,7 @@ class Components:
             HandlerServices(
                 upload=self._uploads,
                 voice=self._simulators,
-                caching=Caches(port, around.runner_id),
+                caching=CacheTransfers(port, around.runner_id),
                 family=self._families,
                 mask=around.mask,
                 sandbox=around.settings.sandbox,

@@ -55,12 +55,12 @@ from interlock.worker.task_process import (
     MAIN,
     MAX_LINE_BYTES,
     Ask,
+    FileKept,
     Keep,
-    Kept,
     Over,
-    Run,
+    RunOrder,
     Said,
-    Stop,
+    StopOrder,
     answer_children,
     line_of,
     read_word,
@@ -312,7 +312,7 @@ class ProcessExecutor:
         """Forward the request: the handler's context is in the other process."""
         writer = running.handle.writer
         if writer is not None and not writer.is_closing():
-            writer.write(line_of(Stop(running.stop_reason)))
+            writer.write(line_of(StopOrder(running.stop_reason)))
 
     def kill(self, running: RunningTask) -> bool:
         """Terminate its process group, and kill it soon after."""
@@ -394,10 +394,10 @@ class ProcessExecutor:
                 await writer.wait_closed()
         return over
 
-    def _order(self, running: RunningTask, span: AttemptSpan | None) -> Run:
+    def _order(self, running: RunningTask, span: AttemptSpan | None) -> RunOrder:
         assert running.task is not None
         module, name = running.task.function.__module__, running.task.function.__qualname__
-        return Run(
+        return RunOrder(
             module=module,
             name=name,
             grant=msgspec.structs.replace(running.grant, token=""),
@@ -438,13 +438,13 @@ async def _serve(running: RunningTask, asked: Keep | Ask, writer: asyncio.Stream
         writer.write(line_of(done))
 
 
-async def _kept(context: Context, asked: Keep) -> Kept:
+async def _kept(context: Context, asked: Keep) -> FileKept:
     try:
-        return Kept(asked.number, await context.artifact(asked.name, asked.path))
+        return FileKept(asked.number, await context.artifact(asked.name, asked.path))
     except InterlockError as error:
-        return Kept(asked.number, None, error.sentence, error.todo)
+        return FileKept(asked.number, None, error.sentence, error.todo)
     except OSError as error:
-        return Kept(asked.number, None, f"The file cannot be stored: {error}.")
+        return FileKept(asked.number, None, f"The file cannot be stored: {error}.")
 
 
 def _pass_on(running: RunningTask, said: Said) -> None:
@@ -504,7 +504,7 @@ _FORGETTING = 0.9
 """Decay of the longest duration with each shorter handler: it rises at once, and falls slowly."""
 
 
-class Lane:
+class ExecutorLane:
     """One executor with a limit. Usage is derived, never stored separately."""
 
     __slots__ = ("executor", "limit", "longest_s", "name", "running", "waiting")
@@ -557,15 +557,17 @@ class Lanes:
         self._concurrency = concurrency
         self._monotonic = monotonic
         self._lanes = {
-            "async": Lane("async", AsyncExecutor(max_result_bytes=size), concurrency),
-            "thread": Lane("thread", ThreadExecutor(max_result_bytes=size), settings.threads or concurrency),
-            "process": Lane("process", ProcessExecutor(settings), settings.processes or concurrency),
+            "async": ExecutorLane("async", AsyncExecutor(max_result_bytes=size), concurrency),
+            "thread": ExecutorLane(
+                "thread", ThreadExecutor(max_result_bytes=size), settings.threads or concurrency
+            ),
+            "process": ExecutorLane("process", ProcessExecutor(settings), settings.processes or concurrency),
         }
 
-    def __getitem__(self, name: str) -> Lane:
+    def __getitem__(self, name: str) -> ExecutorLane:
         return self._lanes[name]
 
-    def __iter__(self) -> Iterator[Lane]:
+    def __iter__(self) -> Iterator[ExecutorLane]:
         return iter(self._lanes.values())
 
     def free(self) -> int:

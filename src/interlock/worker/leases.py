@@ -421,7 +421,7 @@ class _Report(NamedTuple):
     messages: Sequence[Message]
 
 
-class Reporter:
+class ReportQueue:
     """A queue of reports, and the loop that sends them."""
 
     def __init__(

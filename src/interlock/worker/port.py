@@ -81,7 +81,7 @@ class Patient(Protocol):
 
 
 @runtime_checkable
-class Keeper(Protocol):
+class ArtifactPort(Protocol):
     """A port that stores artifacts."""
 
     async def keep_artifact(

@@ -45,8 +45,8 @@ from interlock.worker.context import Context, TaskCancelled
 from interlock.worker.executors import how_it_ended
 from interlock.worker.outcomes import StepFailed
 from interlock.worker.shell_files import (
-    Artifact,
     Cache,
+    ShellArtifact,
     ShellCaches,
     Workspace,
     check_caches,
@@ -285,7 +285,7 @@ UNPROTECTED = (
 )
 
 
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ShellStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One step."""
 
     run: str
@@ -315,12 +315,12 @@ class StepEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 async def shell(
     ctx: Context,
     run: str | None = None,
-    steps: list[Step] | None = None,
+    steps: list[ShellStep] | None = None,
     env: dict[str, str] | None = None,
     workdir: str | None = None,
     timeout_s: float | None = None,
     checkout: Checkout | None = None,
-    artifacts: list[Artifact] | None = None,
+    artifacts: list[ShellArtifact] | None = None,
     workspace: bool = False,
     caches: list[Cache] | None = None,
 ) -> dict[str, Any]:
@@ -381,7 +381,7 @@ def _warn(ctx: Context) -> None:
 async def _run_logged_step(
     ctx: Context,
     commands: Commands,
-    step: Step,
+    step: ShellStep,
     env: Mapping[str, str],
     workdir: str | None,
     *,
@@ -411,7 +411,9 @@ def _lasted(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-async def _run_step(commands: Commands, step: Step, env: Mapping[str, str], workdir: str | None) -> StepEnd:
+async def _run_step(
+    commands: Commands, step: ShellStep, env: Mapping[str, str], workdir: str | None
+) -> StepEnd:
     began = time.monotonic()
     where = workdir if step.workdir is None else str(Path(workdir or "") / step.workdir)
     code: int | None = None
@@ -430,7 +432,7 @@ async def _run_step(commands: Commands, step: Step, env: Mapping[str, str], work
     return StepEnd(step.title, time.monotonic() - began, code)
 
 
-async def _start(commands: Commands, step: Step, env: Mapping[str, str], where: str | None) -> End:
+async def _start(commands: Commands, step: ShellStep, env: Mapping[str, str], where: str | None) -> End:
     try:
         return await commands.run_step(["sh", "-c", step.run], env=env, cwd=where)
     except OSError as error:
@@ -443,13 +445,13 @@ def _too_slow(commands: Commands, doing: str, timeout_s: float | None) -> StepFa
     return StepFailed(what, exit_code=None, output=commands.last_lines, failure_class="timeout")
 
 
-def _steps(run: str | None, steps: list[Step] | None) -> list[Step]:
+def _steps(run: str | None, steps: list[ShellStep] | None) -> list[ShellStep]:
     if (run is None) == (steps is None) or steps == []:
         raise InvalidArguments(
             f"{NAME} takes either one command or a list of steps.",
             todo='Give {"run": "..."} or {"steps": [{"run": "..."}, ...]}.',
         )
-    return steps if steps is not None else [Step(run or "")]
+    return steps if steps is not None else [ShellStep(run or "")]
 
 
 SHELL: Task[..., Any] = Task(shell, name=NAME, executor="async")

@@ -154,7 +154,7 @@ def _entered(name: str, within: int) -> int:
 T = TypeVar("T")
 
 
-class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ShellArtifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Files stored under a name: one file unchanged, anything else as a tar."""
 
     name: str
@@ -167,13 +167,13 @@ class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [self.path] if isinstance(self.path, str) else self.path
 
 
-def check_names(artifacts: Sequence[Artifact]) -> None:
+def check_names(artifacts: Sequence[ShellArtifact]) -> None:
     """Raise, before any step, if an artifact could not be stored at the end."""
     for one in artifacts:
         checked_name(one.name if one.name.endswith(PACKED) else one.name + PACKED)
 
 
-async def leave_behind(ctx: Context, artifacts: Sequence[Artifact], base: Path, *, failed: bool) -> None:
+async def leave_behind(ctx: Context, artifacts: Sequence[ShellArtifact], base: Path, *, failed: bool) -> None:
     """Store all artifacts; a failure to do so fails a successful job."""
     trouble: StepFailed | None = None
     for one in artifacts:
@@ -205,7 +205,7 @@ async def unless_cancelled(ctx: Context, moving: Coroutine[Any, Any, T]) -> T:
         await asyncio.wait((task, told))
 
 
-async def _leave(ctx: Context, one: Artifact, base: Path) -> None:
+async def _leave(ctx: Context, one: ShellArtifact, base: Path) -> None:
     found = await asyncio.to_thread(found_in, base, one.paths)
     if not found.paths:
         ctx.log(f"The artifact {one.name!r} is empty: there is no {', '.join(one.paths)}.", "warning")

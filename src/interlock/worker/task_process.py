@@ -49,7 +49,7 @@ from interlock.worker.tracing import continuing
 MAIN = "__main__"
 
 
-class Run(msgspec.Struct, frozen=True, tag="run"):
+class RunOrder(msgspec.Struct, frozen=True, tag="run"):
     """The order to execute a task. The grant has no token: a handler has no use for it."""
 
     module: str
@@ -68,7 +68,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     """By `module:name`, the outermost first."""
 
 
-class Stop(msgspec.Struct, frozen=True, tag="stop"):
+class StopOrder(msgspec.Struct, frozen=True, tag="stop"):
     """The order to stop the handler, with the reason."""
 
     reason: str
@@ -132,7 +132,7 @@ class Keep(msgspec.Struct, frozen=True, tag="keep"):
     path: str
 
 
-class Kept(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
+class FileKept(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
     """The answer to a request to store a file."""
 
     number: int
@@ -141,7 +141,7 @@ class Kept(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
     todo: str = ""
 
 
-Order: TypeAlias = Run | Stop | Kept | Told
+Order: TypeAlias = RunOrder | StopOrder | FileKept | Told
 Word: TypeAlias = Said | Over | Keep | Ask
 
 read_order = msgspec.json.Decoder(Order).decode
@@ -229,7 +229,7 @@ def main() -> None:
     os._exit(0)  # leftover threads of the handler must not delay the exit
 
 
-def execute(order: Run, context: Context) -> Over:
+def execute(order: RunOrder, context: Context) -> Over:
     """Run the handler under the order's limits."""
     try:
         if order.memory_limit_bytes is not None:
@@ -250,7 +250,7 @@ def execute(order: Run, context: Context) -> Over:
     return Over(success_of(value, max_bytes=order.max_result_bytes), context.cost)
 
 
-def _called(task: tasks.Task[..., Any], order: Run, context: Context, chain: Chain) -> Any:
+def _called(task: tasks.Task[..., Any], order: RunOrder, context: Context, chain: Chain) -> Any:
     """Call the handler with the middleware around it, and wait for it if it is async."""
     invoke = partial(task.invoke, order.grant.input, context)
     if not chain.waits:
@@ -271,12 +271,12 @@ def _run_in(runner: asyncio.Runner, coroutine: Coroutine[Any, Any, Any], context
     return runner.run(coroutine, context=context)
 
 
-def _logging(order: Run) -> AbstractContextManager[None]:
+def _logging(order: RunOrder) -> AbstractContextManager[None]:
     """Capture log records; prints go through a pipe to the worker."""
     return nullcontext() if order.job_log_level == OFF else records_captured(order.job_log_level)
 
 
-def find_task(order: Run) -> tasks.Task[..., Any]:
+def find_task(order: RunOrder) -> tasks.Task[..., Any]:
     """Return the task of the order, from its module."""
     try:
         found: Any = _module(order.module, order.main)
@@ -294,7 +294,7 @@ def find_task(order: Run) -> tasks.Task[..., Any]:
     return found if isinstance(found, tasks.Task) else tasks.Task(found, name=order.grant.task)
 
 
-def find_middleware(order: Run) -> Chain:
+def find_middleware(order: RunOrder) -> Chain:
     """Return the middleware that the order names, from the modules that have defined it."""
     found = []
     for address in order.middleware:
@@ -333,11 +333,11 @@ class Channel:
         self._uploads: dict[int, Future[ArtifactView]] = {}
         self._asked: dict[int, Future[Told]] = {}
 
-    def first_order(self) -> Run:
+    def first_order(self) -> RunOrder:
         """Return the order to execute."""
         line = self._lines.readline()
         order = read_order(line) if line else None
-        if not isinstance(order, Run):
+        if not isinstance(order, RunOrder):
             sys.exit("The worker ended before it sent an order.")
         return order
 
@@ -377,16 +377,16 @@ class Channel:
     def _listen(self, context: Context) -> None:
         for line in self._lines:
             order = read_order(line)
-            if isinstance(order, Stop):
+            if isinstance(order, StopOrder):
                 context.stop(order.reason)
-            elif isinstance(order, Kept):
+            elif isinstance(order, FileKept):
                 self._uploaded(order)
             elif isinstance(order, Told):
                 self._told(order)
         if not self._finished:
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
-    def _uploaded(self, kept: Kept) -> None:
+    def _uploaded(self, kept: FileKept) -> None:
         future = self._uploads[kept.number]
         if future.set_running_or_notify_cancel():
             if kept.artifact is not None:

@@ -52,9 +52,9 @@ from interlock.wire.runner import (
 from interlock.worker.cohorts import Cohort, CohortMember, Cohorts, FinishedCohort, terms_of
 from interlock.worker.context import Context, HandlerServices
 from interlock.worker.environment import WorkerEnv
-from interlock.worker.executors import AHEAD_FOR_S, Lane, Lanes
+from interlock.worker.executors import AHEAD_FOR_S, ExecutorLane, Lanes
 from interlock.worker.host import AwakeTime
-from interlock.worker.leases import RenewalResult, Renewer, Reporter, Reporting
+from interlock.worker.leases import RenewalResult, Renewer, Reporting, ReportQueue
 from interlock.worker.machines import Machines, TaskPart
 from interlock.worker.outcomes import Interrupted, Outcome
 from interlock.worker.running_task import (
@@ -138,7 +138,7 @@ class TaskRunner:
         around: WorkerEnv,
         services: HandlerServices,
         *,
-        reporter: Reporter,
+        reporter: ReportQueue,
         renewer: Renewer,
         parcels: PayloadHandoff,
         ended: Callable[[], None],
@@ -308,7 +308,7 @@ class TaskRunner:
                 todo="Start a worker for untrusted work with --isolate.",
             )
 
-    def _begin(self, running: RunningTask, lane: Lane, now: float) -> None:
+    def _begin(self, running: RunningTask, lane: ExecutorLane, now: float) -> None:
         self._warn_of_strangers(running)
         if running.state is CLAIMING:
             running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))

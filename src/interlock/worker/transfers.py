@@ -19,7 +19,7 @@ from interlock.errors import JobError, NoBlobs, ServerRefused, StoreUnavailable
 from interlock.wire.artifacts import ArtifactView, CacheView, checked_name
 from interlock.wire.workloads import WorkloadFact
 from interlock.worker.archives import PACKED, pack
-from interlock.worker.port import CacheKeeper, FleetBook, Keeper, OrchestratorPort
+from interlock.worker.port import ArtifactPort, CacheKeeper, FleetBook, OrchestratorPort
 
 PIECE = 262_144
 TRIES = 3
@@ -82,7 +82,7 @@ class Uploads:
 
     async def _once(self, token: str, name: str, path: Path) -> ArtifactView:
         port = self._port()
-        if not isinstance(port, Keeper):
+        if not isinstance(port, ArtifactPort):
             raise NoBlobs("This orchestrator does not store artifacts.", todo="Use one that does.")
         try:
             async with asyncio.timeout(UPLOAD_S):
@@ -127,7 +127,7 @@ class Caching(Protocol):
         ...
 
 
-class Caches:
+class CacheTransfers:
     """The caches of one worker, on its event loop."""
 
     def __init__(self, port: Callable[[], OrchestratorPort], runner_id: str) -> None:
