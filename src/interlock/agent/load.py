@@ -112,7 +112,7 @@ class OperationSource(Protocol):
         ...
 
 
-class Lane:
+class LoadLane:
     """A lane: executes one operation at a time, and counts it unless the lane was closed meanwhile."""
 
     def __init__(self, load: OperationSource) -> None:
@@ -232,7 +232,7 @@ class PacedLoad:
         self.paced = bool(order.rate)
         # Each number is taken once: an iterator written in C is not interrupted.
         self.numbers = iter(range(order.max_operations)) if order.max_operations else count()
-        self._lanes: list[Lane] = []
+        self._lanes: list[LoadLane] = []
         self._max_operations = order.max_operations
         self._stopped_ns: int | None = None
         self._stopped = asyncio.Event()
@@ -319,8 +319,8 @@ class PacedLoad:
         """Return the due time of an operation."""
         return self.start_ns + round(number * self._period_ns)
 
-    def _new_lanes(self) -> list[Lane]:
-        lanes = [Lane(self) for _ in range(self.concurrency)]
+    def _new_lanes(self) -> list[LoadLane]:
+        lanes = [LoadLane(self) for _ in range(self.concurrency)]
         self._lanes += lanes
         return lanes
 

@@ -102,7 +102,7 @@ class Workload(Generic[SpecT]):
 
 GROUP = "interlock.workloads"
 BUILT_IN = {
-    "command": "interlock.agent.plugins.command:Command",
+    "command": "interlock.agent.plugins.command:CommandWorkload",
     "http": "interlock.agent.plugins.http:Http",
     "python": "interlock.agent.plugins.python:Python",
     "sleep": "interlock.agent.plugins.sleep:Sleep",

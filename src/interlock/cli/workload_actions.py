@@ -271,7 +271,7 @@ COLUMNS = ("id", "state", "name", "agents", "submitted", "said")
 MEMBER_COLUMNS = ("agent", "state", "outcome", "operations", "error")
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
+class WorkloadDetails(msgspec.Struct, frozen=True, kw_only=True):
     """A workload with its agents and its result."""
 
     job: JobView
@@ -306,7 +306,7 @@ def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
 def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> None:
     """Print the result of a workload, or its progress."""
 
-    async def work(reach: Reach) -> tuple[Workload, dict[str, bytes], datetime]:
+    async def work(reach: Reach) -> tuple[WorkloadDetails, dict[str, bytes], datetime]:
         found = await _workload(reach, text)
         files = await _files(reach, found.job.id) if out is not None else {}
         return found, files, await reach.now()
@@ -397,12 +397,12 @@ async def _driver(reach: Reach, text: str) -> JobView:
     )
 
 
-async def _workload(reach: Reach, text: str) -> Workload:
+async def _workload(reach: Reach, text: str) -> WorkloadDetails:
     view = await _driver(reach, text)
     agents, result = await _agents(reach, view.id), await _result(reach, view)
     heard = await _last_second(reach, view) if result is None else None
     driven = _undriven_since(view, await reach.now()) is None
-    return Workload(job=view, agents=agents, result=result, driven=driven, heard=heard)
+    return WorkloadDetails(job=view, agents=agents, result=result, driven=driven, heard=heard)
 
 
 async def _agents(reach: Reach, job_id: str) -> tuple[WorkloadView, ...]:
@@ -432,7 +432,7 @@ async def _last_second(reach: Reach, view: JobView) -> WorkloadProgress | None:
     return last
 
 
-def _sheets(found: Workload, now: datetime) -> list[Sheet]:
+def _sheets(found: WorkloadDetails, now: datetime) -> list[Sheet]:
     if found.result is not None:
         return result_sheets(found.result)
     heard = [last_second_sheet(found.heard)] if found.heard else []

@@ -37,7 +37,7 @@ class CommandSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cwd: str | None = None
 
 
-class Command(Workload[CommandSpec]):
+class CommandWorkload(Workload[CommandSpec]):
     """A workload whose operations are runs of a program."""
 
     kind = "command"
