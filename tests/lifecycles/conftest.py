@@ -117,7 +117,11 @@ def _process_bench() -> Bench:
 
 
 def _task_bench() -> Bench:
-    datas = (task.Task(), task.Task(error="boom"), task.Task(error="interrupted", interrupted=True))
+    datas = (
+        task.TaskData(),
+        task.TaskData(error="boom"),
+        task.TaskData(error="interrupted", interrupted=True),
+    )
     written: dict[str, tuple[Event, ...]] = {
         "claim_succeeded": (task.ClaimSucceeded(at=AT, ttl_s=120),),
         "processing_succeeded": (task.ProcessingSucceeded(at=AT, output=42),),
@@ -128,7 +132,7 @@ def _task_bench() -> Bench:
 
 
 def _workload_bench() -> Bench:
-    mine = load.Workload(workload_id="mine")
+    mine = load.WorkloadData(workload_id="mine")
     datas = (mine, msgspec.structs.replace(mine, alive=True))
     written: dict[str, tuple[Event, ...]] = {
         event.name: (event(workload_id="mine"), event(workload_id="old"))
@@ -145,7 +149,7 @@ def _workload_bench() -> Bench:
 
 
 def _simulation_bench() -> Bench:
-    fresh = simulation.Simulation(created_at=AT)
+    fresh = simulation.SimulationData(created_at=AT)
     running = msgspec.structs.replace(fresh, worker_id="mine", started_at=AT, last_heartbeat=AT)
     asked = msgspec.structs.replace(running, pause_requested=True)
     written: dict[str, tuple[Event, ...]] = {

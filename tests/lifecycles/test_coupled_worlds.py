@@ -145,7 +145,7 @@ def test_a_chain_without_an_end_would_be_noticed(world: Callable[..., World]) ->
     )
     endless = world(Circumstances(), workload="IDLE")
     endless.couplings = round_and_round
-    endless.datas["workload", 0] = load.Workload(workload_id="mine")
+    endless.datas["workload", 0] = load.WorkloadData(workload_id="mine")
     with pytest.raises(AssertionError, match="no end in sight"):
         endless.follow(step("workload", "IDLE", "RPC_RECEIVED", "READY"))
 

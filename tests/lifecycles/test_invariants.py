@@ -132,9 +132,9 @@ BEGINNINGS: dict[str, tuple[Any, ...]] = {
     "lease": (lease.Lease(runner_id="one", expires_at=AT + timedelta(seconds=30)),),
     "worker": (worker.Worker(), worker.Worker(capacity=3, active=2, pending=1)),
     "process": (process.Process(), process.Process(slots=3)),
-    "task": (task.Task(),),
-    "workload": (workload.Workload(),),
-    "simulation": (simulation.Simulation(created_at=AT),),
+    "task": (task.TaskData(),),
+    "workload": (workload.WorkloadData(),),
+    "simulation": (simulation.SimulationData(created_at=AT),),
     "schedule": (schedule.Schedule(next_at=AT, due_at=AT), schedule.Schedule(due_at=AT, waiting=(AT,))),
 }
 
@@ -211,8 +211,8 @@ def test_a_machine_begins_with_every_invariant_intact(name: str) -> None:
 RUN_OK, JOB_OK = run.Run(), job.Job(created_at=AT)
 LEASE_OK = lease.Lease(runner_id="one", expires_at=AT)
 ENDED_WORKER = worker.Worker(started_at=AT, outcome=worker.COMPLETED, completed_at=AT)
-SIM_OK = simulation.Simulation(created_at=AT, worker_id="one", started_at=AT)
-SIM_OVER = simulation.Simulation(created_at=AT, completed_at=AT)
+SIM_OK = simulation.SimulationData(created_at=AT, worker_id="one", started_at=AT)
+SIM_OVER = simulation.SimulationData(created_at=AT, completed_at=AT)
 
 # For each claim, something that it must not let pass: a state and data, or those before and after.
 VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
@@ -310,38 +310,38 @@ VIOLATIONS: dict[tuple[Machine[Any, Any], str], list[tuple[Any, ...]]] = {
         (process.SHUTTING_DOWN, process.Process(), process.SHUTTING_DOWN, process.Process(active_tasks=1)),
     ],
     (TASK, "a processing task holds a lease with a known start and end"): [
-        (task.PROCESSING, task.Task()),
-        (task.PROCESSING, task.Task(lease_acquired_at=AT)),
-        (task.PROCESSING, task.Task(lease_timeout=AT)),
-        (task.PROCESSING, task.Task(lease_acquired_at=AT, lease_timeout=AT)),
+        (task.PROCESSING, task.TaskData()),
+        (task.PROCESSING, task.TaskData(lease_acquired_at=AT)),
+        (task.PROCESSING, task.TaskData(lease_timeout=AT)),
+        (task.PROCESSING, task.TaskData(lease_acquired_at=AT, lease_timeout=AT)),
     ],
-    (TASK, "a reporting task has an output or an error"): [(task.REPORTING, task.Task())],
+    (TASK, "a reporting task has an output or an error"): [(task.REPORTING, task.TaskData())],
     (TASK, "a completed task has no error"): [
-        (task.COMPLETED, task.Task(error="boom")),
-        (task.COMPLETED, task.Task(interrupted=True)),
+        (task.COMPLETED, task.TaskData(error="boom")),
+        (task.COMPLETED, task.TaskData(interrupted=True)),
     ],
     (TASK, "an ended task never changes"): [
-        (task.FAILED, task.Task(), task.PENDING, task.Task()),
-        (task.FAILED, task.Task(), task.FAILED, task.Task(error="boom")),
+        (task.FAILED, task.TaskData(), task.PENDING, task.TaskData()),
+        (task.FAILED, task.TaskData(), task.FAILED, task.TaskData(error="boom")),
     ],
     (WORKLOAD, "an idle, ready or failed agent has nothing of a workload alive"): [
-        (state, workload.Workload(workload_id="one", alive=True))
+        (state, workload.WorkloadData(workload_id="one", alive=True))
         for state in (workload.IDLE, workload.READY, workload.FAILED)
     ],
     (WORKLOAD, "a workload has a final status exactly when it is over"): [
-        (workload.FAILED, workload.Workload(workload_id="one")),
-        (workload.RUNNING, workload.Workload(workload_id="one", final=workload.Status.ERROR)),
+        (workload.FAILED, workload.WorkloadData(workload_id="one")),
+        (workload.RUNNING, workload.WorkloadData(workload_id="one", final=workload.Status.ERROR)),
     ],
     (SIMULATION, "a running simulation has a worker and was started"): [
-        (simulation.RUNNING, simulation.Simulation(created_at=AT, worker_id="one")),
-        (simulation.RUNNING, simulation.Simulation(created_at=AT, started_at=AT)),
+        (simulation.RUNNING, simulation.SimulationData(created_at=AT, worker_id="one")),
+        (simulation.RUNNING, simulation.SimulationData(created_at=AT, started_at=AT)),
     ],
     (SIMULATION, "completed_at is known exactly when it has ended"): [
         (simulation.COMPLETED, SIM_OK),
         (simulation.INTERRUPTED, SIM_OVER),
     ],
     (SIMULATION, "a pause is only requested while it runs"): [
-        (simulation.PAUSED, simulation.Simulation(created_at=AT, pause_requested=True)),
+        (simulation.PAUSED, simulation.SimulationData(created_at=AT, pause_requested=True)),
     ],
     (SIMULATION, "a failed one has an error"): [(simulation.FAILED, SIM_OVER)],
     (SIMULATION, "steps are never taken back"): [

@@ -29,15 +29,15 @@ from interlock.lifecycles.simulation import (
     Pause,
     RequestPause,
     Resume,
-    Simulation,
+    SimulationData,
     SimulationState,
     Start,
 )
 from interlock.machine import Moved, Refusal, Refused
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-NEW = Simulation(created_at=AT)
-RUNS = Simulation(created_at=AT, worker_id="mine", started_at=AT, last_heartbeat=AT, current_step=2)
+NEW = SimulationData(created_at=AT)
+RUNS = SimulationData(created_at=AT, worker_id="mine", started_at=AT, last_heartbeat=AT, current_step=2)
 Follow = Callable[..., Moved[Any, Any]]
 Refuse = Callable[..., Refused[Any]]
 
@@ -46,10 +46,10 @@ def after(seconds: float) -> datetime:
     return AT + timedelta(seconds=seconds)
 
 
-def paused(follow: Follow) -> Simulation:
+def paused(follow: Follow) -> SimulationData:
     ask, stop = RequestPause(at=after(1)), Pause(at=after(2), worker_id="mine", step=3)
     data = follow(SIMULATION, RUNNING, RUNS, ask, stop).data
-    assert isinstance(data, Simulation)
+    assert isinstance(data, SimulationData)
     return data
 
 

@@ -25,7 +25,7 @@ from interlock.lifecycles.task import (
     ProcessingFailed,
     ProcessingSucceeded,
     ShutdownRequested,
-    Task,
+    TaskData,
     TaskState,
     claim_failed,
     claim_requested,
@@ -37,24 +37,24 @@ from interlock.machine import Moved, Refusal, Refused
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 SOON = AT + timedelta(seconds=60)
-LEASED = Task(lease_acquired_at=AT, lease_timeout=AT + timedelta(seconds=120), processing_started_at=AT)
+LEASED = TaskData(lease_acquired_at=AT, lease_timeout=AT + timedelta(seconds=120), processing_started_at=AT)
 Follow = Callable[..., Moved[Any, Any]]
 Refuse = Callable[..., Refused[Any]]
 
 
 def test_a_pending_task_is_claimed(follow: Follow) -> None:
-    assert follow(TASK, PENDING, Task(), claim_requested).state is CLAIMING
+    assert follow(TASK, PENDING, TaskData(), claim_requested).state is CLAIMING
 
 
 def test_a_claimed_task_is_processed(follow: Follow) -> None:
-    moved = follow(TASK, CLAIMING, Task(), ClaimSucceeded(at=AT, ttl_s=120))
+    moved = follow(TASK, CLAIMING, TaskData(), ClaimSucceeded(at=AT, ttl_s=120))
     assert (moved.state, moved.data.processing_started_at) == (PROCESSING, AT)
 
 
 def test_a_lost_claim_fails_the_task_and_leaves_no_trace_on_it(follow: Follow) -> None:
     """R10"""
-    moved = follow(TASK, CLAIMING, Task(), claim_failed)
-    assert (moved.state, moved.data, moved.effects) == (FAILED, Task(), ())
+    moved = follow(TASK, CLAIMING, TaskData(), claim_failed)
+    assert (moved.state, moved.data, moved.effects) == (FAILED, TaskData(), ())
 
 
 def test_a_task_that_succeeded_reports_its_output(follow: Follow) -> None:
@@ -90,7 +90,7 @@ def test_a_shutdown_during_processing_reports_what_there_is(follow: Follow) -> N
 
 
 def test_a_shutdown_during_claiming_abandons_the_task(follow: Follow) -> None:
-    assert follow(TASK, CLAIMING, Task(), ShutdownRequested(at=AT)).state is ABANDONED
+    assert follow(TASK, CLAIMING, TaskData(), ShutdownRequested(at=AT)).state is ABANDONED
 
 
 def test_a_completed_task_is_at_its_end() -> None:
@@ -98,7 +98,7 @@ def test_a_completed_task_is_at_its_end() -> None:
 
 
 def test_an_event_that_a_task_does_not_allow_becomes_an_error(refusal: Refuse) -> None:
-    refused = refusal(TASK, PENDING, Task(), report_succeeded)
+    refused = refusal(TASK, PENDING, TaskData(), report_succeeded)
     assert isinstance(refused.error(), TransitionNotAllowed)
     assert "claim_requested" in refused.error().allowed
 
@@ -107,17 +107,17 @@ def test_an_event_that_a_task_does_not_allow_becomes_an_error(refusal: Refuse) -
 
 
 def test_a_task_that_is_processed_holds_a_lease_that_reaches_into_the_future(follow: Follow) -> None:
-    data = follow(TASK, CLAIMING, Task(), ClaimSucceeded(at=AT, ttl_s=120)).data
+    data = follow(TASK, CLAIMING, TaskData(), ClaimSucceeded(at=AT, ttl_s=120)).data
     assert lease_holds(data, AT + timedelta(seconds=119))
     assert not lease_holds(data, AT + timedelta(seconds=120))
     assert lease_holds(data, AT + timedelta(seconds=120), grace_s=5)
     assert not lease_holds(data, AT + timedelta(seconds=125), grace_s=5)
-    assert not lease_holds(Task(), AT)
+    assert not lease_holds(TaskData(), AT)
     assert TASK.broken(PROCESSING, msgspec.structs.replace(data, lease_timeout=None)) != ()
 
 
 def test_a_task_that_is_processed_knows_when_it_got_its_lease(follow: Follow) -> None:
-    data = follow(TASK, CLAIMING, Task(), ClaimSucceeded(at=AT, ttl_s=120)).data
+    data = follow(TASK, CLAIMING, TaskData(), ClaimSucceeded(at=AT, ttl_s=120)).data
     assert data.lease_acquired_at == AT
     assert TASK.broken(PROCESSING, msgspec.structs.replace(data, lease_acquired_at=None)) != ()
 
@@ -195,4 +195,4 @@ def test_a_report_on_its_way_is_not_disturbed(refusal: Refuse) -> None:
 
 
 def test_a_task_that_was_never_claimed_is_abandoned_by_a_shutdown(follow: Follow) -> None:
-    assert follow(TASK, PENDING, Task(), ShutdownRequested(at=AT)).state is ABANDONED
+    assert follow(TASK, PENDING, TaskData(), ShutdownRequested(at=AT)).state is ABANDONED

@@ -28,18 +28,23 @@ from interlock.lifecycles.workload import (
     TaskCancelled,
     Timeout5s,
     Timeout15s,
-    Workload,
+    WorkloadData,
     WorkloadError,
     WorkloadState,
 )
 from interlock.machine import Moved, Refusal, Refused
 
-NEW = Workload(workload_id="new")
-ALIVE = Workload(workload_id="new", alive=True)
+NEW = WorkloadData(workload_id="new")
+ALIVE = WorkloadData(workload_id="new", alive=True)
 Follow = Callable[..., Moved[Any, Any]]
 Refuse = Callable[..., Refused[Any]]
 
-DATA = {READY: NEW, RUNNING: ALIVE, ABORTING: ALIVE, FAILED: Workload(workload_id="new", final=Status.ERROR)}
+DATA = {
+    READY: NEW,
+    RUNNING: ALIVE,
+    ABORTING: ALIVE,
+    FAILED: WorkloadData(workload_id="new", final=Status.ERROR),
+}
 
 
 @pytest.mark.parametrize("state", BUSY)
@@ -55,14 +60,14 @@ def test_busy_is_checked_before_the_request_is_looked_at(
 
 def test_a_valid_request_is_announced_with_ready(follow: Follow) -> None:
     """S3-7"""
-    ready = follow(WORKLOAD, IDLE, Workload(), RpcReceived(workload_id="new"))
+    ready = follow(WORKLOAD, IDLE, WorkloadData(), RpcReceived(workload_id="new"))
     assert (ready.state, ready.data) == (READY, NEW)
     assert ready.effects == (SendStatus(Status.READY),)
 
 
 def test_an_invalid_request_fails_and_resets_itself(follow: Follow) -> None:
     """S3-6, S3-7, R40: the error stays on the record after the reset."""
-    failed = follow(WORKLOAD, IDLE, Workload(), RpcReceived(workload_id="new", fault="no such file"))
+    failed = follow(WORKLOAD, IDLE, WorkloadData(), RpcReceived(workload_id="new", fault="no such file"))
     assert failed.state is FAILED
     assert failed.effects == (SendStatus(Status.ERROR, completed=True, error="no such file"),)
     reset = follow(WORKLOAD, FAILED, failed.data, ErrorSent(workload_id="new"))
@@ -212,5 +217,5 @@ def _fields(occurrence: Any) -> dict[str, Any]:
 
 def test_a_new_workload_inherits_nothing_from_the_last(follow: Follow) -> None:
     """R40, R41"""
-    last = Workload(workload_id="old", error="boom", final=Status.ERROR)
+    last = WorkloadData(workload_id="old", error="boom", final=Status.ERROR)
     assert follow(WORKLOAD, IDLE, last, RpcReceived(workload_id="new")).data == NEW

@@ -31,10 +31,10 @@ from interlock.machine import (
 )
 from interlock.machine.cascade import (
     Cascade,
+    CouplingRoute,
     EventRules,
     MakeEvent,
     Root,
-    Route,
     Wiring,
     create,
     each,
@@ -156,7 +156,7 @@ class Kitchen(Cascade):
         self.noted.append(f"{step.machine} {step.target}")
 
 
-ROUTES: dict[Any, Route] = {
+ROUTES: dict[Any, CouplingRoute] = {
     "a new cup": create(lambda kitchen, _: kitchen.cups.append(Root(CUP.initial))),
     "each cup": each(CUP, lambda kitchen, _: [(cup, cup) for cup in kitchen.cups]),
     "the cup below": to(CUP, lambda kitchen, _: kitchen.cups[0] if kitchen.cups else None),
@@ -168,7 +168,7 @@ ROUTES: dict[Any, Route] = {
 MADE: dict[type[Event], MakeEvent] = {Fill: lambda kitchen, _: Fill(at=kitchen.now)}
 
 
-def wired(routes: dict[Any, Route] | None = None, **said: Any) -> Wiring:
+def wired(routes: dict[Any, CouplingRoute] | None = None, **said: Any) -> Wiring:
     said = {"events": EventRules(made=MADE), "durations": ("flow_s",), **said}
     return Wiring((TAP, CUP), COUPLINGS, ROUTES if routes is None else routes, **said)
 
@@ -176,7 +176,7 @@ def wired(routes: dict[Any, Route] | None = None, **said: Any) -> Wiring:
 Kitchen.wiring = wired(events=EventRules(made=MADE, quiet=(drip,)), notes={CUP: (Cup.FULL,)})
 
 
-def rewired(routes: dict[Any, Route], **said: Any) -> Kitchen:
+def rewired(routes: dict[Any, CouplingRoute], **said: Any) -> Kitchen:
     class Rewired(Kitchen):
         wiring = wired(routes)
 
@@ -188,7 +188,7 @@ def steps(kitchen: Kitchen) -> list[tuple[str, str, str]]:
     return [(name, s.machine, s.event) for name, effects in named for s in effects.steps]
 
 
-def faults_of(routes: dict[Any, Route], **said: Any) -> str:
+def faults_of(routes: dict[Any, CouplingRoute], **said: Any) -> str:
     with pytest.raises(MalformedCouplings) as raised:
         wired(routes, **said)
     return str(raised.value)

@@ -11,7 +11,7 @@ import pytest
 from tests.rerouting import reroute
 
 from interlock.lifecycles import ATTEMPT, COUPLINGS, LEASE, lease
-from interlock.lifecycles.couplings import Receiver, a_loss_is_left, no_loss_is_left
+from interlock.lifecycles.couplings import Recipient, a_loss_is_left, no_loss_is_left
 from interlock.machine import STAY, Row, on
 from interlock.machine.cascade import each
 from interlock.store.memory import MemoryStore
@@ -117,7 +117,7 @@ def test_a_cancel_that_forgets_a_shard_is_noticed(monkeypatch: pytest.MonkeyPatc
     def the_first(record: JobAggregate, _: Any) -> Any:
         return [(one, one) for one in record.body.attempts[:1]]
 
-    reroute(monkeypatch, JobAggregate.wiring, Receiver.ITS_ATTEMPTS, each(ATTEMPT, the_first))
+    reroute(monkeypatch, JobAggregate.wiring, Recipient.ITS_ATTEMPTS, each(ATTEMPT, the_first))
     violation = first_violation(Plan(name="shards", doc="", jobs=(JobPlan(shards=2),), workers=2, cancels=1))
     assert violation.claim == "a job that has ended has nothing waiting or active"
     assert len(violation.story) <= 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from tests.rerouting import reroute
 
-from interlock.lifecycles.couplings import Receiver
+from interlock.lifecycles.couplings import Recipient
 from interlock.machine.cascade import order
 from interlock.systems.orchestrator import cancellation as job_stopping
 from interlock.systems.orchestrator.aggregate import JobAggregate
@@ -45,7 +45,7 @@ def first_broken_claim(plan: str | RunPlan) -> str:
 
 
 def test_a_run_that_is_stopped_and_tells_its_jobs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for receiver in (Receiver.UNFINISHED_JOBS, Receiver.ITS_JOBS):
+    for receiver in (Recipient.UNFINISHED_JOBS, Recipient.ITS_JOBS):
         reroute(monkeypatch, RunAggregate.wiring, receiver, order(lambda *_: None))
     assert (
         first_broken_claim("mutant-run-is-stopped") == "the remaining jobs of a stopped run are being stopped"

@@ -8,7 +8,7 @@ import pytest
 from tests.effort import pick
 from tests.rerouting import reroute
 
-from interlock.lifecycles.couplings import Receiver
+from interlock.lifecycles.couplings import Recipient
 from interlock.machine import cascade
 from interlock.systems.orchestrator import aggregate, grants
 from interlock.systems.orchestrator.uniqueness import KeyedSubmission
@@ -71,5 +71,5 @@ def test_a_snooze_that_is_not_heeded_is_noticed(monkeypatch: pytest.MonkeyPatch)
         if owner.snoozed_until is not None:
             self.body.attempts[-1].ready_at = self.now
 
-    reroute(monkeypatch, aggregate.WIRING, Receiver.NEXT_ATTEMPT, cascade.create(hasty))
+    reroute(monkeypatch, aggregate.WIRING, Recipient.NEXT_ATTEMPT, cascade.create(hasty))
     assert "a snoozed job waits, which costs no try" in broken_claims(IN_TIME)

@@ -45,7 +45,7 @@ from interlock.lifecycles.workload import (
     TaskCancelled,
     Timeout5s,
     Timeout15s,
-    Workload,
+    WorkloadData,
     WorkloadError,
     WorkloadState,
 )
@@ -204,7 +204,7 @@ class Desk:
         clocks: Clocks = THIS_MACHINE,
     ) -> None:
         self.state: WorkloadState = WORKLOAD.initial
-        self.record = Workload()
+        self.record = WorkloadData()
         self.present: Present | None = None
         self.kinds = kinds
         self.clocks = clocks
@@ -366,7 +366,7 @@ class Desk:
 
     # Decisions of the table
 
-    def _apply(self, event: OfWorkload) -> Moved[WorkloadState, Workload] | Refused[WorkloadState]:
+    def _apply(self, event: OfWorkload) -> Moved[WorkloadState, WorkloadData] | Refused[WorkloadState]:
         """Ask the table for the effect of an event, and carry it out."""
         decision = WORKLOAD.decide(self.state, self.record, event)
         if isinstance(decision, Refused):

@@ -35,12 +35,12 @@ import msgspec
 from interlock.machine import Couplings, Event, Machine, Moved, State, ignore, on
 from interlock.machine.cascade import (
     Cascade,
+    CouplingRoute,
     EventRules,
     Owner,
     Refusal,
     Root,
     RootOf,
-    Route,
     StepEffects,
     Wiring,
     deadlines_of,
@@ -272,7 +272,7 @@ class RecordKind(Generic[B]):
         columns: Callable[[B], Columns] | None = None,
         durations: Mapping[str, float] | None = None,
         couplings: Couplings[Any] | None = None,
-        routes: Mapping[str | tuple[str, Event | type[Event]], Route] | None = None,
+        routes: Mapping[str | tuple[str, Event | type[Event]], CouplingRoute] | None = None,
         events: EventRules = _PLAIN,
         journalled: bool = True,
     ) -> None:

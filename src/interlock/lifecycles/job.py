@@ -70,7 +70,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop(Timed):
+class StopEvent(Timed):
     """Base of events that stop a job. The sender counts the active attempts in the same commit."""
 
     still_active: int = 0
@@ -108,18 +108,18 @@ class Expire(Timed):
 
 
 @event(Kind.CONSEQUENCE, by=Owner.USER)
-class Cancel(Stop):
+class Cancel(StopEvent):
     """A user, its parent or its run cancels it; or the last of its active attempts has ended."""
 
 
 @event(Kind.TIMER, by=Owner.CLOCK)
-class Timeout(Stop):
+class Timeout(StopEvent):
     """The job has reached its timeout."""
 
     reason: str = "timeout"
 
 
-def nothing_active(job: Job, stop: Stop) -> bool:
+def nothing_active(job: Job, stop: StopEvent) -> bool:
     """attempts of it are still active; they are asked to stop first"""
     return stop.still_active == 0
 
@@ -134,12 +134,12 @@ def ends(job: Job, last: Timed) -> Job:
     return msgspec.structs.replace(job, completed_at=last.at)
 
 
-def ask_to_stop(job: Job, stop: Stop) -> Job:
+def ask_to_stop(job: Job, stop: StopEvent) -> Job:
     """Record the first reason of a stop."""
     return msgspec.structs.replace(job, stop_reason=job.stop_reason or stop.reason)
 
 
-def stops(job: Job, stop: Stop) -> Job:
+def stops(job: Job, stop: StopEvent) -> Job:
     """Record the time and the first reason of the stop."""
     return ends(ask_to_stop(job, stop), stop)
 

@@ -65,38 +65,38 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerMessage(Timed):
+class LeaseMessage(Timed):
     """Base of messages under a lease."""
 
     runner_id: str
 
 
 @event(Kind.MESSAGE, by=Owner.RUNNER)
-class Ack(RunnerMessage):
+class Ack(LeaseMessage):
     """The runner accepts the work."""
 
     ttl_s: float
 
 
 @event(Kind.MESSAGE, by=Owner.RUNNER)
-class Heartbeat(RunnerMessage):
+class Heartbeat(LeaseMessage):
     """The runner is alive and executes the attempt."""
 
     ttl_s: float
 
 
 @event(Kind.MESSAGE, by=Owner.RUNNER)
-class Complete(RunnerMessage):
+class Complete(LeaseMessage):
     """The attempt has ended with this outcome."""
 
 
 @event(Kind.MESSAGE, by=Owner.RUNNER)
-class CancelAck(RunnerMessage):
+class CancelAck(LeaseMessage):
     """The runner has stopped, as requested."""
 
 
 @event(Kind.MESSAGE, by=Owner.RUNNER)
-class Release(RunnerMessage):
+class Release(LeaseMessage):
     """The runner gives the work back unfinished, because it shuts down."""
 
 
@@ -110,12 +110,12 @@ holder_lost = consequence("holder_lost", "Its runner is known to be dead.", by=O
 revoke = consequence("revoke", "The orchestrator revokes the lease.", by=Owner.ORCHESTRATOR)
 
 
-def from_its_runner(lease: Lease, said: RunnerMessage) -> bool:
+def from_its_runner(lease: Lease, said: LeaseMessage) -> bool:
     """only the runner that the lease was granted to may send messages under it"""
     return said.runner_id == lease.runner_id
 
 
-def in_time(lease: Lease, said: RunnerMessage) -> bool:
+def in_time(lease: Lease, said: LeaseMessage) -> bool:
     """by the store's clock the lease has expired, swept or not"""
     return said.at < lease.expires_at
 

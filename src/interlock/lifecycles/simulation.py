@@ -42,7 +42,7 @@ STANDING = (PENDING, PAUSED, INTERRUPTED)
 """States in which no worker executes it."""
 
 
-class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationData(msgspec.Struct, frozen=True, kw_only=True):
     """Data of a simulation."""
 
     created_at: datetime
@@ -131,23 +131,23 @@ class HeartbeatLost(Timed):
         return f"no heartbeat of its worker for {self.silence_s:g} s"
 
 
-def from_its_worker(simulation: Simulation, said: FromWorker) -> bool:
+def from_its_worker(simulation: SimulationData, said: FromWorker) -> bool:
     """another worker executes it"""
     return said.worker_id == simulation.worker_id
 
 
-def asked_for(simulation: Simulation, said: Pause) -> bool:
+def asked_for(simulation: SimulationData, said: Pause) -> bool:
     """no pause or cancel was requested"""
     return simulation.pause_requested or simulation.cancel_requested
 
 
-def silent_for_long(simulation: Simulation, fired: HeartbeatLost) -> bool:
+def silent_for_long(simulation: SimulationData, fired: HeartbeatLost) -> bool:
     """its worker was heard after this timer was set"""
     heard = simulation.last_heartbeat or simulation.started_at
     return heard is None or fired.at >= heard + timedelta(seconds=fired.silence_s)
 
 
-def begins(simulation: Simulation, said: FromWorker) -> Simulation:
+def begins(simulation: SimulationData, said: FromWorker) -> SimulationData:
     """Assign it to this worker."""
     return msgspec.structs.replace(
         _answered(simulation),
@@ -160,14 +160,14 @@ def begins(simulation: Simulation, said: FromWorker) -> Simulation:
     )
 
 
-def beats(simulation: Simulation, said: Heartbeat) -> Simulation:
+def beats(simulation: SimulationData, said: Heartbeat) -> SimulationData:
     """Record the step and the time; a late heartbeat does not reduce the step."""
     return msgspec.structs.replace(
         simulation, current_step=_reached(simulation, said), last_heartbeat=said.at
     )
 
 
-def pauses(simulation: Simulation, said: Pause) -> Simulation:
+def pauses(simulation: SimulationData, said: Pause) -> SimulationData:
     """Record the pause after this step."""
     step = _reached(simulation, said)
     return msgspec.structs.replace(
@@ -175,45 +175,45 @@ def pauses(simulation: Simulation, said: Pause) -> Simulation:
     )
 
 
-def completes(simulation: Simulation, said: Complete) -> Simulation:
+def completes(simulation: SimulationData, said: Complete) -> SimulationData:
     """Record the time of completion."""
     step = _reached(simulation, said)
     return msgspec.structs.replace(_answered(simulation), completed_at=said.at, current_step=step)
 
 
-def fails(simulation: Simulation, said: Fail) -> Simulation:
+def fails(simulation: SimulationData, said: Fail) -> SimulationData:
     """Record the error and the time of the end."""
     return msgspec.structs.replace(_answered(simulation), completed_at=said.at, error=said.error)
 
 
-def is_cancelled(simulation: Simulation, asked: Cancel) -> Simulation:
+def is_cancelled(simulation: SimulationData, asked: Cancel) -> SimulationData:
     """Record the cancellation and its time."""
     return msgspec.structs.replace(_answered(simulation), completed_at=asked.at, worker_id=None, error=None)
 
 
-def is_interrupted(simulation: Simulation, happened: Interrupt | HeartbeatLost) -> Simulation:
+def is_interrupted(simulation: SimulationData, happened: Interrupt | HeartbeatLost) -> SimulationData:
     """Clear the worker and record the reason; completed_at stays empty, because it can be resumed."""
     return msgspec.structs.replace(
         _answered(simulation), worker_id=None, error=happened.reason or "no reason was given"
     )
 
 
-def note_pause(simulation: Simulation, asked: RequestPause) -> Simulation:
+def note_pause(simulation: SimulationData, asked: RequestPause) -> SimulationData:
     """Record the request to pause, which its worker reads at the next step."""
     return msgspec.structs.replace(simulation, pause_requested=True)
 
 
-def note_cancel(simulation: Simulation, asked: Cancel) -> Simulation:
+def note_cancel(simulation: SimulationData, asked: Cancel) -> SimulationData:
     """Record the request to cancel, which its worker reads at the next step."""
     return msgspec.structs.replace(simulation, cancel_requested=True)
 
 
-def _answered(simulation: Simulation) -> Simulation:
+def _answered(simulation: SimulationData) -> SimulationData:
     """Clear the request for a pause, as every transition does."""
     return msgspec.structs.replace(simulation, pause_requested=False)
 
 
-def _reached(simulation: Simulation, said: Heartbeat | Pause | Complete) -> int:
+def _reached(simulation: SimulationData, said: Heartbeat | Pause | Complete) -> int:
     """Return the highest step reported, because messages can arrive out of order."""
     return max(simulation.current_step, said.step)
 
@@ -224,7 +224,7 @@ _NO_WORKER = "no worker executes it"
 _OVER = "it has ended"
 
 # fmt: off
-SIMULATION = Machine[SimulationState, Simulation](
+SIMULATION = Machine[SimulationState, SimulationData](
     "simulation",
     "A stepped execution that can be paused and resumed and survives its worker.",
     initial=PENDING,

@@ -53,7 +53,7 @@ COMPLETED, FAILED, ABANDONED = TaskState.COMPLETED, TaskState.FAILED, TaskState.
 ENDED = (COMPLETED, FAILED, ABANDONED)
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TaskData(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Data of a task."""
 
     lease_acquired_at: datetime | None = None
@@ -122,17 +122,17 @@ report_succeeded = command("report_succeeded", "The report was accepted.", by=Ow
 report_failed = command("report_failed", "The report was refused or could not be delivered.", by=Owner.TASK)
 
 
-def was_interrupted(task: Task, reported: Event) -> bool:
+def was_interrupted(task: TaskData, reported: Event) -> bool:
     """it was not interrupted"""
     return task.interrupted
 
 
-def has_failed(task: Task, reported: Event) -> bool:
+def has_failed(task: TaskData, reported: Event) -> bool:
     """it has not failed"""
     return task.error is not None
 
 
-def acquires(task: Task, claimed: ClaimSucceeded) -> Task:
+def acquires(task: TaskData, claimed: ClaimSucceeded) -> TaskData:
     """Record the lease and the start of the work."""
     return msgspec.structs.replace(
         task,
@@ -142,23 +142,23 @@ def acquires(task: Task, claimed: ClaimSucceeded) -> Task:
     )
 
 
-def renews(task: Task, renewed: LeaseRenewed) -> Task:
+def renews(task: TaskData, renewed: LeaseRenewed) -> TaskData:
     """Extend the lease; a late answer does not shorten it."""
     until = renewed.at + timedelta(seconds=renewed.ttl_s)
     return msgspec.structs.replace(task, lease_timeout=max(until, task.lease_timeout or until))
 
 
-def succeeds(task: Task, ended: ProcessingSucceeded) -> Task:
+def succeeds(task: TaskData, ended: ProcessingSucceeded) -> TaskData:
     """Keep the output for the report."""
     return msgspec.structs.replace(task, output=ended.output, cost=ended.cost, processing_ended_at=ended.at)
 
 
-def fails(task: Task, ended: ProcessingFailed) -> Task:
+def fails(task: TaskData, ended: ProcessingFailed) -> TaskData:
     """Keep the error for the report."""
     return msgspec.structs.replace(task, error=ended.error, cost=ended.cost, processing_ended_at=ended.at)
 
 
-def is_interrupted(task: Task, asked: ShutdownRequested) -> Task:
+def is_interrupted(task: TaskData, asked: ShutdownRequested) -> TaskData:
     """Keep the partial output; the report gives the work back."""
     return msgspec.structs.replace(
         task,
@@ -169,7 +169,7 @@ def is_interrupted(task: Task, asked: ShutdownRequested) -> Task:
     )
 
 
-def yields(task: Task, ended: ProcessingYielded) -> Task:
+def yields(task: TaskData, ended: ProcessingYielded) -> TaskData:
     """Mark it as interrupted; the report gives the work back, and another attempt continues it."""
     return msgspec.structs.replace(
         task,
@@ -185,7 +185,7 @@ LEASE_TTL = deadline(LeaseExpired, "lease_ttl_s", since="the last renewal")
 _OVER = "the task has ended"
 
 # fmt: off
-TASK = Machine[TaskState, Task](
+TASK = Machine[TaskState, TaskData](
     "task",
     "One leased attempt as a worker process executes it.",
     initial=PENDING,
@@ -260,6 +260,6 @@ TASK = Machine[TaskState, Task](
 # fmt: on
 
 
-def lease_holds(task: Task, at: datetime, grace_s: float = 0.0) -> bool:
+def lease_holds(task: TaskData, at: datetime, grace_s: float = 0.0) -> bool:
     """Return whether the lease is valid, or expired less than the grace period ago."""
     return task.lease_timeout is not None and at < task.lease_timeout + timedelta(seconds=grace_s)

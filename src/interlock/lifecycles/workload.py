@@ -48,7 +48,7 @@ class Status(IntEnum):
     ABORTED = 5
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
+class WorkloadData(msgspec.Struct, frozen=True, kw_only=True):
     """Data of a workload; that of the last one stays readable until the next."""
 
     workload_id: str | None = None
@@ -147,87 +147,87 @@ class CancelWorkload(msgspec.Struct, frozen=True):
     forced: bool = False
 
 
-def is_valid(workload: Workload, request: RpcReceived) -> bool:
+def is_valid(workload: WorkloadData, request: RpcReceived) -> bool:
     """the request is invalid"""
     return request.fault is None
 
 
-def same_workload(workload: Workload, said: OfWorkload) -> bool:
+def same_workload(workload: WorkloadData, said: OfWorkload) -> bool:
     """it is meant for another workload than the present one"""
     return said.workload_id == workload.workload_id
 
 
-def was_told(workload: Workload, reached: StartTimeReached) -> bool:
+def was_told(workload: WorkloadData, reached: StartTimeReached) -> bool:
     """the controller has not set a start time"""
     return reached.told
 
 
-def something_lives(workload: Workload, said: OfWorkload) -> bool:
+def something_lives(workload: WorkloadData, said: OfWorkload) -> bool:
     """no process of the workload has been started"""
     return workload.alive
 
 
-def all_killed(workload: Workload, fired: Timeout15s) -> bool:
+def all_killed(workload: WorkloadData, fired: Timeout15s) -> bool:
     """a process of the workload has survived the kill"""
     return fired.survivors == 0
 
 
-def accepts(workload: Workload, request: RpcReceived) -> Workload:
+def accepts(workload: WorkloadData, request: RpcReceived) -> WorkloadData:
     """Return a new record, without data of the last workload."""
-    return Workload(workload_id=request.workload_id)
+    return WorkloadData(workload_id=request.workload_id)
 
 
-def rejects(workload: Workload, request: RpcReceived) -> Workload:
+def rejects(workload: WorkloadData, request: RpcReceived) -> WorkloadData:
     """Return a new record with the fault of the request."""
-    return Workload(workload_id=request.workload_id, error=request.fault, final=Status.ERROR)
+    return WorkloadData(workload_id=request.workload_id, error=request.fault, final=Status.ERROR)
 
 
-def spawns(workload: Workload, reached: StartTimeReached) -> Workload:
+def spawns(workload: WorkloadData, reached: StartTimeReached) -> WorkloadData:
     """Record that a process of it may live from now on."""
     return msgspec.structs.replace(workload, alive=True)
 
 
-def is_not_wanted(workload: Workload, reached: StartTimeReached) -> Workload:
+def is_not_wanted(workload: WorkloadData, reached: StartTimeReached) -> WorkloadData:
     """Record that it was never started, and why."""
     return msgspec.structs.replace(workload, error="no start was announced", final=Status.ABORTED)
 
 
-def completes(workload: Workload, ended: OfWorkload) -> Workload:
+def completes(workload: WorkloadData, ended: OfWorkload) -> WorkloadData:
     """Record its completion; no process of it lives."""
     return msgspec.structs.replace(workload, alive=False, final=Status.COMPLETED)
 
 
-def fails(workload: Workload, failed: WorkloadError) -> Workload:
+def fails(workload: WorkloadData, failed: WorkloadError) -> WorkloadData:
     """Keep the error; it stays on the record after the reset."""
     return msgspec.structs.replace(workload, alive=False, error=failed.error, final=Status.ERROR)
 
 
-def is_aborted(workload: Workload, ended: OfWorkload) -> Workload:
+def is_aborted(workload: WorkloadData, ended: OfWorkload) -> WorkloadData:
     """Record its abort; no process of it lives."""
     return msgspec.structs.replace(workload, alive=False, final=Status.ABORTED)
 
 
-def say_ready(workload: Workload, cause: Event) -> SendStatus:
+def say_ready(workload: WorkloadData, cause: Event) -> SendStatus:
     """Return READY(1)."""
     return SendStatus(Status.READY)
 
 
-def say_final(workload: Workload, cause: Event) -> SendStatus:
+def say_final(workload: WorkloadData, cause: Event) -> SendStatus:
     """Return the final status of this workload."""
     return SendStatus(workload.final or Status.ERROR, completed=True, error=workload.error)
 
 
-def spawn(workload: Workload, cause: OfWorkload) -> SpawnWorkload:
+def spawn(workload: WorkloadData, cause: OfWorkload) -> SpawnWorkload:
     """Start the workload."""
     return SpawnWorkload(cause.workload_id)
 
 
-def ask_to_stop(workload: Workload, cause: OfWorkload) -> CancelWorkload:
+def ask_to_stop(workload: WorkloadData, cause: OfWorkload) -> CancelWorkload:
     """Ask it to stop and clean up."""
     return CancelWorkload(cause.workload_id)
 
 
-def make_it_stop(workload: Workload, cause: OfWorkload) -> CancelWorkload:
+def make_it_stop(workload: WorkloadData, cause: OfWorkload) -> CancelWorkload:
     """Kill it."""
     return CancelWorkload(cause.workload_id, forced=True)
 
@@ -241,7 +241,7 @@ _NOTHING_TO_ABORT = "there is nothing to abort, or it is being aborted already; 
 _LEFT_OVER = "left over from a workload, or from a state, that is past"
 
 # fmt: off
-WORKLOAD = Machine[WorkloadState, Workload](
+WORKLOAD = Machine[WorkloadState, WorkloadData](
     "workload",
     "A coordinated workload on one agent, from the RPC to idle again.",
     initial=IDLE,

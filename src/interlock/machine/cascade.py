@@ -95,7 +95,7 @@ Make: TypeAlias = Callable[[Any, Owner], None]
 MakeEvent: TypeAlias = Callable[[Any, Owner], Event]
 
 
-class Route(msgspec.Struct, frozen=True):
+class CouplingRoute(msgspec.Struct, frozen=True):
     """The route to a receiver; made with `to`, `create`, `outward` or `elsewhere`."""
 
     machine: Any = None
@@ -108,37 +108,37 @@ class Route(msgspec.Struct, frozen=True):
     who: str = ""
 
 
-def to(machine: AnyMachine, find: Find, *, create: Make | None = None) -> Route:
+def to(machine: AnyMachine, find: Find, *, create: Make | None = None) -> CouplingRoute:
     """Send the event to the part that `find` returns; `create` makes it for a coupling without event."""
-    return Route(machine, find, make=create)
+    return CouplingRoute(machine, find, make=create)
 
 
-def each(machine: AnyMachine, find: FindEach) -> Route:
+def each(machine: AnyMachine, find: FindEach) -> CouplingRoute:
     """Send the event to each of the parts that `find` returns."""
-    return Route(machine, find_each=find)
+    return CouplingRoute(machine, find_each=find)
 
 
-def create(make: Make) -> Route:
+def create(make: Make) -> CouplingRoute:
     """Create the new part with `make`."""
-    return Route(make=make)
+    return CouplingRoute(make=make)
 
 
-def order(carry: Make) -> Route:
+def order(carry: Make) -> CouplingRoute:
     """Record an order to other records with `carry`, for the commit of this one."""
-    return Route(carry=carry)
+    return CouplingRoute(carry=carry)
 
 
-def outward(*, judged_there: bool = False) -> Route:
+def outward(*, judged_there: bool = False) -> CouplingRoute:
     """Collect the coupling for a message to another record, in the commit of this one.
 
     With `judged_there` its conditions are about that record, and evaluated by its own wiring.
     """
-    return Route(is_outward=True, judged_there=judged_there)
+    return CouplingRoute(is_outward=True, judged_there=judged_there)
 
 
-def elsewhere(who: str) -> Route:
+def elsewhere(who: str) -> CouplingRoute:
     """Leave the coupling to `who`, which learns of the step in another way."""
-    return Route(who=who)
+    return CouplingRoute(who=who)
 
 
 class Consequence:
@@ -146,7 +146,9 @@ class Consequence:
 
     __slots__ = ("conditions", "coupling", "deliver")
 
-    def __init__(self, coupling: Coupling[Any], route: Route, deliver: Callable[[Any, Owner], None]) -> None:
+    def __init__(
+        self, coupling: Coupling[Any], route: CouplingRoute, deliver: Callable[[Any, Owner], None]
+    ) -> None:
         self.coupling = coupling
         self.conditions = () if route.judged_there else coupling.when
         self.deliver = deliver
@@ -206,7 +208,7 @@ class Wiring:
         self,
         machines: tuple[AnyMachine, ...],
         couplings: Couplings[Any] | tuple[Couplings[Any], ...],
-        routes: Mapping[str | tuple[str, EventRef], Route],
+        routes: Mapping[str | tuple[str, EventRef], CouplingRoute],
         *,
         hears: Collection[AnyMachine] = (),
         events: EventRules = _PLAIN,
@@ -223,7 +225,7 @@ class Wiring:
         self.machines = machines
         self.root = machines[0]
         self.couplings = couplings if isinstance(couplings, tuple) else (couplings,)
-        self.routes: dict[str | tuple[str, type[Event]], Route] = {
+        self.routes: dict[str | tuple[str, type[Event]], CouplingRoute] = {
             key if isinstance(key, str) else (key[0], type_of(key[1])): route for key, route in routes.items()
         }
         self.hears = tuple(hears)
@@ -262,7 +264,7 @@ class Wiring:
                 found.append(Consequence(coupling, route, self._delivery(coupling, route, step)))
         return tuple(found)
 
-    def _route(self, coupling: Coupling[Any]) -> Route | None:
+    def _route(self, coupling: Coupling[Any]) -> CouplingRoute | None:
         own = None if coupling.event is None else self.routes.get((coupling.to, coupling.event))
         return own or self.routes.get(coupling.to)
 
@@ -282,7 +284,7 @@ class Wiring:
         return lambda _, __: same
 
     def _delivery(
-        self, coupling: Coupling[Any], route: Route, step: Step[Any]
+        self, coupling: Coupling[Any], route: CouplingRoute, step: Step[Any]
     ) -> Callable[[Any, Owner], None]:
         if route.is_outward:
             gathered = coupling, step

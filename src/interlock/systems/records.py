@@ -1,4 +1,4 @@
-"""`Records`: records of kinds that users have declared.
+"""`RecordService`: records of kinds that users have declared.
 
 Create one, send it events, read it. The table of the kind decides about an event, in one commit with the
 state, the data, the timer and the journal. An expired timer fires before the next event is decided, so a

@@ -31,7 +31,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from interlock.lifecycles import TASK, lease
-from interlock.lifecycles.task import ClaimSucceeded, ProcessingSucceeded, Task, TaskState, report_succeeded
+from interlock.lifecycles.task import (
+    ClaimSucceeded,
+    ProcessingSucceeded,
+    TaskData,
+    TaskState,
+    report_succeeded,
+)
 from interlock.machine import Event, Step
 from interlock.wire.runner import Answer, Complete, Grant, Heard, Heartbeat, Message, Succeeded
 from interlock.worker.context import CURRENT, Context
@@ -79,7 +85,7 @@ class _Group(ABC):
     machines: Machines
     runner_id: str
     state: TaskState
-    data: Task
+    data: TaskData
     claimed_at: float
     entered_at: float
     renewed_at: float

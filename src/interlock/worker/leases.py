@@ -14,7 +14,7 @@ Failure. The renewer has a separate thread, event loop and port. Neither a handl
 of the worker nor a waiting poll delays it. A renewal without an answer is abandoned together with its
 connection.
 
-Reports are sent in batches from the event loop, whenever the port is free (`Reporter`). There is no timer:
+Reports are sent in batches from the event loop, whenever the port is free (`ReportQueue`). There is no timer:
 while one batch is under way the next one gathers, so that a busy worker sends large batches and an idle one
 sends at once. A report that cannot be delivered is retried until its lease has ended; after that it would not
 be accepted.

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from interlock.lifecycles import lease, process, task, worker
-from interlock.lifecycles.couplings import COUPLINGS, Receiver
+from interlock.lifecycles.couplings import COUPLINGS, Recipient
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.process import PROCESS
@@ -100,7 +100,7 @@ class Machines(Cascade):
         self.process = Root(process.STARTING, process.Process(slots=slots))
         self.tasks: dict[Any, None] = {}
         """All unfinished tasks and cohorts, in order of arrival."""
-        claimed = TASK.decide(TASK.initial, task.Task(), task.claim_requested)
+        claimed = TASK.decide(TASK.initial, task.TaskData(), task.claim_requested)
         assert isinstance(claimed, Moved)
         self._claimed = claimed
         """The first decision about every task, which is the same for all: claimed."""
@@ -255,14 +255,14 @@ WIRING = Wiring(
     (PROCESS, TASK),
     COUPLINGS,
     {
-        Receiver.ITS_PROCESS: to(PROCESS, lambda machines, _: machines.process),
-        (Receiver.ITS_PROCESS, process.shutdown_requested): order(_ask_to_go),
-        Receiver.ITS_TASK: to(TASK, lambda _, running: running),
-        Receiver.ITS_TASKS: each(TASK, _tasks),
-        Receiver.WAITING_TASKS: each(TASK, _waiting_tasks),
-        (Receiver.ITS_LEASE, lease.Ack): order(_acknowledge),
-        (Receiver.ITS_LEASE, lease.Complete): order(_owe_completion),
-        (Receiver.ITS_LEASE, lease.Release): order(_owe_release),
+        Recipient.ITS_PROCESS: to(PROCESS, lambda machines, _: machines.process),
+        (Recipient.ITS_PROCESS, process.shutdown_requested): order(_ask_to_go),
+        Recipient.ITS_TASK: to(TASK, lambda _, running: running),
+        Recipient.ITS_TASKS: each(TASK, _tasks),
+        Recipient.WAITING_TASKS: each(TASK, _waiting_tasks),
+        (Recipient.ITS_LEASE, lease.Ack): order(_acknowledge),
+        (Recipient.ITS_LEASE, lease.Complete): order(_owe_completion),
+        (Recipient.ITS_LEASE, lease.Release): order(_owe_release),
     },
     hears=(LEASE, WORKER),
     events=EventRules(

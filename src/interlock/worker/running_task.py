@@ -24,7 +24,7 @@ from interlock.lifecycles.task import (
     ProcessingFailed,
     ProcessingSucceeded,
     ProcessingYielded,
-    Task,
+    TaskData,
     TaskState,
 )
 from interlock.machine import Event, Step
@@ -104,7 +104,7 @@ class RunningTask:
         self.runner_id = runner_id
         self.machines = machines
         self.state: TaskState
-        self.data: Task
+        self.data: TaskData
         self.claimed_at = claimed_at
         self.entered_at = claimed_at
         self.renewed_at = claimed_at

@@ -14,7 +14,7 @@ from tests.rerouting import reroute
 from tests.systems.orchestrator.house import done, failed
 from tests.systems.runs.site import Site, planned
 
-from interlock.lifecycles.couplings import Receiver
+from interlock.lifecycles.couplings import Recipient
 from interlock.machine.cascade import order
 from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs.aggregate import RunAggregate
@@ -171,6 +171,6 @@ def test_a_broken_rule_is_seen(
 
 
 def test_without_its_couplings_a_failed_job_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    reroute(monkeypatch, RunAggregate.wiring, Receiver.DEPENDENTS, order(lambda *_: None))
+    reroute(monkeypatch, RunAggregate.wiring, Recipient.DEPENDENTS, order(lambda *_: None))
     with pytest.raises(AssertionError):
         asyncio.run(live(Case(DIAMOND, {"a"}, False, [0], 99)))

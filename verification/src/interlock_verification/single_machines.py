@@ -166,7 +166,7 @@ PROCESS_ALONE = Lifecycle(
 )
 
 TASK_ALONE = Lifecycle(
-    data=task.Task(),
+    data=task.TaskData(),
     events=(
         task.ClaimSucceeded(at=AT, ttl_s=30),
         task.ProcessingSucceeded(at=AT, output="done"),
@@ -209,7 +209,7 @@ TASK_ALONE = Lifecycle(
 )
 
 
-def _reported(data: task.Task) -> task.TaskState:
+def _reported(data: task.TaskData) -> task.TaskState:
     if data.interrupted:
         return task.ABANDONED
     return task.FAILED if data.error is not None else task.COMPLETED
@@ -222,7 +222,7 @@ def _both(kind: Any, **more: Any) -> tuple[Any, ...]:
     return tuple(kind(workload_id=name, **more) for name in (_MINE, _OTHER))
 
 
-def _mine(data: load.Workload, said: Any) -> bool:
+def _mine(data: load.WorkloadData, said: Any) -> bool:
     return bool(said.workload_id == data.workload_id)
 
 
@@ -246,7 +246,7 @@ def _starts_when_told(before: Here, said: Any, after: Here | None) -> bool:
 
 
 WORKLOAD_ALONE = Lifecycle(
-    data=load.Workload(),
+    data=load.WorkloadData(),
     events=(
         *_both(load.RpcReceived),
         load.RpcReceived(workload_id=_MINE, fault="no such thing"),
@@ -298,7 +298,7 @@ WORKLOAD_ALONE = Lifecycle(
 )
 
 
-def _his(data: simulation.Simulation, said: Any) -> bool:
+def _his(data: simulation.SimulationData, said: Any) -> bool:
     return bool(said.worker_id == data.worker_id)
 
 
@@ -309,7 +309,7 @@ def _workers(kind: Any, **more: Any) -> tuple[Any, ...]:
 _SIM = simulation
 
 SIMULATION_ALONE = Lifecycle(
-    data=_SIM.Simulation(created_at=AT),
+    data=_SIM.SimulationData(created_at=AT),
     events=(
         _SIM.Start(at=AT, worker_id=_MINE),
         _SIM.Resume(at=AT, worker_id=_MINE),
@@ -424,7 +424,7 @@ MINE, OTHER = "mine", "other"
 # Lease
 
 
-def _said(name: str) -> tuple[lease.RunnerMessage, ...]:
+def _said(name: str) -> tuple[lease.LeaseMessage, ...]:
     kind: Any = getattr(lease, name)
     more = {"ttl_s": 30.0} if name in ("Ack", "Heartbeat") else {}
     return tuple(kind(at=at, runner_id=who, **more) for who in (MINE, OTHER) for at in (AT, END))
@@ -435,7 +435,7 @@ def _own_and_in_time(before: Here, said: Any) -> bool:
 
 
 def _stranger_or_late(before: Here, said: Any, after: Here | None) -> bool:
-    if not isinstance(said, lease.RunnerMessage):
+    if not isinstance(said, lease.LeaseMessage):
         return True
     return after is None or _own_and_in_time(before, said)
 
@@ -560,7 +560,7 @@ ATTEMPT_ALONE = Lifecycle(
 
 def _stopped(before: Here, said: Any, after: Here | None) -> bool:
     """Return whether a stop takes effect: at once if no attempt is active, otherwise recorded."""
-    if not isinstance(said, job.Stop) or before.state in job.ENDED:
+    if not isinstance(said, job.StopEvent) or before.state in job.ENDED:
         return True
     waiting = before.state in job.WAITING
     if isinstance(said, job.Timeout) and waiting:

@@ -112,14 +112,14 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class TransitionPath:
     """The path of one transition from its source to its target."""
 
     transition: TransitionSheet
     points: tuple[Point, ...]
 
-    def moved(self, dx: float, dy: float) -> Route:
-        return Route(self.transition, tuple((x + dx, y + dy) for x, y in self.points))
+    def moved(self, dx: float, dy: float) -> TransitionPath:
+        return TransitionPath(self.transition, tuple((x + dx, y + dy) for x, y in self.points))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Wire:
     """Transitions that share one line into one target, and the label of that line."""
 
     owner: str
-    routes: tuple[Route, ...]
+    routes: tuple[TransitionPath, ...]
     label: Label
     on_spine: bool = False
 

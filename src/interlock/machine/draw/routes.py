@@ -21,7 +21,7 @@ from interlock.machine.draw.geometry import (
     PILL_PAD_PX,
     Label,
     Rect,
-    Route,
+    TransitionPath,
     Wire,
     box_size_px,
     notes_of,
@@ -305,7 +305,7 @@ def _net_wire(
         y = lines[index, t.source, "out"]
         start, end = (side * ends[t.source], y), (side * ends[net.target], last_y)
         bends: list[Point] = [(side * trunk_u, y), (side * trunk_u, last_y)]
-        routes.append(Route(t, (start, end) if y == last_y else (start, *bends, end)))
+        routes.append(TransitionPath(t, (start, end) if y == last_y else (start, *bends, end)))
     inwards = trunk_u > ends[net.target]
     near = ends[net.target] + (_LABEL_AWAY_PX if inwards else -_LABEL_AWAY_PX - words.w)
     x = near if side == RIGHT else -near - words.w
@@ -326,5 +326,5 @@ def _drop_wire(drop: Drop, source: Rect, target: Rect) -> Wire:
     middle = (start + end - (HEAD_PX if down else -HEAD_PX)) / 2
     w, h = words.w + 16, words.h + PILL_PAD_PX
     label = Label(words, Rect(x - w / 2, middle - h / 2, w, h), "middle", pill=True)
-    routes = tuple(Route(t, ((x, start), (x, end))) for t in drop.transitions)
+    routes = tuple(TransitionPath(t, ((x, start), (x, end))) for t in drop.transitions)
     return Wire(drop.transitions[0].owner, routes, label, on_spine=drop.column == SPINE)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from interlock.machine.blueprint import Blueprint, StateSheet
-    from interlock.machine.draw.geometry import Box, Label, Picture, Point, Route, Wire
+    from interlock.machine.draw.geometry import Box, Label, Picture, Point, TransitionPath, Wire
 
 
 _ROUND_PX = 6.0
@@ -125,7 +125,7 @@ class Light:
             return " visited" * (state in self.visited) + " current" * here
         return " dim" * self.dims
 
-    def lights(self, route: Route) -> bool:
+    def lights(self, route: TransitionPath) -> bool:
         """Return whether the highlighted path uses this line."""
         return (route.transition.source, route.transition.target) in self.steps
 
@@ -232,11 +232,11 @@ def _wire(wire: Wire, owners: Mapping[str, str], light: Light, *, lit: bool) -> 
     ]
 
 
-def _way(route: Route, joints: Sequence[Point]) -> str:
+def _way(route: TransitionPath, joints: Sequence[Point]) -> str:
     return path_of(route.points, short=_TO_HEAD_PX, sharp=joints)
 
 
-def _edge(route: Route, owners: Mapping[str, str], joints: Sequence[Point], *, lit: bool) -> str:
+def _edge(route: TransitionPath, owners: Mapping[str, str], joints: Sequence[Point], *, lit: bool) -> str:
     t = route.transition
     facts = {
         "class": f"edge {owners[t.owner]}{' lit' * lit}",
@@ -264,7 +264,7 @@ def head(kind: str, before: Point, tip: Point) -> str:
     return f'<path class="{kind}" d="M{way} Z"/>'
 
 
-def junctions(routes: Sequence[Route]) -> list[Point]:
+def junctions(routes: Sequence[TransitionPath]) -> list[Point]:
     """Return the corners at which a line joins one that comes from further away."""
     bent = list(dict.fromkeys(route.points for route in routes if len(route.points) == 4))
     found = []

@@ -12,7 +12,7 @@ import msgspec
 
 from interlock.errors import InterlockError, WorkloadFailed
 from interlock.lifecycles import lease
-from interlock.lifecycles.couplings import COUPLINGS, Receiver
+from interlock.lifecycles.couplings import COUPLINGS, Recipient
 from interlock.lifecycles.durations import DEFAULTS
 from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.workload import WORKLOAD
@@ -64,7 +64,7 @@ class _Load(Cascade):
     wiring = Wiring(
         (WORKLOAD,),
         COUPLINGS,
-        {Receiver.ITS_AGENTS: order(lambda load, _: load.abort())},
+        {Recipient.ITS_AGENTS: order(lambda load, _: load.abort())},
         hears=(LEASE,),
         own_timers=(WORKLOAD,),  # the agents have them
     )

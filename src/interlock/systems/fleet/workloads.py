@@ -20,7 +20,7 @@ from interlock.lifecycles import job, workload
 from interlock.lifecycles.couplings import COUPLINGS
 from interlock.lifecycles.durations import WORKLOAD_BEAT_S, Durations
 from interlock.lifecycles.job import JOB
-from interlock.lifecycles.workload import WORKLOAD, Status, Workload, WorkloadState
+from interlock.lifecycles.workload import WORKLOAD, Status, WorkloadData, WorkloadState
 from interlock.machine import Event
 from interlock.machine.cascade import RootOf, Wiring, later
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
@@ -42,7 +42,7 @@ CONTROLLER_LOST = "its controller stopped reporting"
 class WorkloadBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The body of a workload's record."""
 
-    data: Workload
+    data: WorkloadData
     agent: str = ""
     kind: str = ""
     lost: bool = False
@@ -78,7 +78,7 @@ class WorkloadAggregate(Aggregate):
         self, workload_id: str, job_id: str, now: datetime, durations: Durations, record: Record | None
     ) -> None:
         state = WorkloadState(record.state) if record else WORKLOAD.initial
-        self.body = _DECODER.decode(record.body) if record else WorkloadBody(data=Workload())
+        self.body = _DECODER.decode(record.body) if record else WorkloadBody(data=WorkloadData())
         super().__init__(workload_id, RootOf(state, self.body), now, record)
         self.job_id = job_id
         self.durations = durations

@@ -17,7 +17,7 @@ import msgspec
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
-from interlock.lifecycles.couplings import COUPLINGS, Receiver
+from interlock.lifecycles.couplings import COUPLINGS, Recipient
 from interlock.lifecycles.durations import Durations, Timed
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.lease import LEASE, Lease
@@ -515,22 +515,22 @@ WIRING = Wiring(
     (JOB, ATTEMPT, LEASE),
     COUPLINGS,
     {
-        Receiver.ITS_JOB: to(JOB, lambda record, _: record.root),
-        Receiver.ITS_ATTEMPT: to(ATTEMPT, lambda _, one: one),
-        Receiver.ITSELF: to(ATTEMPT, lambda _, one: one),
-        Receiver.ITS_ATTEMPTS: each(ATTEMPT, _unfinished_attempts),
-        Receiver.ITS_LEASE: to(LEASE, lambda _, one: one.lease, create=JobAggregate.grant_lease),
-        Receiver.FIRST_ATTEMPTS: create(JobAggregate.create_first_attempts),
-        Receiver.NEXT_ATTEMPT: create(JobAggregate.create_next_attempt),
-        Receiver.ITS_CHILDREN: outward(),
-        Receiver.ITS_SIBLINGS: outward(),
-        Receiver.FOLLOWERS: outward(),
-        Receiver.ITS_PARENT: outward(),
-        Receiver.ITS_SIMULATION: outward(),
-        Receiver.ITS_RUN: outward(judged_there=True),
-        Receiver.DEPENDENTS: elsewhere("the run, which knows the dependencies and is notified of each end"),
-        Receiver.ITS_AGENTS: elsewhere("the controller of the fleet, once its worker receives the cancel"),
-        Receiver.ITS_TASK: elsewhere("the worker, with the answer to its next message"),
+        Recipient.ITS_JOB: to(JOB, lambda record, _: record.root),
+        Recipient.ITS_ATTEMPT: to(ATTEMPT, lambda _, one: one),
+        Recipient.ITSELF: to(ATTEMPT, lambda _, one: one),
+        Recipient.ITS_ATTEMPTS: each(ATTEMPT, _unfinished_attempts),
+        Recipient.ITS_LEASE: to(LEASE, lambda _, one: one.lease, create=JobAggregate.grant_lease),
+        Recipient.FIRST_ATTEMPTS: create(JobAggregate.create_first_attempts),
+        Recipient.NEXT_ATTEMPT: create(JobAggregate.create_next_attempt),
+        Recipient.ITS_CHILDREN: outward(),
+        Recipient.ITS_SIBLINGS: outward(),
+        Recipient.FOLLOWERS: outward(),
+        Recipient.ITS_PARENT: outward(),
+        Recipient.ITS_SIMULATION: outward(),
+        Recipient.ITS_RUN: outward(judged_there=True),
+        Recipient.DEPENDENTS: elsewhere("the run, which knows the dependencies and is notified of each end"),
+        Recipient.ITS_AGENTS: elsewhere("the controller of the fleet, once its worker receives the cancel"),
+        Recipient.ITS_TASK: elsewhere("the worker, with the answer to its next message"),
     },
     events=EventRules(
         made={

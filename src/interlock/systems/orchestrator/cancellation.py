@@ -9,7 +9,7 @@ import msgspec
 
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import job
-from interlock.lifecycles.couplings import Receiver
+from interlock.lifecycles.couplings import Recipient
 from interlock.store.records import Change, Commit, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import Chunk, chunk_change
@@ -137,7 +137,7 @@ def _was_lost(one: AttemptBody) -> bool:
 
 
 def _to_children(draft: JobAggregate) -> tuple[Change, ...]:
-    if not draft.body.children or not any(each.to is Receiver.ITS_CHILDREN for each, _ in draft.outward):
+    if not draft.body.children or not any(each.to is Recipient.ITS_CHILDREN for each, _ in draft.outward):
         return ()
     payload = CancelChildren(draft.id, draft.root.data.stop_reason or "cancel")
     name = f"{draft.id}.children.{draft.version}"

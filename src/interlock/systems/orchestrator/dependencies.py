@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from interlock.engine.outbox import outgoing
 from interlock.errors import InvalidJob, UnknownJob
 from interlock.lifecycles import job
-from interlock.lifecycles.couplings import Receiver
+from interlock.lifecycles.couplings import Recipient
 from interlock.lifecycles.job import JobState
 from interlock.store.records import Change, Record
 from interlock.systems.orchestrator.aggregate import SKIPPED, JobAggregate
@@ -54,7 +54,7 @@ def end_words_of(draft: JobAggregate) -> tuple[Change, ...]:
     """Return the message of a job that has just ended to those that come after it."""
     if not draft.body.then or not draft.ended:
         return ()
-    stops = any(coupling.to is Receiver.FOLLOWERS for coupling, _ in draft.outward)
+    stops = any(coupling.to is Recipient.FOLLOWERS for coupling, _ in draft.outward)
     word = _word_of(draft.id, draft.root.state, draft.root.data.stop_reason, draft.body.then, stops)
     return (outgoing(f"{draft.id}.ended", ENDS, _ENCODER.encode(word), draft.now),)
 

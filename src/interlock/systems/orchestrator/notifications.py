@@ -15,7 +15,7 @@ import msgspec
 
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import attempt, job
-from interlock.lifecycles.couplings import Receiver
+from interlock.lifecycles.couplings import Recipient
 from interlock.store.records import Change, Commit, Outcome
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import JobBody, given_of
@@ -77,7 +77,7 @@ def notifications_for(draft: JobAggregate) -> tuple[Change, ...]:
     part = draft.body.run
     if part is None:
         return _to_simulation(draft)
-    steps = [step for coupling, step in draft.outward if coupling.to is Receiver.ITS_RUN]
+    steps = [step for coupling, step in draft.outward if coupling.to is Recipient.ITS_RUN]
     if not steps or not _concerns_run(steps[-1].target, part.root):
         return ()
     last = steps[-1]
@@ -88,7 +88,7 @@ def notifications_for(draft: JobAggregate) -> tuple[Change, ...]:
 
 def _to_simulation(draft: JobAggregate) -> tuple[Change, ...]:
     part = draft.body.simulation
-    if part is None or all(each.to is not Receiver.ITS_SIMULATION for each, _ in draft.outward):
+    if part is None or all(each.to is not Recipient.ITS_SIMULATION for each, _ in draft.outward):
         return ()
     ended = [one for one in draft.body.attempts if one.state in attempt.ENDED]
     failures = [one.failure.error for one in ended if one.failure is not None]

@@ -16,7 +16,7 @@ import msgspec
 from interlock.engine.outbox import outgoing
 from interlock.errors import InvalidJob
 from interlock.lifecycles import attempt, job
-from interlock.lifecycles.couplings import Receiver
+from interlock.lifecycles.couplings import Recipient
 from interlock.lifecycles.job import JOB
 from interlock.store.contract import Store
 from interlock.store.records import Change, Commit, Key, Query, Record
@@ -207,8 +207,8 @@ def tree_words_of(draft: JobAggregate) -> tuple[Change, ...]:
         job_id=draft.id,
         what=what,
         parent_id=draft.place.parent if draft.body.run is None else None,
-        fails_parent=Receiver.ITS_PARENT in told,
-        stops_siblings=Receiver.ITS_SIBLINGS in told,
+        fails_parent=Recipient.ITS_PARENT in told,
+        stops_siblings=Recipient.ITS_SIBLINGS in told,
     )
     return (outgoing(f"{draft.id}.tree.{draft.version}", TREES, _ENCODER.encode(word), draft.now),)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import job, run
-from interlock.lifecycles.couplings import COUPLINGS, Receiver
+from interlock.lifecycles.couplings import COUPLINGS, Recipient
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.run import RUN, Run, RunState
@@ -360,12 +360,12 @@ WIRING = Wiring(
     (RUN,),
     COUPLINGS,
     {
-        Receiver.ITSELF: to(RUN, _run),
-        Receiver.ITS_RUN: to(RUN, _run),
-        Receiver.JOBS_OF_PLAN: create(RunAggregate.create_jobs),
-        Receiver.ITS_JOBS: order(RunAggregate.stop_jobs),
-        Receiver.UNFINISHED_JOBS: order(RunAggregate.stop_jobs),
-        Receiver.DEPENDENTS: order(RunAggregate.stop_dependents),
+        Recipient.ITSELF: to(RUN, _run),
+        Recipient.ITS_RUN: to(RUN, _run),
+        Recipient.JOBS_OF_PLAN: create(RunAggregate.create_jobs),
+        Recipient.ITS_JOBS: order(RunAggregate.stop_jobs),
+        Recipient.UNFINISHED_JOBS: order(RunAggregate.stop_jobs),
+        Recipient.DEPENDENTS: order(RunAggregate.stop_dependents),
     },
     hears=(JOB,),
     events=EventRules(quiet=(run.unattended,)),

@@ -1,4 +1,4 @@
-"""`Schedules`: create, change, pause, run and backfill schedules, and fire those that are due."""
+"""`ScheduleService`: create, change, pause, run and backfill schedules, and fire those that are due."""
 
 from __future__ import annotations
 

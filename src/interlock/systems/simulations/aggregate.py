@@ -15,9 +15,9 @@ import msgspec
 
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import simulation
-from interlock.lifecycles.couplings import COUPLINGS, Circumstances, Receiver
+from interlock.lifecycles.couplings import COUPLINGS, Circumstances, Recipient
 from interlock.lifecycles.durations import Durations
-from interlock.lifecycles.simulation import SIMULATION, Simulation, SimulationState
+from interlock.lifecycles.simulation import SIMULATION, SimulationData, SimulationState
 from interlock.machine import Couplings, Event, Step, couple
 from interlock.machine.cascade import EventRules, Refusal, Root, RootOf, Wiring, to
 from interlock.machine.couplings import AnyMachine
@@ -98,7 +98,7 @@ class SimulationAggregate(Aggregate):
         cls, run_id: str, spec: SimulationSpec, now: datetime, settings: OrchestratorSettings
     ) -> SimulationAggregate:
         """Return a new simulation."""
-        return cls(run_id, SimulationBody(spec=spec, data=Simulation(created_at=now)), now, settings)
+        return cls(run_id, SimulationBody(spec=spec, data=SimulationData(created_at=now)), now, settings)
 
     @classmethod
     def of(
@@ -264,7 +264,7 @@ def _pulse(record: SimulationAggregate, _: None) -> Root:
 SimulationAggregate.wiring = Wiring(
     (SIMULATION, PULSE),
     (COUPLINGS, PULSES),
-    {Receiver.ITSELF: to(SIMULATION, _simulation), _Receiver.ITS_PULSE: to(PULSE, _pulse)},
+    {Recipient.ITSELF: to(SIMULATION, _simulation), _Receiver.ITS_PULSE: to(PULSE, _pulse)},
     events=EventRules(
         made={simulation.Cancel: lambda record, _: simulation.Cancel(at=record.now)}, quiet=(body.beat,)
     ),

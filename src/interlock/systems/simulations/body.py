@@ -14,7 +14,7 @@ import msgspec
 from interlock.lifecycles import simulation
 from interlock.lifecycles.durations import deadline
 from interlock.lifecycles.owners import Owner
-from interlock.lifecycles.simulation import SIMULATION, Simulation
+from interlock.lifecycles.simulation import SIMULATION, SimulationData
 from interlock.machine import (
     STAY,
     Machine,
@@ -133,7 +133,7 @@ class SimulationBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The body of a simulation's record."""
 
     spec: SimulationSpec
-    data: Simulation
+    data: SimulationData
     execution: Execution = Execution()
     danger_count: int = 0
     """The number of warnings at the last transition."""
@@ -163,7 +163,7 @@ def decode_pulse(record: Record | None) -> PulseBody:
     return PulseBody() if record is None else _PULSES.decode(record.body)
 
 
-def joined(data: Simulation, pulse: PulseBody) -> Simulation:
+def joined(data: SimulationData, pulse: PulseBody) -> SimulationData:
     """Return the data of a simulation, with the newer values of its pulse."""
     return msgspec.structs.replace(
         data,

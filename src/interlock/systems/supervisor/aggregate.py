@@ -9,7 +9,7 @@ import msgspec
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import worker
-from interlock.lifecycles.couplings import COUPLINGS, Receiver
+from interlock.lifecycles.couplings import COUPLINGS, Recipient
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.worker import TAKING, WORKER, Worker, WorkerState
 from interlock.machine import Deadline, Event
@@ -166,8 +166,8 @@ class WorkerAggregate(Aggregate):
         (WORKER,),
         COUPLINGS,
         {
-            Receiver.HELD_LEASES: outward(),
-            Receiver.ITS_PROCESS: elsewhere("the worker process, with the answer to its next heartbeat"),
+            Recipient.HELD_LEASES: outward(),
+            Recipient.ITS_PROCESS: elsewhere("the worker process, with the answer to its next heartbeat"),
         },
         events=EventRules(quiet=(worker.Heartbeat,)),
         durations=Durations.__struct_fields__,

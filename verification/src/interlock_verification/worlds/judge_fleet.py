@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from interlock.lifecycles.workload import WORKLOAD, Status, Workload, WorkloadState
+from interlock.lifecycles.workload import WORKLOAD, Status, WorkloadData, WorkloadState
 from interlock.store.records import Record
 from interlock.systems.fleet.workloads import WorkloadBody
 from interlock.wire.workloads import WorkloadSpec
@@ -169,7 +169,7 @@ class FleetJudge:
         """Workloads requested from a free agent, which has to answer READY."""
         self._asked_at: dict[str, float] = {}
         self._set_at: defaultdict[str, list[float]] = defaultdict(list)
-        self._records: dict[str, tuple[str, Workload]] = {}
+        self._records: dict[str, tuple[str, WorkloadData]] = {}
         self._made: dict[str, str] = {}
         self._driven: set[str] = set()
 
@@ -426,5 +426,5 @@ class FleetJudge:
         self._watcher.broke(claim, words, job_of(about))
 
 
-def _is_over(state: str, data: Workload) -> bool:
+def _is_over(state: str, data: WorkloadData) -> bool:
     return data.final is not None and state == WORKLOAD.initial
