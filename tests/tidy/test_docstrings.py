@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -39,27 +38,6 @@ GERUNDS = {"ranking"}
 """Modules that are still named by a gerund. The set may only shrink."""
 NOUNS = {"testing", "tracing"}
 """Names of a field that end like a gerund."""
-_TWICE = """
-Ack Answer Artifact
-Caches Call Cancel CancelAck Complete Completed
-DeadLetters
-Entry Expire
-Failed Fault
-Heartbeat
-Interlock
-Keeper Kept Kind
-Lane LeaseExpired
-Pause Plan
-Receiver Records Refused Release Reporter Resume Route Run RunnerMessage Runs
-Schedules Simulation Step Stop
-Task TaskCancelled
-Upload
-Workload
-"""
-TWICE = set(_TWICE.split())
-"""Classes that several modules of `src` still define. The set may only shrink: a name has one meaning."""
-FRAMEWORKS = {"Command"}
-"""Names that a framework asks for: Django's commands."""
 
 
 class Doc(NamedTuple):
@@ -76,16 +54,14 @@ class Source(NamedTuple):
     path: Path
     docs: tuple[Doc, ...]
     texts: tuple[Doc, ...]
-    classes: tuple[str, ...]
     lines: tuple[str, ...]
 
 
 def parsed(path: Path) -> Source:
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
-    classes = tuple(node.name for node in tree.body if isinstance(node, ast.ClassDef))
     docs, texts = tuple(docs_of(tree, path.name)), tuple(texts_of(tree, path.name))
-    return Source(path, docs, texts, classes, tuple(text.splitlines()))
+    return Source(path, docs, texts, tuple(text.splitlines()))
 
 
 @cache
@@ -177,19 +153,6 @@ def gerunds_in(found: Iterable[Source]) -> set[str]:
     return {name for name in names if re.search(r"[a-z]{2,}ing$", name)} - NOUNS
 
 
-def twice_in(found: Iterable[Source]) -> set[str]:
-    """Return the names of classes that several modules define."""
-    homes: defaultdict[str, set[Path]] = defaultdict(set)
-    for source in found:
-        for name in source.classes:
-            homes[name].add(source.path)
-    return {name for name, paths in homes.items() if len(paths) > 1}
-
-
-def product() -> list[Source]:
-    return [source for source in sources() if source.path.is_relative_to(ROOT / "src")]
-
-
 def test_there_are_docstrings_to_read() -> None:
     assert sum(len(source.docs) for source in sources()) > 5000
 
@@ -212,14 +175,6 @@ def test_no_further_module_is_named_by_a_gerund() -> None:
 
 def test_modules_that_were_renamed_are_struck_from_the_list() -> None:
     assert GERUNDS - gerunds_in(sources()) == set()
-
-
-def test_no_further_name_of_a_class_is_defined_twice() -> None:
-    assert twice_in(product()) - TWICE - FRAMEWORKS == set()
-
-
-def test_classes_that_were_renamed_are_struck_from_the_list() -> None:
-    assert TWICE - twice_in(product()) == set()
 
 
 def source_of(text: str, tmp_path: Path, name: str = "example.py") -> Source:
@@ -289,9 +244,3 @@ def test_a_gerund_would_be_noticed(tmp_path: Path) -> None:
     names = ("hearing.py", "ring.py", "reporting/__init__.py", "testing/__init__.py", "settings.py")
     found = [source_of("", tmp_path, name) for name in names]
     assert gerunds_in(found) == {"hearing", "reporting"}
-
-
-def test_a_class_that_is_defined_twice_would_be_noticed(tmp_path: Path) -> None:
-    first = source_of("class Order: ...\nclass Screen: ...", tmp_path, "first.py")
-    assert twice_in([first, source_of("class Order: ...", tmp_path, "second.py")]) == {"Order"}
-    assert twice_in([first]) == set()
