@@ -110,7 +110,7 @@ def accept(attempt: Attempt, completed: Completed) -> Attempt:
     return msgspec.structs.replace(attempt, accepted=completed.succeeded)
 
 
-def ask_to_stop(attempt: Attempt, asked: object) -> Attempt:
+def ask_to_stop(attempt: Attempt, request: object) -> Attempt:
     """Record the request to cancel."""
     return msgspec.structs.replace(attempt, cancel_requested=True)
 

@@ -110,14 +110,14 @@ holder_lost = consequence("holder_lost", "Its runner is known to be dead.", by=O
 revoke = consequence("revoke", "The orchestrator revokes the lease.", by=Owner.ORCHESTRATOR)
 
 
-def from_its_runner(lease: Lease, said: LeaseMessage) -> bool:
+def from_its_runner(lease: Lease, message: LeaseMessage) -> bool:
     """only the runner that the lease was granted to may send messages under it"""
-    return said.runner_id == lease.runner_id
+    return message.runner_id == lease.runner_id
 
 
-def in_time(lease: Lease, said: LeaseMessage) -> bool:
+def in_time(lease: Lease, message: LeaseMessage) -> bool:
     """by the store's clock the lease has expired, swept or not"""
-    return said.at < lease.expires_at
+    return message.at < lease.expires_at
 
 
 def run_out(lease: Lease, fired: Expire) -> bool:
@@ -125,18 +125,18 @@ def run_out(lease: Lease, fired: Expire) -> bool:
     return fired.at >= lease.expires_at
 
 
-def cancel_was_requested(lease: Lease, said: CancelAck) -> bool:
+def cancel_was_requested(lease: Lease, message: CancelAck) -> bool:
     """no cancel was requested"""
     return lease.cancel_requested
 
 
-def renew(lease: Lease, said: Ack | Heartbeat) -> Lease:
+def renew(lease: Lease, message: Ack | Heartbeat) -> Lease:
     """Extend the lease by one time to live from now; a late message does not shorten it."""
-    until = said.at + timedelta(seconds=said.ttl_s)
+    until = message.at + timedelta(seconds=message.ttl_s)
     return msgspec.structs.replace(lease, expires_at=max(until, lease.expires_at))
 
 
-def note_cancel(lease: Lease, asked: object) -> Lease:
+def note_cancel(lease: Lease, request: object) -> Lease:
     """Record the request to cancel, so that its acknowledgement is accepted."""
     return msgspec.structs.replace(lease, cancel_requested=True)
 

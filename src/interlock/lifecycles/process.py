@@ -125,7 +125,7 @@ class ReportShutdown(msgspec.Struct, frozen=True):
     forced: bool
 
 
-def no_task_active(process: Process, asked: Event) -> bool:
+def no_task_active(process: Process, request: Event) -> bool:
     """tasks are still active"""
     return process.active_tasks == 0
 

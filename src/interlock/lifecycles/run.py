@@ -97,7 +97,7 @@ time_out = timer("time_out", "The run has exceeded its timeout.", by=Owner.CLOCK
 reported = message("reported", "The final statuses are published.", by=Owner.REPORTER)
 
 
-def ask_to_stop(run: Run, asked: object) -> Run:
+def ask_to_stop(run: Run, request: object) -> Run:
     """Record the request to cancel."""
     return msgspec.structs.replace(run, cancel_requested=True)
 

@@ -126,9 +126,9 @@ def is_due(schedule: Schedule, fired: Due) -> bool:
     return schedule.due_at is not None and fired.at >= schedule.due_at
 
 
-def goes_on(schedule: Schedule, said: Timetable) -> bool:
+def goes_on(schedule: Schedule, timetable: Timetable) -> bool:
     """there is no further fire time"""
-    return said.due_at is not None
+    return timetable.due_at is not None
 
 
 def fires(schedule: Schedule, fired: Due) -> Schedule:
@@ -150,33 +150,33 @@ def finishes(schedule: Schedule, fired: Due) -> Schedule:
     return msgspec.structs.replace(fires(schedule, fired), next_at=None, due_at=None, waiting=())
 
 
-def stops(schedule: Schedule, asked: Timed) -> Schedule:
+def stops(schedule: Schedule, request: Timed) -> Schedule:
     """Clear the timetable; fires that wait are kept."""
     return msgspec.structs.replace(schedule, next_at=None, due_at=None)
 
 
-def is_over(schedule: Schedule, asked: Timed) -> Schedule:
+def is_over(schedule: Schedule, request: Timed) -> Schedule:
     """Clear the timetable and the fires that wait."""
     return msgspec.structs.replace(schedule, next_at=None, due_at=None, waiting=())
 
 
-def is_set(schedule: Schedule, said: Timetable) -> Schedule:
+def is_set(schedule: Schedule, timetable: Timetable) -> Schedule:
     """Set the timetable."""
-    return msgspec.structs.replace(schedule, next_at=said.next_at, due_at=said.due_at)
+    return msgspec.structs.replace(schedule, next_at=timetable.next_at, due_at=timetable.due_at)
 
 
-def runs(schedule: Schedule, asked: RunNow) -> Schedule:
+def runs(schedule: Schedule, request: RunNow) -> Schedule:
     """Count a job submitted by hand, which a later fire may have to wait for."""
-    return msgspec.structs.replace(schedule, submitted=schedule.submitted + 1, live=asked.live)
+    return msgspec.structs.replace(schedule, submitted=schedule.submitted + 1, live=request.live)
 
 
-def fills(schedule: Schedule, asked: Backfill) -> Schedule:
+def fills(schedule: Schedule, request: Backfill) -> Schedule:
     """Record backfilled jobs and the fires that wait."""
     return msgspec.structs.replace(
         schedule,
-        submitted=schedule.submitted + asked.submitted,
-        waiting=asked.waiting,
-        due_at=schedule.due_at and (asked.due_at or schedule.due_at),
+        submitted=schedule.submitted + request.submitted,
+        waiting=request.waiting,
+        due_at=schedule.due_at and (request.due_at or schedule.due_at),
     )
 
 

@@ -131,64 +131,64 @@ class HeartbeatLost(Timed):
         return f"no heartbeat of its worker for {self.silence_s:g} s"
 
 
-def from_its_worker(simulation: SimulationData, said: FromWorker) -> bool:
+def from_its_worker(simulation: SimulationData, message: FromWorker) -> bool:
     """another worker executes it"""
-    return said.worker_id == simulation.worker_id
+    return message.worker_id == simulation.worker_id
 
 
-def asked_for(simulation: SimulationData, said: Pause) -> bool:
+def asked_for(simulation: SimulationData, message: Pause) -> bool:
     """no pause or cancel was requested"""
     return simulation.pause_requested or simulation.cancel_requested
 
 
 def silent_for_long(simulation: SimulationData, fired: HeartbeatLost) -> bool:
     """its worker was heard after this timer was set"""
-    heard = simulation.last_heartbeat or simulation.started_at
-    return heard is None or fired.at >= heard + timedelta(seconds=fired.silence_s)
+    last_beat = simulation.last_heartbeat or simulation.started_at
+    return last_beat is None or fired.at >= last_beat + timedelta(seconds=fired.silence_s)
 
 
-def begins(simulation: SimulationData, said: FromWorker) -> SimulationData:
+def begins(simulation: SimulationData, message: FromWorker) -> SimulationData:
     """Assign it to this worker."""
     return msgspec.structs.replace(
         _answered(simulation),
-        worker_id=said.worker_id,
-        started_at=simulation.started_at or said.at,
-        last_heartbeat=said.at,
+        worker_id=message.worker_id,
+        started_at=simulation.started_at or message.at,
+        last_heartbeat=message.at,
         paused_at=None,
         error=None,
         cancel_requested=False,
     )
 
 
-def beats(simulation: SimulationData, said: Heartbeat) -> SimulationData:
+def beats(simulation: SimulationData, message: Heartbeat) -> SimulationData:
     """Record the step and the time; a late heartbeat does not reduce the step."""
     return msgspec.structs.replace(
-        simulation, current_step=_reached(simulation, said), last_heartbeat=said.at
+        simulation, current_step=_reached(simulation, message), last_heartbeat=message.at
     )
 
 
-def pauses(simulation: SimulationData, said: Pause) -> SimulationData:
+def pauses(simulation: SimulationData, message: Pause) -> SimulationData:
     """Record the pause after this step."""
-    step = _reached(simulation, said)
+    step = _reached(simulation, message)
     return msgspec.structs.replace(
-        _answered(simulation), paused_at=said.at, current_step=step, worker_id=None
+        _answered(simulation), paused_at=message.at, current_step=step, worker_id=None
     )
 
 
-def completes(simulation: SimulationData, said: Complete) -> SimulationData:
+def completes(simulation: SimulationData, message: Complete) -> SimulationData:
     """Record the time of completion."""
-    step = _reached(simulation, said)
-    return msgspec.structs.replace(_answered(simulation), completed_at=said.at, current_step=step)
+    step = _reached(simulation, message)
+    return msgspec.structs.replace(_answered(simulation), completed_at=message.at, current_step=step)
 
 
-def fails(simulation: SimulationData, said: Fail) -> SimulationData:
+def fails(simulation: SimulationData, message: Fail) -> SimulationData:
     """Record the error and the time of the end."""
-    return msgspec.structs.replace(_answered(simulation), completed_at=said.at, error=said.error)
+    return msgspec.structs.replace(_answered(simulation), completed_at=message.at, error=message.error)
 
 
-def is_cancelled(simulation: SimulationData, asked: Cancel) -> SimulationData:
+def is_cancelled(simulation: SimulationData, request: Cancel) -> SimulationData:
     """Record the cancellation and its time."""
-    return msgspec.structs.replace(_answered(simulation), completed_at=asked.at, worker_id=None, error=None)
+    return msgspec.structs.replace(_answered(simulation), completed_at=request.at, worker_id=None, error=None)
 
 
 def is_interrupted(simulation: SimulationData, happened: Interrupt | HeartbeatLost) -> SimulationData:
@@ -198,12 +198,12 @@ def is_interrupted(simulation: SimulationData, happened: Interrupt | HeartbeatLo
     )
 
 
-def note_pause(simulation: SimulationData, asked: RequestPause) -> SimulationData:
+def note_pause(simulation: SimulationData, request: RequestPause) -> SimulationData:
     """Record the request to pause, which its worker reads at the next step."""
     return msgspec.structs.replace(simulation, pause_requested=True)
 
 
-def note_cancel(simulation: SimulationData, asked: Cancel) -> SimulationData:
+def note_cancel(simulation: SimulationData, request: Cancel) -> SimulationData:
     """Record the request to cancel, which its worker reads at the next step."""
     return msgspec.structs.replace(simulation, cancel_requested=True)
 
@@ -213,9 +213,9 @@ def _answered(simulation: SimulationData) -> SimulationData:
     return msgspec.structs.replace(simulation, pause_requested=False)
 
 
-def _reached(simulation: SimulationData, said: Heartbeat | Pause | Complete) -> int:
+def _reached(simulation: SimulationData, message: Heartbeat | Pause | Complete) -> int:
     """Return the highest step reported, because messages can arrive out of order."""
-    return max(simulation.current_step, said.step)
+    return max(simulation.current_step, message.step)
 
 
 SILENCE = deadline(HeartbeatLost, "simulation_silence_s", since="the last heartbeat, or the start")

@@ -158,14 +158,14 @@ def fails(task: TaskData, ended: ProcessingFailed) -> TaskData:
     return msgspec.structs.replace(task, error=ended.error, cost=ended.cost, processing_ended_at=ended.at)
 
 
-def is_interrupted(task: TaskData, asked: ShutdownRequested) -> TaskData:
+def is_interrupted(task: TaskData, request: ShutdownRequested) -> TaskData:
     """Keep the partial output; the report gives the work back."""
     return msgspec.structs.replace(
         task,
         interrupted=True,
-        output=asked.partial,
+        output=request.partial,
         error="interrupted by shutdown",
-        processing_ended_at=asked.at,
+        processing_ended_at=request.at,
     )
 
 

@@ -117,12 +117,12 @@ class Terminate(Timed):
     """Stop it, whatever its state."""
 
 
-def has_capacity(worker: Worker, asked: StartTask) -> bool:
+def has_capacity(worker: Worker, request: StartTask) -> bool:
     """the worker has no free slot"""
     return worker.active < worker.capacity
 
 
-def nothing_pending(worker: Worker, asked: CompleteTasks) -> bool:
+def nothing_pending(worker: Worker, request: CompleteTasks) -> bool:
     """the worker still has tasks to do"""
     return worker.pending == 0 and worker.active == 0
 
@@ -134,13 +134,13 @@ def may_try_again(worker: Worker, error: ErrorTransient) -> bool:
 
 def silent_for_long(worker: Worker, fired: SupervisorTimeout) -> bool:
     """the worker was heard after this timer was set"""
-    heard = worker.last_heartbeat_at
-    return heard is None or fired.at >= heard + timedelta(seconds=fired.silence_s)
+    last_beat = worker.last_heartbeat_at
+    return last_beat is None or fired.at >= last_beat + timedelta(seconds=fired.silence_s)
 
 
-def starts(worker: Worker, asked: StartTask) -> Worker:
+def starts(worker: Worker, request: StartTask) -> Worker:
     """Record the time of the start."""
-    return msgspec.structs.replace(worker, started_at=asked.at)
+    return msgspec.structs.replace(worker, started_at=request.at)
 
 
 def counts_error(worker: Worker, error: ErrorTransient) -> Worker:
@@ -149,9 +149,9 @@ def counts_error(worker: Worker, error: ErrorTransient) -> Worker:
     return msgspec.structs.replace(worker, transient_errors=errors, last_error_at=error.at)
 
 
-def beats(worker: Worker, heard: Heartbeat) -> Worker:
+def beats(worker: Worker, heartbeat: Heartbeat) -> Worker:
     """Record the heartbeat; a late one does not move the time back."""
-    latest = max(heard.at, worker.last_heartbeat_at or heard.at)
+    latest = max(heartbeat.at, worker.last_heartbeat_at or heartbeat.at)
     return msgspec.structs.replace(worker, last_heartbeat_at=latest)
 
 

@@ -152,9 +152,9 @@ def is_valid(workload: WorkloadData, request: RpcReceived) -> bool:
     return request.fault is None
 
 
-def same_workload(workload: WorkloadData, said: OfWorkload) -> bool:
+def same_workload(workload: WorkloadData, message: OfWorkload) -> bool:
     """it is meant for another workload than the present one"""
-    return said.workload_id == workload.workload_id
+    return message.workload_id == workload.workload_id
 
 
 def was_told(workload: WorkloadData, reached: StartTimeReached) -> bool:
@@ -162,7 +162,7 @@ def was_told(workload: WorkloadData, reached: StartTimeReached) -> bool:
     return reached.told
 
 
-def something_lives(workload: WorkloadData, said: OfWorkload) -> bool:
+def something_lives(workload: WorkloadData, message: OfWorkload) -> bool:
     """no process of the workload has been started"""
     return workload.alive
 

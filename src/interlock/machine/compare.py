@@ -86,15 +86,15 @@ def _events(blueprint: Blueprint) -> dict[str, str]:
 
 def _rows(blueprint: Blueprint) -> dict[str, str]:
     """Return the action for each state and event. Rows are tried in order, so the order is included."""
-    said: dict[str, list[tuple[int, str]]] = {}
+    choices: dict[str, list[tuple[int, str]]] = {}
     for row in blueprint.transitions:
         way = f"→ {row.target}{_terms(row)}"
-        said.setdefault(f"{row.source} {row.event}", []).append((row.choice, way))
+        choices.setdefault(f"{row.source} {row.event}", []).append((row.choice, way))
     for kept in blueprint.kept:
-        said.setdefault(f"{kept.state} {kept.event}", []).append((kept.choice, f"stays{_terms(kept)}"))
+        choices.setdefault(f"{kept.state} {kept.event}", []).append((kept.choice, f"stays{_terms(kept)}"))
     for walk in blueprint.walks:
-        said.setdefault(f"{walk.state} {walk.event}", []).append((walk.choice, f"first {walk.first}"))
-    return {pair: ", else ".join(way for _, way in sorted(ways)) for pair, ways in said.items()}
+        choices.setdefault(f"{walk.state} {walk.event}", []).append((walk.choice, f"first {walk.first}"))
+    return {pair: ", else ".join(way for _, way in sorted(ways)) for pair, ways in choices.items()}
 
 
 def _terms(row: TransitionSheet | KeptSheet) -> str:

@@ -84,9 +84,9 @@ class Refused(msgspec.Struct, Generic[S], frozen=True):
     @property
     def sentence(self) -> str:
         """The refusal in words; the same on every surface."""
-        asked = f"{self.asked} (to {self.to})" if self.to not in ("", self.asked) else self.asked
+        requested = f"{self.asked} (to {self.to})" if self.to not in ("", self.asked) else self.asked
         opening = _SENTENCES[self.kind].format(
-            machine=self.machine, state=self.state, asked=asked, guards=", ".join(self.guards)
+            machine=self.machine, state=self.state, asked=requested, guards=", ".join(self.guards)
         )
         return f"{opening}: {self.why}" if self.why else f"{opening}."
 

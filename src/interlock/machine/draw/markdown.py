@@ -71,8 +71,8 @@ def _opening(blueprint: Blueprint, picture: str | None) -> Lines:
 
 def _section(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Lines:
     """Yield a titled table, unless it is empty."""
-    if told := list(rows):
-        yield from ("", f"## {title}", "", *markdown_table(columns, told))
+    if lines := list(rows):
+        yield from ("", f"## {title}", "", *markdown_table(columns, lines))
 
 
 def _bullets(title: str, sentences: Sequence[str]) -> Lines:

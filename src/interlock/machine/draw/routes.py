@@ -127,12 +127,12 @@ def straightened(
     """
     home = stacked(slots, state, span[0], span[1] - span[0], column=1)
     middle = {slot.net: home[slot.net, state, slot.role] for slot in slots}
-    asked = {net: min(ys, key=lambda y: abs(y - middle[net])) for net, ys in wishes.items() if ys}
-    while asked:
-        ys = _slid(slots, span, middle, asked, strangers)
+    wanted = {net: min(ys, key=lambda y: abs(y - middle[net])) for net, ys in wishes.items() if ys}
+    while wanted:
+        ys = _slid(slots, span, middle, wanted, strangers)
         if ys is not None:
             return {(slot.net, state, slot.role): ys[slot.net] for slot in slots}
-        del asked[max(asked, key=lambda net: abs(asked[net] - middle[net]))]
+        del wanted[max(wanted, key=lambda net: abs(wanted[net] - middle[net]))]
     return None
 
 
@@ -140,7 +140,7 @@ def _slid(
     slots: Sequence[Slot],
     span: tuple[int, int],
     home: Mapping[int, int],
-    asked: Mapping[int, int],
+    wanted: Mapping[int, int],
     strangers: Mapping[int, Sequence[int]],
 ) -> dict[int, int] | None:
     """Return the lines between top and bottom with the wished ones exactly at their place."""
@@ -148,8 +148,8 @@ def _slid(
     floor = span[0] + _MARGIN_PX
     for index, slot in enumerate(slots):
         least = floor + slot.lead_px(first=not index)
-        most = min(span[1] - _MARGIN_PX - _room_below(slots, index), _next_asked(slots, index, asked))
-        y = asked.get(slot.net)
+        most = min(span[1] - _MARGIN_PX - _room_below(slots, index), _next_asked(slots, index, wanted))
+        y = wanted.get(slot.net)
         if y is None:
             y = _half_step(least, most, home[slot.net], strangers[slot.net])
         if y is None or not least <= y <= most:
@@ -174,13 +174,13 @@ def _room_below(slots: Sequence[Slot], index: int) -> int:
     return sum(slot.lead_px(first=False) for slot in slots[index + 1 :])
 
 
-def _next_asked(slots: Sequence[Slot], index: int, asked: Mapping[int, int]) -> int:
+def _next_asked(slots: Sequence[Slot], index: int, wanted: Mapping[int, int]) -> int:
     """Return the lowest y that leaves the next line with a wish at its place."""
     room = 0
     for slot in slots[index + 1 :]:
         room += slot.lead_px(first=False)
-        if slot.net in asked:
-            return asked[slot.net] - room
+        if slot.net in wanted:
+            return wanted[slot.net] - room
     return 1_000_000
 
 
