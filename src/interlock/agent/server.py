@@ -71,12 +71,12 @@ SIGNIFICANT_DIGITS = 3
 
 def stats_of(workload_id: str, message: Message, at_unix_ns: int) -> wire.WorkloadStats:
     """Return the message for the controller, with the time of the agent's wall clock."""
-    said, started, totals, since = message.said, message.started, message.totals, message.since
+    sent, started, totals, since = message.said, message.started, message.totals, message.since
     return wire.WorkloadStats(
         workload_id=workload_id,
         sequence=message.sequence,
-        status=wire.Status.ValueType(said.status),
-        completed=said.completed,
+        status=wire.Status.ValueType(sent.status),
+        completed=sent.completed,
         at_unix_ns=at_unix_ns,
         started_at_unix_ns=started.at_unix_ns if started is not None else 0,
         late_ns=started.late_ns if started is not None else 0,
@@ -90,9 +90,9 @@ def stats_of(workload_id: str, message: Message, at_unix_ns: int) -> wire.Worklo
         interval_bytes=since.size,
         histogram=encoded(since.counts),
         coalesced=since.samples,
-        error=said.error or "",
+        error=sent.error or "",
         error_samples=since.error_samples,
-        preparing=said.status is Status.RUNNING and started is None,
+        preparing=sent.status is Status.RUNNING and started is None,
         backlog=totals.backlog,
     )
 
@@ -367,17 +367,17 @@ def _options(settings: AgentSettings) -> Sequence[tuple[str, Any]]:
 
 def _listen(server: aio.Server, settings: AgentSettings) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    asked = f"{host}:{settings.port}"
+    place = f"{host}:{settings.port}"
     try:
         if settings.certificate is None:
-            port = server.add_insecure_port(asked)
+            port = server.add_insecure_port(place)
         else:
-            port = server.add_secure_port(asked, _credentials(settings))
+            port = server.add_secure_port(place, _credentials(settings))
     except RuntimeError:
         raise InvalidSettings(
-            f"The agent cannot listen on {asked}: the port is taken, or the address is not of this machine.",
+            f"The agent cannot listen on {place}: the port is taken, or the address is not of this machine.",
             todo="Choose another one with --host and --port, or stop the process that uses it.",
-            facts={"address": asked},
+            facts={"address": place},
         ) from None
     return f"{host}:{port}"
 
@@ -462,8 +462,8 @@ class _Tokens(aio.ServerInterceptor):
 
     def _knows(self, call: grpc.HandlerCallDetails) -> bool:
         given = dict(call.invocation_metadata or ()).get("authorization", "")
-        said = given if isinstance(given, bytes) else given.encode()
-        found = [hmac.compare_digest(said, expected) for expected in self._expected]
+        presented = given if isinstance(given, bytes) else given.encode()
+        found = [hmac.compare_digest(presented, expected) for expected in self._expected]
         return any(found)
 
 
@@ -481,7 +481,7 @@ def _refusing(handler: Any) -> Any:
 
 def _checked(handler: Any, check: Callable[[aio.ServicerContext[Any, Any]], Awaitable[None]]) -> Any:
     """Return a handler of the same type that runs a check first."""
-    asked = next(
+    method = next(
         one
         for one in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
         if one is not None
@@ -489,11 +489,11 @@ def _checked(handler: Any, check: Callable[[aio.ServicerContext[Any, Any]], Awai
 
     async def answered(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
         await check(context)
-        return await asked(request, context)
+        return await method(request, context)
 
     async def streamed(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         await check(context)
-        async for message in asked(request, context):
+        async for message in method(request, context):
             yield message
 
     return _like(handler, streamed if handler.response_streaming else answered)

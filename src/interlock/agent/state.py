@@ -119,11 +119,11 @@ class Outbox:
         if not self._statuses and not self._news.is_set():
             await self._until_news()
         self._news.clear()
-        said = self._statuses.pop(0) if self._statuses else SendStatus(Status.RUNNING)
+        status = self._statuses.pop(0) if self._statuses else SendStatus(Status.RUNNING)
         if self._statuses:
             self._news.set()
-        message = self._message(said)
-        if said.completed:
+        message = self._message(status)
+        if status.completed:
             self._ended = True
             self._on_last()
         return message
@@ -136,9 +136,9 @@ class Outbox:
             async with asyncio.timeout(self._quiet_s):
                 await self._news.wait()
 
-    def _message(self, said: SendStatus) -> Message:
+    def _message(self, status: SendStatus) -> Message:
         since = LoadSample(samples=0)
-        if said.status is not Status.READY:  # READY may be read late, and must not carry later measurements
+        if status.status is not Status.READY:  # READY may be read late, and must not carry later measurements
             since, self._since = self._since, since
         since.elapsed_ns = max(since.elapsed_ns, self._told_ns)
         interval_ns, self._told_ns = since.elapsed_ns - self._told_ns, since.elapsed_ns
@@ -151,7 +151,7 @@ class Outbox:
         self._sequence += 1
         return Message(
             sequence=self._sequence,
-            said=said,
+            said=status,
             started=self._started,
             totals=msgspec.structs.replace(totals),
             since=since,
@@ -174,8 +174,8 @@ P = ParamSpec("P")
 class Present:
     """The present workload of an agent, and its resources."""
 
-    def __init__(self, asked: RequestedWorkload, checked: Checked | None, outbox: Outbox) -> None:
-        self.asked = asked
+    def __init__(self, request: RequestedWorkload, checked: Checked | None, outbox: Outbox) -> None:
+        self.asked = request
         self.checked = checked
         self.outbox = outbox
         self.start_at_ns: int | None = None
@@ -229,25 +229,25 @@ class Desk:
 
     # Requests of the controller
 
-    def request(self, asked: RequestedWorkload) -> Outbox:
+    def request(self, request: RequestedWorkload) -> Outbox:
         """Accept a workload and return its outbox. Raise when the agent is busy."""
-        refused = WORKLOAD.decide(self.state, self.record, RpcReceived(workload_id=asked.workload_id))
+        refused = WORKLOAD.decide(self.state, self.record, RpcReceived(workload_id=request.workload_id))
         if isinstance(refused, Refused):  # before the request itself is validated
             error = refused.error()
             error.facts |= {"workload_id": self.record.workload_id, "controller": self.controller}
             raise error
         fault, checked = None, None
         try:
-            checked = self._look_at(asked)
+            checked = self._look_at(request)
         except InvalidWorkload as error:
             fault = error.sentence
-        on_last = partial(self._error_sent, asked.workload_id)
+        on_last = partial(self._error_sent, request.workload_id)
         outbox = Outbox(QUIET * self._settings.sample_every_s, on_last)
-        self.present = Present(asked, checked, outbox)
-        self._used.append(asked.workload_id)
-        self._apply(RpcReceived(workload_id=asked.workload_id, fault=fault))
-        if fault is None and asked.start_at_unix_ns is not None:
-            self._schedule(self.present, asked.start_at_unix_ns)
+        self.present = Present(request, checked, outbox)
+        self._used.append(request.workload_id)
+        self._apply(RpcReceived(workload_id=request.workload_id, fault=fault))
+        if fault is None and request.start_at_unix_ns is not None:
+            self._schedule(self.present, request.start_at_unix_ns)
         return outbox
 
     def start(self, workload_id: str, start_at_unix_ns: int) -> int:
@@ -305,10 +305,10 @@ class Desk:
         """The controller of the present or last workload."""
         return self.present.asked.controller if self.present is not None else ""
 
-    def _look_at(self, asked: RequestedWorkload) -> Checked:
-        if asked.workload_id in self._used:
-            raise InvalidWorkload(f"There was a workload {asked.workload_id!r} here before.")
-        return look_at(asked, self.kinds, self._durations, self.clocks.wall_ns())
+    def _look_at(self, request: RequestedWorkload) -> Checked:
+        if request.workload_id in self._used:
+            raise InvalidWorkload(f"There was a workload {request.workload_id!r} here before.")
+        return look_at(request, self.kinds, self._durations, self.clocks.wall_ns())
 
     def _schedule(self, present: Present, start_at_unix_ns: int) -> int:
         """Schedule the start by the monotonic clock, so that later changes of the wall clock do not
@@ -423,7 +423,7 @@ class Desk:
 
     def _begin(self, present: Present) -> None:
         """Start its process, which prepares and waits for the start; its messages go into the outbox."""
-        checked, asked = present.checked, present.asked
+        checked, request = present.checked, present.asked
         assert checked is not None
         assert present.start_at_ns is not None
         order = Order(
@@ -431,9 +431,9 @@ class Desk:
             spec=checked.spec,
             start_at_ns=present.start_at_ns,
             duration_s=checked.duration_s,
-            rate=asked.rate,
-            concurrency=asked.concurrency or 1,
-            max_operations=asked.max_operations,
+            rate=request.rate,
+            concurrency=request.concurrency or 1,
+            max_operations=request.max_operations,
             sample_every_s=self._settings.sample_every_s,
             drain_s=self._settings.drain_s,
             path=list(sys.path),

@@ -113,17 +113,17 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look_at(
-    asked: RequestedWorkload, kinds: Mapping[str, Offered], durations: Durations, now_unix_ns: int
+    request: RequestedWorkload, kinds: Mapping[str, Offered], durations: Durations, now_unix_ns: int
 ) -> Checked:
     """Validate a request; raise `InvalidWorkload` with all its faults."""
-    faults = list(_faults(asked, durations, now_unix_ns))
-    offered = kinds.get(asked.kind)
+    faults = list(_faults(request, durations, now_unix_ns))
+    offered = kinds.get(request.kind)
     if offered is None:
-        near = nearest(asked.kind, tuple(kinds))
+        near = nearest(request.kind, tuple(kinds))
         guess = f" (did you mean {near}?)" if near else ""
-        faults.append(f"kind is {asked.kind!r}{guess} and must be one of {', '.join(kinds)}")
+        faults.append(f"kind is {request.kind!r}{guess} and must be one of {', '.join(kinds)}")
     else:
-        faults += faults_of_given(asked.spec, offered)
+        faults += faults_of_given(request.spec, offered)
     if faults or offered is None:
         raise InvalidWorkload(
             "The workload cannot be run: " + "; ".join(faults) + ".",
@@ -131,11 +131,11 @@ def look_at(
             facts={"faults": faults, "kinds": list(kinds)},
         )
     return Checked(
-        asked=asked,
+        asked=request,
         home=offered.home,
-        spec=msgspec.Raw(asked.spec or b"{}"),
-        duration_s=asked.duration_s or durations.workload_duration_s,
-        prepare_s=offered.kind.prepare_s if asked.prepare_s is None else asked.prepare_s,
+        spec=msgspec.Raw(request.spec or b"{}"),
+        duration_s=request.duration_s or durations.workload_duration_s,
+        prepare_s=offered.kind.prepare_s if request.prepare_s is None else request.prepare_s,
     )
 
 
@@ -149,20 +149,20 @@ def too_far(start_at_unix_ns: int, now_unix_ns: int, durations: Durations) -> st
     return f"the start is {ahead_s:.1f} s ahead, and must be at most {durations.start_wait_s:g} s ahead"
 
 
-def _faults(asked: RequestedWorkload, durations: Durations, now_unix_ns: int) -> Iterator[str]:
-    if not NAME.fullmatch(asked.workload_id):
+def _faults(request: RequestedWorkload, durations: Durations, now_unix_ns: int) -> Iterator[str]:
+    if not NAME.fullmatch(request.workload_id):
         yield "workload_id must be 1 to 64 letters, digits, dots, colons, dashes or underscores"
     ranges = (
-        ("duration_s", asked.duration_s, durations.workload_duration_s),
-        ("rate", asked.rate, MAX_RATE),
-        ("concurrency", asked.concurrency, MAX_CONCURRENCY),
-        ("prepare_s", asked.prepare_s or 0.0, MAX_PREPARE_S),
+        ("duration_s", request.duration_s, durations.workload_duration_s),
+        ("rate", request.rate, MAX_RATE),
+        ("concurrency", request.concurrency, MAX_CONCURRENCY),
+        ("prepare_s", request.prepare_s or 0.0, MAX_PREPARE_S),
     )
     for name, value, most in ranges:
         if not (math.isfinite(value) and 0 <= value <= most):
             yield f"{name} is {value:g} and must be between 0 and {most:g}"
-    start = asked.start_at_unix_ns
+    start = request.start_at_unix_ns
     if start is not None and (fault := too_far(start, now_unix_ns, durations)):
         yield fault
-    if len(asked.spec) > MAX_SPEC_BYTES:
-        yield f"spec has {len(asked.spec):,} bytes, and may have {MAX_SPEC_BYTES:,}"
+    if len(request.spec) > MAX_SPEC_BYTES:
+        yield f"spec has {len(request.spec):,} bytes, and may have {MAX_SPEC_BYTES:,}"

@@ -165,13 +165,13 @@ class _Execution:
         self, doing: Coroutine[Any, Any, None], longest_s: float | None = None, stop_s: float = 0.0
     ) -> None:
         """Await a coroutine until it ends, a stop is requested, or its time is over."""
-        task, told = asyncio.create_task(doing), asyncio.create_task(self._stop.wait())
-        await asyncio.wait((task, told), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
-        if told.done() and stop_s and not task.done():
+        task, stopped = asyncio.create_task(doing), asyncio.create_task(self._stop.wait())
+        await asyncio.wait((task, stopped), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done() and stop_s and not task.done():
             await asyncio.wait((task,), timeout=stop_s)
-        for each in (task, told):
+        for each in (task, stopped):
             each.cancel()
-        await asyncio.wait((task, told))
+        await asyncio.wait((task, stopped))
         if not task.cancelled():
             task.result()
 

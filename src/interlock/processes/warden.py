@@ -79,12 +79,12 @@ def _bell() -> int:
 
 def _start(order: dict[str, Any]) -> int:
     """Return the process of the command; raise the error that kept it from starting."""
-    heard, said = os.pipe2(os.O_CLOEXEC)
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if not child:
-        _become(order, said)
-    os.close(said)
-    with os.fdopen(heard, "rb") as words:
+        _become(order, write_end)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as words:
         trouble = words.read()
     if trouble:
         os.waitpid(child, 0)
@@ -93,7 +93,7 @@ def _start(order: dict[str, Any]) -> int:
     return child
 
 
-def _become(order: dict[str, Any], said: int) -> NoReturn:
+def _become(order: dict[str, Any], write_end: int) -> NoReturn:
     what = order["cwd"]
     try:
         os.setsid()
@@ -106,7 +106,7 @@ def _become(order: dict[str, Any], said: int) -> NoReturn:
         what = order["arguments"][0]
         os.execvpe(what, order["arguments"], order["env"])
     except OSError as error:
-        os.write(said, dumps([error.errno, what]).encode())
+        os.write(write_end, dumps([error.errno, what]).encode())
     finally:
         os._exit(127)
 

@@ -110,8 +110,10 @@ async def _ended(process: Process) -> str | None:
     await asyncio.wait((reading,), timeout=LAST_WORDS_S)  # a child of the program may hold the pipe open
     reading.cancel()
     lines = b"".join(last).decode(errors="replace").split("\n")
-    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return None if code == 0 else f"ended with code {code}{': ' if said else ''}{said}"[:ERROR_LENGTH]
+    last_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return (
+        None if code == 0 else f"ended with code {code}{': ' if last_line else ''}{last_line}"[:ERROR_LENGTH]
+    )
 
 
 async def _read(process: Process, last: deque[bytes]) -> None:
