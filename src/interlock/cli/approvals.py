@@ -88,7 +88,7 @@ def show(approval_id: ApprovalId, store: Place = None, as_json: Json = False) ->
         output.print_struct(view)
         return
     terminal = output.on_terminal()
-    told = [
+    rows = [
         ("id", view.id),
         ("state", view.state),
         ("question", view.question),
@@ -102,7 +102,7 @@ def show(approval_id: ApprovalId, store: Place = None, as_json: Json = False) ->
         ("comment", view.comment),
         ("answered", output.shown(view.answered_at, now, terminal=terminal)),
     ]
-    facts = [(what, value) for what, value in told if value]
+    facts = [(what, value) for what, value in rows if value]
     output.print_sheets([output.Sheet("approval", "", ("what", "value"), facts)])
 
 

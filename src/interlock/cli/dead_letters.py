@@ -121,12 +121,12 @@ def retry(
     """
     from interlock.cli import dead_letter_views
 
-    said = {
+    details = {
         "reason": reason,
         "request_id": request_id,
         "given": dead_letter_views.read_input(given, filter_words(words)),
     }
-    act_on_all(_noun, "retry", said, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
+    act_on_all(_noun, "retry", details, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 add_action(

@@ -57,15 +57,15 @@ def colour_wanted() -> bool | None:
 
 
 def _details(error: InterlockError) -> Iterator[str]:
-    said = f"{error.sentence}\n{error.todo}"
+    text = f"{error.sentence}\n{error.todo}"
     facts: dict[str, object] = {**(error.facts if _debugging() else {}), "allowed": error.allowed}
     if isinstance(found := error.facts.get("faults"), list):
         facts["allowed"] = [*_leaves(error.allowed), *_allowed(found)]
     for name, value in facts.items():
-        leaves = [leaf for leaf in dict.fromkeys(_leaves(value)) if leaf not in said]
+        leaves = [leaf for leaf in dict.fromkeys(_leaves(value)) if leaf not in text]
         if leaves:
             yield f"  {name}: {', '.join(leaves)}"
-            said = "\n".join((said, *leaves))
+            text = "\n".join((text, *leaves))
 
 
 def _allowed(faults: list[object]) -> Iterator[str]:

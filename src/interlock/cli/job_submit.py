@@ -191,10 +191,10 @@ def read_limit(text: str | None) -> dict[str, Any]:
     return {"not_after": read_time(text, "--not-after")}
 
 
-def read_unique(**said: Any) -> Unique | None:
+def read_unique(**content: Any) -> Unique | None:
     """Return the rule that the options for unique jobs make."""
     given = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in said.items() if value
+        name: tuple(value) if isinstance(value, list) else value for name, value in content.items() if value
     }
     if not given:
         return None
@@ -228,48 +228,48 @@ def read_after(
     )
 
 
-def specs_for(asked: SubmitOptions, here: Project, lines: Iterable[bytes]) -> list[JobSpec]:
+def specs_for(options: SubmitOptions, here: Project, lines: Iterable[bytes]) -> list[JobSpec]:
     """Return the jobs to submit; `lines` are those of standard input."""
-    maker = SpecBuilder(asked, here)
-    if asked.command is not None:
-        return [_shell_spec(asked, asked.command)] * asked.count
-    if asked.task is None:
+    maker = SpecBuilder(options, here)
+    if options.command is not None:
+        return [_shell_spec(options, options.command)] * options.count
+    if options.task is None:
         raise InvalidArguments(
             "No task given.",
             todo="Name a task, such as shop.tasks:send, or a command with --shell 'make test'.",
         )
-    task = asked.task
+    task = options.task
     if task == STDIN:
-        return [_in_line(number, maker.whole_spec, line) for number, line in _numbered(lines)] * asked.count
-    if asked.arguments == (STDIN,):
+        return [_in_line(number, maker.whole_spec, line) for number, line in _numbered(lines)] * options.count
+    if options.arguments == (STDIN,):
         make = partial(maker.spec, task)
-        return [_in_line(number, make, line) for number, line in _numbered(lines)] * asked.count
+        return [_in_line(number, make, line) for number, line in _numbered(lines)] * options.count
     try:
-        arguments = typed_arguments(asked.arguments)
+        arguments = typed_arguments(options.arguments)
     except InvalidArguments as error:
         raise maker.with_signature(error, task) from None
-    return [maker.spec(task, arguments)] * asked.count
+    return [maker.spec(task, arguments)] * options.count
 
 
-def _shell_spec(asked: SubmitOptions, command: str) -> JobSpec:
-    if asked.task is not None:
+def _shell_spec(options: SubmitOptions, command: str) -> JobSpec:
+    if options.task is not None:
         raise InvalidArguments(
-            f"Both a task ({asked.task}) and a shell command were given.",
+            f"Both a task ({options.task}) and a shell command were given.",
             todo="Give one of them.",
-            facts={"task": asked.task, "command": command},
+            facts={"task": options.task, "command": command},
         )
     return _converted(
-        {"task": SHELL_NAME, **asked.options, "input": msgspec.Raw(msgspec.json.encode({"run": command}))}
+        {"task": SHELL_NAME, **options.options, "input": msgspec.Raw(msgspec.json.encode({"run": command}))}
     )
 
 
 class SpecBuilder:
     """Builds job specs from a command line."""
 
-    def __init__(self, asked: SubmitOptions, here: Project) -> None:
-        self._asked = asked
+    def __init__(self, options: SubmitOptions, here: Project) -> None:
+        self._asked = options
         self._settings = here.settings
-        self._tasks = TaskNames(asked.module or here.worker.module)
+        self._tasks = TaskNames(options.module or here.worker.module)
 
     def spec(self, name: str, arguments: bytes | dict[str, Any]) -> JobSpec:
         """Return one job; the arguments are JSON, or by name."""
@@ -400,7 +400,7 @@ def _in_line(number: int, make: Callable[[bytes], JobSpec], line: bytes) -> JobS
 
 def submit(
     store: str | None,
-    asked: SubmitOptions,
+    options: SubmitOptions,
     request_id: str | None,
     wait: bool,
     patience_s: float | None,
@@ -410,7 +410,7 @@ def submit(
 ) -> int:
     """Submit the jobs; return the exit code."""
     here = project.load(store)
-    given = specs_for(asked, here, sys.stdin.buffer if sys.stdin else ())
+    given = specs_for(options, here, sys.stdin.buffer if sys.stdin else ())
     made = Chain(load_middleware(here.middleware)).submission_sync(given)
     for spec in made:
         check_spec(spec, here.settings)

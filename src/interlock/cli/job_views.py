@@ -75,8 +75,8 @@ async def blocked(jobs: JobsApi, views: Iterable[JobView]) -> list[Explanation]:
     stuck = []
     for job_id in list(alike.values())[:MOST_BLOCKED]:
         with suppress(UnknownJob):  # it was pruned meanwhile
-            told = await jobs.explain(job_id)
-            stuck += [told] if told.blocked else []
+            explanation = await jobs.explain(job_id)
+            stuck += [explanation] if explanation.blocked else []
     return stuck
 
 
@@ -113,8 +113,8 @@ def job_status(view: JobView) -> str:
     if view.stop_reason is not None:
         return f"stopped: {view.stop_reason}" if view.completed_at else f"stopping: {view.stop_reason}"
     if view.completed_at is None:
-        told = [progress_text(one.progress) for one in view.attempts if one.progress and not one.ended_at]
-        return "; ".join(told) or view.description
+        progress = [progress_text(one.progress) for one in view.attempts if one.progress and not one.ended_at]
+        return "; ".join(progress) or view.description
     return view.description
 
 
@@ -188,13 +188,13 @@ def _contents(view: JobView, *, terminal: bool) -> Iterator[tuple[str, str]]:
 def _attempt_row(one: AttemptView, now: datetime, *, terminal: bool) -> tuple[str, ...]:
     runner = one.lease.runner_id if one.lease else ""
     took = span(one.started_at, one.ended_at, now) if terminal else iso(one.ended_at)
-    told = f"{one.failure.failure_class}: {one.failure.error}" if one.failure else ""
-    if one.progress is not None and not told:
-        told = progress_text(one.progress)
+    status = f"{one.failure.failure_class}: {one.failure.error}" if one.failure else ""
+    if one.progress is not None and not status:
+        status = progress_text(one.progress)
     if one.snoozed_until is not None:
-        told = f"snoozed until {shown(one.snoozed_until, now, terminal=terminal)}"
+        status = f"snoozed until {shown(one.snoozed_until, now, terminal=terminal)}"
     name = f"{one.shard}.{one.index}"
-    return (name, one.state, runner, shown(one.started_at, now, terminal=terminal), took, told)
+    return (name, one.state, runner, shown(one.started_at, now, terminal=terminal), took, status)
 
 
 def _times(view: JobView, now: datetime, *, terminal: bool) -> tuple[str, ...]:

@@ -168,8 +168,8 @@ class StateLines:
         for view in news.views:
             if self._states.get(view.id) != view.state:
                 self._states[view.id] = view.state
-                told = harmless(" ".join(job_status(view).split()))
-                typer.echo(f"{view.id} {view.state} {told}".rstrip(), err=True)
+                status = harmless(" ".join(job_status(view).split()))
+                typer.echo(f"{view.id} {view.state} {status}".rstrip(), err=True)
 
 
 class JobJsonLines:
@@ -226,11 +226,13 @@ class NoWorker:
         if now < self._next_look_at:
             return
         with suppress(StoreUnavailable):
-            for told in await blocked(self._port.here.jobs, views):
-                if told.blocked not in self._told:
-                    self._told.add(told.blocked)
-                    todo = f" → {told.todo}" if told.todo else ""
-                    typer.echo(harmless(f"Waiting ({told.job_id}): {told.blocked}{todo}"), err=True)
+            for explanation in await blocked(self._port.here.jobs, views):
+                if explanation.blocked not in self._told:
+                    self._told.add(explanation.blocked)
+                    todo = f" → {explanation.todo}" if explanation.todo else ""
+                    typer.echo(
+                        harmless(f"Waiting ({explanation.job_id}): {explanation.blocked}{todo}"), err=True
+                    )
         self._next_look_at = now + LOOK_FOR_WORKERS_S
 
 
@@ -326,8 +328,8 @@ def lines_of(
     if rest:
         names = {each.node.id for each in shown}
         states = Counter(each.node.state for each in branch.below if each.node.id not in names)
-        told = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-        yield f"{ahead}└─ ", f"{rest} more: {told}"
+        counts = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+        yield f"{ahead}└─ ", f"{rest} more: {counts}"
 
 
 def node_status(node: TreeNode) -> str:
@@ -368,9 +370,11 @@ def _drawing(view: TreeView, now: datetime, children: int | None) -> Text:
     from rich.text import Text
 
     lines = [_line(ahead, what, now) for ahead, what in lines_of(tree_of(view.nodes), children)]
-    told = ", ".join(f"{number} {state}" for state, number in sorted(view.states.items()))
+    counts = ", ".join(f"{number} {state}" for state, number in sorted(view.states.items()))
     cost = view.nodes[0].tree_cost
-    summary = f"{counted(len(view.nodes), 'job')}: {told}" + (f"; cost {cost:g}" if cost is not None else "")
+    summary = f"{counted(len(view.nodes), 'job')}: {counts}" + (
+        f"; cost {cost:g}" if cost is not None else ""
+    )
     return Text("\n").join([*lines, Text(summary, style="dim")])
 
 
@@ -389,8 +393,8 @@ def _line(ahead: str, what: TreeNode | str, now: datetime) -> Text:
         line.append(f"  {span(what.started_at, what.completed_at, now)}", style="dim")
     if what.tree_cost is not None:
         line.append(f"  {what.tree_cost:g}", style="dim")
-    if told := node_status(what):
-        line.append(f"  {harmless(' '.join(told.split()))}", style="italic")
+    if status := node_status(what):
+        line.append(f"  {harmless(' '.join(status.split()))}", style="italic")
     return line
 
 

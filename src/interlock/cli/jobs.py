@@ -250,7 +250,7 @@ def submit(
         "description": description,
     }
     words = ctx.meta[_SHELL]
-    asked = job_submit.SubmitOptions(
+    chosen = job_submit.SubmitOptions(
         task=None if words else task,
         arguments=() if words else tuple(arguments or ()),
         command=job_submit.command_of(shell, words),
@@ -260,7 +260,7 @@ def submit(
         count=count,
     )
     timeout_s = parse_seconds(wait_timeout)
-    code = job_submit.submit(store, asked, request_id, wait, timeout_s, verbose=verbose, as_json=as_json)
+    code = job_submit.submit(store, chosen, request_id, wait, timeout_s, verbose=verbose, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -337,8 +337,8 @@ def retry(
 
     A filter is previewed and confirmed first.
     """
-    said = {"request_id": request_id}
-    act_on_all(_noun, "retry", said, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
+    details = {"request_id": request_id}
+    act_on_all(_noun, "retry", details, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(

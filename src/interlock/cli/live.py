@@ -87,14 +87,14 @@ def _table(views: list[JobView], now: datetime) -> Table:
 
 def _bar(view: JobView) -> ProgressBar | Text:
     """Return the progress of all attempts together, if they report any."""
-    told = [one.progress for one in view.attempts if one.progress is not None and not one.ended_at]
-    if has_ended(view) or not told:
+    reports = [one.progress for one in view.attempts if one.progress is not None and not one.ended_at]
+    if has_ended(view) or not reports:
         return Text("")
-    if any(progress.total is None or progress.done is None for progress in told):
-        return Text(_flat(progress_text(told[0])))
-    total = sum(progress.total or 0.0 for progress in told)
+    if any(progress.total is None or progress.done is None for progress in reports):
+        return Text(_flat(progress_text(reports[0])))
+    total = sum(progress.total or 0.0 for progress in reports)
     return ProgressBar(
-        total=total, completed=sum(progress.done or 0.0 for progress in told), width=_BAR_WIDTH
+        total=total, completed=sum(progress.done or 0.0 for progress in reports), width=_BAR_WIDTH
     )
 
 
@@ -191,7 +191,7 @@ class LiveBar:
     def show(self, view: SimulationView, pace: StepRate) -> None:
         """Update the bar."""
         dangers = f"{view.danger_count} dangers" if view.danger_count else ""
-        said = harmless(view.error or view.trouble or dangers)
+        note = harmless(view.error or view.trouble or dangers)
         what = harmless(f"{view.run_id} {status_text(view)}")
         if self._bar is None:
             self._bar = self._progress.add_task(what, total=view.total_steps, steps="", pace="", said="")
@@ -202,5 +202,5 @@ class LiveBar:
             completed=view.current_step,
             steps=steps_of(view),
             pace=pace.text(view),
-            said=said,
+            said=note,
         )

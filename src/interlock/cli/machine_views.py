@@ -139,9 +139,9 @@ def _kept(blueprint: Blueprint, *, joined: bool) -> list[tuple[str, ...]]:
 
 def _by_source(pairs: list[tuple[str, tuple[str, ...]]], *, joined: bool) -> list[tuple[str, ...]]:
     if not joined:
-        return [(source, *told) for source, told in pairs]
+        return [(source, *row) for source, row in pairs]
     groups = groupby(pairs, key=lambda pair: pair[1])
-    return [(_joined(source for source, _ in group), *told) for told, group in groups]
+    return [(_joined(source for source, _ in group), *row) for row, group in groups]
 
 
 def _joined(words: Iterable[str]) -> str:
@@ -176,8 +176,8 @@ def check_machines(names: Sequence[str]) -> list[MachineVerdict]:
 
 def verdict_entry(verdict: MachineVerdict) -> dict[str, object]:
     """Return a verdict for a program."""
-    told: dict[str, object] = msgspec.to_builtins(verdict)
-    return told
+    entry: dict[str, object] = msgspec.to_builtins(verdict)
+    return entry
 
 
 def _on_name(name: str) -> MachineVerdict:
@@ -203,8 +203,8 @@ def _on_couplings(couplings: Couplings[Any]) -> MachineVerdict:
 
 def _as_told(error: MalformedTable | MalformedCouplings, name: str) -> MachineVerdict:
     """Return the faults that a declaration raised; tables give pairs of code and sentence."""
-    told = error.facts.get("faults")
-    faults = told if isinstance(told, list) else [error.sentence]
+    listed = error.facts.get("faults")
+    faults = listed if isinstance(listed, list) else [error.sentence]
     pairs = ([BAD_COUPLING, fault] if isinstance(fault, str) else fault for fault in faults)
     return _verdict(str(error.facts.get("machine", name)), (Fault(*pair) for pair in pairs))
 

@@ -147,8 +147,8 @@ def _run(given: list[str]) -> int:
 def _one_group_only(given: list[str]) -> Iterator[None]:
     """Hide the commands of all other groups: building them takes longer than running the command."""
     groups = {group.name for group in app.registered_groups}
-    asked = next((word for word in given if word in groups), "")  # options may precede it
-    others = [group.typer_instance for group in app.registered_groups if group.name != asked]
+    chosen = next((word for word in given if word in groups), "")  # options may precede it
+    others = [group.typer_instance for group in app.registered_groups if group.name != chosen]
     hidden = [(group, group.registered_commands) for group in others if group is not None]
     for group, _ in hidden:
         group.registered_commands = []

@@ -216,8 +216,8 @@ def add_action(
         store: Place = None,
         as_json: Json = False,
     ) -> None:
-        said = {"reason": reason, "request_id": request_id}
-        act_on_all(noun, verb, said, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
+        details = {"reason": reason, "request_id": request_id}
+        act_on_all(noun, verb, details, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
 
     action.__annotations__["words"] = argument
     app.command(verb, cls=FilterCommand, help=doc, epilog=epilog(filters, examples(*commands)))(action)
@@ -226,7 +226,7 @@ def add_action(
 def act_on_all(
     noun: HasNoun,
     verb: str,
-    said: dict[str, Any],
+    details: dict[str, Any],
     store: str | None,
     words: list[str],
     *,
@@ -238,7 +238,7 @@ def act_on_all(
     from interlock.cli import nouns
 
     named = noun()
-    action = named.actions[verb](**said)
+    action = named.actions[verb](**details)
     code = nouns.act_on_all(
         named, action, store, filter_words(words), yes=yes, dry_run=dry_run, as_json=as_json
     )
@@ -279,8 +279,8 @@ def _as_filter(error: Exception, args: list[str], ctx: Any) -> Exception | None:
     typed = " ".join(args).partition(option)[2].lstrip("= ").split(" ")[0]
     value = typed if typed and not typed.startswith("-") else "VALUE"
     words = f"There is no option {option}. Filters are words without dashes: {key}:{value}"
-    said: Exception = _Misused(words, ctx)
-    return said
+    misuse: Exception = _Misused(words, ctx)
+    return misuse
 
 
 _DASH = "\N{MINUS SIGN}"

@@ -149,8 +149,8 @@ class RetrySection(msgspec.Struct, frozen=True, kw_only=True):
 
     def over(self, rule: RetryRule) -> RetryRule:
         """Return the rule with the values of this section."""
-        said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
-        return msgspec.structs.replace(rule, **said)
+        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return msgspec.structs.replace(rule, **given)
 
 
 class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,25 +237,25 @@ def load(
     precedence.
     """
     file = find_file(start or Path.cwd())
-    said = read_file(file) if file else ProjectFile()
-    url = url_of(store or os.environ.get("INTERLOCK_URL") or _without_words(said.store, file))
-    named = tuple(kinds) if kinds else tuple(_module(name, file) for name in said.kinds)
+    project = read_file(file) if file else ProjectFile()
+    url = url_of(store or os.environ.get("INTERLOCK_URL") or _without_words(project.store, file))
+    named = tuple(kinds) if kinds else tuple(_module(name, file) for name in project.kinds)
     return Project(
         url=url,
-        settings=_settings(said, file),
-        worker=said.worker,
+        settings=_settings(project, file),
+        worker=project.worker,
         kinds=named,
-        retention=said.retention,
-        middleware=tuple(_module(name, file) for name in said.middleware),
-        schedules=_schedules(said, file) if file else {},
-        limits={name: DeclaredLimit(spec, PROJECT) for name, spec in said.job_limits.items()},
+        retention=project.retention,
+        middleware=tuple(_module(name, file) for name in project.middleware),
+        schedules=_schedules(project, file) if file else {},
+        limits={name: DeclaredLimit(spec, PROJECT) for name, spec in project.job_limits.items()},
         file=file,
     )
 
 
-def _without_words(said: str | None, file: Path | None) -> str:
+def _without_words(named: str | None, file: Path | None) -> str:
     """Return the URL where neither the command line nor INTERLOCK_URL has one."""
-    return profiles.named_url() or _from_file(said, file) or profiles.used_url() or DEFAULT_URL
+    return profiles.named_url() or _from_file(named, file) or profiles.used_url() or DEFAULT_URL
 
 
 def find_file(folder: Path) -> Path | None:
@@ -276,14 +276,14 @@ def read_file(path: Path) -> ProjectFile:
     if faults := [*_unknown_names(tables), *_unknown_in_limits(tables)]:
         raise _bad(path, faults)
     try:
-        said = msgspec.convert(tables, ProjectFile)
+        project = msgspec.convert(tables, ProjectFile)
     except msgspec.ValidationError as error:
         raise _bad(path, [_message_of(error)]) from error
     except InvalidSettings as error:
         raise _bad(path, [error.sentence.rstrip(".")]) from error
-    if faults := list(_impossible(said)):
+    if faults := list(_impossible(project)):
         raise _bad(path, faults)
-    return said
+    return project
 
 
 def _with_job_limits(tables: dict[str, Any]) -> dict[str, Any]:
@@ -296,28 +296,28 @@ def _with_job_limits(tables: dict[str, Any]) -> dict[str, Any]:
     return {**tables, "limits": sizes, JOB_LIMITS: named} if named else tables
 
 
-def _settings(said: ProjectFile, file: Path | None) -> Settings:
-    own = tuple(FailureRule(**msgspec.structs.asdict(rule)) for rule in said.failures)
-    retries = {name: rule.over(DEFAULT_RETRIES[name]) for name, rule in said.retries.items()}
+def _settings(project: ProjectFile, file: Path | None) -> Settings:
+    own = tuple(FailureRule(**msgspec.structs.asdict(rule)) for rule in project.failures)
+    retries = {name: rule.over(DEFAULT_RETRIES[name]) for name, rule in project.retries.items()}
     return Settings(
-        durations=said.durations,
+        durations=project.durations,
         failure_rules=(*own, *DEFAULT_RULES),
         retries={**DEFAULT_RETRIES, **retries},
-        losses=said.losses,
-        tree_quotas=said.tree_quotas,
-        blobs=_blobs(said.blobs, file),
-        dead_letters=said.dead_letters,
-        quarantine=said.quarantine,
-        secrets=policy_of(said),
-        runs=edges_of(said),
-        **msgspec.structs.asdict(said.limits),
+        losses=project.losses,
+        tree_quotas=project.tree_quotas,
+        blobs=_blobs(project.blobs, file),
+        dead_letters=project.dead_letters,
+        quarantine=project.quarantine,
+        secrets=policy_of(project),
+        runs=edges_of(project),
+        **msgspec.structs.asdict(project.limits),
     )
 
 
-def _schedules(said: ProjectFile, file: Path) -> dict[str, Declared]:
+def _schedules(project: ProjectFile, file: Path) -> dict[str, Declared]:
     """Return the schedules of the file; all keys that are not about times describe the job."""
     made, faults = {}, []
-    for name, table in said.schedules.items():
+    for name, table in project.schedules.items():
         when = {key: value for key, value in table.items() if key in _WHEN}
         job = {key: value for key, value in table.items() if key not in _WHEN}
         try:
@@ -329,11 +329,11 @@ def _schedules(said: ProjectFile, file: Path) -> dict[str, Declared]:
     return made
 
 
-def _blobs(said: BlobSettings, file: Path | None) -> BlobSettings:
+def _blobs(settings: BlobSettings, file: Path | None) -> BlobSettings:
     """Return the settings with a folder that is relative to the project file."""
-    if said.directory is None or file is None:
-        return said
-    return msgspec.structs.replace(said, directory=str(file.parent / said.directory))
+    if settings.directory is None or file is None:
+        return settings
+    return msgspec.structs.replace(settings, directory=str(file.parent / settings.directory))
 
 
 def _from_file(url: str | None, file: Path | None) -> str | None:
@@ -395,31 +395,31 @@ def _limit_faults(limits: Mapping[str, LimitSpec]) -> Iterator[str]:
             yield error.sentence.rstrip(".")
 
 
-def _impossible(said: ProjectFile) -> Iterator[str]:
-    yield from _limit_faults(said.job_limits)
-    if said.losses < 0:
-        yield f"losses is {said.losses} and must not be negative"
-    if said.worker.slots is not None and said.worker.slots < 1:
-        yield f"worker.slots is {said.worker.slots} and must be at least 1"
-    for name, size in msgspec.structs.asdict(said.limits).items():
+def _impossible(project: ProjectFile) -> Iterator[str]:
+    yield from _limit_faults(project.job_limits)
+    if project.losses < 0:
+        yield f"losses is {project.losses} and must not be negative"
+    if project.worker.slots is not None and project.worker.slots < 1:
+        yield f"worker.slots is {project.worker.slots} and must be at least 1"
+    for name, size in msgspec.structs.asdict(project.limits).items():
         if size < 1:
             yield f"limits.{name} is {size} and must be at least 1"
-    for failure_class, rule in said.retries.items():
+    for failure_class, rule in project.retries.items():
         for name, number in msgspec.structs.asdict(rule).items():
             if number is not None and not (math.isfinite(number) and number >= 0):
                 yield f"retries.{failure_class}.{name} is {number} and must not be negative"
-    yield from _not_positive("blobs", said.blobs)
-    if said.blobs.url is not None and said.blobs.directory is not None:
+    yield from _not_positive("blobs", project.blobs)
+    if project.blobs.url is not None and project.blobs.directory is not None:
         yield "blobs has a url and a directory; give one of them"
-    yield from _not_positive("quarantine", said.quarantine)
-    yield from said.retention.faults()
-    yield from _bad_quotas(said.tree_quotas)
-    yield from _bad_patterns(said)
-    yield from faults_of(said)
+    yield from _not_positive("quarantine", project.quarantine)
+    yield from project.retention.faults()
+    yield from _bad_quotas(project.tree_quotas)
+    yield from _bad_patterns(project)
+    yield from faults_of(project)
 
 
-def _not_positive(section: str, said: msgspec.Struct) -> Iterator[str]:
-    for name, number in msgspec.structs.asdict(said).items():
+def _not_positive(section: str, settings: msgspec.Struct) -> Iterator[str]:
+    for name, number in msgspec.structs.asdict(settings).items():
         if isinstance(number, int | float) and not (math.isfinite(number) and number > 0):
             yield f"{section}.{name} is {number} and must be more than 0"
 
@@ -429,8 +429,8 @@ def _bad_quotas(quotas: tuple[int, ...]) -> Iterator[str]:
         yield f"tree_quotas has {len(DEFAULT_QUOTAS)} numbers, one for each depth, and each is at least 1"
 
 
-def _bad_patterns(said: ProjectFile) -> Iterator[str]:
-    for pattern in (pattern for rule in said.failures for pattern in rule.patterns):
+def _bad_patterns(project: ProjectFile) -> Iterator[str]:
+    for pattern in (pattern for rule in project.failures for pattern in rule.patterns):
         try:
             re.compile(pattern)
         except re.error as error:

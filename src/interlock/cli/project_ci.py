@@ -171,17 +171,17 @@ class EdgeSections(msgspec.Struct, frozen=True, kw_only=True):
     environments: dict[str, Environment] = {}
 
 
-def policy_of(said: EdgeSections) -> SecretPolicy:
+def policy_of(sections: EdgeSections) -> SecretPolicy:
     """Return the policy that says which jobs may have which secrets."""
-    return SecretPolicy(secrets=said.secrets, environments=said.environments)
+    return SecretPolicy(secrets=sections.secrets, environments=sections.environments)
 
 
-def edges_of(said: EdgeSections, environment: Mapping[str, str] = os.environ) -> RunSettings:
+def edges_of(sections: EdgeSections, environment: Mapping[str, str] = os.environ) -> RunSettings:
     """Return the settings, with those secrets that this process has."""
     secrets = _Secrets(environment)
-    github = said.github
-    rules = tuple(_rule(each) for each in said.triggers)
-    hooks = tuple(_hook(each, secrets) for each in said.hooks)
+    github = sections.github
+    rules = tuple(_rule(each) for each in sections.triggers)
+    hooks = tuple(_hook(each, secrets) for each in sections.hooks)
     tokens = secrets.texts("GitHub's webhooks", github.webhook_secret_env, github.webhook_secret_file)
     if rules and not tokens:
         secrets.lacking.append("webhooks of GitHub are refused: there is no secret for them")
@@ -190,30 +190,33 @@ def edges_of(said: EdgeSections, environment: Mapping[str, str] = os.environ) ->
             github_secrets=tokens, rules=rules, hooks=hooks, max_body_bytes=github.max_body_bytes
         ),
         reporting=ReportingSettings(
-            github=tuple(_github(each, secrets) for each in said.reporters if each.kind == "github"),
-            webhooks=tuple(_webhook(each, secrets) for each in said.reporters if each.kind == "webhook"),
-            public_url=said.public_url,
+            github=tuple(_github(each, secrets) for each in sections.reporters if each.kind == "github"),
+            webhooks=tuple(_webhook(each, secrets) for each in sections.reporters if each.kind == "webhook"),
+            public_url=sections.public_url,
         ),
         lacking=tuple(secrets.lacking),
     )
 
 
-def faults_of(said: EdgeSections) -> Iterator[str]:
+def faults_of(sections: EdgeSections) -> Iterator[str]:
     """Yield every contradiction in the sections."""
-    names = [hook.name for hook in said.hooks]
-    for hook in said.hooks:
+    names = [hook.name for hook in sections.hooks]
+    for hook in sections.hooks:
         if not hook.name or names.count(hook.name) > 1 or "/" in hook.name:
             yield f"hooks.name is {hook.name!r}, and must be a name of its own"
         if not (hook.secret_env or hook.secret_file):
             yield f"hook {hook.name} names no secret_env and no secret_file"
         for target in unknown_targets(hook.fields):
             yield f"hook {hook.name}: {target} is not a field of a run"
-    for rule in said.triggers:
+    for rule in sections.triggers:
         yield from _fork_faults(rule)
-    yield from _secret_faults(said)
-    for one in said.reporters:
+    yield from _secret_faults(sections)
+    for one in sections.reporters:
         yield from _reporter_faults(one)
-    for name, url in (("public_url", said.public_url), *((r.kind, r.url or r.api) for r in said.reporters)):
+    for name, url in (
+        ("public_url", sections.public_url),
+        *((r.kind, r.url or r.api) for r in sections.reporters),
+    ):
         if url and urlsplit(url).scheme not in ("http", "https"):
             yield f"{name}: {url!r} is not http(s)://…"
 
@@ -233,12 +236,12 @@ def _fork_faults(rule: TriggerSection) -> Iterator[str]:
         yield f"{what}: fork_labels are at most {MAX_LABELS}, of 1 to {MAX_LABEL} printable characters"
 
 
-def _secret_faults(said: EdgeSections) -> Iterator[str]:
-    for name, scope in said.secrets.items():
+def _secret_faults(sections: EdgeSections) -> Iterator[str]:
+    for name, scope in sections.secrets.items():
         if not SECRET.fullmatch(name):
             yield f"secrets.{name}: that cannot be the name of a secret, which is a variable like NPM_TOKEN"
         for one in scope.environments:
-            if not any(fnmatchcase(each, one) for each in said.environments):
+            if not any(fnmatchcase(each, one) for each in sections.environments):
                 yield f"secrets.{name}.environments names {one}, and there is no [environments.{one}]"
 
 
@@ -268,58 +271,61 @@ class _Secrets:
         return found
 
 
-def _rule(said: TriggerSection) -> Rule:
-    forks = said.forks
+def _rule(section: TriggerSection) -> Rule:
+    forks = section.forks
     if isinstance(forks, bool):
         forks = "approve" if forks else "never"
     return Rule(
-        run=said.run,
-        repository=said.repository,
-        events=said.events,
-        refs=said.refs,
+        run=section.run,
+        repository=section.repository,
+        events=section.events,
+        refs=section.refs,
         forks=forks,
-        trusted=said.trusted,
-        fork_queue=said.fork_queue,
-        fork_labels=said.fork_labels,
+        trusted=section.trusted,
+        fork_queue=section.fork_queue,
+        fork_labels=section.fork_labels,
     )
 
 
-def _hook(said: HookSection, secrets: _Secrets) -> Hook:
+def _hook(section: HookSection, secrets: _Secrets) -> Hook:
     return Hook(
-        name=said.name,
-        keys=secrets.keys(f"the hook {said.name}", said.secret_env, said.secret_file, "is refused"),
-        takes=said.takes,
-        run=said.run,
-        fields=said.fields,
-        tolerance_s=said.tolerance_s,
+        name=section.name,
+        keys=secrets.keys(f"the hook {section.name}", section.secret_env, section.secret_file, "is refused"),
+        takes=section.takes,
+        run=section.run,
+        fields=section.fields,
+        tolerance_s=section.tolerance_s,
     )
 
 
-def _github(said: ReporterSection, secrets: _Secrets) -> GithubReporting:
-    name = said.name or "github"
+def _github(section: ReporterSection, secrets: _Secrets) -> GithubReporting:
+    name = section.name or "github"
     todo = "Put the whole token there: GitHub shows it once, under Settings → Developer settings."
-    tokens = secrets.texts(f"the reporter {name}", said.token_env, said.token_file, todo)
+    tokens = secrets.texts(f"the reporter {name}", section.token_env, section.token_file, todo)
     if not tokens:
         secrets.lacking.append(f"the reporter {name} is left to other processes: there is no token for it")
     return GithubReporting(
         name=name,
         token=tokens[0] if tokens else None,
-        api=said.api,
-        context=said.context,
-        statuses=said.statuses,
-        check=said.check,
-        repository=said.repository,
+        api=section.api,
+        context=section.context,
+        statuses=section.statuses,
+        check=section.check,
+        repository=section.repository,
     )
 
 
-def _webhook(said: ReporterSection, secrets: _Secrets) -> WebhookReporting:
+def _webhook(section: ReporterSection, secrets: _Secrets) -> WebhookReporting:
     return WebhookReporting(
-        name=said.name,
-        url=said.url,
+        name=section.name,
+        url=section.url,
         keys=secrets.keys(
-            f"the reporter {said.name}", said.secret_env, said.secret_file, "is left to other processes"
+            f"the reporter {section.name}",
+            section.secret_env,
+            section.secret_file,
+            "is left to other processes",
         ),
-        words=said.words,
-        repository=said.repository,
-        allow=said.allow,
+        words=section.words,
+        repository=section.repository,
+        allow=section.allow,
     )

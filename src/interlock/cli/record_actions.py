@@ -198,19 +198,19 @@ class RecordCommands:
         async def work(port: Reach) -> tuple[RecordExplanation, datetime]:
             return await port.here.records.explain(kind, record_id), await port.now()
 
-        told, now = self._ask(work)
+        explanation, now = self._ask(work)
         if self._as_json:
-            print_struct(told)
+            print_struct(explanation)
             return
-        typer.echo(f"{kind} {told.id} is {told.state}: {told.sentence}")
-        if told.turn:
-            typer.echo(f"  turn      {told.turn}")
-        if told.deadline_at is not None:
-            at = shown(told.deadline_at, now, terminal=self._terminal)
-            typer.echo(f"  deadline  {at}: {told.deadline_event}")
-        for event in told.accepts:
+        typer.echo(f"{kind} {explanation.id} is {explanation.state}: {explanation.sentence}")
+        if explanation.turn:
+            typer.echo(f"  turn      {explanation.turn}")
+        if explanation.deadline_at is not None:
+            at = shown(explanation.deadline_at, now, terminal=self._terminal)
+            typer.echo(f"  deadline  {at}: {explanation.deadline_event}")
+        for event in explanation.accepts:
             fields = "".join(f" {name}=…" for name in event.fields)
-            typer.echo(f"  send      interlock record send {kind} {told.id} {event.name}{fields}")
+            typer.echo(f"  send      interlock record send {kind} {explanation.id} {event.name}{fields}")
 
     def watch(self, kind: str, record_id: str, until: str, timeout_s: float | None) -> int:
         """Print a record after every change; return the exit code."""
@@ -253,11 +253,11 @@ def _line(record: StoredRecord) -> str:
 
 
 def _data(words: Sequence[str]) -> dict[str, Any]:
-    said = typed_arguments(words)
-    if isinstance(said, dict):
-        return said
+    arguments = typed_arguments(words)
+    if isinstance(arguments, dict):
+        return arguments
     try:
-        return msgspec.json.decode(said, type=dict[str, Any])
+        return msgspec.json.decode(arguments, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise InvalidArguments(
             f"This is not a JSON object: {error}.",

@@ -102,8 +102,8 @@ def send(
     """Send an event to a record; the table of its kind decides."""
     from interlock.cli import record_actions
 
-    asking = record_actions.RecordCommands(store, kinds, as_json=as_json)
-    asking.send(kind, record_id, event, data or [], expected, reason, request_id)
+    commands = record_actions.RecordCommands(store, kinds, as_json=as_json)
+    commands.send(kind, record_id, event, data or [], expected, reason, request_id)
 
 
 @app.command("get", epilog=examples("record get order order-17", "record get order order-17 --json"))
@@ -140,8 +140,8 @@ def list_records(
     """List the records of a kind, newest first."""
     from interlock.cli import record_actions
 
-    asking = record_actions.RecordCommands(store, kinds, as_json=as_json)
-    asking.find(kind, where or [], state, queue=queue, parent=parent, limit=limit, cursor=cursor)
+    commands = record_actions.RecordCommands(store, kinds, as_json=as_json)
+    commands.find(kind, where or [], state, queue=queue, parent=parent, limit=limit, cursor=cursor)
 
 
 @app.command("history", cls=RecordsCommand, epilog=examples("record history order order-17"))
@@ -188,5 +188,5 @@ def watch(
     """Print a record now and after every change, until it has ended."""
     from interlock.cli import record_actions
 
-    asking = record_actions.RecordCommands(store, kinds, as_json=as_json)
-    raise typer.Exit(asking.watch(kind, record_id, until, timeout))
+    commands = record_actions.RecordCommands(store, kinds, as_json=as_json)
+    raise typer.Exit(commands.watch(kind, record_id, until, timeout))

@@ -57,36 +57,36 @@ class RunOptions:
     priority: int = 0
 
 
-def spec_for(asked: RunOptions, url: str) -> RunSpec:
+def spec_for(options: RunOptions, url: str) -> RunSpec:
     """Return the run to submit; raise an error if the options are invalid."""
-    given = [name for name in (asked.flow, asked.workflow, asked.plan) if name is not None]
+    given = [name for name in (options.flow, options.workflow, options.plan) if name is not None]
     if len(given) > 1:
         raise InvalidArguments(
             "Several sources given: a run has one flow, workflow file or plan.", todo="Give one of them."
         )
-    source, inputs = asyncio.run(source_here(asked, url)), inputs_in(asked.inputs)
-    spec = _evaluated(asked, source, inputs)
+    source, inputs = asyncio.run(source_here(options, url)), inputs_in(options.inputs)
+    spec = _evaluated(options, source, inputs)
     changes = {
-        "workflow": asked.name,
-        "concurrency_group": asked.group,
-        "labels": asked.labels or None,
-        "priority": asked.priority or None,
+        "workflow": options.name,
+        "concurrency_group": options.group,
+        "labels": options.labels or None,
+        "priority": options.priority or None,
     }
     return msgspec.structs.replace(
         spec, **{key: value for key, value in changes.items() if value is not None}
     )
 
 
-def _evaluated(asked: RunOptions, source: Source, inputs: dict[str, str]) -> RunSpec:
-    if asked.flow is not None:
-        found = flow_named(asked.flow)
+def _evaluated(options: RunOptions, source: Source, inputs: dict[str, str]) -> RunSpec:
+    if options.flow is not None:
+        found = flow_named(options.flow)
         with prints_to_stderr():
             return found.spec(source, **inputs)
-    if asked.plan is not None:
+    if options.plan is not None:
         if inputs:
             raise InvalidArguments("A plan takes no inputs.", todo="Leave out --input.")
-        return RunSpec(plan=_plan_in(asked.plan), source=source)
-    path = asked.workflow or _only_workflow()
+        return RunSpec(plan=_plan_in(options.plan), source=source)
+    path = options.workflow or _only_workflow()
     return spec_of_file(_text_of(path), path.name, source, inputs)
 
 
@@ -124,27 +124,27 @@ def flow_named(text: str) -> FlowFunction:
     )
 
 
-async def source_here(asked: RunOptions, url: str) -> Source:
+async def source_here(options: RunOptions, url: str) -> Source:
     """Return the source: from the options, or from the git repository of the current folder."""
-    if asked.repository is not None or asked.sha is not None:
+    if options.repository is not None or options.sha is not None:
         return Source(
-            repository=asked.repository or "",
-            ref=asked.ref or "",
-            sha=asked.sha or "",
-            base_sha=asked.base or "",
+            repository=options.repository or "",
+            ref=options.ref or "",
+            sha=options.sha or "",
+            base_sha=options.base or "",
         )
     top = await _git("rev-parse", "--show-toplevel")
     sha = await _git("rev-parse", "--verify", "HEAD") if top else ""
     if not sha:
-        return Source(ref=asked.ref or "")
+        return Source(ref=options.ref or "")
     if await _git("status", "--porcelain", "--untracked-files=no"):
         typer.echo("Uncommitted changes are not part of the run.", err=True)
     # Workers of a store may share this machine; those of a server need an address that they can reach.
     origin = await _git("remote", "get-url", "origin") if is_server(url) else ""
-    base = await _git("rev-parse", "--verify", f"{asked.base}^{{commit}}") if asked.base else ""
+    base = await _git("rev-parse", "--verify", f"{options.base}^{{commit}}") if options.base else ""
     return Source(
         repository=origin or top,
-        ref=asked.ref or await _git("symbolic-ref", "--quiet", "HEAD"),
+        ref=options.ref or await _git("symbolic-ref", "--quiet", "HEAD"),
         sha=sha,
         base_sha=base,
         changed_paths=await _changed(base) if base else None,
@@ -277,8 +277,8 @@ def changes_between(before: RunView | None, after: RunView) -> Iterator[RunChang
             failure = job.failure.error if job.failure is not None else ""
             yield RunChange(at, job.name, was, job.state, failure or job.reason)
     if before is None or before.state != after.state:
-        says = after.error or after.reason
-        yield RunChange(after.updated_at, "", before.state if before else "", after.state, says)
+        reason = after.error or after.reason
+        yield RunChange(after.updated_at, "", before.state if before else "", after.state, reason)
 
 
 def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[RunScreen]:
@@ -306,15 +306,15 @@ class RunJsonLines:
     async def show(self, view: RunView, changes: list[RunChange]) -> None:
         """Print one line for each change, and flush it."""
         for change in changes:
-            told = {"at": change.at, "job": change.what, "from": change.before, "to": change.after}
-            print_line({"change": {**told, "says": change.says}})
+            line = {"at": change.at, "job": change.what, "from": change.before, "to": change.after}
+            print_line({"change": {**line, "says": change.says}})
         if _is_over(view):
             print_line({"run": view})
 
 
 def submit(
     store: str | None,
-    asked: RunOptions,
+    options: RunOptions,
     request_id: str | None,
     *,
     wait: bool,
@@ -324,7 +324,7 @@ def submit(
 ) -> int:
     """Submit a run and print its id; return the exit code."""
     here = project.load(store)
-    spec = spec_for(asked, here.url)
+    spec = spec_for(options, here.url)
     if dry_run:
         plan = spec.plan if spec.plan is not None else plan_of_text(spec)
         check_plan(plan, here.settings)
@@ -376,12 +376,12 @@ def preview(store: str | None, which: Which, job: str, words: Sequence[str], *, 
 
 
 def decide(
-    store: str | None, verb: str, text: str, request_id: str | None, *, as_json: bool, **said: str
+    store: str | None, verb: str, text: str, request_id: str | None, *, as_json: bool, **details: str
 ) -> None:
     """Approve or decline a run, and print its state."""
 
     async def work(port: Reach) -> RunView:
         change: Callable[..., Awaitable[RunView]] = getattr(port.here.runs, verb)
-        return await change(await whole_run_id(port, text), request_id=request_id, actor=actor(), **said)
+        return await change(await whole_run_id(port, text), request_id=request_id, actor=actor(), **details)
 
     nouns.act(store, work, run_views.outcome_line, as_json=as_json)

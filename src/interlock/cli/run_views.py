@@ -210,8 +210,8 @@ def _job_row(job: RunJobView, now: datetime, *, terminal: bool) -> tuple[str, ..
     took = span(job.started_at, job.completed_at, now) if terminal else iso(job.completed_at)
     failure = f"{job.failure.failure_class}: {job.failure.error}" if job.failure else ""
     optional = "" if job.required else "optional; "
-    told = failure or job.reason or job.why
-    return job.name, job.job_id, job.state, ", ".join(job.needs), took, f"{optional}{told}"
+    reason = failure or job.reason or job.why
+    return job.name, job.job_id, job.state, ", ".join(job.needs), took, f"{optional}{reason}"
 
 
 def _times(view: RunView, now: datetime, *, terminal: bool) -> tuple[str, ...]:
@@ -300,8 +300,8 @@ def _compared_with(found: RunComparison) -> str:
     if beside is None:
         return f"None of the {found.looked_at} earlier runs that were searched is green."
     which = ", the last green run" if found.other is None else ""
-    told = "" if found.changes else ": no job has failed, become slower, been added or removed"
-    return f"Compared with {beside.id}{which}{told}."
+    note = "" if found.changes else ": no job has failed, become slower, been added or removed"
+    return f"Compared with {beside.id}{which}{note}."
 
 
 def _change_row(each: JobChange) -> tuple[str, ...]:

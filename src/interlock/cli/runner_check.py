@@ -64,8 +64,8 @@ def runner_check(
 
     from interlock.testing.runner_kit import check
 
-    asked = _check_of(words or [], token, only or [], _work(task, quick, slow), ttl)
-    verdicts = asyncio.run(check(asked, _print_json_verdict if as_json else _print_verdict))
+    chosen = _check_of(words or [], token, only or [], _work(task, quick, slow), ttl)
+    verdicts = asyncio.run(check(chosen, _print_json_verdict if as_json else _print_verdict))
     broken = sum(bool(verdict.faults) for verdict in verdicts)
     if not as_json:
         played = sum(not verdict.skipped for verdict in verdicts)

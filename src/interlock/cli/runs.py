@@ -148,7 +148,7 @@ def submit(
     """
     from interlock.cli import run_submit
 
-    asked = run_submit.RunOptions(
+    options = run_submit.RunOptions(
         flow=flow,
         workflow=workflow,
         plan=plan,
@@ -164,7 +164,7 @@ def submit(
     )
     timeout_s = parse_seconds(timeout)
     code = run_submit.submit(
-        store, asked, request_id, wait=wait, dry_run=dry_run, timeout_s=timeout_s, as_json=as_json
+        store, options, request_id, wait=wait, dry_run=dry_run, timeout_s=timeout_s, as_json=as_json
     )
     raise typer.Exit(code)
 
@@ -335,8 +335,8 @@ def rerun(
 
         run_submit.preview(store, which, job, filter_words(words), as_json=as_json)
         return
-    said = {"which": which, "job": job, "request_id": request_id}
-    act_on_all(_noun, "rerun", said, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
+    details = {"which": which, "job": job, "request_id": request_id}
+    act_on_all(_noun, "rerun", details, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(

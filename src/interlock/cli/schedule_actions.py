@@ -41,10 +41,10 @@ def create(
 ) -> None:
     """Create a schedule, or change it."""
     here = project.load(store)
-    asked = SubmitOptions(
+    chosen = SubmitOptions(
         task=words[0], arguments=tuple(words[1:]), module=module, unchecked=unchecked, options=options
     )
-    (job,) = specs_for(asked, here, ())
+    (job,) = specs_for(chosen, here, ())
     spec = read_schedule({**when, "job": job})
 
     async def work(port: Reach) -> tuple[ScheduleView, datetime]:

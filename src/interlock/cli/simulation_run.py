@@ -43,11 +43,11 @@ ERROR = "Error: "
 STOPPED = "`interlock simulation run` was stopped"
 
 
-def run(store: str | None, asked: SimulationOptions, *, resume: str = "", as_json: bool) -> int:
+def run(store: str | None, options: SimulationOptions, *, resume: str = "", as_json: bool) -> int:
     """Run a simulation here to its end, or resume one; return the exit code."""
     here = project.load(store)
     url = store_url(here)
-    local = LocalRun(asked, resume, f"here-{secrets.token_hex(4)}")
+    local = LocalRun(options, resume, f"here-{secrets.token_hex(4)}")
 
     async def work() -> int:
         async with connected(here) as port:
@@ -68,25 +68,25 @@ def run(store: str | None, asked: SimulationOptions, *, resume: str = "", as_jso
         return asyncio.run(work())
     except KeyboardInterrupt:
         if local.view is not None:
-            typer.echo(_how_to_go_on(local.view.run_id, asked.what), err=True)
+            typer.echo(_how_to_go_on(local.view.run_id, options.what), err=True)
         raise
 
 
 class LocalRun:
     """The simulation that is executed here: a new one, or an earlier one that is resumed."""
 
-    def __init__(self, asked: SimulationOptions, resume: str, queue: str) -> None:
-        self._asked = asked
+    def __init__(self, options: SimulationOptions, resume: str, queue: str) -> None:
+        self._asked = options
         self._resume = resume
         self.queue = queue
         """The queue of this execution only: no other worker takes jobs from it."""
         self.view: SimulationView | None = None
         self._new: SimulationToStart | None = None
         if resume:
-            self.module, known = load(simulation_in(asked.what))
+            self.module, known = load(simulation_in(options.what))
             self._task = known.name
         else:
-            self._new = simulation_for(asked)
+            self._new = simulation_for(options)
             self.module = self._new.module
 
     async def begun(self, port: Embedded) -> SimulationView:
@@ -108,13 +108,13 @@ class LocalRun:
         return await simulations.resume(run_id, reason="resume here", actor=actor(), queue=self.queue)
 
     def _check_nothing_else(self) -> None:
-        asked = self._asked
-        told = [*asked.words, *filter(None, (asked.run_id, asked.name, asked.priority))]
-        if told or asked.steps:
+        options = self._asked
+        given = [*options.words, *filter(None, (options.run_id, options.name, options.priority))]
+        if given or options.steps:
             raise InvalidArguments(
                 f"The simulation {self._resume} has its arguments already.",
                 todo="With --resume give only the file or module, and its id.",
-                facts={"run_id": self._resume, "given": told},
+                facts={"run_id": self._resume, "given": given},
             )
 
 

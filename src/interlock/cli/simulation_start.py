@@ -65,28 +65,28 @@ class SimulationToStart(msgspec.Struct, frozen=True):
     module: str = ""
 
 
-def simulation_for(asked: SimulationOptions) -> SimulationToStart:
+def simulation_for(options: SimulationOptions) -> SimulationToStart:
     """Return the simulation to start; its arguments are checked if its code is here."""
-    arguments = _arguments(asked.words)
-    scenario, path = ScenarioFile(simulation=asked.what), ""
-    if Path(asked.what).suffix in SCENARIOS:
-        path = asked.what
+    arguments = _arguments(options.words)
+    scenario, path = ScenarioFile(simulation=options.what), ""
+    if Path(options.what).suffix in SCENARIOS:
+        path = options.what
         scenario = read_scenario(Path(path))
     given = {**scenario.arguments, **arguments}
-    if asked.unchecked:
+    if options.unchecked:
         base = SimulationToStart(SimulationSpec(task=scenario.simulation, input=encode(given, "arguments")))
     else:
         module, simulation = load(scenario.simulation)
         base = SimulationToStart(simulation.run(**given), module)
-    told: dict[str, Any] = {
-        "run_id": asked.run_id,
+    fields: dict[str, Any] = {
+        "run_id": options.run_id,
         "scenario_path": path,
-        "scenario_name": asked.name or scenario.name,
-        "total_steps": asked.steps or scenario.steps,
-        "priority": asked.priority or scenario.priority,
-        "queue": asked.queue,
+        "scenario_name": options.name or scenario.name,
+        "total_steps": options.steps or scenario.steps,
+        "priority": options.priority or scenario.priority,
+        "queue": options.queue,
     }
-    spec = msgspec.structs.replace(base.spec, **{name: value for name, value in told.items() if value})
+    spec = msgspec.structs.replace(base.spec, **{name: value for name, value in fields.items() if value})
     return msgspec.structs.replace(base, spec=spec)
 
 
@@ -267,7 +267,7 @@ class SimulationJsonLines:
 
 def start(
     store: str | None,
-    asked: SimulationOptions,
+    options: SimulationOptions,
     request_id: str | None,
     *,
     wait: bool,
@@ -275,7 +275,7 @@ def start(
     as_json: bool,
 ) -> int:
     """Start a simulation, print its id, and follow it with `wait`; return the exit code."""
-    spec = simulation_for(asked).spec
+    spec = simulation_for(options).spec
 
     async def work(port: Reach) -> int:
         view = await port.here.simulations.create_run(spec, actor=actor(), request_id=request_id)

@@ -103,10 +103,10 @@ def run(
     """Run a simulation here to its end, with its own worker."""
     from interlock.cli import simulation_run, simulation_start
 
-    asked = simulation_start.SimulationOptions(
+    options = simulation_start.SimulationOptions(
         what=what, words=tuple(words or ()), run_id=run_id, name=name, steps=steps, priority=priority
     )
-    raise typer.Exit(simulation_run.run(store, asked, resume=resume_id, as_json=as_json))
+    raise typer.Exit(simulation_run.run(store, options, resume=resume_id, as_json=as_json))
 
 
 @app.command(
@@ -141,7 +141,7 @@ def start(
     """Start a simulation on the workers, and print its id."""
     from interlock.cli import simulation_start
 
-    asked = simulation_start.SimulationOptions(
+    options = simulation_start.SimulationOptions(
         what=what,
         words=tuple(words or ()),
         run_id=run_id,
@@ -152,7 +152,7 @@ def start(
         unchecked=unchecked,
     )
     timeout_s = parse_seconds(timeout)
-    code = simulation_start.start(store, asked, request_id, wait=wait, timeout_s=timeout_s, as_json=as_json)
+    code = simulation_start.start(store, options, request_id, wait=wait, timeout_s=timeout_s, as_json=as_json)
     raise typer.Exit(code)
 
 

@@ -52,12 +52,12 @@ def screen(
     return live() if output.on_terminal() else nullcontext(lines())
 
 
-def until_interrupted(store: str | None, work: Callable[[Reach], Awaitable[int]], said: str) -> int:
+def until_interrupted(store: str | None, work: Callable[[Reach], Awaitable[int]], message: str) -> int:
     """Connect and follow; on Ctrl-C print what continues. Return the exit code."""
     try:
         return ask(store, work)
     except KeyboardInterrupt:
-        typer.echo(said, err=True)
+        typer.echo(message, err=True)
         raise
 
 

@@ -81,8 +81,8 @@ def try_out(
     except ValueError as fault:
         raise typer.BadParameter(str(fault), param_hint="--allow") from None
     report = _sample(RunStatus(word))
-    said = WebhookReporting(name="test", url=url, keys=keys, words=(word,), allow=tuple(allow or ()))
-    refused = asyncio.run(_sent(said, report))
+    settings = WebhookReporting(name="test", url=url, keys=keys, words=(word,), allow=tuple(allow or ()))
+    refused = asyncio.run(_sent(settings, report))
     if as_json:
         print_json({"url": url, "webhook_id": report.id, "taken": not refused, "error": refused})
     else:

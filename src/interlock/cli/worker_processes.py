@@ -71,38 +71,38 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """CA certificates for the server."""
 
 
-def start_worker(store: str | None, asked: WorkerOptions) -> int:
+def start_worker(store: str | None, options: WorkerOptions) -> int:
     """Run a worker of this project; return the exit code."""
     here = project.load(store)
-    module = asked.module or here.worker.module
-    if module is None and not asked.shell:
+    module = options.module or here.worker.module
+    if module is None and not options.shell:
         raise InvalidSettings(
             "No task module given.",
             todo='Name one: interlock worker start shop.tasks, or write module = "shop.tasks" '
             f"below [worker] in {project.FILE}; or with --shell, for steps of workflows alone.",
         )
-    settings = settings_for(here, asked)
-    token = _token(asked)
+    settings = settings_for(here, options)
+    token = _token(options)
     if token is not None:
         credentials.hold(credentials.TOKEN, token)
     credentials.hide_password(here.url)
 
     shutdown = Shutdown()
     with heeding_signals(shutdown):  # importing may take long, and a signal must not be lost meanwhile
-        tasks = Registry() if module is None or asked.shell else load_tasks(module)
+        tasks = Registry() if module is None or options.shell else load_tasks(module)
         tasks.schedules.update(here.schedules)
         tasks.surround(load_middleware(here.middleware))
         tasks.limits.update(here.limits)
-        return run_worker(settings, tasks, lambda: port_for(here, asked, token), shutdown)
+        return run_worker(settings, tasks, lambda: port_for(here, options, token), shutdown)
 
 
-def port_for(here: project.Project, asked: WorkerOptions, token: str | None) -> OrchestratorPort:
+def port_for(here: project.Project, options: WorkerOptions, token: str | None) -> OrchestratorPort:
     """Return the port to a server or to a store."""
-    return _server_port(here.url, token, asked) if is_server(here.url) else _store_port(here, asked)
+    return _server_port(here.url, token, options) if is_server(here.url) else _store_port(here, options)
 
 
-def _store_port(here: project.Project, asked: WorkerOptions) -> OrchestratorPort:
-    if not asked.burst:
+def _store_port(here: project.Project, options: WorkerOptions) -> OrchestratorPort:
+    if not options.burst:
         return EmbeddedOrchestrator(here.url, settings=here.settings, kinds=load_kinds(here.kinds))
     from interlock.cli.worker_burst import BurstOnStore
 
@@ -111,15 +111,15 @@ def _store_port(here: project.Project, asked: WorkerOptions) -> OrchestratorPort
     return port
 
 
-def _server_port(url: str, token: str | None, asked: WorkerOptions) -> OrchestratorPort:
+def _server_port(url: str, token: str | None, options: WorkerOptions) -> OrchestratorPort:
     from interlock.worker.http import HttpOrchestrator
 
     how: dict[str, Any] = {
         "names": lambda: secrets.token_hex(16),
         "token": token,
-        "ca": asked.ca or connection.ca(),
+        "ca": options.ca or connection.ca(),
     }
-    if not asked.burst:
+    if not options.burst:
         return HttpOrchestrator(url, **how)
     from interlock.cli.worker_burst import BurstThroughServer
 
@@ -128,47 +128,51 @@ def _server_port(url: str, token: str | None, asked: WorkerOptions) -> Orchestra
     return port
 
 
-def _token(asked: WorkerOptions) -> str | None:
+def _token(options: WorkerOptions) -> str | None:
     """Return the access token; a file takes precedence over the environment."""
-    if asked.token_file is None:
-        return asked.token or connection.token()
-    return connection.token_in(asked.token_file) or None
+    if options.token_file is None:
+        return options.token or connection.token()
+    return connection.token_in(options.token_file) or None
 
 
-def settings_for(here: project.Project, asked: WorkerOptions) -> WorkerSettings:
+def settings_for(here: project.Project, chosen: WorkerOptions) -> WorkerSettings:
     """Return the settings: the command line takes precedence over the project file, and that over the
     defaults.
     """
-    said = msgspec.structs.asdict(here.worker)
-    said |= {name: value for name, value in msgspec.structs.asdict(asked).items() if value not in (None, ())}
+    values = msgspec.structs.asdict(here.worker)
+    values |= {
+        name: value for name, value in msgspec.structs.asdict(chosen).items() if value not in (None, ())
+    }
     options = {
-        "name": said["name"] or socket.gethostname(),
-        "queues": said["queues"],
-        "labels": said["labels"],
-        "concurrency": said["slots"],
-        "threads": said.get("threads"),
-        "processes": said.get("processes"),
-        "executor": said["executor"],
-        "prefetch": said["prefetch"],
-        "metrics_port": said["metrics_port"],
-        "log_level": said["log_level"],
-        "log_format": said.get("log_format"),
-        "job_log_level": said["job_log_level"],
-        "memory_limit_bytes": None if said["memory_limit_mb"] is None else said["memory_limit_mb"] * MEGABYTE,
+        "name": values["name"] or socket.gethostname(),
+        "queues": values["queues"],
+        "labels": values["labels"],
+        "concurrency": values["slots"],
+        "threads": values.get("threads"),
+        "processes": values.get("processes"),
+        "executor": values["executor"],
+        "prefetch": values["prefetch"],
+        "metrics_port": values["metrics_port"],
+        "log_level": values["log_level"],
+        "log_format": values.get("log_format"),
+        "job_log_level": values["job_log_level"],
+        "memory_limit_bytes": None
+        if values["memory_limit_mb"] is None
+        else values["memory_limit_mb"] * MEGABYTE,
         "max_result_bytes": here.settings.max_result_bytes,
         "durations": here.settings.durations,
-        "sandbox": _sandbox(said, asked),
+        "sandbox": _sandbox(values, chosen),
     }
     return WorkerSettings(**{name: value for name, value in options.items() if value not in (None, ())})
 
 
-def _sandbox(said: Mapping[str, Any], asked: WorkerOptions) -> SandboxSettings:
+def _sandbox(values: Mapping[str, Any], options: WorkerOptions) -> SandboxSettings:
     """Return the sandbox; files with credentials are always hidden from steps."""
-    hidden = (asked.token_file, os.environ.get(SECRETS_FILE))
+    hidden = (options.token_file, os.environ.get(SECRETS_FILE))
     return SandboxSettings(
-        kind=said["isolate"] or "none",
-        network=said["network"] is not False,
-        mounts=tuple(said["mounts"]),
+        kind=values["isolate"] or "none",
+        network=values["network"] is not False,
+        mounts=tuple(values["mounts"]),
         hidden=tuple(filter(None, hidden)),
     )
 
@@ -184,22 +188,22 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 """Backoff between two attempts to report a death."""
 
 
-def supervise(store: str | None, asked: WorkerOptions, *, least: int, most: int) -> int:
+def supervise(store: str | None, options: WorkerOptions, *, least: int, most: int) -> int:
     """Keep workers running until this process is stopped; return the exit code."""
     here = project.load(store)
-    module = asked.module or here.worker.module
+    module = options.module or here.worker.module
     if module is None:
         raise InvalidSettings(
             "No task module given.",
             todo='Name one: interlock supervisor shop.tasks, or write module = "shop.tasks" below [worker] '
             f"in {project.FILE}.",
         )
-    settings = settings_for(here, asked)
+    settings = settings_for(here, options)
     end_s = settings.durations.shutdown_deadline_s + 5.0
     pool = PoolSettings(name=settings.name, least=least, most=most, slots=settings.concurrency, end_s=end_s)
     shutdown = Shutdown()
     with heeding_signals(shutdown):
-        return asyncio.run(_supervise(here, pool, settings, [module, *_words(asked)], shutdown))
+        return asyncio.run(_supervise(here, pool, settings, [module, *_words(options)], shutdown))
 
 
 async def _supervise(
@@ -316,25 +320,25 @@ class Depth:
             await self._connection.__aexit__(None, None, None)
 
 
-def _words(asked: WorkerOptions) -> Iterator[str]:
+def _words(chosen: WorkerOptions) -> Iterator[str]:
     """Yield the command line of a worker with the same options."""
-    for queue in asked.queues:
+    for queue in chosen.queues:
         yield from ("--queue", queue)
-    for label in asked.labels:
+    for label in chosen.labels:
         yield from ("--label", label)
-    if asked.slots is not None:
-        yield from ("--slots", str(asked.slots))
-    for mount in asked.mounts:
+    if chosen.slots is not None:
+        yield from ("--slots", str(chosen.slots))
+    for mount in chosen.mounts:
         yield from ("--mount", mount)
-    if asked.isolate is not None:
-        yield from ("--isolate", asked.isolate)
-    if asked.network is False:
+    if chosen.isolate is not None:
+        yield from ("--isolate", chosen.isolate)
+    if chosen.network is False:
         yield "--no-network"
     options = {
-        "--log-level": asked.log_level,
-        "--log-format": asked.log_format,
-        "--job-log-level": asked.job_log_level,
-        "--memory-limit-mb": asked.memory_limit_mb,
+        "--log-level": chosen.log_level,
+        "--log-format": chosen.log_format,
+        "--job-log-level": chosen.job_log_level,
+        "--memory-limit-mb": chosen.memory_limit_mb,
     }
     for option, value in options.items():
         if value is not None:

@@ -145,7 +145,7 @@ def start(
     """Start a worker and run until stopped."""
     from interlock.cli import worker_processes
 
-    asked = worker_processes.WorkerOptions(
+    options = worker_processes.WorkerOptions(
         module=module,
         shell=shell,
         name=name,
@@ -169,7 +169,7 @@ def start(
         token_file=token_file,
         ca=ca,
     )
-    raise typer.Exit(worker_processes.start_worker(store, asked))
+    raise typer.Exit(worker_processes.start_worker(store, options))
 
 
 @app.command(
@@ -230,8 +230,8 @@ def pause(
     as_json: Json = False,
 ) -> None:
     """Pause workers: they finish their jobs and claim no new ones."""
-    said = {"reason": reason, "request_id": request_id, "give_back": give_back}
-    act_on_all(_noun, "pause", said, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
+    details = {"reason": reason, "request_id": request_id, "give_back": give_back}
+    act_on_all(_noun, "pause", details, store, words, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 for _verb, _doc, _example in (
@@ -321,7 +321,7 @@ def supervise(
     """Keep several workers running on this host, more under load."""
     from interlock.cli import worker_processes
 
-    asked = worker_processes.WorkerOptions(
+    options = worker_processes.WorkerOptions(
         module=module,
         name=name,
         queues=tuple(queues or ()),
@@ -335,4 +335,4 @@ def supervise(
         network=network,
         mounts=tuple(mounts or ()),
     )
-    raise typer.Exit(worker_processes.supervise(store, asked, least=workers, most=most or workers))
+    raise typer.Exit(worker_processes.supervise(store, options, least=workers, most=most or workers))

@@ -225,14 +225,14 @@ def _stopped_by_signals(interrupt: Callable[[], Awaitable[None]]) -> Iterator[No
     """Stop the workload on the first signal, and exit without waiting on the second."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
-    asked: list[asyncio.Future[None]] = []
+    stops: list[asyncio.Future[None]] = []
 
     def heed() -> None:
-        if asked:
+        if stops:
             assert main is not None
             main.cancel()
         else:
-            asked.append(asyncio.ensure_future(interrupt()))
+            stops.append(asyncio.ensure_future(interrupt()))
 
     for each in SIGNALS:
         loop.add_signal_handler(each, heed)
@@ -400,9 +400,9 @@ async def _driver(reach: Reach, text: str) -> JobView:
 async def _workload(reach: Reach, text: str) -> WorkloadDetails:
     view = await _driver(reach, text)
     agents, result = await _agents(reach, view.id), await _result(reach, view)
-    heard = await _last_second(reach, view) if result is None else None
+    last_second = await _last_second(reach, view) if result is None else None
     driven = _undriven_since(view, await reach.now()) is None
-    return WorkloadDetails(job=view, agents=agents, result=result, driven=driven, heard=heard)
+    return WorkloadDetails(job=view, agents=agents, result=result, driven=driven, heard=last_second)
 
 
 async def _agents(reach: Reach, job_id: str) -> tuple[WorkloadView, ...]:
@@ -435,8 +435,8 @@ async def _last_second(reach: Reach, view: JobView) -> WorkloadProgress | None:
 def _sheets(found: WorkloadDetails, now: datetime) -> list[Sheet]:
     if found.result is not None:
         return result_sheets(found.result)
-    heard = [last_second_sheet(found.heard)] if found.heard else []
-    return [*heard, _members(found.agents, now)]
+    last_second = [last_second_sheet(found.heard)] if found.heard else []
+    return [*last_second, _members(found.agents, now)]
 
 
 async def _files(reach: Reach, job_id: str) -> dict[str, bytes]:
