@@ -69,9 +69,11 @@ def lane_of(queue: str, labels: Sequence[str], handler: str = "") -> str:
 
 def lanes_for(lanes: Iterable[str], claim: Claim) -> list[str]:
     """Return the existing lanes from which this claim may take."""
-    asked = set(claim.queues)
+    wanted = set(claim.queues)
     return [
-        lane for lane in lanes if (parts := lane.split(_SEPARATOR))[0] in asked and may_take(parts[1:], claim)
+        lane
+        for lane in lanes
+        if (parts := lane.split(_SEPARATOR))[0] in wanted and may_take(parts[1:], claim)
     ]
 
 

@@ -140,8 +140,8 @@ def run_steps(executor: StepExecutor, steps: Callable[[], Steps[T]]) -> T:
             last = error
             if sqlstate_of(error) not in _AGAIN:
                 break
-    told = _translated(last)
-    raise told from (None if told is last else last)
+    translated = _translated(last)
+    raise translated from (None if translated is last else last)
 
 
 def _in_savepoint(executor: StepExecutor, steps: Callable[[], Steps[T]]) -> T:
@@ -177,8 +177,8 @@ async def run_steps_async(executor: StepExecutor, steps: Callable[[], Steps[T]])
             last = error
             if sqlstate_of(error) not in _AGAIN:
                 break
-    told = _translated(last)
-    raise told from (None if told is last else last)
+    translated = _translated(last)
+    raise translated from (None if translated is last else last)
 
 
 async def _in_savepoint_async(executor: StepExecutor, steps: Callable[[], Steps[T]]) -> T:

@@ -400,16 +400,16 @@ def read_outcomes(answer: Any, work: Sequence[Work]) -> tuple[int, list[Outcome]
     now, answers = _read_answers(answer[0])
     committed = Committed(moment(now))
     outcomes: list[Outcome] = []
-    for said, item in zip(answers, work, strict=True):
+    for found, item in zip(answers, work, strict=True):
         if isinstance(item, Commit):
-            outcomes.append(committed if said == 0 else _refused(said, item, now, answer))
-        elif said == 0:
+            outcomes.append(committed if found == 0 else _refused(found, item, now, answer))
+        elif found == 0:
             outcomes += [committed] * len(item.ids)
         else:
-            each = said[1] if said[0] == "each" else [said] * len(item.ids)
+            each = found[1] if found[0] == "each" else [found] * len(item.ids)
             outcomes += [
-                committed if said == 0 else _refused(said, commit, now, answer)
-                for said, commit in zip(each, item.commits(), strict=True)
+                committed if found == 0 else _refused(found, commit, now, answer)
+                for found, commit in zip(each, item.commits(), strict=True)
             ]
     return now, outcomes
 
@@ -475,19 +475,19 @@ def _entries(row: _Entries, after: tuple[int, int], most: int) -> list[Entry]:
     first = last - row.number + 1
     gone = {int(place) for place in row.gone.split()}
     at, version, note = moment(int(row.at)), int(row.version), _read_note(row.note)
-    told = [
+    named = [
         (number, name)
         for place, (number, name) in enumerate(enumerate(row.ids.split("\n"), first), 1)
         if (epoch, number) > after and place not in gone
     ]
     return [
         Entry(cursor=stream_id((epoch, number)), at=at, kind=row.kind, id=name, version=version, note=note)
-        for number, name in told[:most]
+        for number, name in named[:most]
     ]
 
 
-def _refused(said: Sequence[Any], commit: Commit, now: int, answer: Sequence[bytes]) -> Outcome:
-    match said:
+def _refused(refusal: Sequence[Any], commit: Commit, now: int, answer: Sequence[bytes]) -> Outcome:
+    match refusal:
         case ["late"]:
             assert commit.not_after is not None
             return TooLate(commit.not_after, moment(now))
@@ -505,7 +505,7 @@ def _refused(said: Sequence[Any], commit: Commit, now: int, answer: Sequence[byt
                 return Repeated(recorded)
             return RequestReused(recorded, commit.request.fingerprint)
         case _:
-            raise AssertionError(said)
+            raise AssertionError(refusal)
 
 
 def _recorded(

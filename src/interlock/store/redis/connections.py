@@ -154,9 +154,9 @@ def closed_error(shown: str) -> StoreUnavailable:
     )
 
 
-def unreachable_error(shown: str, why: str, script: Script | None, *, asked: bool) -> StoreUnavailable:
+def unreachable_error(shown: str, why: str, script: Script | None, *, sent: bool) -> StoreUnavailable:
     """Return the error of a server that did not answer; `asked` if it may have received the request."""
-    doubtful = asked and script is not None and script.writes
+    doubtful = sent and script is not None and script.writes
     outcome = "Whether it was done is unknown." if doubtful else "Nothing was done."
     return StoreUnavailable(
         f"The Redis server at {shown} {why}. {outcome}",
@@ -165,10 +165,10 @@ def unreachable_error(shown: str, why: str, script: Script | None, *, asked: boo
     )
 
 
-def store_error(shown: str, error: Exception, script: Script | None, *, asked: bool) -> StoreError:
+def store_error(shown: str, error: Exception, script: Script | None, *, sent: bool) -> StoreError:
     """Return our error for an error of the driver."""
     if isinstance(error.__cause__, RedisError):  # the driver wraps errors of the server on a new connection
-        return store_error(shown, error.__cause__, script, asked=asked)
+        return store_error(shown, error.__cause__, script, sent=sent)
     words = _words_of(error)
     for word, (what, todo) in _ONLY_FOR_NOW.items():
         if word in words:
@@ -191,7 +191,7 @@ def store_error(shown: str, error: Exception, script: Script | None, *, asked: b
             facts={"url": shown, "outcome": "not done"},
         )
     if isinstance(error, NO_ANSWER):
-        return unreachable_error(shown, f"cannot be reached ({_short(error)})", script, asked=asked)
+        return unreachable_error(shown, f"cannot be reached ({_short(error)})", script, sent=sent)
     if isinstance(error, ResponseError | RedisError):
         return _answered(shown, error)
     raise error
@@ -287,12 +287,12 @@ class Connections:
         until: float | None = None,
     ) -> Any:
         """Run some work on a connection, before the deadline."""
-        asked = False
+        sent = False
         try:
             async with asyncio.timeout_at(self.deadline() if until is None else until), self._room:
                 connection = await self._connection()
                 try:
-                    asked = True
+                    sent = True
                     answer = await work(connection)
                 except RedisError as error:
                     await self._settle(connection, error)
@@ -304,9 +304,9 @@ class Connections:
                 return answer
         except TimeoutError:
             why = f"has not answered within {self._timeout_s:g} s"
-            raise unreachable_error(self.shown, why, script, asked=asked) from None
+            raise unreachable_error(self.shown, why, script, sent=sent) from None
         except (RedisError, OSError, EOFError) as error:
-            raise store_error(self.shown, error, script, asked=asked) from None
+            raise store_error(self.shown, error, script, sent=sent) from None
 
     async def connect(self) -> AbstractConnection:
         """Return a new connection without a handshake."""

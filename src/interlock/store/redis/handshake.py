@@ -203,18 +203,18 @@ class Handshake:
         """Return the epoch; None if migrating the store takes more than `most` steps."""
         fingerprints = pack([migration.fingerprint for migration in scripts.MIGRATIONS])
         runs = "running" if (self._opened if running is None else running) else ""
-        asked = (scripts.SCHEMA_VERSION, server.identity, foreign, self._tables, fingerprints, runs)
-        answer = await run(connection, self._tag, scripts.OPEN, *asked)
+        arguments = (scripts.SCHEMA_VERSION, server.identity, foreign, self._tables, fingerprints, runs)
+        answer = await run(connection, self._tag, scripts.OPEN, *arguments)
         if answer[0] == b"older":
             if not await self._migrate(connection, int(answer[1]), most):
                 return None
-            answer = await run(connection, self._tag, scripts.OPEN, *asked)
-        said, about, *more = (part.decode(errors="replace") for part in answer)
-        if said == "newer":
+            answer = await run(connection, self._tag, scripts.OPEN, *arguments)
+        verdict, about, *more = (part.decode(errors="replace") for part in answer)
+        if verdict == "newer":
             raise too_new(int(about), scripts.SCHEMA_VERSION, running=self._opened)
-        if said == "changed":
+        if verdict == "changed":
             check_fingerprints(scripts.MIGRATIONS, {int(about): more[0]}, self._shown, todo=_TODO)
-        if said == "foreign":
+        if verdict == "foreign":
             raise ForeignSchema(
                 f"The key {about} at {self._shown} belongs to another program.",
                 todo="Choose another prefix or another database number.",

@@ -65,9 +65,9 @@ class RedisNotifier:
                 try:
                     await self._receive(connection)
                 finally:
-                    heard, self.standing = self.standing, False
+                    was_standing, self.standing = self.standing, False
                     await hang_up(connection)
-                    pause_s = 0.05 if heard else pause_s
+                    pause_s = 0.05 if was_standing else pause_s
             except _LOST:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

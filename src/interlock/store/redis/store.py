@@ -206,14 +206,14 @@ class RedisStore:
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Take, decide, commit. Before that, delayed records that are ready are moved into their lanes."""
         check_claim(self._catalogue, claim)
-        asked = pack_claim(claim)
+        packed = pack_claim(claim)
         limit, until = min(claim.limit, _MAX_TAKEN), self._links.deadline()
         answer = None
         for another in range(_PROMOTING_ROUNDS, -1, -1):
             patient = 1 if another else 0
             answer = await self._links.call(
                 scripts.CLAIM,
-                *(claim.kind, limit, self._floor_us, self._hold_us, _MAX_PROMOTED, patient, asked),
+                *(claim.kind, limit, self._floor_us, self._hold_us, _MAX_PROMOTED, patient, packed),
                 until=until,
             )
             if answer is not None:
@@ -226,9 +226,9 @@ class RedisStore:
             known_kind(self._catalogue, kind)
         check_limit(limit)
         until = self._links.deadline()
-        asked = pack(list(dict.fromkeys(kinds)))
+        packed = pack(list(dict.fromkeys(kinds)))
         answer = await self._links.call(
-            scripts.DUE, min(limit, _MAX_TAKEN), self._floor_us, self._hold_us, asked, until=until
+            scripts.DUE, min(limit, _MAX_TAKEN), self._floor_us, self._hold_us, packed, until=until
         )
         return await self._decided(answer, decide, until)
 

@@ -55,7 +55,7 @@ def find(connection: sqlite3.Connection, query: Query) -> Page:
     after = read_cursor(query.cursor)[0] if query.cursor else None
     if query.within is not None and query.looks_through:
         return _find_within(connection, query, query.within, after)
-    streams = [connection.execute(*ask) for ask in _asks(connection, query, RECORD, after)]
+    streams = [connection.execute(*statement) for statement in _asks(connection, query, RECORD, after)]
     merged = heapq.merge(*streams, key=_number, reverse=query.newest_first)
     rows = list(islice(merged, query.limit + 1))
     for stream in streams:
