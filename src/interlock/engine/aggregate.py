@@ -147,9 +147,9 @@ class Aggregate(Cascade):
         """
         result = self.result()
         body, columns, record = self.encoded(), self.columns(), self.record
-        said = None
+        journalled = None
         if self.journalled and (record is None or self.is_news or note):
-            said = Note(steps=self.lines, actor=actor, reason=reason, cause=cause, request_id=mark)
+            journalled = Note(steps=self.lines, actor=actor, reason=reason, cause=cause, request_id=mark)
         return Change(
             kind=self.kind,
             id=self.id,
@@ -166,7 +166,7 @@ class Aggregate(Cascade):
             ready_at=columns.ready_at,
             handler=columns.handler,
             deadline_at=self.deadline_at,
-            note=said,
+            note=journalled,
         )
 
 
@@ -323,8 +323,8 @@ class RecordKind(Generic[B]):
             priority=record.priority,
             ready_at=record.ready_at,
         )
-        says = self.body_of(record) if body is None else body
-        root = Root(self.machine.state(record.state), says, record.deadline_at)
+        content = self.body_of(record) if body is None else body
+        root = Root(self.machine.state(record.state), content, record.deadline_at)
         as_read = body is None and self._is_frozen
         return self._entity(self, record.id, root, columns, now, record, is_as_read=as_read)
 

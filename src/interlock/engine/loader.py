@@ -41,16 +41,16 @@ class GroupLoad:
         return await answer
 
     async def _ask(self) -> None:
-        asked, self._asked = self._asked, []
+        requests, self._asked = self._asked, []
         try:
-            found = await self._found(list(dict.fromkeys(key for keys, _ in asked for key in keys)))
+            found = await self._found(list(dict.fromkeys(key for keys, _ in requests for key in keys)))
         except BaseException as error:
-            for _, answer in asked:
+            for _, answer in requests:
                 _fail(answer, error)
             if not isinstance(error, Exception):
                 raise
             return
-        for keys, answer in asked:
+        for keys, answer in requests:
             if not answer.done():
                 answer.set_result([found[key] for key in keys])
 
@@ -96,12 +96,12 @@ async def every_entry(store: Store, key: Key, after: int = 0) -> AsyncIterator[E
     while True:
         entries = (await store.history(key, after_version=version, limit=page)).entries
         full = len(entries) == page
-        told = [entry for entry in entries if not full or entry.version < entries[-1].version]
-        for entry in told:
+        whole = [entry for entry in entries if not full or entry.version < entries[-1].version]
+        for entry in whole:
             yield entry
         if not full:
             return
-        if told:
+        if whole:
             version = entries[-1].version - 1
         else:
             page *= 2  # all of it is one version

@@ -82,10 +82,10 @@ class OwnRequestId(str):
     said: str
     """The id as the client has sent it."""
 
-    def __new__(cls, stored: str, said: str) -> Self:
+    def __new__(cls, stored: str, spelled: str) -> Self:
         """Create an id with both forms."""
         made = super().__new__(cls, stored)
-        made.said = said
+        made.said = spelled
         return made
 
 
@@ -130,8 +130,8 @@ def journalled_once(refused: JournalledRefusal, kind: str) -> Commit:
     """
     named = f"refusal {refused.kind} {refused.id} {kind}"
     request_id = hashlib.sha256(named.encode()).hexdigest()[:48]
-    asked = IdempotencyKey(request_id, "refusal", request_id[:32], REFUSAL_JOURNALLED_EVERY_S)
-    return Commit(refusals=(refused,), request=asked.answered(b"null"))
+    idempotency_key = IdempotencyKey(request_id, "refusal", request_id[:32], REFUSAL_JOURNALLED_EVERY_S)
+    return Commit(refusals=(refused,), request=idempotency_key.answered(b"null"))
 
 
 def is_known_refusal(commit: Commit, outcome: Outcome | InterlockError) -> bool:
@@ -195,7 +195,7 @@ class Engine:
 
     async def answer_once(
         self,
-        asked: IdempotencyKey | None,
+        idempotency_key: IdempotencyKey | None,
         kind: type[A],
         do: Callable[[], Awaitable[A]],
         *,
@@ -207,22 +207,22 @@ class Engine:
         it is done once; its answer is stored before it is returned, so every repeat gets the same one. With
         `whole`, `do` has separate ids for its parts, and the answer is stored under the id itself.
         """
-        if asked is None:
+        if idempotency_key is None:
             return await do()
-        about = asked if whole else asked.answer
+        about = idempotency_key if whole else idempotency_key.answer
         match await self._recalled(about):
             case Repeated() as before:
                 self.recalled(before)
                 return _answer_in(before, kind)
             case RequestReused() as reused:
-                raise failed(_reused_as(reused, asked))
+                raise failed(_reused_as(reused, idempotency_key))
         answer = await do()
         commit = Commit(request=about.answered(_packed(msgspec.json.encode(answer))))
         match await commit_with_recovery(self.store, self.committer, commit):
             case Repeated() as before:  # a repeat of the request was faster
                 return _answer_in(before, kind)
             case RequestReused() as reused:
-                raise failed(_reused_as(reused, asked))
+                raise failed(_reused_as(reused, idempotency_key))
         return answer
 
     async def apply(self, keys: Sequence[Key], decide: Decider[A]) -> Applied[A] | Repeated:
@@ -266,7 +266,7 @@ class Engine:
         return await self._loads.load(keys)
 
     async def apply_once(
-        self, asked: IdempotencyKey | None, keys: Sequence[Key], decide: Decider[A]
+        self, idempotency_key: IdempotencyKey | None, keys: Sequence[Key], decide: Decider[A]
     ) -> Applied[A] | Repeated:
         """Apply under a request id: a repeat gets the first answer, even if it would now be refused."""
         try:
@@ -274,26 +274,26 @@ class Engine:
         except (StoreUnavailable, RequestIdReused):
             raise
         except InterlockError:
-            before = None if asked is None else await self.recall(asked)
+            before = None if idempotency_key is None else await self.recall(idempotency_key)
             if before is None:
                 raise
             if isinstance(before, RequestReused):
                 raise failed(before) from None
             return before
 
-    async def recall(self, asked: IdempotencyKey) -> Repeated | RequestReused | None:
+    async def recall(self, idempotency_key: IdempotencyKey) -> Repeated | RequestReused | None:
         """Return the earlier result of a request; None if there is none, or it has expired."""
-        before = await self._recalled(asked)
+        before = await self._recalled(idempotency_key)
         if before is not None:
             self.recalled(before)
         return before
 
-    async def _recalled(self, asked: IdempotencyKey) -> Repeated | RequestReused | None:
-        recorded = await self.store.recall(asked.id)
+    async def _recalled(self, idempotency_key: IdempotencyKey) -> Repeated | RequestReused | None:
+        recorded = await self.store.recall(idempotency_key.id)
         if recorded is None:
             return None
-        same = recorded.fingerprint == asked.fingerprint
-        return Repeated(recorded) if same else RequestReused(recorded, asked.fingerprint)
+        same = recorded.fingerprint == idempotency_key.fingerprint
+        return Repeated(recorded) if same else RequestReused(recorded, idempotency_key.fingerprint)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Claim records of the store, with sealed decisions."""
@@ -308,10 +308,10 @@ class Engine:
         if commit.request is None and _is_sealed(commit):
             return commit
         request = commit.request
-        mark, said = (self.mark(), "") if request is None else (request.id, request.said)
+        mark, spelled = (self.mark(), "") if request is None else (request.id, request.said)
         seen = {record.key: record for record in records if record is not None}
-        changes = [_dated(_marked(change, mark, said), seen) for change in commit.changes]
-        refusals = [msgspec.structs.replace(r, note=_mark(r.note, mark, said)) for r in commit.refusals]
+        changes = [_dated(_marked(change, mark, spelled), seen) for change in commit.changes]
+        refusals = [msgspec.structs.replace(r, note=_mark(r.note, mark, spelled)) for r in commit.refusals]
         return msgspec.structs.replace(commit, changes=tuple(changes), refusals=tuple(refusals))
 
     def _sealing(self, decide: Decide) -> Decide:
@@ -339,10 +339,10 @@ def _is_sealed(commit: Commit) -> bool:
     return not commit.refusals or all(refused.note.request_id for refused in commit.refusals)
 
 
-def _marked(change: Change, mark: str, said: str) -> Change:
+def _marked(change: Change, mark: str, spelled: str) -> Change:
     if change.note is None:
         return change
-    return msgspec.structs.replace(change, note=_mark(change.note, mark, said))
+    return msgspec.structs.replace(change, note=_mark(change.note, mark, spelled))
 
 
 def _dated(change: Change, seen: Mapping[Key, Record]) -> Change:
@@ -350,10 +350,10 @@ def _dated(change: Change, seen: Mapping[Key, Record]) -> Change:
     return change if record is None else msgspec.structs.replace(change, expected_at=record.updated_at)
 
 
-def _mark(note: Note, mark: str, said: str) -> Note:
+def _mark(note: Note, mark: str, spelled: str) -> Note:
     """Return a note with the id of the client's request, or else with a unique mark."""
-    if said:
-        return msgspec.structs.replace(note, request_id=said)
+    if spelled:
+        return msgspec.structs.replace(note, request_id=spelled)
     return note if note.request_id else msgspec.structs.replace(note, request_id=mark)
 
 
@@ -367,9 +367,9 @@ def _answer_in(before: Repeated, kind: type[A]) -> A:
     return msgspec.json.decode(zlib.decompress(body) if body[:1] == b"x" else body, type=kind)
 
 
-def _reused_as(reused: RequestReused, asked: IdempotencyKey) -> RequestReused:
+def _reused_as(reused: RequestReused, idempotency_key: IdempotencyKey) -> RequestReused:
     """Return the outcome with the id of the request, not that of its answer."""
-    recorded = msgspec.structs.replace(reused.recorded, id=asked.id)
+    recorded = msgspec.structs.replace(reused.recorded, id=idempotency_key.id)
     return RequestReused(recorded, reused.fingerprint)
 
 
