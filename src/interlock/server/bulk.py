@@ -20,13 +20,13 @@ from interlock.server.routes import Call
 
 
 async def act_once(
-    call: Call, endpoint: str, asked: Any, do: Callable[[], Awaitable[ActionAnswer]]
+    call: Call, endpoint: str, body: Any, do: Callable[[], Awaitable[ActionAnswer]]
 ) -> ActionAnswer:
     """Apply the action, or return the stored answer of its request id; a dry run is not stored."""
-    if asked.dry_run:
+    if body.dry_run:
         return await do()
     engine = call.parts.runtime.engine
-    request = engine.asked(call.request_id, endpoint, msgspec.structs.replace(asked, request_id=None))
+    request = engine.asked(call.request_id, endpoint, msgspec.structs.replace(body, request_id=None))
     return await engine.answer_once(request, ActionAnswer, do, whole=True)
 
 

@@ -126,8 +126,8 @@ class WorkerWakeups:
             wake()
 
     def _read(self, entries: Sequence[Entry], gap: bool) -> None:
-        told = {entry.id for entry in entries if entry.kind == WORKER.name}
-        for worker_id in tuple(self._waiting) if gap else told:
+        changed = {entry.id for entry in entries if entry.kind == WORKER.name}
+        for worker_id in tuple(self._waiting) if gap else changed:
             self.ring(worker_id)
 
 

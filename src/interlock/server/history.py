@@ -16,12 +16,12 @@ _WIDER = 8
 
 async def history_of(call: Call, key: Key) -> HistoryPage:
     """Return the journal of a record, oldest first."""
-    asked: HistoryQuery = call.query
-    if asked.newest:
-        entries, older = await _last(call.parts.store, key, asked.limit)
+    query: HistoryQuery = call.query
+    if query.newest:
+        entries, older = await _last(call.parts.store, key, query.limit)
         return HistoryPage(entries=tuple(map(entry_view, entries)), older=older)
-    feed = await call.parts.store.history(key, after_version=asked.after, limit=asked.limit)
-    full = len(feed.entries) == asked.limit
+    feed = await call.parts.store.history(key, after_version=query.after, limit=query.limit)
+    full = len(feed.entries) == query.limit
     return HistoryPage(
         entries=tuple(map(entry_view, feed.entries)), after=feed.entries[-1].version if full else None
     )

@@ -147,9 +147,9 @@ class Log:
         if not self._plain:
             line = {"at": at, "level": level, "message": message, **facts}
             return msgspec.json.encode(line, enc_hook=repr).decode()
-        told = harmless(" ".join(f"{name}={value}" for name, value in facts.items() if name != "trace"))
+        text = harmless(" ".join(f"{name}={value}" for name, value in facts.items() if name != "trace"))
         trace = f"\n{facts['trace'].rstrip()}" if "trace" in facts else ""
-        return f"{at[11:23]} {level:<7} {message} {told}{trace}"
+        return f"{at[11:23]} {level:<7} {message} {text}{trace}"
 
 
 @contextlib.contextmanager

@@ -71,11 +71,11 @@ class Coalescer:
             for _, answer in self._asked.pop(key):
                 answer.cancel()
 
-    def _next(self, asked: deque[_Asked]) -> list[_Asked]:
+    def _next(self, waiting: deque[_Asked]) -> list[_Asked]:
         batch: list[_Asked] = []
         number = 0
-        while asked and (not batch or number + asked[0][0].limit <= MOST):
-            request, answer = asked.popleft()
+        while waiting and (not batch or number + waiting[0][0].limit <= MOST):
+            request, answer = waiting.popleft()
             if not answer.done():  # the client may have disconnected
                 batch.append((request, answer))
                 number += request.limit
@@ -135,7 +135,7 @@ class MessageCoalescer:
 
     async def _serve_some(self, batch: Sequence[_Said]) -> None:
         try:
-            heard = await self._hear([message for messages, _ in batch for message in messages])
+            replies = await self._hear([message for messages, _ in batch for message in messages])
         except Exception as error:  # noqa: BLE001 - passed to the sender
             for _, answers in batch:
                 if not answers.done():
@@ -144,7 +144,7 @@ class MessageCoalescer:
         start = 0
         for messages, answers in batch:
             if not answers.done():
-                answers.set_result(heard[start : start + len(messages)])
+                answers.set_result(replies[start : start + len(messages)])
             start += len(messages)
 
 
@@ -232,9 +232,9 @@ class Poll:
         self.taken = False
         """Whether a request received the grants."""
 
-    def stir(self, said: asyncio.Task[bool]) -> None:
+    def stir(self, wait: asyncio.Task[bool]) -> None:
         """Wake the claim, unless the future was cancelled."""
-        if not said.cancelled():
+        if not wait.cancelled():
             self.stirred.set()
 
 

@@ -249,7 +249,7 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _header_parameters(route: Route) -> list[dict[str, Any]]:
-    told = [
+    parameters = [
         {
             "name": name,
             "in": "header",
@@ -260,9 +260,9 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
         for name, meaning in route.headers.items()
     ]
     if not route.repeatable:
-        return told
+        return parameters
     return [
-        *told,
+        *parameters,
         {
             "name": "Idempotency-Key",
             "in": "header",
@@ -314,13 +314,13 @@ _HEADERS = {
 
 def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
     """Return the routes, and those of the OpenAPI document and its page."""
-    told: list[Route] = [*routes]
-    told += [
+    listed: list[Route] = [*routes]
+    listed += [
         Route(
             request="GET /openapi.json",
             name="openapi",
             summary="The OpenAPI document.",
-            handler=_openapi(told),
+            handler=_openapi(listed),
             role=Role.VIEWER,
             confined=Confined.NOTHING,
             output=dict,
@@ -329,13 +329,13 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
             request="GET /docs",
             name="docs",
             summary="The same as a page, with every error.",
-            handler=_docs(told),
+            handler=_docs(listed),
             role=Role.VIEWER,
             confined=Confined.NOTHING,
             media="text/html",
         ),
     ]
-    return tuple(told)
+    return tuple(listed)
 
 
 def _openapi(routes: Sequence[Route]) -> Handler:

@@ -68,8 +68,8 @@ _BOUND: dict[str, Route] = {}
 
 def bound(operation: Operation[Any, Any], handler: Handler, **how: Any) -> Route:
     """Return the route of an operation and its handler."""
-    said = {each.name: getattr(operation, each.name) for each in fields(Operation)}
-    return Route(handler=handler, **said, **how)
+    declared = {each.name: getattr(operation, each.name) for each in fields(Operation)}
+    return Route(handler=handler, **declared, **how)
 
 
 class Binding(Generic[Out]):

@@ -30,13 +30,13 @@ from interlock.wire.access import (
 @handles(api.CREATE_TOKEN)
 async def create_token(call: Call) -> Issued:
     """Create a token and return its secret, which is shown only once."""
-    asked: api.NewToken = call.body
-    _check_reach(call.principal, asked.role, asked.queues)
+    body: api.NewToken = call.body
+    _check_reach(call.principal, body.role, body.queues)
     return await call.parts.tokens.create(
-        asked.name,
-        asked.role,
-        queues=asked.queues,
-        lasts=None if asked.lasts_s is None else timedelta(seconds=asked.lasts_s),
+        body.name,
+        body.role,
+        queues=body.queues,
+        lasts=None if body.lasts_s is None else timedelta(seconds=body.lasts_s),
         actor=call.actor,
         request_id=call.request_id,
     )
@@ -61,13 +61,13 @@ async def get_token(call: Call) -> TokenView:
 @handles(api.ROTATE_TOKEN)
 async def rotate_token(call: Call) -> Issued:
     """Replace the secret of a token and return it; it is shown only once."""
-    asked: api.RotateRequest = call.body
+    body: api.RotateRequest = call.body
     view = await get_token(call)
     issued = await call.parts.tokens.rotate(
         view.id,
-        overlap=timedelta(seconds=asked.overlap_s),
+        overlap=timedelta(seconds=body.overlap_s),
         actor=call.actor,
-        reason=asked.reason,
+        reason=body.reason,
         request_id=call.request_id,
     )
     call.parts.check.forget(view.id)
@@ -77,11 +77,11 @@ async def rotate_token(call: Call) -> Issued:
 @handles(api.REVOKE_TOKEN)
 async def revoke_token(call: Call) -> TokenView:
     """Revoke a token."""
-    asked: api.RevokeRequest = call.body
+    body: api.RevokeRequest = call.body
     revoked = await call.parts.tokens.revoke(
         call.path["token_name"],
         actor=call.actor,
-        reason=asked.reason,
+        reason=body.reason,
         request_id=call.request_id,
         sees=partial(_sees, call.principal),
     )
@@ -115,8 +115,8 @@ MOST_BYTES = 1_024
 @handles(api.SIGN_IN, most=lambda _: MOST_BYTES)
 async def sign_in(call: Call) -> Response:
     """Open a session with a token; the browser keeps only the cookie."""
-    asked: api.SignIn = call.body
-    principal = await call.parts.check.principal_of(asked.token, call.address)
+    credentials: api.SignIn = call.body
+    principal = await call.parts.check.principal_of(credentials.token, call.address)
     call.parts.sign_ins.take(principal.name)
     opened = await call.parts.sessions.open(principal)
     encrypted = is_encrypted(call.headers, tls=_tls(call))

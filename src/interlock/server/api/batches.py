@@ -10,26 +10,26 @@ from interlock.wire.batches import BatchAddition, BatchJobs, BatchList, BatchVie
 @handles(api.CREATE_BATCH)
 async def create_batch(call: Call) -> BatchAddition:
     """Create a batch with its first jobs."""
-    asked: api.NewBatch = call.body
+    body: api.NewBatch = call.body
     return await call.parts.runtime.batches.create(
-        asked.spec, asked.jobs, close=asked.close, actor=call.actor, request_id=call.request_id
+        body.spec, body.jobs, close=body.close, actor=call.actor, request_id=call.request_id
     )
 
 
 @handles(api.ADD_TO_BATCH)
 async def add_to_batch(call: Call) -> BatchAddition:
     """Add jobs to an open batch."""
-    asked: api.MoreJobs = call.body
+    body: api.MoreJobs = call.body
     return await call.parts.runtime.batches.add(
-        call.path["batch_id"], asked.jobs, close=asked.close, actor=call.actor, request_id=call.request_id
+        call.path["batch_id"], body.jobs, close=body.close, actor=call.actor, request_id=call.request_id
     )
 
 
 @handles(api.LIST_BATCHES)
 async def list_batches(call: Call) -> BatchList:
     """Return a page of batches, newest first."""
-    asked: api.BatchesQuery = call.query
-    return await call.parts.runtime.batches.page(limit=asked.limit, cursor=asked.cursor)
+    query: api.BatchesQuery = call.query
+    return await call.parts.runtime.batches.page(limit=query.limit, cursor=query.cursor)
 
 
 @handles(api.GET_BATCH)
@@ -41,14 +41,14 @@ async def get_batch(call: Call) -> BatchView:
 @handles(api.LIST_BATCH_JOBS)
 async def list_jobs(call: Call) -> BatchJobs:
     """Return a page of the jobs of a batch."""
-    asked: api.BatchJobsQuery = call.query
-    return await call.parts.runtime.batches.jobs(call.path["batch_id"], cursor=asked.cursor)
+    query: api.BatchJobsQuery = call.query
+    return await call.parts.runtime.batches.jobs(call.path["batch_id"], cursor=query.cursor)
 
 
 @handles(api.CANCEL_BATCH)
 async def cancel_batch(call: Call) -> BatchView:
     """Cancel the jobs of a batch."""
-    asked: api.BatchRequest = call.body
+    body: api.BatchRequest = call.body
     return await call.parts.runtime.batches.cancel(
-        call.path["batch_id"], reason=asked.reason, actor=call.actor, request_id=call.request_id
+        call.path["batch_id"], reason=body.reason, actor=call.actor, request_id=call.request_id
     )

@@ -23,9 +23,9 @@ PAGES = 20
 @handles(api.LIST_DEAD_LETTERS)
 async def list_letters(call: Call) -> api.DeadLetterPage:
     """Return a page of the dead letters that match a filter."""
-    asked: api.DeadLettersQuery = call.query
-    wanted = filter_of(call, asked.q)
-    letters, cursor = await _letters(call).find(wanted, limit=asked.limit, cursor=await place_asked(call))
+    query: api.DeadLettersQuery = call.query
+    wanted = filter_of(call, query.q)
+    letters, cursor = await _letters(call).find(wanted, limit=query.limit, cursor=await place_asked(call))
     seen = [await _seen(call, letter) for letter in letters]
     return api.DeadLetterPage(letters=tuple(seen), cursor=await place_told(call, cursor))
 
@@ -39,11 +39,11 @@ async def get_letter(call: Call) -> DeadLetterView:
 @handles(api.RETRY_DEAD_LETTER)
 async def retry_letter(call: Call) -> Submitted:
     """Do it again, as a new job."""
-    asked: api.RetryLetter = call.body
+    body: api.RetryLetter = call.body
     new_id = await _letters(call).retry(
         await _own(call),
-        input=asked.input if isinstance(asked.input, msgspec.Raw) else None,
-        reason=asked.reason,
+        input=body.input if isinstance(body.input, msgspec.Raw) else None,
+        reason=body.reason,
         actor=call.actor,
         request_id=call.request_id,
     )
@@ -53,9 +53,9 @@ async def retry_letter(call: Call) -> Submitted:
 @handles(api.DISCARD_DEAD_LETTER)
 async def discard_letter(call: Call) -> DeadLetterView:
     """Leave it as it is."""
-    asked: api.DiscardLetter = call.body
+    body: api.DiscardLetter = call.body
     letter = await _letters(call).discard(
-        await _own(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
+        await _own(call), reason=body.reason, actor=call.actor, request_id=call.request_id
     )
     return await _seen(call, letter)
 
@@ -67,27 +67,27 @@ async def act(call: Call) -> ActionAnswer:
 
 
 async def _act(call: Call) -> ActionAnswer:
-    asked: api.LettersRequest = call.body
-    letters, more = await _matching(call, asked)
-    if asked.dry_run:
+    body: api.LettersRequest = call.body
+    letters, more = await _matching(call, body)
+    if body.dry_run:
         done = tuple(Done(id=letter.id, state=letter.state) for letter in letters)
-        return ActionAnswer(action=asked.action, dry_run=True, done=done, more=more)
+        return ActionAnswer(action=body.action, dry_run=True, done=done, more=more)
     outcomes = await _letters(call).act(
-        asked.action,
+        body.action,
         letters,
-        reason=asked.reason,
+        reason=body.reason,
         actor=call.actor,
         request_id=partial(part_of, call.request_id),
     )
-    return answer_of(asked.action, outcomes, more=more)
+    return answer_of(body.action, outcomes, more=more)
 
 
-async def _matching(call: Call, asked: api.LettersRequest) -> tuple[list[DeadLetterView], bool]:
-    wanted, found, cursor = filter_of(call, asked.filter), list[DeadLetterView](), ""
+async def _matching(call: Call, request: api.LettersRequest) -> tuple[list[DeadLetterView], bool]:
+    wanted, found, cursor = filter_of(call, request.filter), list[DeadLetterView](), ""
     for _ in range(PAGES):
-        some, cursor = await _letters(call).find(wanted, limit=asked.limit - len(found), cursor=cursor)
+        some, cursor = await _letters(call).find(wanted, limit=request.limit - len(found), cursor=cursor)
         found += some
-        if not cursor or len(found) >= asked.limit:
+        if not cursor or len(found) >= request.limit:
             break
     return found, bool(cursor)
 

@@ -93,17 +93,17 @@ MAX_COUNT = 10_000
 @handles(api.LIST_JOBS)
 async def list_jobs(call: Call) -> api.JobPage:
     """Return a page of jobs that match a filter; the first page has a count."""
-    asked: api.JobsQuery = call.query
+    query: api.JobsQuery = call.query
     place = await place_asked(call)
-    selection = await selection_of(call, filter_of(call, asked.q), limit=asked.limit, cursor=place)
+    selection = await selection_of(call, filter_of(call, query.q), limit=query.limit, cursor=place)
     views, cursor = await page_of(call, selection)
     count = None
-    if not asked.cursor and not cursor:
+    if not query.cursor and not cursor:
         count = CountView(number=len(views))
-    elif not asked.cursor and len(views) < asked.limit:
+    elif not query.cursor and len(views) < query.limit:
         # The search ended before the page was full: a count would examine the same jobs again.
         count = CountView(number=len(views), capped=True)
-    elif not asked.cursor:
+    elif not query.cursor:
         found = await call.parts.runtime.jobs.count(selection.query, cap=MAX_COUNT, within=LOOKED_AT)
         # Jobs are not counted if the store cannot evaluate the filter: the page gives a lower bound.
         count = (
@@ -144,23 +144,23 @@ def _entry(sight: Sight, entry: EntryView) -> EntryView:
 async def explain_job(call: Call) -> Explanation:
     """Explain why a job waits, or how it ended."""
     job = await job_of(call)
-    told = await call.parts.runtime.jobs.explain(job.id, in_general=not call.principal.scoped)
-    sight = await sight_of(call, [told.sentence, *(line.sentence for line in told.lines)])
-    lines = [msgspec.structs.replace(line, sentence=sight.text(line.sentence)) for line in told.lines]
-    return msgspec.structs.replace(told, sentence=sight.text(told.sentence), lines=tuple(lines))
+    explanation = await call.parts.runtime.jobs.explain(job.id, in_general=not call.principal.scoped)
+    sight = await sight_of(call, [explanation.sentence, *(line.sentence for line in explanation.lines)])
+    lines = [msgspec.structs.replace(line, sentence=sight.text(line.sentence)) for line in explanation.lines]
+    return msgspec.structs.replace(explanation, sentence=sight.text(explanation.sentence), lines=tuple(lines))
 
 
 @handles(api.GET_JOB_LOGS)
 async def get_logs(call: Call) -> api.LogPage:
     """Return a page of the log of a job."""
-    job, asked = await job_of(call), call.query
+    job, query = await job_of(call), call.query
     page = await call.parts.store.find(
         Query(
             kind=LOG.name,
             parent=job.id,
             newest_first=False,
             cursor=await place_asked(call),
-            limit=asked.limit,
+            limit=query.limit,
         )
     )
     chunks = [msgspec.json.decode(record.body, type=Chunk) for record in page.records]
@@ -182,9 +182,9 @@ async def get_logs(call: Call) -> api.LogPage:
 @handles(api.CANCEL_JOB)
 async def cancel_job(call: Call) -> JobView:
     """Request the cancellation of a job; the view shows its progress."""
-    asked: api.CancelRequest = call.body
+    body: api.CancelRequest = call.body
     cancel = partial(
-        call.parts.runtime.jobs.cancel, reason=asked.reason, actor=call.actor, request_id=call.request_id
+        call.parts.runtime.jobs.cancel, reason=body.reason, actor=call.actor, request_id=call.request_id
     )
     return (await shown(call, [await _with_own(call, cancel)]))[0]
 
@@ -216,8 +216,8 @@ async def _with_own(call: Call, do: Callable[[str], Awaitable[A]]) -> A:
 @handles(api.LIST_ATTEMPTS)
 async def list_attempts(call: Call) -> api.AttemptList:
     """Return the attempts of one job."""
-    asked: api.AttemptsQuery = call.query
-    job = await job_of(call, asked.job)
+    query: api.AttemptsQuery = call.query
+    job = await job_of(call, query.job)
     return api.AttemptList(job_id=job.id, attempts=job.attempts)
 
 
@@ -253,32 +253,32 @@ async def act(call: Call) -> ActionAnswer:
 
 
 async def _act(call: Call) -> ActionAnswer:
-    asked: api.ActionRequest = call.body
-    views, more = await _matching(call, asked)
-    if asked.dry_run:
+    body: api.ActionRequest = call.body
+    views, more = await _matching(call, body)
+    if body.dry_run:
         done = tuple(Done(id=view.id, state=view.state) for view in views)
-        return ActionAnswer(action=asked.action, dry_run=True, done=done, more=more)
-    return answer_of(asked.action, await _all(call, asked, views), more=more)
+        return ActionAnswer(action=body.action, dry_run=True, done=done, more=more)
+    return answer_of(body.action, await _all(call, body, views), more=more)
 
 
-async def _matching(call: Call, asked: api.ActionRequest) -> tuple[list[JobView], bool]:
+async def _matching(call: Call, request: api.ActionRequest) -> tuple[list[JobView], bool]:
     """Return the jobs in states that the action applies to: unfinished for cancel, finished for retry."""
-    ended = asked.action == "retry"
+    ended = request.action == "retry"
     states = [str(state) for state in job.JOB.states if (state in job.ENDED) is ended]
-    wanted = filter_of(call, asked.filter).among(states)
+    wanted = filter_of(call, request.filter).among(states)
     if not wanted.wanted_states:
         return [], False
-    found = [view async for view in every_job(call, wanted, asked.limit)]
+    found = [view async for view in every_job(call, wanted, request.limit)]
     return [view for view in found if view is not None], None in found
 
 
-async def _all(call: Call, asked: api.ActionRequest, views: Sequence[JobView]) -> list[Done | Undone]:
+async def _all(call: Call, request: api.ActionRequest, views: Sequence[JobView]) -> list[Done | Undone]:
     jobs, ids = call.parts.runtime.jobs, [view.id for view in views]
     request_ids = [part_of(call.request_id, job_id) for job_id in ids]
-    if asked.action == "retry":
+    if request.action == "retry":
         made = await jobs.retry_all(ids, actor=call.actor, request_ids=request_ids)
         return [_outcome(view, view.state, new) for view, new in zip(views, made, strict=True)]
-    states = await jobs.cancel_all(ids, reason=asked.reason, actor=call.actor, request_ids=request_ids)
+    states = await jobs.cancel_all(ids, reason=request.reason, actor=call.actor, request_ids=request_ids)
     return [
         _outcome(
             view,

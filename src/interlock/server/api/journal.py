@@ -28,37 +28,37 @@ MAX_PAGES = 10
 @handles(api.READ_JOURNAL)
 async def read_journal(call: Call) -> api.JournalPage:
     """Return a page of the journal after a cursor."""
-    asked: api.JournalQuery = call.query
-    wanted = _wanted(call, asked)
-    if asked.newest:
-        return await _newest(call, asked, wanted)
-    if not any((asked.kind, asked.state, asked.actor, asked.trigger)):
-        feed = await call.parts.store.feed(asked.after, limit=asked.limit)
-        return _page(filter(wanted, feed.entries), feed.cursor or asked.after, gap=feed.gap)
-    return await _some(call, asked, wanted)
+    query: api.JournalQuery = call.query
+    wanted = _wanted(call, query)
+    if query.newest:
+        return await _newest(call, query, wanted)
+    if not any((query.kind, query.state, query.actor, query.trigger)):
+        feed = await call.parts.store.feed(query.after, limit=query.limit)
+        return _page(filter(wanted, feed.entries), feed.cursor or query.after, gap=feed.gap)
+    return await _some(call, query, wanted)
 
 
 Wants = Callable[[Entry], bool]
 
 
-def _wanted(call: Call, asked: api.JournalQuery) -> Wants:
+def _wanted(call: Call, query: api.JournalQuery) -> Wants:
     """Return the predicate of the filter; raise for values that no entry can have."""
-    if asked.kind:
-        known_kind(call.parts.lifecycles.kinds, asked.kind)
-        need_kinds(call, (asked.kind,))
-    elif asked.id:
+    if query.kind:
+        known_kind(call.parts.lifecycles.kinds, query.kind)
+        need_kinds(call, (query.kind,))
+    elif query.id:
         raise BadRequest("An id needs its kind.", todo="Add the kind: kind=job&id=…")
-    if asked.newest and asked.after:
+    if query.newest and query.after:
         raise BadRequest("newest and after exclude each other.", todo="Leave out newest, or after.")
-    states, events = _steps_meant(call, asked)
-    kinds = frozenset((asked.kind,)) if asked.kind else kinds_for(call)
+    states, events = _steps_meant(call, query)
+    kinds = frozenset((query.kind,)) if query.kind else kinds_for(call)
 
     def wants(entry: Entry) -> bool:
         steps = entry.note.steps
         return (
             entry.kind in kinds
-            and asked.id in ("", entry.id)
-            and asked.actor in ("", entry.note.actor)
+            and query.id in ("", entry.id)
+            and query.actor in ("", entry.note.actor)
             and (not states or any(step.target in states and step.moves for step in steps))
             and (not events or any(step.event in events for step in steps))
         )
@@ -66,30 +66,30 @@ def _wanted(call: Call, asked: api.JournalQuery) -> Wants:
     return wants
 
 
-def _steps_meant(call: Call, asked: api.JournalQuery) -> tuple[frozenset[str], frozenset[str]]:
+def _steps_meant(call: Call, query: api.JournalQuery) -> tuple[frozenset[str], frozenset[str]]:
     """Return the states and events of the filter; machines spell the same word differently."""
     machines, kinds, _ = call.parts.lifecycles
     # An entry contains steps of the machine of its kind, and of machines inside its record.
     meant = [
         each
         for name, each in machines.items()
-        if asked.kind in ("", name) or (asked.kind and name not in kinds)
+        if query.kind in ("", name) or (query.kind and name not in kinds)
     ]
     states = sorted({str(state) for machine in meant for state in machine.states})
     events = sorted({event.name for machine in meant for event in machine.events})
-    found = [_named(asked.state, states), _named(asked.trigger, events)]
-    if asked.state and not found[0]:
-        raise UnknownState(asked.state, states, where=asked.kind)
-    if asked.trigger and not found[1]:
-        raise UnknownEvent(asked.trigger, events, where=asked.kind)
+    found = [_named(query.state, states), _named(query.trigger, events)]
+    if query.state and not found[0]:
+        raise UnknownState(query.state, states, where=query.kind)
+    if query.trigger and not found[1]:
+        raise UnknownEvent(query.trigger, events, where=query.kind)
     return found[0], found[1]
 
 
-def _named(said: str, names: Iterable[str]) -> frozenset[str]:
-    return frozenset(name for name in names if said and fold_name(name) == fold_name(said))
+def _named(text: str, names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in names if text and fold_name(name) == fold_name(text))
 
 
-async def _newest(call: Call, asked: api.JournalQuery, wanted: Wants) -> api.JournalPage:
+async def _newest(call: Call, query: api.JournalQuery, wanted: Wants) -> api.JournalPage:
     """Return the newest entries, newest first, and the cursor after them.
 
     The history of one record has an index. Otherwise a filter looks at the entries that the server has read
@@ -98,8 +98,8 @@ async def _newest(call: Call, asked: api.JournalQuery, wanted: Wants) -> api.Jou
     parts, gap = call.parts, False
     cursor = parts.broadcast.cursor
     entries: Sequence[Entry]
-    if asked.id:
-        key = Key(asked.kind, asked.id)
+    if query.id:
+        key = Key(query.kind, query.id)
         (record,) = await parts.store.load([key])
         first = max(0, record.version - STORY) if record else 0  # each version has at most one entry
         entries = (await parts.store.history(key, after_version=first, limit=STORY)).entries
@@ -109,7 +109,7 @@ async def _newest(call: Call, asked: api.JournalQuery, wanted: Wants) -> api.Jou
             feed = await parts.store.feed(await parts.store.latest(back=PAGE), limit=2 * PAGE)
             entries, cursor = feed.entries, feed.cursor or cursor
             gap = feed.gap or len(entries) >= PAGE
-    return _page([entry for entry in reversed(entries) if wanted(entry)][: asked.limit], cursor, gap=gap)
+    return _page([entry for entry in reversed(entries) if wanted(entry)][: query.limit], cursor, gap=gap)
 
 
 def kinds_for(call: Call) -> frozenset[str]:
@@ -124,16 +124,16 @@ def need_kinds(call: Call, kinds: Iterable[str]) -> None:
         call.principal.need(Role.ADMIN)
 
 
-async def _some(call: Call, asked: api.JournalQuery, wanted: Wants) -> api.JournalPage:
+async def _some(call: Call, query: api.JournalQuery, wanted: Wants) -> api.JournalPage:
     found: list[Entry] = []
-    cursor, gap = asked.after, False
+    cursor, gap = query.after, False
     for _ in range(MAX_PAGES):
         feed = await call.parts.store.feed(cursor, limit=PAGE)
         gap = gap or feed.gap
         for entry in feed.entries:
             if wanted(entry):
                 found.append(entry)
-                if len(found) == asked.limit:
+                if len(found) == query.limit:
                     return _page(found, entry.cursor, gap=gap)
         cursor = feed.cursor or cursor
         if len(feed.entries) < PAGE:
@@ -151,14 +151,14 @@ MAX_IDS = 100
 @handles(api.FOLLOW_EVENTS)
 async def follow_events(call: Call) -> Response:
     """Return a stream of entries, with a `gap` event if some were pruned before they were sent."""
-    asked: api.EventsQuery = call.query
+    query: api.EventsQuery = call.query
     parts = call.parts
-    after = call.headers.get("last-event-id", asked.after)
+    after = call.headers.get("last-event-id", query.after)
     if after:
         await parts.broadcast.read(after, 1)  # an invalid cursor is refused before the stream begins
     # A reader without a cursor begins at the broadcast's position, so no extra read is needed.
-    wanted, cursor = _wanted_events(call, asked), after or parts.broadcast.cursor
-    stream = Stream(parts.broadcast, wanted, cursor, announced=asked.begin)
+    wanted, cursor = _wanted_events(call, query), after or parts.broadcast.cursor
+    stream = Stream(parts.broadcast, wanted, cursor, announced=query.begin)
     return Admitted(
         EventStream(stream, parts.broadcast, parts.ending(call.principal)),
         parts.readers,
@@ -186,14 +186,14 @@ class Admitted(Response):
             self._readers.leave(self._name)
 
 
-def _wanted_events(call: Call, asked: api.EventsQuery) -> EntryFilter:
-    kinds = frozenset(filter(None, asked.kind.split(",")))
+def _wanted_events(call: Call, query: api.EventsQuery) -> EntryFilter:
+    kinds = frozenset(filter(None, query.kind.split(",")))
     for kind in kinds:
         known_kind(call.parts.lifecycles.kinds, kind)
     need_kinds(call, kinds)
     if not kinds and not call.principal.may(Role.ADMIN):
         kinds = kinds_for(call)
-    ids = frozenset(filter(None, asked.id.split(",")))
+    ids = frozenset(filter(None, query.id.split(",")))
     if len(ids) > MAX_IDS:
         raise BadRequest(
             f"At most {MAX_IDS} records are followed by their ids, not {len(ids)}.",

@@ -44,10 +44,10 @@ async def get_machine(call: Call) -> dict[str, Any]:
 @handles(api.DRAW_MACHINE)
 async def draw_machine(call: Call) -> Response:
     """Return the diagram of a table, with a highlighted state."""
-    asked: api.PictureQuery = call.query
-    passed = tuple(part.strip() for part in asked.path.split(",") if part.strip())
+    query: api.PictureQuery = call.query
+    passed = tuple(part.strip() for part in query.path.split(",") if part.strip())
     # The layout takes time, so it must not block the event loop.
-    text = await asyncio.to_thread(_picture, _known(call), asked.state, passed)
+    text = await asyncio.to_thread(_picture, _known(call), query.state, passed)
     return Response(text, media_type=api.SVG, headers=_PICTURE_HEADERS)
 
 

@@ -19,11 +19,11 @@ def tell(verb: str) -> Callable[[Call], Awaitable[QueueHold]]:
     """Return a handler that pauses or resumes a queue."""
 
     async def handle(call: Call) -> QueueHold:
-        asked: api.QueueRequest = call.body
-        call.principal.need_queues([asked.queue])
+        body: api.QueueRequest = call.body
+        call.principal.need_queues([body.queue])
         act = getattr(call.parts.runtime.queues, verb)
         held: QueueHold = await act(
-            asked.queue, reason=asked.reason, actor=call.actor, request_id=call.request_id
+            body.queue, reason=body.reason, actor=call.actor, request_id=call.request_id
         )
         call.parts.queue_board.forget()
         return held

@@ -48,10 +48,10 @@ from interlock.wire.records import RecordExplanation, StoredPage, StoredRecord
 @handles(api.LIST_RECORDS)
 async def list_records(call: Call) -> api.RecordPage:
     """Return a page of the records of a kind."""
-    asked: api.RecordsQuery = call.query
+    request: api.RecordsQuery = call.query
     kind = _kind(call)
-    states = tuple(_state(kind, name.strip()) for name in asked.state.split(",") if name.strip())
-    query = Query(kind=kind.name, states=states, limit=asked.limit, cursor=asked.cursor)
+    states = tuple(_state(kind, name.strip()) for name in request.state.split(",") if name.strip())
+    query = Query(kind=kind.name, states=states, limit=request.limit, cursor=request.cursor)
     page = await call.parts.store.find(query)
     return api.RecordPage(records=tuple(map(_view, page.records)), cursor=page.cursor)
 
@@ -78,11 +78,11 @@ def _kind(call: Call) -> StoredKind:
     return kinds[name]
 
 
-def _state(kind: StoredKind, said: str) -> str:
+def _state(kind: StoredKind, text: str) -> str:
     for state in kind.states:
-        if fold_name(state) == fold_name(said):
+        if fold_name(state) == fold_name(text):
             return state
-    raise UnknownState(said[:64], kind.states, where=kind.name)
+    raise UnknownState(text[:64], kind.states, where=kind.name)
 
 
 async def _record(call: Call) -> Record:
@@ -167,15 +167,15 @@ def _routes(kind: DeclaredKind[Any]) -> Iterator[Route]:
     )
 
 
-def _of(kind: DeclaredKind[Any], operation: Operation[Any, Any], handler: Handler, **said: Any) -> Route:
+def _of(kind: DeclaredKind[Any], operation: Operation[Any, Any], handler: Handler, **changes: Any) -> Route:
     """Return the route of an operation for one kind."""
-    told = {
+    fields = {
         "name": operation.name.replace("{Kind}", camel(kind.name)),
         "request": operation.request.replace("{kind}", kind.name),
         "summary": operation.summary.format(kind=kind.name),
         "parameters": {name: each for name, each in operation.parameters.items() if name != "kind"},
     }
-    return bound(replace(operation, **{**told, **said}), handler)
+    return bound(replace(operation, **{**fields, **changes}), handler)
 
 
 def _elsewhere() -> Iterator[Route]:
@@ -254,14 +254,14 @@ def _create(kind: DeclaredKind[Any]) -> Handler:
 
 def _send(kind: DeclaredKind[Any], event: str) -> Handler:
     async def send(call: Call) -> StoredRecord:
-        asked = call.body
+        body = call.body
         return await _records(call).send(
             kind.name,
             _id_in(call, kind),
             event,
-            {} if asked is None else msgspec.to_builtins(asked.data),
-            expected=None if asked is None else asked.expected,
-            reason="" if asked is None else asked.reason,
+            {} if body is None else msgspec.to_builtins(body.data),
+            expected=None if body is None else body.expected,
+            reason="" if body is None else body.reason,
             actor=call.actor,
             request_id=call.request_id,
         )
@@ -290,15 +290,15 @@ async def _no_kind(call: Call) -> StoredRecord:
 
 def _list(kind: DeclaredKind[Any]) -> Handler:
     async def list_records(call: Call) -> StoredPage:
-        asked: kinds.KindQuery = call.query
+        query: kinds.KindQuery = call.query
         records, cursor = await _records(call).find(
             kind.name,
-            states=[name.strip() for name in asked.state.split(",") if name.strip()],
-            where=_where(asked.where),
-            queue=asked.queue,
-            parent=asked.parent,
-            limit=asked.limit,
-            cursor=asked.cursor,
+            states=[name.strip() for name in query.state.split(",") if name.strip()],
+            where=_where(query.where),
+            queue=query.queue,
+            parent=query.parent,
+            limit=query.limit,
+            cursor=query.cursor,
         )
         return StoredPage(records=tuple(records), cursor=cursor)
 

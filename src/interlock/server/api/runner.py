@@ -73,50 +73,50 @@ async def greet(call: Call) -> Greeting:
 @handles(api.LEASE_ATTEMPTS)
 async def lease(call: Call) -> Granted | Response:
     """Claim jobs for a runner; wait if there are none, and stop when the runner disconnects."""
-    asked: ClaimRequest = call.body
-    _check_claim(asked)
-    call.principal.need_queues(asked.queues)
-    asked = _named(call.principal, asked)
+    body: ClaimRequest = call.body
+    _check_claim(body)
+    call.principal.need_queues(body.queues)
+    body = _named(call.principal, body)
     here, room = call.parts.runtime, call.parts.waiting_room
-    if asked.worker_id and not await here.workers.takes(asked.worker_id, actor=call.actor):
+    if body.worker_id and not await here.workers.takes(body.worker_id, actor=call.actor):
         return Granted(grants=(), now=await here.engine.clock.now())  # it is paused, or it has ended
-    if why := here.quarantine.why_not(asked.runner_id):
-        return _held(call, asked, why)
+    if why := here.quarantine.why_not(body.runner_id):
+        return _held(call, body, why)
     claim = room.together(here.orchestrator.claim_all)
-    if asked.wait_s <= 0 and not asked.claim_id:
-        return await _granted(call, asked, await claim(asked))
+    if body.wait_s <= 0 and not body.claim_id:
+        return await _granted(call, body, await claim(body))
 
     async def give_back(grants: list[Grant]) -> None:
-        await here.orchestrator.take_back(asked.runner_id, grants)
+        await here.orchestrator.take_back(body.runner_id, grants)
 
     async def wait() -> Granted:
-        within_s = max(0.0, min(asked.wait_s, MAX_WAIT_S))
+        within_s = max(0.0, min(body.wait_s, MAX_WAIT_S))
         whom, stop = call.principal.name, call.parts.ending(call.principal)
         try:
-            given = await room.claim(whom, asked, claim, give_back, within_s=within_s, unless=stop)
+            given = await room.claim(whom, body, claim, give_back, within_s=within_s, unless=stop)
         except ClaimOver:
             given = []
-        return await _granted(call, asked, given)
+        return await _granted(call, body, given)
 
     return LongPollResponse(wait)
 
 
-async def _granted(call: Call, asked: ClaimRequest, given: list[Grant]) -> Granted:
+async def _granted(call: Call, request: ClaimRequest, given: list[Grant]) -> Granted:
     """Return the grants; without any, optionally the number of jobs under way."""
     here = call.parts.runtime
-    grants = await here.unless_held(asked, given)
+    grants = await here.unless_held(request, given)
     under_way = None
-    if asked.tell_under_way and not grants:
-        under_way = await here.jobs.under_way(asked.queues)
+    if request.tell_under_way and not grants:
+        under_way = await here.jobs.under_way(request.queues)
     return Granted(grants=tuple(grants), now=await here.engine.clock.now(), under_way=under_way)
 
 
-def _held(call: Call, asked: ClaimRequest, why: str) -> Response:
+def _held(call: Call, request: ClaimRequest, why: str) -> Response:
     """Return no grants after the wait time of the request, so that a held runner does not poll in a loop."""
 
     async def wait() -> Granted:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, min(asked.wait_s, MAX_WAIT_S))):
+            async with asyncio.timeout(max(0.0, min(request.wait_s, MAX_WAIT_S))):
                 await call.parts.ending(call.principal).wait()
         return Granted(grants=(), now=await call.parts.runtime.engine.clock.now(), held=why)
 
@@ -164,35 +164,35 @@ def known_as(principal: Principal, runner_id: str) -> str:
     return f"{principal.name}/{runner_id}" if principal.token_id else runner_id
 
 
-def _named(principal: Principal, said: _Said) -> _Said:
+def _named(principal: Principal, message: _Said) -> _Said:
     """Return a request or message with the full name of its runner."""
-    if principal.claim and isinstance(said, RunnerMessage):
-        lease_of(principal, said.token)
-    name = known_as(principal, said.runner_id)
-    return said if name == said.runner_id else msgspec.structs.replace(said, runner_id=name)
+    if principal.claim and isinstance(message, RunnerMessage):
+        lease_of(principal, message.token)
+    name = known_as(principal, message.runner_id)
+    return message if name == message.runner_id else msgspec.structs.replace(message, runner_id=name)
 
 
-def _check_claim(asked: ClaimRequest) -> None:
-    if not 1 <= asked.limit <= MAX_GRANTS:
+def _check_claim(request: ClaimRequest) -> None:
+    if not 1 <= request.limit <= MAX_GRANTS:
         raise BadRequest(
-            f"A runner asks for 1 to {MAX_GRANTS} attempts at once, not {asked.limit}.",
+            f"A runner asks for 1 to {MAX_GRANTS} attempts at once, not {request.limit}.",
             todo="Ask for fewer at a time.",
-            facts={"limit": asked.limit, "most": MAX_GRANTS},
+            facts={"limit": request.limit, "most": MAX_GRANTS},
         )
-    if not asked.queues or max(len(asked.queues), len(asked.labels)) > MAX_NAMES:
+    if not request.queues or max(len(request.queues), len(request.labels)) > MAX_NAMES:
         raise BadRequest(
             f"A runner names 1 to {MAX_NAMES} queues, and up to {MAX_NAMES} labels.",
             todo='Name the queues that it works for: {"queues": ["default"]}',
-            facts={"queues": len(asked.queues), "labels": len(asked.labels)},
+            facts={"queues": len(request.queues), "labels": len(request.labels)},
         )
-    tasks = asked.tasks or ()
+    tasks = request.tasks or ()
     if len(tasks) > MAX_TASKS:
         raise BadRequest(
             f"A runner names up to {MAX_TASKS} tasks, not {len(tasks)}.",
             todo="Leave `tasks` out to receive any task.",
             facts={"tasks": len(tasks), "most": MAX_TASKS},
         )
-    if any(len(name) > MAX_NAME for name in (*asked.queues, *asked.labels, *tasks, asked.claim_id)):
+    if any(len(name) > MAX_NAME for name in (*request.queues, *request.labels, *tasks, request.claim_id)):
         raise BadRequest(
             f"The name of a queue, a label, a task or a claim has at most {MAX_NAME} characters.",
             todo="Shorten it.",

@@ -47,39 +47,39 @@ async def page_of_runs(
 @handles(api.SUBMIT_RUN)
 async def submit_run(call: Call) -> RunView:
     """Submit a run; it is planned asynchronously."""
-    asked: api.OneRun = call.body
+    body: api.OneRun = call.body
     # Repository and ref of a submitter give no access to secrets; those of an operator are trusted.
     claimed = not call.principal.may(Role.OPERATOR)
     return await call.parts.runtime.runs.submit(
-        asked.spec(), actor=call.actor, request_id=call.request_id, claimed=claimed
+        body.spec(), actor=call.actor, request_id=call.request_id, claimed=claimed
     )
 
 
 @handles(api.LIST_RUNS)
 async def list_runs(call: Call) -> api.RunPage:
     """Return a page of runs that match a filter."""
-    asked: api.RunsQuery = call.query
-    views, cursor = await page_of_runs(call, read_run_filter(asked.q), limit=asked.limit, cursor=asked.cursor)
+    query: api.RunsQuery = call.query
+    views, cursor = await page_of_runs(call, read_run_filter(query.q), limit=query.limit, cursor=query.cursor)
     return api.RunPage(runs=tuple(views), cursor=cursor)
 
 
 @handles(api.GET_RUN)
 async def get_run(call: Call) -> RunView:
     """Return a run."""
-    asked: api.RunQuery = call.query
+    query: api.RunQuery = call.query
     runs, run_id = call.parts.runtime.runs, run_id_in(call)
-    return await (runs.view(run_id) if asked.jobs else runs.outline(run_id))
+    return await (runs.view(run_id) if query.jobs else runs.outline(run_id))
 
 
 @handles(api.GET_RUN_JOBS)
 async def get_jobs(call: Call) -> api.RunJobs:
     """Return a page of the jobs of a run."""
-    asked: api.RunJobsQuery = call.query
+    query: api.RunJobsQuery = call.query
     run_id = run_id_in(call)
-    jobs = await call.parts.runtime.runs.jobs(run_id, first=asked.first, limit=asked.limit + 1)
-    more = len(jobs) > asked.limit
+    jobs = await call.parts.runtime.runs.jobs(run_id, first=query.first, limit=query.limit + 1)
+    more = len(jobs) > query.limit
     return api.RunJobs(
-        run_id=run_id, jobs=tuple(jobs[: asked.limit]), next=asked.first + asked.limit if more else None
+        run_id=run_id, jobs=tuple(jobs[: query.limit]), next=query.first + query.limit if more else None
     )
 
 
@@ -100,44 +100,44 @@ async def explain_run(call: Call) -> RunExplanation:
 @handles(api.CANCEL_RUN)
 async def cancel_run(call: Call) -> RunView:
     """Request the cancellation of a run; the view shows its progress."""
-    asked: api.CancelRun = call.body
+    body: api.CancelRun = call.body
     return await call.parts.runtime.runs.cancel(
-        run_id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
+        run_id_in(call), reason=body.reason, actor=call.actor, request_id=call.request_id
     )
 
 
 @handles(api.APPROVE_RUN)
 async def approve_run(call: Call) -> RunView:
     """Approve a waiting run."""
-    asked: api.ApproveRun = call.body
+    body: api.ApproveRun = call.body
     return await call.parts.runtime.runs.approve(
-        run_id_in(call), comment=asked.comment, actor=call.actor, request_id=call.request_id
+        run_id_in(call), comment=body.comment, actor=call.actor, request_id=call.request_id
     )
 
 
 @handles(api.DECLINE_RUN)
 async def decline_run(call: Call) -> RunView:
     """Decline a waiting run, which cancels it."""
-    asked: api.DeclineRun = call.body
+    body: api.DeclineRun = call.body
     return await call.parts.runtime.runs.decline(
-        run_id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
+        run_id_in(call), reason=body.reason, actor=call.actor, request_id=call.request_id
     )
 
 
 @handles(api.RERUN)
 async def rerun(call: Call) -> RunView:
     """Rerun a finished run as a new run."""
-    asked: api.RerunRequest = call.body
+    body: api.RerunRequest = call.body
     return await call.parts.runtime.runs.rerun(
-        run_id_in(call), asked.which, job=asked.job, actor=call.actor, request_id=call.request_id
+        run_id_in(call), body.which, job=body.job, actor=call.actor, request_id=call.request_id
     )
 
 
 @handles(api.PREVIEW_RERUN)
 async def preview_rerun(call: Call) -> RerunPreview:
     """Return the jobs that a rerun would execute."""
-    asked: api.RerunQuery = call.query
-    return await call.parts.runtime.runs.preview(run_id_in(call), asked.which, job=asked.job)
+    query: api.RerunQuery = call.query
+    return await call.parts.runtime.runs.preview(run_id_in(call), query.which, job=query.job)
 
 
 ENDPOINT = "run actions"
@@ -150,31 +150,31 @@ async def act(call: Call) -> ActionAnswer:
 
 
 async def _act(call: Call) -> ActionAnswer:
-    asked: api.RunActionRequest = call.body
-    states, more = await _matching(call, asked)
-    if asked.dry_run:
+    body: api.RunActionRequest = call.body
+    states, more = await _matching(call, body)
+    if body.dry_run:
         done = tuple(Done(id=run_id, state=state) for run_id, state in states.items())
-        return ActionAnswer(action=asked.action, dry_run=True, done=done, more=more)
+        return ActionAnswer(action=body.action, dry_run=True, done=done, more=more)
 
     async def one(run_id: str) -> Done:
         runs, request_id = call.parts.runtime.runs, part_of(call.request_id, run_id)
-        if asked.action == "rerun":
-            new = await runs.rerun(run_id, asked.which, actor=call.actor, request_id=request_id)
+        if body.action == "rerun":
+            new = await runs.rerun(run_id, body.which, actor=call.actor, request_id=request_id)
             return Done(id=run_id, state=states[run_id], new_id=new.id)
-        after = await runs.cancel(run_id, reason=asked.reason, actor=call.actor, request_id=request_id)
+        after = await runs.cancel(run_id, reason=body.reason, actor=call.actor, request_id=request_id)
         return Done(id=run_id, state=after.state)
 
-    return answer_of(asked.action, await with_each(states, one), more=more)
+    return answer_of(body.action, await with_each(states, one), more=more)
 
 
-async def _matching(call: Call, asked: api.RunActionRequest) -> tuple[dict[str, str], bool]:
+async def _matching(call: Call, request: api.RunActionRequest) -> tuple[dict[str, str], bool]:
     """Return the runs in states that the action applies to: unsettled for cancel, settled for rerun."""
-    ended = asked.action == "rerun"
+    ended = request.action == "rerun"
     states = [str(state) for state in run.RUN.states if (state in run.SETTLED) is ended]
-    wanted = read_run_filter(asked.filter).among(states)
+    wanted = read_run_filter(request.filter).among(states)
     if not wanted.wanted_states:
         return {}, False
-    views, cursor = await page_of_runs(call, wanted, limit=asked.limit)
+    views, cursor = await page_of_runs(call, wanted, limit=request.limit)
     return {view.id: view.state for view in views}, bool(cursor)
 
 
@@ -199,17 +199,17 @@ async def analysis(call: Call) -> RunAnalysis:
 @handles(api.COMPARE_RUN)
 async def compare(call: Call) -> RunComparison:
     """Compare a run with the last green run, or with another one."""
-    asked: api.ComparisonQuery = call.query
-    return await call.parts.runtime.runs.compare(run_id_in(call), other=asked.other)
+    query: api.ComparisonQuery = call.query
+    return await call.parts.runtime.runs.compare(run_id_in(call), other=query.other)
 
 
 @handles(api.LIST_RUN_ARTIFACTS)
 async def list_artifacts(call: Call) -> api.RunArtifacts:
     """Return the artifacts of a page of jobs of a run."""
-    asked: api.RunArtifactsQuery = call.query
+    query: api.RunArtifactsQuery = call.query
     runtime, run_id = call.parts.runtime, run_id_in(call)
-    jobs = await runtime.runs.jobs(run_id, first=asked.first, limit=asked.limit + 1)
-    shown = [job for job in jobs[: asked.limit] if job.started_at is not None]
+    jobs = await runtime.runs.jobs(run_id, first=query.first, limit=query.limit + 1)
+    shown = [job for job in jobs[: query.limit] if job.started_at is not None]
     found = [
         api.RunArtifact(job=job.name, artifact=view)
         for job in shown
@@ -218,17 +218,17 @@ async def list_artifacts(call: Call) -> api.RunArtifacts:
     return api.RunArtifacts(
         run_id=run_id,
         artifacts=tuple(found),
-        next=asked.first + asked.limit if len(jobs) > asked.limit else None,
+        next=query.first + query.limit if len(jobs) > query.limit else None,
     )
 
 
 @handles(api.LIST_FLAKY_JOBS)
 async def flaky(call: Call) -> FlakyJobs:
     """Return jobs that have passed and failed on one commit."""
-    asked: api.FlakyQuery = call.query
+    query: api.FlakyQuery = call.query
     return await call.parts.runtime.runs.analyser.flaky(
-        repository=asked.repository,
-        workflow=asked.workflow,
-        cursor=asked.cursor,
-        limit=max(1, min(asked.limit, 1_000)),
+        repository=query.repository,
+        workflow=query.workflow,
+        cursor=query.cursor,
+        limit=max(1, min(query.limit, 1_000)),
     )

@@ -24,10 +24,10 @@ from interlock.wire.schedules import NAME, Backfilled, FireTimes, FireView, Sche
 @handles(api.LIST_SCHEDULES)
 async def list_schedules(call: Call) -> SchedulePage:
     """Return a page of schedules that the principal may see."""
-    asked: api.SchedulesQuery = call.query
-    states = (asked.state,) if asked.state else ()
+    query: api.SchedulesQuery = call.query
+    states = (query.state,) if query.state else ()
     views, cursor = await _schedules(call).find(
-        states=states, limit=asked.limit, cursor=await place_asked(call)
+        states=states, limit=query.limit, cursor=await place_asked(call)
     )
     seen = tuple(view for view in views if call.principal.sees(view.spec.job.queue))
     return SchedulePage(schedules=seen, cursor=await place_told(call, cursor))
@@ -36,16 +36,16 @@ async def list_schedules(call: Call) -> SchedulePage:
 @handles(api.CREATE_SCHEDULE)
 async def create_schedule(call: Call) -> ScheduleView:
     """Create a schedule, or update it on request."""
-    asked: api.NewSchedule = call.body
-    call.principal.need_queues([asked.schedule.job.queue])
+    body: api.NewSchedule = call.body
+    call.principal.need_queues([body.schedule.job.queue])
     act = _schedules(call).create
-    if asked.replace:
+    if body.replace:
         call.principal.need(Role.OPERATOR)
         if call.principal.scoped:
-            await _seen_if_there(call, asked.name)
+            await _seen_if_there(call, body.name)
         act = _schedules(call).put
     return await act(
-        asked.name, asked.schedule, source=asked.source, actor=call.actor, request_id=call.request_id
+        body.name, body.schedule, source=body.source, actor=call.actor, request_id=call.request_id
     )
 
 
@@ -88,13 +88,11 @@ def tell(verb: str) -> Callable[[Call], Awaitable[ScheduleView]]:
     """Return a handler that pauses, resumes or deletes a schedule."""
 
     async def handle(call: Call) -> ScheduleView:
-        asked: api.ScheduleChange = call.body or api.ScheduleChange()
+        body: api.ScheduleChange = call.body or api.ScheduleChange()
         name = await _named(call)
         act = getattr(_schedules(call), verb)
-        told: ScheduleView = await act(
-            name, reason=asked.reason, actor=call.actor, request_id=call.request_id
-        )
-        return told
+        view: ScheduleView = await act(name, reason=body.reason, actor=call.actor, request_id=call.request_id)
+        return view
 
     return handle
 
@@ -102,23 +100,23 @@ def tell(verb: str) -> Callable[[Call], Awaitable[ScheduleView]]:
 @handles(api.RUN_SCHEDULE)
 async def run(call: Call) -> FireView:
     """Submit a job of the schedule now."""
-    asked: api.ScheduleChange = call.body or api.ScheduleChange()
+    body: api.ScheduleChange = call.body or api.ScheduleChange()
     name = await _named(call)
-    return await _schedules(call).run(name, reason=asked.reason, actor=call.actor, request_id=call.request_id)
+    return await _schedules(call).run(name, reason=body.reason, actor=call.actor, request_id=call.request_id)
 
 
 @handles(api.BACKFILL_SCHEDULE)
 async def backfill(call: Call) -> Backfilled:
     """Submit jobs for past fire times."""
-    asked: api.BackfillRequest = call.body
+    body: api.BackfillRequest = call.body
     name = await _named(call)
     return await _schedules(call).backfill(
         name,
-        asked.since,
-        asked.until,
-        queued=asked.queued,
-        dry_run=asked.dry_run,
-        reason=asked.reason,
+        body.since,
+        body.until,
+        queued=body.queued,
+        dry_run=body.dry_run,
+        reason=body.reason,
         actor=call.actor,
         request_id=call.request_id,
     )

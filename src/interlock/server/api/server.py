@@ -84,11 +84,11 @@ async def metrics(call: Call) -> Response:
 @handles(api.GET_FIGURES)
 async def get_figures(call: Call) -> FiguresView:
     """Return figures of the visible queues."""
-    asked: api.FiguresQuery = call.query
-    if asked.queue:
-        call.principal.need_queues([asked.queue])
+    query: api.FiguresQuery = call.query
+    if query.queue:
+        call.principal.need_queues([query.queue])
     question = Question(
-        minutes=asked.minutes, queue=asked.queue, task=asked.task, queues=frozenset(call.principal.queues)
+        minutes=query.minutes, queue=query.queue, task=query.task, queues=frozenset(call.principal.queues)
     )
     return await call.parts.runtime.figures.read(question)
 
@@ -192,8 +192,8 @@ async def list_sessions(call: Call) -> api.OpenSessions:
 @handles(api.REVOKE_SESSION)
 async def revoke_session(call: Call) -> SessionView:
     """End the session of a browser; other servers notice within seconds."""
-    asked: api.RevokeSession = call.body
-    return await call.parts.sessions.revoke(call.path["session_id"], actor=call.actor, reason=asked.reason)
+    body: api.RevokeSession = call.body
+    return await call.parts.sessions.revoke(call.path["session_id"], actor=call.actor, reason=body.reason)
 
 
 async def _status(parts: Parts) -> StoreStatus:

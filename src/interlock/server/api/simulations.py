@@ -119,23 +119,23 @@ def _event(news: SimulationNews, cursor: str) -> bytes:
 @handles(api.START_SIMULATION)
 async def start_simulation(call: Call) -> SimulationView:
     """Create a simulation; a worker claims it asynchronously."""
-    asked: api.OneSimulation = call.body
-    return await _manager(call).create_run(asked.spec(), actor=call.actor, request_id=call.request_id)
+    body: api.OneSimulation = call.body
+    return await _manager(call).create_run(body.spec(), actor=call.actor, request_id=call.request_id)
 
 
 @handles(api.LIST_SIMULATIONS)
 async def list_simulations(call: Call) -> api.SimulationPage:
     """Return a page of simulations with a status, a priority and a text."""
-    asked: api.SimulationsQuery = call.query
-    if asked.priority and asked.priority not in PRIORITIES:
+    query: api.SimulationsQuery = call.query
+    if query.priority and query.priority not in PRIORITIES:
         raise BadRequest(
-            f"There is no priority {asked.priority!r}.",
+            f"There is no priority {query.priority!r}.",
             allowed=PRIORITIES,
             todo=f"Use one of: {', '.join(PRIORITIES)}.",
         )
-    statuses = tuple(filter(None, asked.status.split(",")))
-    wanted = SimulationFilter(statuses=statuses, priority=asked.priority, text=asked.text)
-    views, cursor = await _manager(call).list_runs(wanted, cursor=asked.cursor, limit=asked.limit)
+    statuses = tuple(filter(None, query.status.split(",")))
+    wanted = SimulationFilter(statuses=statuses, priority=query.priority, text=query.text)
+    views, cursor = await _manager(call).list_runs(wanted, cursor=query.cursor, limit=query.limit)
     return api.SimulationPage(simulations=tuple(views), cursor=cursor)
 
 
@@ -161,9 +161,9 @@ async def get_metrics(call: Call) -> SimulationMetrics:
 @handles(api.PAUSE_SIMULATION)
 async def pause_simulation(call: Call) -> api.PauseRequested:
     """Request a pause; the worker makes the transition."""
-    asked: api.SimulationAction = call.body or api.SimulationAction()
+    body: api.SimulationAction = call.body or api.SimulationAction()
     view = await _manager(call).pause(
-        _id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
+        _id_in(call), reason=body.reason, actor=call.actor, request_id=call.request_id
     )
     return api.PauseRequested(simulation=view)
 
@@ -171,37 +171,37 @@ async def pause_simulation(call: Call) -> api.PauseRequested:
 @handles(api.RESUME_SIMULATION)
 async def resume_simulation(call: Call) -> SimulationView:
     """Resume a simulation on a worker."""
-    asked: api.ResumeSimulation = call.body or api.ResumeSimulation()
+    body: api.ResumeSimulation = call.body or api.ResumeSimulation()
     return await _manager(call).resume(
         _id_in(call),
-        reason=asked.reason,
+        reason=body.reason,
         actor=call.actor,
         request_id=call.request_id,
-        queue=asked.queue,
+        queue=body.queue,
     )
 
 
 @handles(api.CANCEL_SIMULATION)
 async def cancel_simulation(call: Call) -> SimulationView:
     """Cancel a simulation permanently."""
-    asked: api.SimulationAction = call.body or api.SimulationAction()
+    body: api.SimulationAction = call.body or api.SimulationAction()
     return await _manager(call).cancel(
-        _id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
+        _id_in(call), reason=body.reason, actor=call.actor, request_id=call.request_id
     )
 
 
 @handles(api.TRANSITION_SIMULATION)
 async def move_simulation(call: Call) -> SimulationView:
     """Apply a transition to a simulation, as its table allows."""
-    asked: api.MoveSimulation = call.body
+    body: api.MoveSimulation = call.body
     return await _manager(call).transition(
         _id_in(call),
-        asked.status,
-        expected_version=asked.expected_version,
-        worker_id=asked.worker_id,
-        step=asked.step,
-        error=asked.error,
-        reason=asked.reason,
+        body.status,
+        expected_version=body.expected_version,
+        worker_id=body.worker_id,
+        step=body.step,
+        error=body.error,
+        reason=body.reason,
         actor=call.actor,
         request_id=call.request_id,
     )
@@ -210,24 +210,24 @@ async def move_simulation(call: Call) -> SimulationView:
 @handles(api.HEARTBEAT_SIMULATION)
 async def beat_simulation(call: Call) -> SimulationView:
     """Record a heartbeat."""
-    asked: api.SimulationBeat = call.body
-    return await _manager(call).heartbeat(_id_in(call), asked.worker_id, asked.step)
+    body: api.SimulationBeat = call.body
+    return await _manager(call).heartbeat(_id_in(call), body.worker_id, body.step)
 
 
 @handles(api.LIST_STALE_SIMULATIONS)
 async def list_stale(call: Call) -> api.StaleSimulations:
     """Return running simulations without a recent heartbeat."""
-    asked: api.StaleQuery = call.query
-    return api.StaleSimulations(run_ids=tuple(await _manager(call).check_stale_runs(asked.timeout_s)))
+    query: api.StaleQuery = call.query
+    return api.StaleSimulations(run_ids=tuple(await _manager(call).check_stale_runs(query.timeout_s)))
 
 
 @handles(api.FOLLOW_SIMULATION)
 async def follow_simulation(call: Call) -> Response:
     """Return the event stream of a simulation."""
-    asked: api.SimulationEventsQuery = call.query
+    query: api.SimulationEventsQuery = call.query
     parts, run_id = call.parts, _id_in(call)
     await _manager(call).get(run_id)
-    after = call.headers.get("last-event-id", asked.after)
+    after = call.headers.get("last-event-id", query.after)
     if after:
         await parts.broadcast.read(after, 1)  # an invalid cursor is refused before the stream begins
     look = partial(_manager(call).get_state, run_id)
@@ -243,8 +243,8 @@ async def follow_simulation(call: Call) -> Response:
 @handles(api.SAY_SIMULATION)
 async def say_of_simulation(call: Call) -> SimulationOrders:
     """Process a message of the worker that executes a simulation."""
-    said: SaidOfSimulation = call.body
-    return await _manager(call).hear(said.token, said.runner_id, said.word)
+    body: SaidOfSimulation = call.body
+    return await _manager(call).hear(body.token, body.runner_id, body.word)
 
 
 def _manager(call: Call) -> SimulationManager:

@@ -34,15 +34,15 @@ async def get_tree(call: Call) -> TreeView:
 @handles(api.SUBMIT_CHILDREN)
 async def submit_children(call: Call) -> Born:
     """Submit children of the attempt that holds the lease."""
-    asked: NewChildren = call.body
-    call.principal.need_queues(spec.queue for spec in asked.jobs)
+    body: NewChildren = call.body
+    call.principal.need_queues(spec.queue for spec in body.jobs)
     if call.principal.scoped:
-        for other in named_in(asked.jobs):
+        for other in named_in(body.jobs):
             await job_of(call, other)
-    need_own_keys(call, asked.jobs)
-    runner_id = known_as(call.principal, asked.runner_id)
-    token = lease_of(call.principal, asked.token)
-    return Born(ids=await call.parts.runtime.trees.submit(token, runner_id, asked.name, asked.jobs))
+    need_own_keys(call, body.jobs)
+    runner_id = known_as(call.principal, body.runner_id)
+    token = lease_of(call.principal, body.token)
+    return Born(ids=await call.parts.runtime.trees.submit(token, runner_id, body.name, body.jobs))
 
 
 @handles(api.LIST_CHILDREN)

@@ -17,19 +17,19 @@ from interlock.wire.waits import ApprovalView, SignalView, WaitAnswer, WaitReque
 @handles(api.SIGNAL_JOB)
 async def signal_job(call: Call) -> SignalView:
     """Send a signal to a job."""
-    asked: api.NewSignal = call.body
+    body: api.NewSignal = call.body
     job_id = (await job_of(call)).id if call.principal.scoped else shaped(call.path["job_id"])
     return await _waits(call).signal(
-        job_id, asked.name, asked.data, actor=call.actor, request_id=call.request_id
+        job_id, body.name, body.data, actor=call.actor, request_id=call.request_id
     )
 
 
 @handles(api.LIST_APPROVALS)
 async def list_approvals(call: Call) -> api.ApprovalPage:
     """Return a page of approvals of visible queues."""
-    asked: api.ApprovalsQuery = call.query
+    query: api.ApprovalsQuery = call.query
     found, cursor = await _waits(call).find(
-        ended=asked.ended, job_id=asked.job_id, limit=asked.limit, cursor=await place_asked(call)
+        ended=query.ended, job_id=query.job_id, limit=query.limit, cursor=await place_asked(call)
     )
     seen = tuple(view for view in found if call.principal.sees(view.queue))
     return api.ApprovalPage(approvals=seen, cursor=await place_told(call, cursor))
@@ -45,10 +45,10 @@ async def get_approval(call: Call) -> ApprovalView:
 @handles(api.APPROVE_APPROVAL)
 async def approve(call: Call) -> ApprovalView:
     """Approve."""
-    asked: api.ReplyRequest = call.body
+    body: api.ReplyRequest = call.body
     return await _waits(call).approve(
         await _named(call),
-        comment=asked.comment,
+        comment=body.comment,
         actor=call.actor,
         roles=call.principal.roles,
         request_id=call.request_id,
@@ -58,10 +58,10 @@ async def approve(call: Call) -> ApprovalView:
 @handles(api.REJECT_APPROVAL)
 async def reject(call: Call) -> ApprovalView:
     """Reject."""
-    asked: api.ReplyRequest = call.body
+    body: api.ReplyRequest = call.body
     return await _waits(call).reject(
         await _named(call),
-        comment=asked.comment,
+        comment=body.comment,
         actor=call.actor,
         roles=call.principal.roles,
         request_id=call.request_id,
@@ -71,10 +71,10 @@ async def reject(call: Call) -> ApprovalView:
 @handles(api.AWAIT_SIGNAL)
 async def await_signal(call: Call) -> WaitAnswer:
     """Return the answer to a wait, or make the job of the lease wait."""
-    asked: WaitRequest = call.body
-    token = lease_of(call.principal, asked.token)
-    runner_id = known_as(call.principal, asked.runner_id)
-    return await _waits(call).ask(msgspec.structs.replace(asked, token=token, runner_id=runner_id))
+    body: WaitRequest = call.body
+    token = lease_of(call.principal, body.token)
+    runner_id = known_as(call.principal, body.runner_id)
+    return await _waits(call).ask(msgspec.structs.replace(body, token=token, runner_id=runner_id))
 
 
 async def _named(call: Call) -> str:

@@ -33,9 +33,9 @@ from interlock.wire.workers import (
 @handles(api.REGISTER_WORKER)
 async def register(call: Call) -> WorkerView:
     """Register a worker."""
-    asked: api.NewWorker = call.body
-    call.principal.need_queues(asked.queues)
-    spec = asked.spec()
+    body: api.NewWorker = call.body
+    call.principal.need_queues(body.queues)
+    spec = body.spec()
     runner_id = known_as(call.principal, runner_id_of(spec)) if spec.name and spec.incarnation else ""
     return await _workers(call).register(
         spec, actor=call.actor, request_id=call.request_id, runner_id=runner_id
@@ -51,16 +51,16 @@ async def beat(call: Call) -> WorkerOrders:
 @handles(api.GET_WORKER_ORDERS)
 async def orders(call: Call) -> WorkerOrders:
     """Return the orders of a worker as soon as they change (long poll)."""
-    asked: api.OrdersQuery = call.query
+    query: api.OrdersQuery = call.query
     worker_id, workers, over = _id(call), _workers(call), call.parts.ending(call.principal)
-    heard = workers.orders(
+    answer = workers.orders(
         worker_id,
-        after=asked.after,
-        wait_s=asked.wait_s,
+        after=query.after,
+        wait_s=query.wait_s,
         subscribe=call.parts.bells.of(worker_id),
         actor=call.actor,
     )
-    waiting = asyncio.ensure_future(heard)
+    waiting = asyncio.ensure_future(answer)
     ending = asyncio.ensure_future(over.wait())  # a server that shuts down ends its long polls
     try:
         await asyncio.wait((waiting, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -86,16 +86,16 @@ async def namesakes(call: Call) -> Namesakes:
 @handles(api.REPORT_DEATH)
 async def died(call: Call) -> WorkerView:
     """Report that the process of a worker has died."""
-    told: WorkerDeath = call.body
-    return await _workers(call).died(told.name, told.incarnation, reason=told.reason, actor=call.actor)
+    death: WorkerDeath = call.body
+    return await _workers(call).died(death.name, death.incarnation, reason=death.reason, actor=call.actor)
 
 
 @handles(api.LIST_WORKERS)
 async def list_workers(call: Call) -> api.WorkerPage:
     """Return a page of workers that match a filter."""
-    asked: api.WorkersQuery = call.query
+    query: api.WorkersQuery = call.query
     now = await call.parts.runtime.engine.clock.now()
-    selection = read_worker_filter(asked.q).selection(now, limit=asked.limit, cursor=asked.cursor)
+    selection = read_worker_filter(query.q).selection(now, limit=query.limit, cursor=query.cursor)
     views, cursor = await _workers(call).find(selection.query)
     return api.WorkerPage(workers=tuple(view for view in views if selection.keeps(view)), cursor=cursor)
 
@@ -127,13 +127,13 @@ async def get_history(call: Call) -> HistoryPage:
 @handles(api.PAUSE_WORKER)
 async def pause(call: Call) -> WorkerView:
     """Pause a worker."""
-    asked: api.PauseRequest = call.body
+    body: api.PauseRequest = call.body
     return await _workers(call).pause(
         _id(call),
-        reason=asked.reason,
+        reason=body.reason,
         actor=call.actor,
         request_id=call.request_id,
-        give_back=asked.give_back,
+        give_back=body.give_back,
     )
 
 
@@ -180,20 +180,20 @@ async def act(call: Call) -> ActionAnswer:
 
 
 async def _act(call: Call) -> ActionAnswer:
-    asked: api.WorkerActionRequest = call.body
+    body: api.WorkerActionRequest = call.body
     workers = call.parts.runtime.workers
-    wanted = matching_workers(read_worker_filter(asked.filter), asked.action)
+    wanted = matching_workers(read_worker_filter(body.filter), body.action)
     now = await call.parts.runtime.engine.clock.now()
-    found = await found_workers(workers, wanted, now, limit=asked.limit)
-    if asked.dry_run:
+    found = await found_workers(workers, wanted, now, limit=body.limit)
+    if body.dry_run:
         done = tuple(Done(id=view.id, state=view.state) for view in found.views)
-        return ActionAnswer(action=asked.action, dry_run=True, done=done, more=found.more)
-    more = {"give_back": asked.give_back} if asked.action == "pause" else {}
+        return ActionAnswer(action=body.action, dry_run=True, done=done, more=found.more)
+    more = {"give_back": body.give_back} if body.action == "pause" else {}
 
     async def one(worker_id: str) -> Done:
-        after = await getattr(workers, asked.action)(
+        after = await getattr(workers, body.action)(
             worker_id,
-            reason=asked.reason,
+            reason=body.reason,
             actor=call.actor,
             request_id=part_of(call.request_id, worker_id),
             **more,
@@ -201,7 +201,7 @@ async def _act(call: Call) -> ActionAnswer:
         return Done(id=worker_id, state=after.state)
 
     outcomes = await with_each([view.id for view in found.views], one)
-    return answer_of(asked.action, outcomes, more=found.more)
+    return answer_of(body.action, outcomes, more=found.more)
 
 
 @handles(api.LIST_QUARANTINE)
@@ -213,5 +213,5 @@ async def list_standings(call: Call) -> Standings:
 @handles(api.LIFT_QUARANTINE)
 async def lift_quarantine(call: Call) -> StandingView:
     """Lift the quarantine of a runner."""
-    asked: api.LiftRequest = call.body
-    return await call.parts.runtime.quarantine.lift(asked.runner, actor=call.actor, reason=asked.reason)
+    body: api.LiftRequest = call.body
+    return await call.parts.runtime.quarantine.lift(body.runner, actor=call.actor, reason=body.reason)

@@ -74,12 +74,12 @@ async def list_jobs(call: Call) -> api.WorkloadJobs:
     The latter are searched among the newest jobs, because a store has no index of tasks or queues. So a
     workload that ended before an agent was READY is found only among the jobs.
     """
-    asked: api.WorkloadJobsQuery = call.query
+    query: api.WorkloadJobsQuery = call.query
     found, cursor = await call.parts.runtime.workloads.find(
-        Query(kind=WORKLOAD.name, cursor=asked.cursor, limit=RECORDS_LOOKED_AT)
+        Query(kind=WORKLOAD.name, cursor=query.cursor, limit=RECORDS_LOOKED_AT)
     )
     views: dict[str, JobView] = {}
-    if not asked.cursor:
+    if not query.cursor:
         for state in (job.PENDING, job.RUNNING):
             newest_jobs, _ = await call.parts.runtime.jobs.find(
                 Query(kind=JOB.name, states=(state,), limit=JOBS_LOOKED_AT)
@@ -88,7 +88,7 @@ async def list_jobs(call: Call) -> api.WorkloadJobs:
     ids = [each for each in dict.fromkeys(one.job_id for one in found) if each not in views]
     views |= {view.id: view for view in await call.parts.runtime.jobs.get_many(ids) if view is not None}
     newest = sorted(views.values(), key=lambda view: (view.created_at, view.id), reverse=True)
-    return api.WorkloadJobs(workloads=tuple(map(_short, newest[: asked.limit])), cursor=cursor)
+    return api.WorkloadJobs(workloads=tuple(map(_short, newest[: query.limit])), cursor=cursor)
 
 
 @handles(api.GET_WORKLOAD_JOB)
@@ -112,7 +112,7 @@ async def get_job(call: Call) -> api.WorkloadJobView:
 @handles(api.GET_WORKLOAD_SECONDS)
 async def get_seconds(call: Call) -> api.WorkloadSeconds:
     """Return the seconds of a result, or those of the log while there is none."""
-    asked: api.SecondsQuery = call.query
+    query: api.SecondsQuery = call.query
     view = await _driver(call)
     seconds: Sequence[SecondView] = ()
     if view.state in job.ENDED:
@@ -121,8 +121,8 @@ async def get_seconds(call: Call) -> api.WorkloadSeconds:
             result = await _result_file(call, view) or result
         seconds = result.seconds if result is not None else ()
     if not seconds:
-        seconds = _seconds(await _lives(call, view.id, asked.after))
-    wanted = [each for each in seconds if each.second > asked.after]
+        seconds = _seconds(await _lives(call, view.id, query.after))
+    wanted = [each for each in seconds if each.second > query.after]
     step = -(-len(wanted) // MOST_POINTS) or 1
     points = tuple(_point(wanted[first : first + step]) for first in range(0, len(wanted), step))
     return api.WorkloadSeconds(seconds=points, step=step, ended=view.state in job.ENDED)
@@ -167,15 +167,15 @@ async def list_kinds(call: Call) -> api.WorkloadKinds:  # noqa: ARG001 - the sam
 @handles(api.START_WORKLOAD)
 async def start(call: Call) -> api.StartedWorkload:
     """Check a workload, and submit the job that drives it."""
-    asked: api.StartWorkload = call.body
-    call.principal.need_queues([asked.queue])
-    spec = checked(asked.workload)
+    body: api.StartWorkload = call.body
+    call.principal.need_queues([body.queue])
+    spec = checked(body.workload)
     _check_given(spec)
-    file = _file(asked.workload)
-    if asked.check_only:
+    file = _file(body.workload)
+    if body.check_only:
         return api.StartedWorkload(file=file)
     (job_id,) = await call.parts.runtime.jobs.submit_many(
-        [driving_job(spec, asked.queue)], actor=call.actor, request_id=call.request_id
+        [driving_job(spec, body.queue)], actor=call.actor, request_id=call.request_id
     )
     return api.StartedWorkload(id=job_id, file=file)
 

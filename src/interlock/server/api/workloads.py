@@ -24,23 +24,23 @@ STATES = tuple(str(state) for state in WORKLOAD.states)
 @handles(api.TELL_WORKLOADS)
 async def tell(call: Call) -> WorkloadsHeard:
     """Record the events that a runner has received from the agents of its job."""
-    said: WorkloadFacts = call.body
-    await _workloads(call).tell_under(said.token, known_as(call.principal, said.runner_id), said.facts)
-    return WorkloadsHeard(facts=len(said.facts))
+    body: WorkloadFacts = call.body
+    await _workloads(call).tell_under(body.token, known_as(call.principal, body.runner_id), body.facts)
+    return WorkloadsHeard(facts=len(body.facts))
 
 
 @handles(api.LIST_WORKLOADS)
 async def list_workloads(call: Call) -> api.WorkloadPage:
     """Return a page of workloads."""
-    asked: api.WorkloadsQuery = call.query
-    if asked.state and asked.state.upper() not in STATES:
-        raise UnknownState(asked.state, STATES, where=WORKLOAD.name)
+    page: api.WorkloadsQuery = call.query
+    if page.state and page.state.upper() not in STATES:
+        raise UnknownState(page.state, STATES, where=WORKLOAD.name)
     query = Query(
         kind=WORKLOAD.name,
-        states=(asked.state.upper(),) if asked.state else (),
-        parent=asked.job or None,
-        limit=asked.limit,
-        cursor=asked.cursor,
+        states=(page.state.upper(),) if page.state else (),
+        parent=page.job or None,
+        limit=page.limit,
+        cursor=page.cursor,
     )
     views, cursor = await _workloads(call).find(query)
     return api.WorkloadPage(workloads=tuple(views), cursor=cursor)
