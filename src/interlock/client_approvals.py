@@ -72,8 +72,8 @@ class SyncApprovals:
         self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
     ) -> tuple[Sequence[ApprovalView], str]:
         """Return a page of approvals that wait, newest first, and the next cursor; with `ended` all."""
-        asked = self._inner.list(ended=ended, job_id=job_id, limit=limit, cursor=cursor)
-        found: tuple[Sequence[ApprovalView], str] = self._run(asked)
+        approvals = self._inner.list(ended=ended, job_id=job_id, limit=limit, cursor=cursor)
+        found: tuple[Sequence[ApprovalView], str] = self._run(approvals)
         return found
 
     def get(self, approval_id: str) -> ApprovalView:

@@ -279,9 +279,9 @@ class SimulationsClient:
         """Start a simulation. All other arguments are passed to it, and are checked here."""
         spec = spec_of(work, arguments)
         named = {"run_id": run_id, "scenario_path": scenario_path, "scenario_name": scenario_name}
-        told = {name: text for name, text in named.items() if text}
+        given = {name: text for name, text in named.items() if text}
         made = await self._simulations.create_run(
-            msgspec.structs.replace(spec, **told), actor=self._actor, request_id=request_id
+            msgspec.structs.replace(spec, **given), actor=self._actor, request_id=request_id
         )
         return SimulationHandle(self, made.run_id)
 

@@ -85,8 +85,10 @@ class Runs:
         **inputs: Any,
     ) -> str:
         """Submit a run and return its id."""
-        asked = self._inner.submit(work, source=source, workflow=workflow, request_id=request_id, **inputs)
-        run_id: str = self._run(asked).id
+        submission = self._inner.submit(
+            work, source=source, workflow=workflow, request_id=request_id, **inputs
+        )
+        run_id: str = self._run(submission).id
         return run_id
 
     def wait(self, run_id: str, *, timeout_s: float | None = None) -> RunView:
@@ -123,8 +125,8 @@ class Runs:
         self, run_id: str, which: Which = "all", *, job: str = "", request_id: str | None = None
     ) -> str:
         """Rerun a finished run and return the id of the new one."""
-        asked = self._inner.rerun(run_id, which, job=job, request_id=request_id)
-        new_id: str = self._run(asked).id
+        submission = self._inner.rerun(run_id, which, job=job, request_id=request_id)
+        new_id: str = self._run(submission).id
         return new_id
 
 
@@ -205,8 +207,8 @@ class Records:
 
     def create(self, data: Any, *, record_id: str = "", request_id: str | None = None) -> StoredRecord:
         """Create a record in the initial state."""
-        asked = self._inner.create(data, record_id=record_id, request_id=request_id)
-        record: StoredRecord = self._run(asked)
+        creation = self._inner.create(data, record_id=record_id, request_id=request_id)
+        record: StoredRecord = self._run(creation)
         return record
 
     def send(self, record_id: str, event: str | Event, /, **how: Any) -> StoredRecord:
@@ -226,8 +228,8 @@ class Records:
 
     def explain(self, record_id: str) -> RecordExplanation:
         """Return why a record waits, the owner of the next step and the time of its timer."""
-        told: RecordExplanation = self._run(self._inner.explain(record_id))
-        return told
+        explanation: RecordExplanation = self._run(self._inner.explain(record_id))
+        return explanation
 
     def wait(self, record_id: str, *states: str, timeout_s: float | None = None) -> StoredRecord:
         """Return the record once it is in one of these states, or has ended."""

@@ -111,5 +111,5 @@ class HttpBatches:
 
     async def jobs(self, batch_id: str, *, cursor: str = "") -> BatchJobs:
         """Return a page of the jobs of a batch, with the outcomes of those that have ended."""
-        asked = api.BatchJobsQuery(cursor=cursor)
-        return await self._client.call(api.LIST_BATCH_JOBS, asked, batch_id=batch_id)
+        query = api.BatchJobsQuery(cursor=cursor)
+        return await self._client.call(api.LIST_BATCH_JOBS, query, batch_id=batch_id)

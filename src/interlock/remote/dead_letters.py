@@ -64,8 +64,8 @@ class HttpDeadLetters:
         self, wanted: Filter, *, limit: int = 100, cursor: str = ""
     ) -> tuple[list[DeadLetterView], str]:
         """Return a page of open dead letters, newest first, and the cursor of the next page."""
-        asked = api.DeadLettersQuery(q=str(wanted), limit=min(limit, MAX_PAGE), cursor=cursor)
-        page = await self._client.call(api.LIST_DEAD_LETTERS, asked)
+        query = api.DeadLettersQuery(q=str(wanted), limit=min(limit, MAX_PAGE), cursor=cursor)
+        page = await self._client.call(api.LIST_DEAD_LETTERS, query)
         return list(page.letters), page.cursor
 
     async def retry(

@@ -17,8 +17,8 @@ async def history_of(api: ApiClient, operation: Operation[Any, HistoryPage], **p
     entries: list[Entry] = []
     after: int | None = 0
     while after is not None:
-        asked = None if operation.query is None else HistoryQuery(after=after, limit=MAX_PAGE)
-        page = await api.call(operation, asked, **path)
+        query = None if operation.query is None else HistoryQuery(after=after, limit=MAX_PAGE)
+        page = await api.call(operation, query, **path)
         entries += map(entry_of, page.entries)
         after = page.after
     return entries

@@ -100,11 +100,11 @@ class ApiClient:
         Changes are sent under a request id, a new one where none is given: when an answer is lost the request
         is repeated, and nothing is done twice.
         """
-        said = _fields_to_send(sent)
-        if operation.repeatable and "request_id" not in said:
-            said["request_id"] = self._names()
-        query = said if operation.query is not None else {}
-        body = msgspec.json.encode(said) if operation.bodies else None
+        fields = _fields_to_send(sent)
+        if operation.repeatable and "request_id" not in fields:
+            fields["request_id"] = self._names()
+        query = fields if operation.query is not None else {}
+        body = msgspec.json.encode(fields) if operation.bodies else None
         answer = await self._surely(operation.method, operation.address(**path), query, body)
         return _read(answer, cast("type[Out]", operation.output))
 

@@ -121,8 +121,8 @@ class HttpJobs:
 
     async def find(self, query: Query) -> tuple[list[JobView], str]:
         """Return a page of jobs, newest first, and the cursor of the next one."""
-        asked = api.JobsQuery(q=text_of(query), limit=min(query.limit, MAX_PAGE), cursor=query.cursor)
-        page = await self._client.call(api.LIST_JOBS, asked)
+        request = api.JobsQuery(q=text_of(query), limit=min(query.limit, MAX_PAGE), cursor=query.cursor)
+        page = await self._client.call(api.LIST_JOBS, request)
         return list(page.jobs), page.cursor
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
@@ -134,8 +134,8 @@ class HttpJobs:
 
     async def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
         """Return a job and its descendants, at most `most` jobs."""
-        asked = api.TreeQuery(limit=min(most, MAX_NODES))
-        return await self._client.call(api.GET_JOB_TREE, asked, job_id=job_id)
+        query = api.TreeQuery(limit=min(most, MAX_NODES))
+        return await self._client.call(api.GET_JOB_TREE, query, job_id=job_id)
 
     async def history(self, job_id: str) -> list[Entry]:
         """Return the journal of a job, oldest first."""
@@ -145,8 +145,8 @@ class HttpJobs:
         """Yield the log of its attempts, in order of arrival."""
         cursor, more = "", True
         while more:
-            asked = PageQuery(cursor=cursor, limit=MAX_PAGE)
-            page = await self._client.call(api.GET_JOB_LOGS, asked, job_id=job_id)
+            query = PageQuery(cursor=cursor, limit=MAX_PAGE)
+            page = await self._client.call(api.GET_JOB_LOGS, query, job_id=job_id)
             for line in page.lines:
                 yield _chunk(line)
             cursor, more = page.cursor, bool(page.cursor)
@@ -211,8 +211,8 @@ class NewLines:
     async def __call__(self) -> AsyncIterator[Chunk]:
         """Yield the new lines."""
         while True:
-            asked = PageQuery(cursor=self._cursor, limit=PAGE)
-            page = await self._client.call(api.GET_JOB_LOGS, asked, job_id=self._job_id)
+            query = PageQuery(cursor=self._cursor, limit=PAGE)
+            page = await self._client.call(api.GET_JOB_LOGS, query, job_id=self._job_id)
             seen: Counter[api.LogLineView] = Counter()
             for line in page.lines:
                 seen[line] += 1
@@ -242,8 +242,8 @@ class HttpArtifacts:
         view = newest(await self.list(job_id), name, attempt)
         if view is None:
             raise unknown_artifact(job_id, name, attempt)
-        asked = artifacts.ArtifactQuery(attempt=f"{view.shard}.{view.attempt}")
-        download = self._client.download(artifacts.GET_ARTIFACT, asked, job_id=job_id, artifact=name)
+        query = artifacts.ArtifactQuery(attempt=f"{view.shard}.{view.attempt}")
+        download = self._client.download(artifacts.GET_ARTIFACT, query, job_id=job_id, artifact=name)
         async with download as pieces:
             yield view, pieces
 

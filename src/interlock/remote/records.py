@@ -74,7 +74,7 @@ class HttpRecords:
         cursor: str = "",
     ) -> tuple[list[StoredRecord], str]:
         """Return a page of records, newest first, and the cursor of the next one."""
-        asked = api.KindQuery(
+        query = api.KindQuery(
             state=",".join(states),
             where=msgspec.json.encode(where).decode() if where else "",
             queue=queue,
@@ -82,7 +82,7 @@ class HttpRecords:
             limit=min(limit, MAX_PAGE),
             cursor=cursor,
         )
-        page = await self._client.call(api.LIST, asked, kind=kind)
+        page = await self._client.call(api.LIST, query, kind=kind)
         return list(page.records), page.cursor
 
     async def history(self, kind: str, record_id: str) -> list[Entry]:
@@ -123,14 +123,14 @@ class HttpJournal:
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
         """Return the journal after a cursor."""
-        asked = records.JournalQuery(after=after, limit=min(limit, MAX_PAGE))
-        page = await self._client.call(records.READ_JOURNAL, asked)
+        query = records.JournalQuery(after=after, limit=min(limit, MAX_PAGE))
+        page = await self._client.call(records.READ_JOURNAL, query)
         return Feed(tuple(map(entry_of, page.entries)), page.cursor, gap=page.gap)
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """Return the journal of one job, oldest first."""
-        asked = HistoryQuery(after=after_version, limit=min(limit, MAX_PAGE))
-        page = await self._client.call(jobs.GET_JOB_HISTORY, asked, job_id=key.id)
+        query = HistoryQuery(after=after_version, limit=min(limit, MAX_PAGE))
+        page = await self._client.call(jobs.GET_JOB_HISTORY, query, job_id=key.id)
         entries = tuple(map(entry_of, page.entries))
         return Feed(entries, entries[-1].cursor if entries else "")
 

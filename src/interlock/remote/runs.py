@@ -94,8 +94,8 @@ class HttpRuns:
         self, wanted: RunFilter = ALL, *, newest_first: bool = True, cursor: str = "", limit: int = 100
     ) -> tuple[list[RunView], str]:
         """Return a page of runs without their jobs, newest first, and the cursor of the next one."""
-        asked = api.RunsQuery(q=text_of(wanted), limit=min(limit, MAX_PAGE), cursor=cursor)
-        page = await self._client.call(api.LIST_RUNS, asked)
+        query = api.RunsQuery(q=text_of(wanted), limit=min(limit, MAX_PAGE), cursor=cursor)
+        page = await self._client.call(api.LIST_RUNS, query)
         return list(page.runs), page.cursor
 
     async def jobs(self, run_id: str, *, first: int = 0, limit: int = 500) -> list[RunJobView]:
@@ -103,8 +103,8 @@ class HttpRuns:
         found: list[RunJobView] = []
         following: int | None = first
         while following is not None and len(found) < limit:
-            asked = api.RunJobsQuery(first=following, limit=min(limit - len(found), MAX_PAGE))
-            page = await self._client.call(api.GET_RUN_JOBS, asked, run_id=run_id)
+            query = api.RunJobsQuery(first=following, limit=min(limit - len(found), MAX_PAGE))
+            page = await self._client.call(api.GET_RUN_JOBS, query, run_id=run_id)
             found += page.jobs
             following = page.next
         return found
@@ -129,13 +129,13 @@ class HttpRuns:
         self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100
     ) -> FlakyJobs:
         """Return a page of jobs that recently passed and failed on one commit."""
-        asked = api.FlakyQuery(repository=repository, workflow=workflow, cursor=cursor, limit=limit)
-        return await self._client.call(api.LIST_FLAKY_JOBS, asked)
+        query = api.FlakyQuery(repository=repository, workflow=workflow, cursor=cursor, limit=limit)
+        return await self._client.call(api.LIST_FLAKY_JOBS, query)
 
 
 def text_of(wanted: RunFilter) -> str:
     """Return a query to the store as a filter for the API."""
-    told = WantedRuns(
+    text = WantedRuns(
         states=wanted.states,
         workflow=wanted.workflow,
         repository=wanted.repository,
@@ -147,4 +147,4 @@ def text_of(wanted: RunFilter) -> str:
         since=wanted.since,
         until=wanted.until,
     )
-    return str(told)
+    return str(text)

@@ -193,14 +193,14 @@ class HttpSchedules:
     ) -> tuple[list[ScheduleView], str]:
         """Return a page of schedules, newest first, and the cursor of the next one."""
         state: Any = states[0] if len(states) == 1 else ""
-        asked = api.SchedulesQuery(state=state, limit=min(limit, MAX_PAGE), cursor=cursor)
-        page = await self._client.call(api.LIST_SCHEDULES, asked)
+        query = api.SchedulesQuery(state=state, limit=min(limit, MAX_PAGE), cursor=cursor)
+        page = await self._client.call(api.LIST_SCHEDULES, query)
         return [view for view in page.schedules if not states or view.state in states], page.cursor
 
     async def next(self, name: str, count: int = 10) -> tuple[datetime, ...]:
         """Return the next fire times."""
-        asked = api.NextQuery(count=count)
-        return (await self._client.call(api.GET_NEXT_FIRES, asked, schedule=name)).times
+        query = api.NextQuery(count=count)
+        return (await self._client.call(api.GET_NEXT_FIRES, query, schedule=name)).times
 
     async def history(self, name: str) -> list[Entry]:
         """Return the journal of a schedule, oldest first."""

@@ -42,14 +42,14 @@ class HttpSimulations:
         self, wanted: SimulationFilter = ALL, *, cursor: str = "", limit: int = 100
     ) -> tuple[list[SimulationView], str]:
         """Return a page of simulations, newest first, and the cursor of the next one."""
-        asked = api.SimulationsQuery(
+        query = api.SimulationsQuery(
             status=",".join(wanted.statuses),
             priority=wanted.priority,
             text=wanted.text,
             cursor=cursor,
             limit=min(limit, MAX_PAGE),
         )
-        page = await self._client.call(api.LIST_SIMULATIONS, asked)
+        page = await self._client.call(api.LIST_SIMULATIONS, query)
         return list(page.simulations), page.cursor
 
     async def pause(
@@ -111,8 +111,8 @@ class HttpSimulations:
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
         """Return the ids of running simulations without a heartbeat for `timeout_s`."""
-        asked = api.StaleQuery(timeout_s=timeout_s)
-        return list((await self._client.call(api.LIST_STALE_SIMULATIONS, asked)).run_ids)
+        query = api.StaleQuery(timeout_s=timeout_s)
+        return list((await self._client.call(api.LIST_STALE_SIMULATIONS, query)).run_ids)
 
     async def history(self, run_id: str) -> list[Entry]:
         """Return the journal of a simulation, oldest first."""

@@ -84,8 +84,8 @@ class HttpWaits:
         self, *, ended: bool = False, job_id: str = "", limit: int = 100, cursor: str = ""
     ) -> tuple[list[ApprovalView], str]:
         """Return a page of approvals that wait, newest first, and the cursor of the next page."""
-        asked = api.ApprovalsQuery(ended=ended, job_id=job_id, limit=min(limit, MAX_PAGE), cursor=cursor)
-        page = await self._client.call(api.LIST_APPROVALS, asked)
+        query = api.ApprovalsQuery(ended=ended, job_id=job_id, limit=min(limit, MAX_PAGE), cursor=cursor)
+        page = await self._client.call(api.LIST_APPROVALS, query)
         return list(page.approvals), page.cursor
 
     async def approve(

@@ -36,8 +36,8 @@ class HttpWorkers:
             since=query.since,
             until=query.until,
         )
-        asked = api.WorkersQuery(q=str(wanted), limit=min(query.limit, MAX_PAGE), cursor=query.cursor)
-        page = await self._client.call(api.LIST_WORKERS, asked)
+        request = api.WorkersQuery(q=str(wanted), limit=min(query.limit, MAX_PAGE), cursor=query.cursor)
+        page = await self._client.call(api.LIST_WORKERS, request)
         return list(page.workers), page.cursor
 
     async def history(self, worker_id: str) -> list[Entry]:
@@ -108,13 +108,13 @@ class HttpWorkloads:
 
     async def find(self, query: Query) -> tuple[list[WorkloadView], str]:
         """Return a page of workloads, newest first, and the cursor of the next one."""
-        asked = workloads.WorkloadsQuery(
+        request = workloads.WorkloadsQuery(
             job=query.parent or "",
             state=query.states[0] if query.states else "",
             limit=min(query.limit, MAX_PAGE),
             cursor=query.cursor,
         )
-        page = await self._client.call(workloads.LIST_WORKLOADS, asked)
+        page = await self._client.call(workloads.LIST_WORKLOADS, request)
         return list(page.workloads), page.cursor
 
     async def history(self, workload_id: str) -> list[Entry]:
