@@ -137,9 +137,9 @@ class EmbeddedOrchestrator:
         """Return the jobs that a job comes after."""
         return await self.here.followers.predecessors(token, runner_id, cursor)
 
-    async def await_signal(self, asked: WaitRequest) -> WaitAnswer:
+    async def await_signal(self, request: WaitRequest) -> WaitAnswer:
         """Return the answer to a wait of a handler, or make its job wait."""
-        return await self.here.waits.ask(asked)
+        return await self.here.waits.ask(request)
 
     async def recover(self) -> int:
         """Handle passed deadlines, and deliver pending messages between records."""

@@ -129,12 +129,12 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
     def __repr__(self) -> str:
         return f"<kind {self.name}>"
 
-    def made(self, said: object) -> D:
+    def made(self, given: object) -> D:
         """Return data of this kind: unchanged, or converted from plain JSON values."""
-        if isinstance(said, self.data):
-            return said
+        if isinstance(given, self.data):
+            return given
         try:
-            data: D = msgspec.convert(said, self.data)
+            data: D = msgspec.convert(given, self.data)
         except msgspec.ValidationError as error:
             raise InvalidData(
                 f"This is not data of {self.name}: {error}.",
@@ -171,12 +171,12 @@ class DeclaredKind(RecordKind[Any], Generic[D]):
             )
         return event
 
-    def event(self, name: str, said: object, now: datetime) -> Event:
+    def event(self, name: str, given: object, now: datetime) -> Event:
         """Return an event from its name and payload, as plain JSON values."""
         event = self.sendable(name)
         payload = self.payloads[event.name]
         try:
-            carried = msgspec.structs.asdict(msgspec.convert(said or {}, payload))
+            carried = msgspec.structs.asdict(msgspec.convert(given or {}, payload))
         except msgspec.ValidationError as error:
             takes = described(payload)
             todo = f"Send it with {', '.join(takes)}." if takes else "Send it without data."
@@ -333,16 +333,16 @@ def _roles(
     return Roles(create=_role(machine.name, create), read=_role(machine.name, read), send=roles)
 
 
-def _role(kind: str, said: Role | str) -> Role:
+def _role(kind: str, named: Role | str) -> Role:
     known = [role for role in Role if role is not Role.RUNNER]
-    if said not in known:
+    if named not in known:
         raise MalformedKind(
-            f"There is no role {said!r} for the kind {kind}.",
+            f"There is no role {named!r} for the kind {kind}.",
             allowed=known,
             todo=f"Use one of: {', '.join(known)}.",
-            facts={"kind": kind, "role": str(said)},
+            facts={"kind": kind, "role": str(named)},
         )
-    return Role(said)
+    return Role(named)
 
 
 def _seconds(machine: Machine[Any, Any], changed: Mapping[str, float]) -> dict[str, float]:

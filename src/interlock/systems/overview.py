@@ -339,10 +339,10 @@ def _paused(seen: OverviewInput) -> Iterator[Finding]:
 def _without_workers(seen: OverviewInput) -> Iterator[Finding]:
     """Yield queues with jobs that no live worker takes; one finding for each reason."""
     claimers = [one for record in seen.workers if (one := claimer_of(record)) is not None]
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for queue, lacks, since in _lacks(seen, claimers) if seen.all_workers else ():
-        if (queue, lacks.sentence) not in told:
-            told.add((queue, lacks.sentence))
+        if (queue, lacks.sentence) not in reported:
+            reported.add((queue, lacks.sentence))
             yield Finding(
                 code="no_worker",
                 level=ERROR,
@@ -412,10 +412,10 @@ def _silent(seen: OverviewInput) -> Iterator[Finding]:
     """Yield workers whose heartbeat is late, before they are declared lost."""
     late = timedelta(seconds=MISSED_BEATS * seen.beat_every_s)
     for view in map(view_of, seen.workers):
-        heard = view.last_heartbeat_at or view.created_at
-        if seen.now - heard <= late or _is_late(seen, view.deadline_at):
+        last_beat = view.last_heartbeat_at or view.created_at
+        if seen.now - last_beat <= late or _is_late(seen, view.deadline_at):
             continue
-        ago = counted(int((seen.now - heard).total_seconds()), "second")
+        ago = counted(int((seen.now - last_beat).total_seconds()), "second")
         until = f" It counts as dead at {view.deadline_at:%H:%M:%S} UTC." if view.deadline_at else ""
         has = f" while it has {counted(view.active, 'task')}" if view.active else ""
         yield Finding(
@@ -424,7 +424,7 @@ def _silent(seen: OverviewInput) -> Iterator[Finding]:
             sentence=f"The last heartbeat of the worker {view.name} was {ago} ago{has}.{until}",
             kind="worker",
             id=view.id,
-            since=heard,
+            since=last_beat,
             remedy=Remedy(
                 verb="terminate",
                 kind="worker",

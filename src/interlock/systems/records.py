@@ -86,7 +86,9 @@ class RecordService:
         """Create a record in the initial state; its timer runs from now on."""
         declared = self.kind(kind)
         made = declared.made(data)
-        asked = self._engine.asked(request_id, f"create {kind} {record_id}", msgspec.to_builtins(made))
+        idempotency_key = self._engine.asked(
+            request_id, f"create {kind} {record_id}", msgspec.to_builtins(made)
+        )
         keys = [Key(kind, record_id)] if record_id else []
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Change]:
@@ -99,16 +101,16 @@ class RecordService:
             change = declared.new(record_id or self._ids.draw(now), made, now).change(
                 actor=actor, reason="created"
             )
-            request = asked.answered(msgspec.json.encode(change.id)) if asked else None
+            request = idempotency_key.answered(msgspec.json.encode(change.id)) if idempotency_key else None
             return Decision(change, Commit(changes=(change,), request=request))
 
         async def do() -> StoredRecord:
-            applied = await self._engine.apply_once(asked, keys, decide)
+            applied = await self._engine.apply_once(idempotency_key, keys, decide)
             if isinstance(applied, Repeated):
                 return await self.get(kind, msgspec.json.decode(applied.recorded.answer.body, type=str))
             return view_of(declared, record_after(applied.answer, None, applied.at))
 
-        return await self._engine.answer_once(asked, StoredRecord, do)
+        return await self._engine.answer_once(idempotency_key, StoredRecord, do)
 
     async def send(
         self,
@@ -126,7 +128,7 @@ class RecordService:
         declared = self.kind(kind)
         name = declared.sendable(event).name
         content = (msgspec.to_builtins(data), expected, reason)
-        asked = self._engine.asked(request_id, f"send {name} to {kind} {record_id}", content)
+        idempotency_key = self._engine.asked(request_id, f"send {name} to {kind} {record_id}", content)
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[StoredRecord]:
             record = present[0]
@@ -138,17 +140,17 @@ class RecordService:
             entity.fire_due()
             entity.must(declared.event(name, data, now))
             change = entity.change(actor=actor, reason=reason, note=True)
-            request = asked.answered(b"null") if asked else None
+            request = idempotency_key.answered(b"null") if idempotency_key else None
             after = view_of(declared, record_after(change, record, now))
             return Decision(after, Commit(changes=(change,), request=request))
 
         async def do() -> StoredRecord:
-            applied = await self._engine.apply_once(asked, [Key(kind, record_id)], decide)
+            applied = await self._engine.apply_once(idempotency_key, [Key(kind, record_id)], decide)
             if isinstance(applied, Repeated):
                 return await self.get(kind, record_id)
             return msgspec.structs.replace(applied.answer, updated_at=applied.at)
 
-        return await self._engine.answer_once(asked, StoredRecord, do)
+        return await self._engine.answer_once(idempotency_key, StoredRecord, do)
 
     # Views
 

@@ -106,11 +106,11 @@ class TokenCheck:
             for token_id, use in self._uses.items()
             if now - self._stored.get(token_id, float("-inf")) >= USES_EVERY_S
         }
-        told = {
+        uses = {
             token_id: Use(moment - timedelta(seconds=now - at), address)
             for token_id, (at, address) in due.items()
         }
-        stored = await self._tokens.note_uses(told) if told else 0
+        stored = await self._tokens.note_uses(uses) if uses else 0
         for token_id, use in due.items():
             self._stored[token_id] = now
             if self._uses.get(token_id) == use:

@@ -194,8 +194,10 @@ class Tokens:
     ) -> Issued:
         """Create a token under a name without a valid token; `lasts=None` means no expiry."""
         _check(name, queues, lasts)
-        asked = self._engine.asked(request_id, f"create the token {name}", (role, sorted(set(queues)), lasts))
-        await self._not_again(asked, name)
+        idempotency_key = self._engine.asked(
+            request_id, f"create the token {name}", (role, sorted(set(queues)), lasts)
+        )
+        await self._not_again(idempotency_key, name)
         if any(view.name == name for view in await self.list()):
             raise _taken(name)
         secret = TokenSecret(self._draw(ID_BYTES), self._draw(SECRET_BYTES))
@@ -210,7 +212,7 @@ class Tokens:
             )
             token = _TOKENS.new(secret.id, body, now)
             change = _written(token, actor=actor, reason=f"{name} ({role})")
-            return Decision(_view(secret.id, ACTIVE, now, body), _under(asked, change))
+            return Decision(_view(secret.id, ACTIVE, now, body), _under(idempotency_key, change))
 
         applied = await self._engine.apply([], decide)
         if not isinstance(applied, Applied):
@@ -258,8 +260,8 @@ class Tokens:
                 todo=f"Give an overlap from 0 (at once) to {MAX_OVERLAP.days} days.",
                 facts={"name": name, "overlap_s": overlap.total_seconds()},
             )
-        asked = self._engine.asked(request_id, f"rotate the token {name}", overlap)
-        await self._not_again(asked, name)
+        idempotency_key = self._engine.asked(request_id, f"rotate the token {name}", overlap)
+        await self._not_again(idempotency_key, name)
         token_id = (await self.get(name)).id
         secret = TokenSecret(token_id, self._draw(SECRET_BYTES))
 
@@ -268,7 +270,9 @@ class Tokens:
             body = _rotated(record, secret.digest, now, overlap)
             event = rotate if overlap else rotate_at_once
             change = _moved(record, event, body, now, actor=actor, reason=reason)
-            return Decision(_view(record.id, change.state, record.created_at, body), _under(asked, change))
+            return Decision(
+                _view(record.id, change.state, record.created_at, body), _under(idempotency_key, change)
+            )
 
         applied = await self._engine.apply([Key(TOKEN.name, token_id)], decide)
         if not isinstance(applied, Applied):
@@ -288,22 +292,24 @@ class Tokens:
 
         A token that `sees` hides is treated as missing.
         """
-        asked = self._engine.asked(request_id, f"revoke the token {name}", reason)
+        idempotency_key = self._engine.asked(request_id, f"revoke the token {name}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[TokenView]:
             record = _present(name, found[0])
             body = msgspec.structs.replace(read_body(record), old_digest="", old_until=None)
             change = _moved(record, revoke, body, now, actor=actor, reason=reason)
-            return Decision(_view(record.id, change.state, record.created_at, body), _under(asked, change))
+            return Decision(
+                _view(record.id, change.state, record.created_at, body), _under(idempotency_key, change)
+            )
 
         async def do() -> TokenView:
             view = await self.get(name)
             if sees is not None and not sees(view):
                 raise unknown_token(name)
-            applied = await self._engine.apply_once(asked, [Key(TOKEN.name, view.id)], decide)
+            applied = await self._engine.apply_once(idempotency_key, [Key(TOKEN.name, view.id)], decide)
             return applied.answer if isinstance(applied, Applied) else await self.get(view.id)
 
-        return await self._engine.answer_once(asked, TokenView, do)
+        return await self._engine.answer_once(idempotency_key, TokenView, do)
 
     async def sweep(self, *, limit: int = 100) -> int:
         """Expire tokens and retire old secrets whose time is over; they are invalid before that, too."""
@@ -339,9 +345,9 @@ class Tokens:
             raise TypeError("a key is drawn without a request id")
         return applied.answer
 
-    async def _not_again(self, asked: IdempotencyKey | None, name: str) -> None:
+    async def _not_again(self, idempotency_key: IdempotencyKey | None, name: str) -> None:
         """Raise if a request was completed before: its secret is stored nowhere."""
-        before = None if asked is None else await self._engine.recall(asked)
+        before = None if idempotency_key is None else await self._engine.recall(idempotency_key)
         if isinstance(before, RequestReused):
             raise failed(before)
         if before is not None:
@@ -367,9 +373,9 @@ def read_body(record: Record) -> TokenBody:
 
 def unknown_token(name: str) -> UnknownToken:
     """Return the error of an unknown or invisible token, without repeating a secret."""
-    told = name if _NAME.fullmatch(name) and not name.startswith("il_") else "of that name"
+    shown = name if _NAME.fullmatch(name) and not name.startswith("il_") else "of that name"
     return UnknownToken(
-        f"There is no token {told}.", todo="List them: interlock token list", facts={"name": told}
+        f"There is no token {shown}.", todo="List them: interlock token list", facts={"name": shown}
     )
 
 
@@ -423,9 +429,9 @@ def _used(use: Use, record: Record | None, _: datetime, __: str) -> Decision[Non
     return Decision(None, Commit(changes=(rewritten(record, body=msgspec.json.encode(changed)),)))
 
 
-def _under(asked: IdempotencyKey | None, change: Change) -> Commit:
+def _under(idempotency_key: IdempotencyKey | None, change: Change) -> Commit:
     """Return the commit with its request id. The stored answer does not contain the secret."""
-    return Commit(changes=(change,), request=asked.answered(b"null") if asked else None)
+    return Commit(changes=(change,), request=idempotency_key.answered(b"null") if idempotency_key else None)
 
 
 def _moved(

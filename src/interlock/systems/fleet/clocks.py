@@ -125,8 +125,8 @@ def choose_start(
     if bound_ns > skew_limit_s * NS:
         raise _too_large(offsets, bound_ns, skew_limit_s)
     at_ns = now_ns + round(min(lead_s, FARTHEST_S) * NS)
-    told = {agent: at_ns + offset.offset_ns for agent, offset in offsets.items()}
-    return CommonStart(at_ns=at_ns, told_ns=told, bound_ns=bound_ns)
+    starts_ns = {agent: at_ns + offset.offset_ns for agent, offset in offsets.items()}
+    return CommonStart(at_ns=at_ns, told_ns=starts_ns, bound_ns=bound_ns)
 
 
 def start_bound_ns(offsets: Mapping[str, Offset]) -> int:
@@ -160,12 +160,12 @@ def began_ms(start: CommonStart | None, offset: Offset | None, started_at_ns: in
 
 def _too_large(offsets: Mapping[str, Offset], bound_ns: int, skew_limit_s: float) -> SkewTooLarge:
     worst = sorted(offsets.items(), key=lambda item: -item[1].uncertainty_ns)[:2]
-    told = ", ".join(f"{agent} ±{took(offset.uncertainty_ns / 1e6)}" for agent, offset in worst)
+    listed = ", ".join(f"{agent} ±{took(offset.uncertainty_ns / 1e6)}" for agent, offset in worst)
     wild = [agent for agent, offset in offsets.items() if not offset.steady]
     why = f" The clock of {', '.join(wild)} was set meanwhile, or drifts." if wild else ""
     return SkewTooLarge(
         f"The agents might begin {took(bound_ns / 1e6)} apart, and {took(skew_limit_s * 1e3)} is the limit: "
-        f"their clocks are known no better than {told}.{why}",
+        f"their clocks are known no better than {listed}.{why}",
         todo="Allow more with skew-limit, or look at the network between here and the agents.",
         facts={
             "bound_ms": bound_ns / 1e6,

@@ -115,9 +115,11 @@ class Drive:
 
     def cancel_requested(self, reason: str) -> None:
         """Apply the cancellation of the job according to the table."""
-        (asked,) = (step for step in LEASE.steps_at(lease.ACTIVE) if step.event == lease.request_cancel.name)
+        (requested,) = (
+            step for step in LEASE.steps_at(lease.ACTIVE) if step.event == lease.request_cancel.name
+        )
         now = datetime.fromtimestamp(self._reference.now_ns() / NS, UTC)
-        _Load(now, partial(self.stop, reason)).hear(LEASE, asked, None)
+        _Load(now, partial(self.stop, reason)).hear(LEASE, requested, None)
 
     def stop(self, reason: str) -> None:
         """Stop the drive; the first reason counts."""
@@ -193,8 +195,8 @@ class Drive:
         start = choose_start(self._reference.now_ns(), offsets, lead_s=lead_s, skew_limit_s=limit_s)
         self._start = start
         self._started_at = datetime.fromtimestamp(start.at_ns / NS, UTC)
-        told = f"All {len(offsets)} begin at {self._started_at.isoformat()}"
-        self._hands.log(f"{told}, at most {took(start.bound_ns / 1e6)} apart.", "info")
+        sentence = f"All {len(offsets)} begin at {self._started_at.isoformat()}"
+        self._hands.log(f"{sentence}, at most {took(start.bound_ns / 1e6)} apart.", "info")
         await _each(self._start_member(member, start.told_ns[member.agent]) for member in self._living)
         # Some agents may have begun while another did not answer: from here on there is a result.
         self._stop_if_too_few()

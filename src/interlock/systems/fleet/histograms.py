@@ -178,8 +178,8 @@ def _decoded(encoded: bytes) -> Histogram:
         _refuse_growth(stream)
         return HdrHistogram.decode(stream, b64_wrap=False)
     except _BROKEN as error:
-        told = str(error) or type(error).__name__
-        raise CorruptHistogram(f"the histogram cannot be read: {told}") from error
+        reason = str(error) or type(error).__name__
+        raise CorruptHistogram(f"the histogram cannot be read: {reason}") from error
 
 
 def _stream(encoded: bytes) -> bytes:

@@ -56,20 +56,20 @@ class WorkloadProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     @property
     def sentence(self) -> str:
         """The progress in a line."""
-        told = [f"{self.running} of {counted(self.agents, 'agent')} running"]
+        parts = [f"{self.running} of {counted(self.agents, 'agent')} running"]
         if self.operations:
             found = self.latencies
-            told = [
+            parts = [
                 f"{self.rate:,.0f} op/s",
                 f"p50 {took(found.p50_ms)}",
                 f"p99 {took(found.p99_ms)}",
                 counted(self.errors, "error"),
                 *([f"{self.backlog:,} waiting to begin"] if self.backlog else ()),
-                *told,
+                *parts,
             ]
         if self.silent:
-            told.append(f"{some(tuple(self.silent))} silent for {max(self.silent.values()):.0f} s")
-        return " · ".join(told)
+            parts.append(f"{some(tuple(self.silent))} silent for {max(self.silent.values()):.0f} s")
+        return " · ".join(parts)
 
 
 def progress_of(

@@ -349,30 +349,30 @@ def page(result: WorkloadResult) -> str:
 
 def _head(result: WorkloadResult, title: str) -> Iterator[str]:
     began = f"{result.started_at:%Y-%m-%d %H:%M:%S} UTC" if result.started_at else "never started"
-    said = (result.kind, began, f"{result.duration_s:,.1f} s", f"policy {result.policy}")
+    parts = (result.kind, began, f"{result.duration_s:,.1f} s", f"policy {result.policy}")
     yield f'<header><h1>{title}<span class="pill {_SIGNS[result.verdict]}">{result.verdict}</span></h1>'
     yield f'<p class="lead">{escape(result.sentence)}</p>'
     yield from (f'<p class="warn note">{escape(warning)}</p>' for warning in result.warnings)
     for each in result.thresholds:
         sign, word = ("good", "passed") if each.passed else ("bad", "missed")
         yield f'<p class="soft"><span class="pill {sign}">{word}</span> {escape(each.sentence)}</p>'
-    yield f'<p class="soft">{" · ".join(map(escape, said))}</p></header>'
+    yield f'<p class="soft">{" · ".join(map(escape, parts))}</p></header>'
 
 
 def _coverage(result: WorkloadResult) -> Iterator[str]:
     """Yield one segment for each agent, so that missing ones are visible at once."""
     found = result.coverage
-    told = f"{found.completed} of {counted(found.agents, 'agent')} completed ({found.share:.0%})"
-    yield f'<div class="coverage" role="img" aria-label="{told}">'
+    text = f"{found.completed} of {counted(found.agents, 'agent')} completed ({found.share:.0%})"
+    yield f'<div class="coverage" role="img" aria-label="{text}">'
     for agent in result.agents:
         yield f'<i class="{_sign(agent)}" title="{escape(agent.agent)}: {_ending(agent)}"></i>'
-    yield f'</div><p class="soft">{told}</p>'
+    yield f'</div><p class="soft">{text}</p>'
 
 
 def _figures(result: WorkloadResult) -> Iterator[str]:
     found = result.latencies
     share = f"{100 * result.errors / max(1, result.operations):.3g} %" if result.errors else ""
-    told = [
+    figures = [
         ("throughput", f"{result.rate:,.1f}", "/s", ""),
         ("operations", f"{result.operations:,}", "", ""),
         ("failed", f"{result.errors:,}", share, "bad" if result.errors else ""),
@@ -386,11 +386,11 @@ def _figures(result: WorkloadResult) -> Iterator[str]:
     if result.spread is not None:
         spread, unit = _apart(result.spread.spread_ns / 1e6)
         known = f"{unit} ± {took(result.spread.uncertainty_ns / 1e6)}"
-        told.append(("began within", spread, known, ""))
+        figures.append(("began within", spread, known, ""))
     if result.bytes:
-        told.append(("moved", f"{result.bytes / 1e6:,.1f}", "MB", ""))
+        figures.append(("moved", f"{result.bytes / 1e6:,.1f}", "MB", ""))
     yield "<dl>"
-    for name, value, unit, sign in told:
+    for name, value, unit, sign in figures:
         shown = f'<dd class="{sign}">{value}<small>{unit}</small></dd>'
         yield f'<div class="card"><dt>{name}</dt>{shown}</div>'
     yield "</dl>"
@@ -476,8 +476,8 @@ def as_csv(result: WorkloadResult) -> bytes:
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(_COLUMNS)
     for second in result.seconds:
-        said = {**msgspec.structs.asdict(second), **msgspec.structs.asdict(second.latencies)}
-        lines.writerow([_figure(said[column]) for column in _COLUMNS])
+        row = {**msgspec.structs.asdict(second), **msgspec.structs.asdict(second.latencies)}
+        lines.writerow([_figure(row[column]) for column in _COLUMNS])
     return text.getvalue().encode()
 
 

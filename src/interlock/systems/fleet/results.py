@@ -197,9 +197,9 @@ class Merged:
     @property
     def span_ns(self) -> tuple[int, int]:
         """The first begin and the last report, since the common start."""
-        heard = [part for part in self._counted if part.last and part.last.at_ns]
-        began = min((part.late_ns for part in heard), default=0)
-        return began, max((part.last.at_ns for part in heard if part.last), default=0)
+        reporting = [part for part in self._counted if part.last and part.last.at_ns]
+        began = min((part.late_ns for part in reporting), default=0)
+        return began, max((part.last.at_ns for part in reporting if part.last), default=0)
 
     @property
     def settled(self) -> int:
@@ -329,8 +329,8 @@ def _possible(report: AgentReport) -> tuple[AgentReport, str]:
     wrong = [name for name in least if not least[name] <= getattr(report, name) <= LONGEST_NS]
     if not wrong:
         return report, ""
-    told = " and ".join(f"{name} {getattr(report, name):,}" for name in wrong)
-    return msgspec.structs.replace(report, **dict.fromkeys(wrong, 0)), f"{told} cannot be"
+    listed = " and ".join(f"{name} {getattr(report, name):,}" for name in wrong)
+    return msgspec.structs.replace(report, **dict.fromkeys(wrong, 0)), f"{listed} cannot be"
 
 
 def _count(part: AgentShare, report: AgentReport) -> None:

@@ -363,14 +363,14 @@ class WorkloadRecorder:
             await self._flush()
 
     async def _flush(self) -> None:
-        said = self._unsaid or self._alive()
+        facts = self._unsaid or self._alive()
         self._unsaid = {}
-        if not said:
+        if not facts:
             return
         try:
-            await self._tell(list(said.values()))
+            await self._tell(list(facts.values()))
         except StoreUnavailable:
-            self._unsaid = said | self._unsaid
+            self._unsaid = facts | self._unsaid
             self._news.set()
             await asyncio.sleep(PAUSE_S)
         except InterlockError as error:

@@ -157,7 +157,7 @@ class JobFacts:
             retries=body.retries,
             own=body.retry,
             defaults=self._settings.retries,
-            asked=failure is not None and failure.asks_for_retry,
+            requested=failure is not None and failure.asks_for_retry,
         )
 
     @property

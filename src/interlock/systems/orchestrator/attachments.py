@@ -150,8 +150,8 @@ def lines_of(chunk: Chunk) -> Iterator[Placed]:
     at = chunk.offset
     if chunk.lines and (chunk.missing or chunk.late):
         noun = "byte is" if chunk.missing == 1 else "bytes are"
-        told = f"{chunk.missing:,} {noun} missing here" if chunk.missing else f"Late, for byte {at:,}:"
-        yield Placed(at - chunk.missing, LogLine(chunk.lines[0].at, "gap", told))
+        note = f"{chunk.missing:,} {noun} missing here" if chunk.missing else f"Late, for byte {at:,}:"
+        yield Placed(at - chunk.missing, LogLine(chunk.lines[0].at, "gap", note))
     for line in chunk.lines:
         yield Placed(at, line)
         at += size_of(line)
@@ -235,11 +235,17 @@ def placed(held: LeaseBody, message: Message, most: int) -> list[Stretch]:
 
 
 def chunk_changes(
-    job_id: str, one: AttemptBody, message: Message, name: str, told: list[Stretch], now: datetime, mark: str
+    job_id: str,
+    one: AttemptBody,
+    message: Message,
+    name: str,
+    stretches: list[Stretch],
+    now: datetime,
+    mark: str,
 ) -> list[Change]:
     """Return the records of new lines, and of a whole traceback."""
     assert one.lease is not None
-    chunks = [_chunk(one, message.sequence, stretch) for stretch in told]
+    chunks = [_chunk(one, message.sequence, stretch) for stretch in stretches]
     failed = message.outcome if isinstance(message, Complete) else None
     if isinstance(failed, Failed) and failed.details and not failed.logged:
         *chunks, last = chunks or [_chunk(one, message.sequence, Stretch(one.lease.logged, ()))]

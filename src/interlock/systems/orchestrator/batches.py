@@ -260,8 +260,8 @@ def _with_counts(batch_id: str, spec: BatchSpec, counts: BatchCounts) -> JobSpec
     if not spec.into:
         return spec.callback
     given = msgspec.json.decode(spec.callback.input, type=dict[str, msgspec.Raw])
-    told = {"id": batch_id, **msgspec.structs.asdict(counts)}
-    filled = _ENCODER.encode({**given, spec.into: told})
+    fields = {"id": batch_id, **msgspec.structs.asdict(counts)}
+    filled = _ENCODER.encode({**given, spec.into: fields})
     return replace(spec.callback, input=msgspec.Raw(filled))
 
 
@@ -324,11 +324,11 @@ class Batches:
     ) -> BatchAddition:
         """Create a batch with its first jobs, all or none; `close` it if these are all."""
         check_batch(spec, self._settings)
-        asked = self._engine.asked(request_id, "batch", [spec, list(jobs), close])
+        idempotency_key = self._engine.asked(request_id, "batch", [spec, list(jobs), close])
         if spec.callback is not None:
             (callback,) = await self._limits.under([spec.callback])
             spec = replace(spec, callback=callback)
-        return await self._add(None, spec, jobs, close, actor, asked)
+        return await self._add(None, spec, jobs, close, actor, idempotency_key)
 
     async def add(
         self,
@@ -340,21 +340,21 @@ class Batches:
         request_id: str | None = None,
     ) -> BatchAddition:
         """Add jobs to an open batch, all or none; `close` it after them."""
-        asked = self._engine.asked(request_id, f"batch {batch_id}", [list(jobs), close])
-        return await self._add(batch_id, None, jobs, close, actor, asked)
+        idempotency_key = self._engine.asked(request_id, f"batch {batch_id}", [list(jobs), close])
+        return await self._add(batch_id, None, jobs, close, actor, idempotency_key)
 
     async def _add(
         self,
         batch_id: str | None,
         spec: BatchSpec | None,
-        said: Sequence[JobSpec],
+        given: Sequence[JobSpec],
         closed: bool,
         actor: str,
-        asked: IdempotencyKey | None,
+        idempotency_key: IdempotencyKey | None,
     ) -> BatchAddition:
-        _check_alone(said)
-        alike(said, self._settings)
-        specs = list(await self._limits.under(said)) if said else []
+        _check_alone(given)
+        alike(given, self._settings)
+        specs = list(await self._limits.under(given)) if given else []
         groups = [alike(specs[at : at + PART_SIZE], self._settings) for at in range(0, len(specs), PART_SIZE)]
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[BatchAddition]:
@@ -384,12 +384,12 @@ class Batches:
                 entity.must(close_it)
                 more = _finished(entity, self._settings, self._jobs.draw, mark)
             answer = BatchAddition(batch_id=entity.id, ids=tuple(ids))
-            request = asked.answered(_ENCODER.encode(answer)) if asked else None
+            request = idempotency_key.answered(_ENCODER.encode(answer)) if idempotency_key else None
             batch = entity.change(mark=mark, actor=actor, note=True)
             return Decision(answer, Commit(changes=(batch, *changes, *more), request=request))
 
         keys = [] if batch_id is None else [batch_key(batch_id)]
-        applied = await self._engine.apply_once(asked, keys, decide)
+        applied = await self._engine.apply_once(idempotency_key, keys, decide)
         if any(spec.limits for spec in specs):
             self._engine.bus.publish(LimitsNotified())
         if isinstance(applied, Repeated):
@@ -433,7 +433,7 @@ class Batches:
         self, batch_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> BatchView:
         """Request the cancellation of all jobs of a batch that have not ended."""
-        asked = self._engine.asked(request_id, f"cancel {batch_id}", reason)
+        idempotency_key = self._engine.asked(request_id, f"cancel {batch_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             entity, mark = BATCHES.of(_present(batch_id, found[0]), now), self._engine.mark()
@@ -442,16 +442,16 @@ class Batches:
             _finished(entity, self._settings, self._jobs.draw, mark)
             order = _ENCODER.encode(CancelBatch(batch_id, reason))
             message = outgoing(f"{batch_id}.cancel", CANCELS, order, now)
-            request = asked.answered(b"null") if asked else None
+            request = idempotency_key.answered(b"null") if idempotency_key else None
             change = entity.change(mark=mark, actor=actor, reason=reason)
             return Decision(None, Commit(changes=(change, message), request=request))
 
         async def do() -> BatchView:
-            await self._engine.apply_once(asked, [batch_key(batch_id)], decide)
+            await self._engine.apply_once(idempotency_key, [batch_key(batch_id)], decide)
             await self._stop(batch_id, reason, actor)
             return await self.get(batch_id)
 
-        return await self._engine.answer_once(asked, BatchView, do)
+        return await self._engine.answer_once(idempotency_key, BatchView, do)
 
     async def stop(self, payload: bytes) -> None:
         """Cancel the jobs of a batch whose cancel was requested; safe to repeat."""

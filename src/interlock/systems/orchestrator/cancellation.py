@@ -103,9 +103,14 @@ def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     alert += end_words_of(draft) if body.then else ()
     if alone and not body.children and not draft.remarks and not body.mail:
         return alert
-    told = (*notifications_for(draft), *_to_children(draft), *tree_words_of(draft), *_about_runners(draft))
+    messages = (
+        *notifications_for(draft),
+        *_to_children(draft),
+        *tree_words_of(draft),
+        *_about_runners(draft),
+    )
     remarks = [_logged(draft, one, text) for one, text in draft.remarks]
-    return (*alert, *told, *limit_words_of(draft), *mail_words_of(draft), *remarks)
+    return (*alert, *messages, *limit_words_of(draft), *mail_words_of(draft), *remarks)
 
 
 def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:

@@ -217,7 +217,7 @@ def keys_of(job_id: str) -> list[Key]:
 async def retry_once(
     engine: Engine,
     job_id: str,
-    asked: IdempotencyKey | None,
+    idempotency_key: IdempotencyKey | None,
     *,
     settings: OrchestratorSettings,
     draw: Callable[[datetime], str],
@@ -244,7 +244,7 @@ async def retry_once(
             given=given,
             as_letter=as_letter,
         )
-        request = asked.answered(msgspec.json.encode(decision.answer)) if asked else None
+        request = idempotency_key.answered(msgspec.json.encode(decision.answer)) if idempotency_key else None
         assert decision.commit is not None
         for spec in again:
             keyed.note(spec, decision.answer)
@@ -254,7 +254,7 @@ async def retry_once(
             decision.answer, msgspec.structs.replace(decision.commit, changes=changes, request=request)
         )
 
-    applied = await apply_keyed(engine, asked, keys_of(job_id), again, decide, settings)
+    applied = await apply_keyed(engine, idempotency_key, keys_of(job_id), again, decide, settings)
     if isinstance(applied, Repeated):
         return msgspec.json.decode(applied.recorded.answer.body, type=str)
     return applied.answer
@@ -346,11 +346,11 @@ class DeadLetterService:
         request_id: str | None = None,
     ) -> str:
         """Do a dead letter again, as a new job, perhaps with another input; return its id."""
-        asked = self._engine.asked(request_id, f"retry the dead letter {job_id}", input)
+        idempotency_key = self._engine.asked(request_id, f"retry the dead letter {job_id}", input)
         return await retry_once(
             self._engine,
             job_id,
-            asked,
+            idempotency_key,
             settings=self._settings,
             draw=self._jobs.draw,
             by=LetterBody(reason=reason, by=actor),
@@ -362,20 +362,20 @@ class DeadLetterService:
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> DeadLetterView:
         """Leave a dead letter as it is, for good."""
-        asked = self._engine.asked(request_id, f"discard the dead letter {job_id}", reason)
+        idempotency_key = self._engine.asked(request_id, f"discard the dead letter {job_id}", reason)
         by = LetterBody(reason=reason, by=actor)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             decision = decide_discard(job_id, found, now, mark=self._engine.mark(), by=by)
-            request = asked.answered(b"null") if asked else None
+            request = idempotency_key.answered(b"null") if idempotency_key else None
             assert decision.commit is not None
             return Decision(None, msgspec.structs.replace(decision.commit, request=request))
 
         async def do() -> DeadLetterView:
-            await self._engine.apply_once(asked, keys_of(job_id), decide)
+            await self._engine.apply_once(idempotency_key, keys_of(job_id), decide)
             return await self.get(job_id)
 
-        return await self._engine.answer_once(asked, DeadLetterView, do)
+        return await self._engine.answer_once(idempotency_key, DeadLetterView, do)
 
     async def act(
         self,

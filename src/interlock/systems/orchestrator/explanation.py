@@ -303,22 +303,22 @@ def _ended(record: Record, body: JobBody) -> Explanation:
 
 def _lines(record: Record, body: JobBody, now: datetime, ahead: str, around: Around) -> Iterator[Waiting]:
     state = JobState(record.state)
-    told = _entry(JOB, state).doc
+    reason = _entry(JOB, state).doc
     if body.data.stop_reason:
-        told = f"It is being stopped ({body.data.stop_reason}); it ends with the last of its attempts."
-    yield _waiting(JOB, state, record.id, told, body.timer_at)
+        reason = f"It is being stopped ({body.data.stop_reason}); it ends with the last of its attempts."
+    yield _waiting(JOB, state, record.id, reason, body.timer_at)
     for one in body.attempts:
         if one.state in attempt.ENDED:
             continue
         name = f"{record.id}.{one.name}"
-        told = held_back(one, record, body, around) or _about(one, record, body, now, ahead)
-        yield _waiting(ATTEMPT, one.state, name, told, one.timer_at)
+        reason = held_back(one, record, body, around) or _about(one, record, body, now, ahead)
+        yield _waiting(ATTEMPT, one.state, name, reason, one.timer_at)
         if one.lease is not None and one.lease.state in lease.LIVE:
             held = one.lease
-            told = f"held by {held.data.runner_id}" + (
+            reason = f"held by {held.data.runner_id}" + (
                 "; it has expired, and the next sweep ends it" if held.data.expires_at <= now else ""
             )
-            yield _waiting(LEASE, held.state, name, told, held.data.expires_at)
+            yield _waiting(LEASE, held.state, name, reason, held.data.expires_at)
 
 
 def _about(one: AttemptBody, record: Record, body: JobBody, now: datetime, ahead: str) -> str:
@@ -336,8 +336,8 @@ def _about(one: AttemptBody, record: Record, body: JobBody, now: datetime, ahead
         case attempt.CANCEL_REQUESTED:
             return f"Runner {runner} was asked to stop; at its deadline it counts as stopped."
         case _:
-            told = f" ({one.progress.message})" if one.progress and one.progress.message else ""
-            return f"Runner {runner} executes it{told}."
+            progress = f" ({one.progress.message})" if one.progress and one.progress.message else ""
+            return f"Runner {runner} executes it{progress}."
 
 
 def _after(one: AttemptBody, body: JobBody) -> str:
@@ -356,12 +356,14 @@ def _summary(lines: tuple[Waiting, ...]) -> str:
     return (waiting or lines)[0].sentence
 
 
-def _waiting(machine: Machine[Any, Any], state: Any, entity: str, told: str, at: datetime | None) -> Waiting:
+def _waiting(
+    machine: Machine[Any, Any], state: Any, entity: str, reason: str, at: datetime | None
+) -> Waiting:
     entry = _entry(machine, state)
     return Waiting(
         entity=f"{machine.name} {entity}",
         state=str(state),
-        sentence=told[:1].upper() + told[1:],
+        sentence=reason[:1].upper() + reason[1:],
         turn=str(entry.turn or ""),
         deadline_at=at,
         deadline_event=entry.within.event.name if entry.within and at else "",

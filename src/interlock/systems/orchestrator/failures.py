@@ -125,7 +125,7 @@ def rule_for(
     retries: int | None,
     own: Mapping[str, RetryRule],
     defaults: Mapping[FailureClass, RetryRule] = DEFAULT_RETRIES,
-    asked: bool = False,
+    requested: bool = False,
 ) -> RetryRule:
     """Return the retry rule of a class for one job.
 
@@ -134,7 +134,7 @@ def rule_for(
     if failure_class in own:
         return own[failure_class]
     rule = defaults.get(failure_class, RetryRule())
-    if asked and retries is not None and retries > rule.retries:
+    if requested and retries is not None and retries > rule.retries:
         return msgspec.structs.replace(rule, retries=retries)
     if retries is not None and failure_class in (FailureClass.USER, FailureClass.TIMEOUT):
         return msgspec.structs.replace(rule, retries=retries)

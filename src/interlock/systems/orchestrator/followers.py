@@ -70,19 +70,19 @@ NOTHING = Followed()
 
 def judge(part: AfterPart, words: Mapping[str, EndWord]) -> tuple[Verdict, EndWord] | None:
     """Return what some ends mean for a job, and which of them decides; None if it waits for none of them."""
-    heard = [words[each] for each in part.left if each in words]
-    if not heard:
+    ended = [words[each] for each in part.left if each in words]
+    if not ended:
         return None
-    good = [word for word in heard if word.counts or part.rule.on == "end"]
-    bad = [word for word in heard if word.stops and word not in good]
-    last = len(heard) == len(part.left)
+    good = [word for word in ended if word.counts or part.rule.on == "end"]
+    bad = [word for word in ended if word.stops and word not in good]
+    last = len(ended) == len(part.left)
     if part.rule.need == "any":
         if good:
             return "released", good[0]
-        return ("unmet", bad[-1]) if last and bad else ("waits", heard[0])
+        return ("unmet", bad[-1]) if last and bad else ("waits", ended[0])
     if bad:
         return "unmet", bad[0]
-    return ("released", good[-1]) if last and len(good) == len(heard) else ("waits", heard[0])
+    return ("released", good[-1]) if last and len(good) == len(ended) else ("waits", ended[0])
 
 
 def decide_follower(
@@ -157,13 +157,13 @@ def _released(draft: JobAggregate, part: AfterPart, word: EndWord, mark: str) ->
     if part.start_within_s is not None:
         draft.body.not_after = at + timedelta(seconds=part.start_within_s)
         draft.arm(JOB, draft.root)
-    told = joins(draft, at) if draft.body.tree is not None else ()
-    if not told:
+    joining = joins(draft, at) if draft.body.tree is not None else ()
+    if not joining:
         release(draft, delay_s=(at - draft.now).total_seconds())
     why = f"{word.job_id}, which it comes after, is {word.state}"
     change = draft.change(mark=mark, actor="orchestrator", reason=why, note=True)
-    followed = Followed(lined_up=draft.body.limits is not None, in_tree=bool(told))
-    return Decision(followed, Commit(changes=(change, *messages_of(draft), *told)))
+    followed = Followed(lined_up=draft.body.limits is not None, in_tree=bool(joining))
+    return Decision(followed, Commit(changes=(change, *messages_of(draft), *joining)))
 
 
 MANY = 500
@@ -220,23 +220,23 @@ class Followers:
             ]
             results = await apply_all(self._engine, items)
             raise_for_retry(results)
-            told = {
+            moved = {
                 name: each.answer
                 for name, each in zip(waiting, results, strict=True)
                 if isinstance(each, Applied)
             }
-            self._notify(told.values())
-            wanting = {name: each.wants for name, each in told.items() if each.wants}
+            self._notify(moved.values())
+            wanting = {name: each.wants for name, each in moved.items() if each.wants}
             if not wanting:
                 return
             collected = {name: await self._collect(ids) for name, ids in wanting.items()}
             waiting = {name: followers[name] for name in wanting}
         raise contended([Key(JOB.name, name) for name in waiting], None, ROUNDS)
 
-    def _notify(self, told: Collection[Followed]) -> None:
-        if any(each.lined_up for each in told):
+    def _notify(self, moved: Collection[Followed]) -> None:
+        if any(each.lined_up for each in moved):
             self._engine.bus.publish(LimitsNotified())
-        if any(each.in_tree for each in told):
+        if any(each.in_tree for each in moved):
             self._engine.bus.publish(TreesNotified())
 
     async def _collect(self, ids: tuple[str, ...]) -> Collected:

@@ -314,12 +314,12 @@ def outcomes_by_job(
     bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]
 ) -> Iterator[tuple[ClaimCommit, Offer, int, Outcome]]:
     """Yield each job of the offers, by its place in its offer, with its outcome."""
-    told = iter(outcomes)
+    remaining = iter(outcomes)
     for bundle in bundles:
-        shared = next(told) if isinstance(bundle.work, Commit) else None
+        shared = next(remaining) if isinstance(bundle.work, Commit) else None
         for offer in bundle.offers:
             for number in range(len(offer.before)):
-                yield bundle, offer, number, shared if shared is not None else next(told)
+                yield bundle, offer, number, shared if shared is not None else next(remaining)
 
 
 def _recorded(claiming: Claiming, offers: Sequence[Offer], salt: bytes) -> Request:

@@ -98,23 +98,23 @@ async def cancel_all(
     """Return the new state of each job, or why it was not stopped."""
 
     def decide(
-        job_id: str, asked: IdempotencyKey | None, record: Record | None, now: datetime, mark: str
+        job_id: str, idempotency_key: IdempotencyKey | None, record: Record | None, now: datetime, mark: str
     ) -> Decision[str]:
         draft = cancelled(present(job_id, record), now, settings, "cancel", reason)
         state = str(draft.root.state)
         commit = commit_of(draft, mark=mark, actor=actor, reason=reason)
-        request = asked.answered(msgspec.json.encode(state)) if asked else None
+        request = idempotency_key.answered(msgspec.json.encode(state)) if idempotency_key else None
         return Decision(state, msgspec.structs.replace(commit, request=request))
 
-    asked = [
+    idempotency_keys = [
         engine.asked(request_id, f"cancel {job_id}", reason)
         for job_id, request_id in zip(job_ids, request_ids, strict=True)
     ]
     items = [
         Item(Key(JOB.name, job_id), partial(decide, job_id, each))
-        for job_id, each in zip(job_ids, asked, strict=True)
+        for job_id, each in zip(job_ids, idempotency_keys, strict=True)
     ]
-    return await _once(engine, items, asked)
+    return await _once(engine, items, idempotency_keys)
 
 
 async def retry_all(
@@ -129,10 +129,10 @@ async def retry_all(
     """Return the id of the new job for each, or why there is none."""
 
     async def one(job_id: str, request_id: str | None) -> str | InterlockError:
-        asked = engine.asked(request_id, f"retry {job_id}", None)
+        idempotency_key = engine.asked(request_id, f"retry {job_id}", None)
         try:
             return await retry_once(
-                engine, job_id, asked, settings=settings, draw=draw, by=LetterBody(by=actor)
+                engine, job_id, idempotency_key, settings=settings, draw=draw, by=LetterBody(by=actor)
             )
         except StoreUnavailable:
             raise
@@ -143,13 +143,17 @@ async def retry_all(
 
 
 async def _once(
-    engine: Engine, items: Sequence[Item[str]], asked: Sequence[IdempotencyKey | None]
+    engine: Engine, items: Sequence[Item[str]], idempotency_keys: Sequence[IdempotencyKey | None]
 ) -> list[str | InterlockError]:
     results = await apply_all(engine, items)
-    return [await _answer(engine, each, result) for each, result in zip(asked, results, strict=True)]
+    return [
+        await _answer(engine, each, result) for each, result in zip(idempotency_keys, results, strict=True)
+    ]
 
 
-async def _answer(engine: Engine, asked: IdempotencyKey | None, result: Result[str]) -> str | InterlockError:
+async def _answer(
+    engine: Engine, idempotency_key: IdempotencyKey | None, result: Result[str]
+) -> str | InterlockError:
     """Return the decision, or the earlier answer, even if it would now be refused."""
     match result:
         case Applied(answer=answer):
@@ -160,7 +164,7 @@ async def _answer(engine: Engine, asked: IdempotencyKey | None, result: Result[s
             raise result
         case RequestIdReused():
             return result
-    before = None if asked is None else await engine.recall(asked)
+    before = None if idempotency_key is None else await engine.recall(idempotency_key)
     if before is None:
         return result
     return failed(before) if isinstance(before, RequestReused) else _recorded_id(before.recorded)
@@ -176,8 +180,10 @@ def _encoded(jobs: Sequence[SubmittedJob]) -> bytes:
 
 
 def _decoded(body: bytes) -> list[SubmittedJob]:
-    told = [each.partition(" ") for each in msgspec.json.decode(body, type=list[str])]
-    return [msgspec.convert({"id": job_id, "how": how or "created"}, SubmittedJob) for job_id, _, how in told]
+    pairs = [each.partition(" ") for each in msgspec.json.decode(body, type=list[str])]
+    return [
+        msgspec.convert({"id": job_id, "how": how or "created"}, SubmittedJob) for job_id, _, how in pairs
+    ]
 
 
 BULK = 500
@@ -231,8 +237,10 @@ class Jobs:
             return await self._submit_limited(specs, actor, request_id)
         alone = not any(is_joined(group.spec) for _, groups in checked for group in groups)
         if request_id is not None or not alone:
-            asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
-            return [made.id for made in await self._submit_together(specs, actor, asked)]
+            idempotency_key = self.engine.asked(
+                request_id, "submit", [without_context(spec) for spec in specs]
+            )
+            return [made.id for made in await self._submit_together(specs, actor, idempotency_key)]
         if len(checked) == 1:
             return await self._submit_batch(*checked[0], actor)
         return await self._submit_batches(checked, actor)
@@ -247,14 +255,16 @@ class Jobs:
             SubmittedJob(made) for made in await self.submit_many(specs, actor=actor, request_id=request_id)
         ]
 
-    async def _submit_limited(self, said: Sequence[JobSpec], actor: str, request_id: str | None) -> list[str]:
+    async def _submit_limited(
+        self, given: Sequence[JobSpec], actor: str, request_id: str | None
+    ) -> list[str]:
         """Submit jobs of which some are under limits: each is stored with its ticket, or not at all."""
-        asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in said])
-        specs = await self._under_limits(said, asked)
+        idempotency_key = self.engine.asked(request_id, "submit", [without_context(spec) for spec in given])
+        specs = await self._under_limits(given, idempotency_key)
         if isinstance(specs, Repeated):
             return [made.id for made in _decoded(specs.recorded.answer.body)]
-        if asked is not None or any(map(is_joined, specs)):
-            ids = [made.id for made in await self._submit_together(specs, actor, asked)]
+        if idempotency_key is not None or any(map(is_joined, specs)):
+            ids = [made.id for made in await self._submit_together(specs, actor, idempotency_key)]
         else:
             ids = []
             for start in range(0, len(specs), BULK):
@@ -313,7 +323,7 @@ class Jobs:
                 return (await self._submit_batch([spec], alike([spec], self.settings), actor))[0]
 
     async def _submit_together(
-        self, specs: Sequence[JobSpec], actor: str, asked: IdempotencyKey | None
+        self, specs: Sequence[JobSpec], actor: str, idempotency_key: IdempotencyKey | None
     ) -> list[SubmittedJob]:
         """Create them in one commit, with their parents, their trees and their unique keys."""
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
@@ -339,12 +349,12 @@ class Jobs:
                 *joining.parents(mark=mark),
                 *keyed.changes(mark=mark, actor=actor),
             )
-            request = asked.answered(_encoded(joining.jobs)) if asked else None
+            request = idempotency_key.answered(_encoded(joining.jobs)) if idempotency_key else None
             commit = Commit(changes=changes, request=request) if changes or request else None
             return Decision(joining.jobs, commit)
 
         needed = [*keys, *trees, *befores]
-        applied = await apply_keyed(self.engine, asked, needed, specs, decide, self.settings)
+        applied = await apply_keyed(self.engine, idempotency_key, needed, specs, decide, self.settings)
         if isinstance(applied, Repeated):
             return _decoded(applied.recorded.answer.body)
         if any(spec.after is not None for spec in specs):
@@ -352,36 +362,36 @@ class Jobs:
         return applied.answer
 
     async def _submit_unique(
-        self, said: Sequence[JobSpec], actor: str, request_id: str | None
+        self, given: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[SubmittedJob]:
-        if len(said) > 1:
-            alike(said, self.settings)  # raises for the first bad one
+        if len(given) > 1:
+            alike(given, self.settings)  # raises for the first bad one
         else:
-            check_spec(said[0], self.settings)
-        asked = self.engine.asked(request_id, "submit", [without_context(spec) for spec in said])
-        specs = await self._under_limits(said, asked)
+            check_spec(given[0], self.settings)
+        idempotency_key = self.engine.asked(request_id, "submit", [without_context(spec) for spec in given])
+        specs = await self._under_limits(given, idempotency_key)
         if isinstance(specs, Repeated):
             return _decoded(specs.recorded.answer.body)
         limited = any(spec.limits for spec in specs)
-        if len(specs) == 1 and asked is None and not is_joined(specs[0]) and not limited:
+        if len(specs) == 1 and idempotency_key is None and not is_joined(specs[0]) and not limited:
             made = await self._submit_first(specs[0], actor)
             if made is not None:
                 return [SubmittedJob(made)]
-        jobs = await self._submit_together(specs, actor, asked)
+        jobs = await self._submit_together(specs, actor, idempotency_key)
         if limited:
             self.engine.bus.publish(LimitsNotified())
         return jobs
 
     async def _under_limits(
-        self, said: Sequence[JobSpec], asked: IdempotencyKey | None
+        self, given: Sequence[JobSpec], idempotency_key: IdempotencyKey | None
     ) -> Sequence[JobSpec] | Repeated:
         """Return the jobs with all limits that they count against, or the answer to the same request."""
         if self._limits is None:
-            return said
+            return given
         try:
-            return await self._limits.under(said)
+            return await self._limits.under(given)
         except InterlockError:
-            before = None if asked is None else await self.engine.recall(asked)
+            before = None if idempotency_key is None else await self.engine.recall(idempotency_key)
             if not isinstance(before, Repeated):
                 raise
             return before
@@ -413,16 +423,18 @@ class Jobs:
         """Request the cancellation of a job; the view shows its progress. `why` is the code, `reason` the
         text.
         """
-        asked = self.engine.asked(request_id, f"cancel {job_id}", reason)
+        idempotency_key = self.engine.asked(request_id, f"cancel {job_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = cancelled(_present(job_id, found[0]), now, self.settings, why, reason)
             commit = commit_of(draft, mark=self.engine.mark(), actor=actor, reason=reason)
-            request = asked.answered(msgspec.json.encode(draft.root.state)) if asked else None
+            request = (
+                idempotency_key.answered(msgspec.json.encode(draft.root.state)) if idempotency_key else None
+            )
             return Decision(None, msgspec.structs.replace(commit, request=request))
 
         async def do() -> JobView:
-            await self.engine.apply_once(asked, [Key(JOB.name, job_id)], decide)
+            await self.engine.apply_once(idempotency_key, [Key(JOB.name, job_id)], decide)
             stopped = await self.get(job_id)
             if stopped.run_id is not None:
                 self.engine.bus.publish(RunsNotified())
@@ -434,7 +446,7 @@ class Jobs:
                 self.engine.bus.publish(DependenciesNotified())
             return stopped
 
-        return await self.engine.answer_once(asked, JobView, do)
+        return await self.engine.answer_once(idempotency_key, JobView, do)
 
     async def cancel_all(
         self,

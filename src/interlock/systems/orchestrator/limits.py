@@ -142,7 +142,7 @@ class Limits:
                 todo="Use a pattern such as tenant:* for many keys, or delete a limit.",
                 facts={"limit": name, "most": MOST},
             )
-        asked = self._engine.asked(request_id, "set limit", (name, spec))
+        idempotency_key = self._engine.asked(request_id, "set limit", (name, spec))
         key = Key(LIMIT.name, name)
         body = LimitBody(spec=spec, source=source, by=actor)
 
@@ -155,11 +155,14 @@ class Limits:
                 entity.must(put)
             change = entity.change(actor=actor, reason=told_of(spec), note=True)
             return Decision(
-                None, Commit(changes=(change,), request=asked.answered(b"null") if asked else None)
+                None,
+                Commit(
+                    changes=(change,), request=idempotency_key.answered(b"null") if idempotency_key else None
+                ),
             )
 
         async def do() -> LimitView:
-            await self._engine.apply_once(asked, [key], decide)
+            await self._engine.apply_once(idempotency_key, [key], decide)
             await self.look()
             await self._serve_all(name)
             if name in (self.scopes or ()):
@@ -167,7 +170,7 @@ class Limits:
                 self._engine.bus.publish(LimitsNotified())
             return await self.get(name)
 
-        return await self._engine.answer_once(asked, LimitView, do)
+        return await self._engine.answer_once(idempotency_key, LimitView, do)
 
     async def declare(self, name: str, spec: LimitSpec, *, source: str, actor: str = "") -> LimitView:
         """Declare a limit of a program; one that was set by hand stays as it was set."""
@@ -180,9 +183,13 @@ class Limits:
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> LimitView:
         """Limit nothing any more; jobs that wait for a slot are admitted."""
-        asked = self._engine.asked(request_id, "delete limit", (name, reason))
+        idempotency_key = self._engine.asked(request_id, "delete limit", (name, reason))
         key = Key(LIMIT.name, name)
-        before = await self.get(name) if asked is None or await self._engine.recall(asked) is None else None
+        before = (
+            await self.get(name)
+            if idempotency_key is None or await self._engine.recall(idempotency_key) is None
+            else None
+        )
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             if found[0] is None or found[0].state == DELETED:
@@ -191,16 +198,19 @@ class Limits:
             entity.must(delete)
             change = entity.change(actor=actor, reason=reason)
             return Decision(
-                None, Commit(changes=(change,), request=asked.answered(b"null") if asked else None)
+                None,
+                Commit(
+                    changes=(change,), request=idempotency_key.answered(b"null") if idempotency_key else None
+                ),
             )
 
         async def do() -> LimitView:
-            await self._engine.apply_once(asked, [key], decide)
+            await self._engine.apply_once(idempotency_key, [key], decide)
             await self.look()
             await self._serve_all(name)
             return before or await self._views.limit(_view(await self._load(name, deleted=True)))
 
-        return await self._engine.answer_once(asked, LimitView, do)
+        return await self._engine.answer_once(idempotency_key, LimitView, do)
 
     async def _serve_all(self, name: str) -> None:
         """Give the slots of a changed limit to those who wait; of many keys some follow with their review."""

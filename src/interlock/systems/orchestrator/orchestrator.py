@@ -193,9 +193,9 @@ class Orchestrator:
         has_secrets = any(grant.secrets for mine in grants for grant in mine)
         if not has_secrets and not any(request.claim_id for request in requests):
             return list(grants)
-        told = earlier_answers(bundles, outcomes)
+        earlier = earlier_answers(bundles, outcomes)
         return [
-            await self._with_secrets(request, await self._or_as_before(request, mine, told.get(place)))
+            await self._with_secrets(request, await self._or_as_before(request, mine, earlier.get(place)))
             for place, (request, mine) in enumerate(zip(requests, grants, strict=True))
         ]
 
@@ -207,8 +207,8 @@ class Orchestrator:
         found = [record for record in await self.engine.store.load(keys) if record is not None]
         origins = {record.id: decode_body(record.body).origin or NO_ORIGIN for record in found}
         ready = with_secrets(claimed, request.runner_id, self._vault, origins)
-        for said in ready.messages:
-            for message in said:
+        for failure in ready.messages:
+            for message in failure:
                 await self.hear([message])
         return ready.grants
 
@@ -247,11 +247,11 @@ class Orchestrator:
         """Return the grants; if there are none, the earlier answer of a named claim."""
         if grants or not request.claim_id:
             return grants
-        asked = asked_of(request)
-        recorded = recorded or await self.engine.store.recall(asked.id)
+        idempotency_key = asked_of(request)
+        recorded = recorded or await self.engine.store.recall(idempotency_key.id)
         if recorded is None:
             return grants
-        if recorded.fingerprint != asked.fingerprint:
+        if recorded.fingerprint != idempotency_key.fingerprint:
             return claim_reused(request.claim_id)
         items = [
             Item(Key(JOB.name, token.job_id), partial(reissue_grant, request, token, fence, self.settings))
@@ -370,12 +370,12 @@ class Orchestrator:
 
         They are decided once. Those that cannot be committed this way are processed separately.
         """
-        if not (told := self._told_together(messages)):
+        if not (grouped := self._told_together(messages)):
             return
         now, mark = await self.engine.clock.now(), self.engine.mark()
         places: list[tuple[int, Answer]] = []
         batches: list[Batch] = []
-        for report, some in told.items():
+        for report, some in grouped.items():
             decided = decide_completions(report, [record for _, record in some], now, mark, self.settings)
             if decided is not None:
                 results = tuple([result_in(messages[place]) for place, _ in some])
@@ -388,7 +388,7 @@ class Orchestrator:
 
     def _told_together(self, messages: Sequence[Message]) -> dict[Report, list[tuple[int, Record]]]:
         """Return the places of messages that can be processed together, by their common report."""
-        told: dict[Report, list[tuple[int, Record]]] = {}
+        grouped: dict[Report, list[tuple[int, Record]]] = {}
         for place, message in enumerate(messages):
             held = self._held.get(job_of(message.token))
             if held is None or held.offer is None or held.offer.change.id:
@@ -396,8 +396,8 @@ class Orchestrator:
             report = report_of(id(held.offer), held.text, message, self.settings)
             if report is not None:
                 del self._held[held.record.id]  # this version is outdated in any case
-                told.setdefault(report, []).append((place, held.record))
-        return told
+                grouped.setdefault(report, []).append((place, held.record))
+        return grouped
 
     def _decide_message(
         self,

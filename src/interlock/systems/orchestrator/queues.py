@@ -124,21 +124,21 @@ class Queues:
         self, event: Event, name: str, reason: str, actor: str, request_id: str | None
     ) -> QueueHold:
         _check(name)
-        asked = self._engine.asked(request_id, f"{event.name} a queue", (name, reason))
+        idempotency_key = self._engine.asked(request_id, f"{event.name} a queue", (name, reason))
         key = Key(QUEUE.name, name)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             change = _moved(name, found[0], event, QueueBody(reason=reason, by=actor), now)
-            request = asked.answered(b"null") if asked else None
+            request = idempotency_key.answered(b"null") if idempotency_key else None
             return Decision(None, Commit(changes=(change,), request=request) if change else None)
 
         async def do() -> QueueHold:
-            await self._engine.apply_once(asked, [key], decide)
+            await self._engine.apply_once(idempotency_key, [key], decide)
             await self.look()
             (record,) = await self._engine.store.load([key])
             return QueueHold(name=name, state=OPEN) if record is None else hold_of(record)
 
-        return await self._engine.answer_once(asked, QueueHold, do)
+        return await self._engine.answer_once(idempotency_key, QueueHold, do)
 
     # Views
 

@@ -332,9 +332,9 @@ def _attempt_of(draft: JobAggregate, token: Token) -> AttemptBody | None:
 
 def _failure(failed: Failed, settings: OrchestratorSettings, now: datetime) -> Failure:
     known = failed.failure_class in FailureClass.__members__.values() or not failed.failure_class
-    told = failed if known else msgspec.structs.replace(failed, failure_class="")
+    reported = failed if known else msgspec.structs.replace(failed, failure_class="")
     return Failure(
-        failure_class=classify(told, settings.failure_rules),
+        failure_class=classify(reported, settings.failure_rules),
         error=failed.error,
         exception=failed.exception.split(" ", 1)[0],
         exit_code=failed.exit_code,
@@ -388,19 +388,19 @@ def digest_of_report(message: Message) -> str:
 def _said_by_release(release: Release) -> tuple[object, ...]:
     """Return what a release says; of one that says no more than earlier versions could, as they did."""
     saved = release.checkpoint if isinstance(release.checkpoint, msgspec.Raw) else None
-    said: tuple[object, ...] = (release.reason, saved)
+    parts: tuple[object, ...] = (release.reason, saved)
     if release.await_children or release.cost is not None:
-        said = (*said, release.cost, release.await_children)
+        parts = (*parts, release.cost, release.await_children)
     if isinstance(release.await_signal, str):
-        said = (*said, "signal", release.await_signal)
+        parts = (*parts, "signal", release.await_signal)
     again = [each for each in (release.snooze_s, release.snooze_until) if each is not msgspec.UNSET]
-    return (*said, "snooze", *again) if again else said
+    return (*parts, "snooze", *again) if again else parts
 
 
 @lru_cache(maxsize=1_024)
-def _short(said: bytes) -> str:
+def _short(encoded: bytes) -> str:
     """Return a short digest; cached, since most reports are equal."""
-    return hashlib.blake2s(said, digest_size=8).hexdigest()
+    return hashlib.blake2s(encoded, digest_size=8).hexdigest()
 
 
 def _unfit(draft: JobAggregate, one: AttemptBody, message: Message) -> NotHeard | None:
@@ -521,10 +521,10 @@ def decide_completions(
     if token is None:
         return None
     token = replace(token, job_id=ANY_JOB)
-    said = Complete(
+    completion = Complete(
         token=str(token), runner_id=report.runner_id, outcome=Succeeded(_ANY_RESULT), cost=report.cost
     )
-    decision = decide_message(stands_for_all, token, said, now, mark, settings)
+    decision = decide_message(stands_for_all, token, completion, now, mark, settings)
     commit = decision.commit
     if commit is None or len(commit.changes) != 1 or commit.refusals:
         return None
@@ -553,13 +553,13 @@ def _cleaned(message: Message) -> Message:
         case Complete(outcome=Succeeded()):
             return message  # most messages; the others are more expensive to distinguish
         case Complete(outcome=Failed() as failed):
-            told = msgspec.structs.replace(
+            cleaned = msgspec.structs.replace(
                 failed,
                 error=opening(failed.error, MAX_ERROR),
                 exception=opening(failed.exception, MAX_ERROR),
                 details=fitting(failed.details, MAX_EXPLANATION),
             )
-            return msgspec.structs.replace(message, outcome=told)
+            return msgspec.structs.replace(message, outcome=cleaned)
         case Heartbeat(progress=progress) if progress is not None and progress.message:
             told_progress = msgspec.structs.replace(progress, message=opening(progress.message, MAX_PROGRESS))
             return msgspec.structs.replace(message, progress=told_progress)

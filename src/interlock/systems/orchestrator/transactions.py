@@ -55,7 +55,7 @@ def submitting(
 ) -> Steps[list[str]]:
     """Submit jobs; returns their ids, or those that an earlier request with this id has made."""
     _check(specs, settings)
-    asked = engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
+    idempotency_key = engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
     conflict: Conflict | None = None
     for _ in range(TRIES):
         now, mark = (yield Now()), engine.mark()
@@ -64,7 +64,7 @@ def submitting(
         for spec, name in zip(specs, names, strict=True):
             draft = new_job(spec, name, now, settings)
             changes += (draft.change(mark=mark, actor=actor), *limit_words_of(draft))
-        request = asked.answered(msgspec.json.encode(names)) if asked else None
+        request = idempotency_key.answered(msgspec.json.encode(names)) if idempotency_key else None
         commit = engine.sealed(Commit(changes=tuple(changes), request=request), ())
         outcome: Outcome = (yield Write((commit,)))[0]
         match outcome:
@@ -119,10 +119,10 @@ def completing(
     for _ in range(TRIES):
         now, mark = (yield Now()), engine.mark()
         record: Record | None = (yield LoadRecords((key,)))[0]
-        said = Complete(
+        completion = Complete(
             token=lease, runner_id=_runner_of(record, token), outcome=Succeeded(result), cost=cost
         )
-        decision = decide_message(record, token, said, now, mark, settings)
+        decision = decide_message(record, token, completion, now, mark, settings)
         raise_for_answer(decision.answer)
         if decision.commit is None:
             return  # it was completed before, with the same result

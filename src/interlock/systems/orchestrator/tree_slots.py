@@ -201,14 +201,14 @@ def tree_words_of(draft: JobAggregate) -> tuple[Change, ...]:
         return ()
     if (what := _what(draft)) is None:
         return ()
-    told = {coupling.to for coupling, _ in draft.outward}
+    recipients = {coupling.to for coupling, _ in draft.outward}
     word = TreeWord(
         root_id=part.root_id if part is not None else draft.id,
         job_id=draft.id,
         what=what,
         parent_id=draft.place.parent if draft.body.run is None else None,
-        fails_parent=Recipient.ITS_PARENT in told,
-        stops_siblings=Recipient.ITS_SIBLINGS in told,
+        fails_parent=Recipient.ITS_PARENT in recipients,
+        stops_siblings=Recipient.ITS_SIBLINGS in recipients,
     )
     return (outgoing(f"{draft.id}.tree.{draft.version}", TREES, _ENCODER.encode(word), draft.now),)
 
@@ -275,9 +275,9 @@ async def _apply_words(store: Store, seating: TreeSlots, words: Sequence[TreeWor
     for word in words:
         if word.what == ENDED:
             seating.leave(word.job_id)
-    told = [word for word in words if word.what != ENDED]
-    found = await store.load([Key(JOB.name, word.job_id) for word in told]) if told else []
-    for word, record in zip(told, found, strict=True):
+    others = [word for word in words if word.what != ENDED]
+    found = await store.load([Key(JOB.name, word.job_id) for word in others]) if others else []
+    for word, record in zip(others, found, strict=True):
         if record is None or record.state in job.ENDED:
             continue
         if word.what == JOINS:

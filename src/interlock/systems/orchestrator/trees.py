@@ -273,9 +273,9 @@ async def submit_children(
         above, before, *others = found
         kept, earlier = others[: len(trees)], others[len(trees) :]
         mark = engine.mark()
-        heard = decide_message(above, token, births, now, mark, settings)
-        if above is None or heard.commit is None or not isinstance(heard.answer, Heard):
-            return Decision(heard.answer, heard.commit)
+        decided = decide_message(above, token, births, now, mark, settings)
+        if above is None or decided.commit is None or not isinstance(decided.answer, Heard):
+            return Decision(decided.answer, decided.commit)
         if before is not None:
             return Decision(_again(before, name, specs))
         following = DependentSubmission(
@@ -288,17 +288,17 @@ async def submit_children(
         own = msgspec.structs.replace(births, children=joining.created)
         # A parent waits for those alone that are its own.
         commit = (
-            decide_message(above, token, own, now, mark, settings).commit if keyed.found else heard.commit
+            decide_message(above, token, own, now, mark, settings).commit if keyed.found else decided.commit
         )
         assert commit is not None
-        told = Brood(shard=token.shard, name=name, ids=joining.ids, fingerprint=_fingerprint(specs))
+        brood = Brood(shard=token.shard, name=name, ids=joining.ids, fingerprint=_fingerprint(specs))
         changes = (
             *commit.changes,
             *joining.changes(mark=mark, actor=runner_id),
             *keyed.changes(mark=mark, actor=runner_id),
-            brood_change(token.job_id, told, mark=mark, actor=runner_id),
+            brood_change(token.job_id, brood, mark=mark, actor=runner_id),
         )
-        return Decision(told.ids, msgspec.structs.replace(commit, changes=changes))
+        return Decision(brood.ids, msgspec.structs.replace(commit, changes=changes))
 
     applied = await apply_keyed(engine, None, [parent, brood, *trees, *before_them], specs, decide, settings)
     assert not isinstance(applied, Repeated)  # it has no request
@@ -337,8 +337,8 @@ def _again(record: Record, name: str, specs: Sequence[JobSpec]) -> tuple[str, ..
 
 def _fingerprint(specs: Sequence[JobSpec]) -> str:
     """Return a digest of tasks and inputs; other options may change with the program."""
-    told = [(spec.task, spec.input) for spec in specs]
-    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]
+    parts = [(spec.task, spec.input) for spec in specs]
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
 
 def _inherited(specs: Sequence[JobSpec], parent: Record) -> list[JobSpec]:
@@ -409,8 +409,10 @@ class Trees:
                 by_root.setdefault(word.root_id, []).append((word, record))
         await gather_all(self._done([record], self._stop_below(record)) for record in orders)
         await gather_all(
-            self._done([record for _, record in said], self._apply_words(root_id, [word for word, _ in said]))
-            for root_id, said in by_root.items()
+            self._done(
+                [record for _, record in pairs], self._apply_words(root_id, [word for word, _ in pairs])
+            )
+            for root_id, pairs in by_root.items()
         )
         return len(taken)
 
@@ -461,8 +463,8 @@ class Trees:
     # Stop
 
     async def _stop_below(self, record: Record) -> None:
-        asked = msgspec.json.decode(_payload(record), type=CancelChildren)
-        await self.stop_children(asked.job_id, "parent", f"its parent {asked.job_id} was stopped")
+        request = msgspec.json.decode(_payload(record), type=CancelChildren)
+        await self.stop_children(request.job_id, "parent", f"its parent {request.job_id} was stopped")
 
     async def stop_children(self, parent_id: str, why: str, reason: str) -> None:
         """Stop every child of a job; idempotent, since ended ones are skipped."""

@@ -320,7 +320,7 @@ DecideKeyed: TypeAlias = "Callable[[Sequence[Record | None], KeyedSubmission, da
 
 async def apply_keyed(
     engine: Engine,
-    asked: IdempotencyKey | None,
+    idempotency_key: IdempotencyKey | None,
     keys: Sequence[Key],
     specs: Sequence[JobSpec],
     decide: DecideKeyed[A],
@@ -347,7 +347,7 @@ async def apply_keyed(
             return Decision(decision.answer) if keyed.missing else decision
 
         jobs = [Key(JOB.name, name) for name in wanted]
-        applied = await engine.apply_once(asked, [*keys, *unique, *jobs], decide_all)
+        applied = await engine.apply_once(idempotency_key, [*keys, *unique, *jobs], decide_all)
         if isinstance(applied, Repeated) or not last[0].missing:
             return applied
         wanted += sorted(last[0].missing)

@@ -326,14 +326,14 @@ def redacted(message: Message, record: Record | None, vault: Vault) -> Message:
     if body.secrets_withheld or not (mask := _mask_of(vault.values(body.secrets))).forms:
         return message
     lines = tuple(msgspec.structs.replace(line, text=mask.blanked(line.text)) for line in message.log)
-    told = msgspec.structs.replace(message, log=lines)
-    if isinstance(told, Complete) and isinstance(told.outcome, Failed):
-        outcome = told.outcome
+    clean = msgspec.structs.replace(message, log=lines)
+    if isinstance(clean, Complete) and isinstance(clean.outcome, Failed):
+        outcome = clean.outcome
         error, details = mask.blanked(outcome.error), mask.blanked(outcome.details)
-        told = msgspec.structs.replace(
-            told, outcome=msgspec.structs.replace(outcome, error=error, details=details)
+        clean = msgspec.structs.replace(
+            clean, outcome=msgspec.structs.replace(outcome, error=error, details=details)
         )
-    return told
+    return clean
 
 
 @lru_cache(maxsize=64)
@@ -343,5 +343,5 @@ def _mask_of(values: tuple[str, ...]) -> Mask:
 
 def _failure(grant: Grant, runner_id: str, error: NoSecret) -> list[Message]:
     failed = Failed(error=error.sentence, details=error.todo, failure_class="tooling")
-    said: list[Message] = [Complete(token=grant.token, runner_id=runner_id, outcome=failed)]
-    return said if grant.acknowledged else [Ack(token=grant.token, runner_id=runner_id), *said]
+    messages: list[Message] = [Complete(token=grant.token, runner_id=runner_id, outcome=failed)]
+    return messages if grant.acknowledged else [Ack(token=grant.token, runner_id=runner_id), *messages]

@@ -403,8 +403,8 @@ def check_lease(
     settings: OrchestratorSettings,
 ) -> None:
     """Raise unless a heartbeat would be accepted under the lease; nothing is written."""
-    said = Heartbeat(token=token_text, runner_id=runner_id)
-    raise_for_answer(decide_message(record, token, said, now, "", settings).answer)
+    heartbeat = Heartbeat(token=token_text, runner_id=runner_id)
+    raise_for_answer(decide_message(record, token, heartbeat, now, "", settings).answer)
 
 
 def child_view(record: Record, kept: Mapping[str, msgspec.Raw]) -> ChildView:

@@ -76,13 +76,13 @@ def query_of(wanted: RunFilter, *, newest_first: bool, cursor: str, limit: int) 
 
 def label(noun: str, value: str) -> str:
     """Return a label of the form `noun:value`, with a digest if the value is too long."""
-    told = f"{noun}:{value}"
-    return told if len(told) <= MAX_LABEL and told.isprintable() else f"{noun}#{_digest(value)}"
+    text = f"{noun}:{value}"
+    return text if len(text) <= MAX_LABEL and text.isprintable() else f"{noun}#{_digest(value)}"
 
 
 def _sought(workflow: str, repository: str, ref: str, sha: str, group: str) -> list[str]:
-    told = {"workflow": workflow, "repository": repository, "ref": ref, "sha": sha, "group": group}
-    return [label(noun, value) for noun, value in told.items() if value]
+    fields = {"workflow": workflow, "repository": repository, "ref": ref, "sha": sha, "group": group}
+    return [label(noun, value) for noun, value in fields.items() if value]
 
 
 def _digest(text: str) -> str:

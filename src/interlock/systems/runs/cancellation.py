@@ -135,7 +135,7 @@ class RunCancellation:
         why: str,
         event: Event = run.cancel,
         *,
-        asked: IdempotencyKey | None = None,
+        idempotency_key: IdempotencyKey | None = None,
         reason: str = "",
         actor: str = "",
     ) -> None:
@@ -147,12 +147,12 @@ class RunCancellation:
             )
             if draft is None:
                 return Decision(None)
-            request = asked.answered(b"null") if asked else None
+            request = idempotency_key.answered(b"null") if idempotency_key else None
             mark = self._engine.mark()
             prepared = run_commit_of(draft, mark=mark, actor=actor, reason=reason, request=request)
             return Decision(prepared, prepared.commit)
 
-        applied = await self._engine.apply_once(asked, [Key(RUN.name, run_id)], decide)
+        applied = await self._engine.apply_once(idempotency_key, [Key(RUN.name, run_id)], decide)
         if isinstance(applied, Applied) and applied.answer is not None:
             await self._reconciler.carry_out(applied.answer, applied.at)
 

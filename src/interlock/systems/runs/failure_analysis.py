@@ -240,8 +240,8 @@ def _recorded(failure: FailureView) -> Evidence:
     found = FailureClass(failure.failure_class)
     is_default = found is FailureClass.USER
     weight = _RECORDED.get(found, _BY_DEFAULT if is_default else _BY_RULE)
-    says = "there is no other evidence" if is_default else "it was classified like that when it happened"
-    return Evidence(kind="record", says=says, failure_class=found, weight=weight)
+    reason = "there is no other evidence" if is_default else "it was classified like that when it happened"
+    return Evidence(kind="record", says=reason, failure_class=found, weight=weight)
 
 
 def _remembered(sha: str, history: HistoryBody | None) -> list[Evidence]:
@@ -249,16 +249,20 @@ def _remembered(sha: str, history: HistoryBody | None) -> list[Evidence]:
     if not history or not contradictions:
         return []
     if here := contradictions.get(sha):
-        says, weight = (
+        reason, weight = (
             f"it has passed and failed on this very commit: {outcomes_in_words(here)}",
             _SAME_COMMIT,
         )
     else:
         share = len(contradictions) / max(history.commits(), 1)
-        says = f"it has passed and failed on {len(contradictions)} of the latest {history.commits()} commits"
+        reason = (
+            f"it has passed and failed on {len(contradictions)} of the latest {history.commits()} commits"
+        )
         weight = round(_OTHER_COMMITS * (0.5 + share / 2.0), 2)
     found = ", ".join(sha[:12] for sha in list(contradictions)[:3])
-    return [Evidence(kind="history", says=says, found=found, failure_class=FailureClass.FLAKY, weight=weight)]
+    return [
+        Evidence(kind="history", says=reason, found=found, failure_class=FailureClass.FLAKY, weight=weight)
+    ]
 
 
 AT_ONCE = 200
@@ -283,12 +287,12 @@ class FailureAnalyser:
         findings, more = await self._findings(run)
         return RunAnalysis(run_id=run_id, findings=findings, more=more, flaky=await self._flaky_in(run))
 
-    async def explained(self, told: RunExplanation) -> RunExplanation:
+    async def explained(self, explanation: RunExplanation) -> RunExplanation:
         """Return the explanation with the findings of its failed jobs."""
-        if told.state not in SETTLED:
-            return told
-        findings, _ = await self._findings(await self._view(told.run_id))
-        return msgspec.structs.replace(told, findings=tuple(map(in_words, findings[:MAX_WORDS])))
+        if explanation.state not in SETTLED:
+            return explanation
+        findings, _ = await self._findings(await self._view(explanation.run_id))
+        return msgspec.structs.replace(explanation, findings=tuple(map(in_words, findings[:MAX_WORDS])))
 
     async def flaky(
         self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100

@@ -90,8 +90,8 @@ def shown_name(node: Node) -> str:
     """Return its name; of a group also the number of jobs in each state."""
     if node.stands_for == 1:
         return node.name if node.required else f"{node.name} (optional)"
-    told = " ".join(f"{MARKS.get(state, '?')}{number}" for state, number in node.tally.items())
-    return f"{node.name} ×{node.stands_for}  {told}"  # noqa: RUF001 - times, not x
+    tally = " ".join(f"{MARKS.get(state, '?')}{number}" for state, number in node.tally.items())
+    return f"{node.name} ×{node.stands_for}  {tally}"  # noqa: RUF001 - times, not x
 
 
 def drawn_needs(graph: RunGraph) -> dict[str, tuple[str, ...]]:

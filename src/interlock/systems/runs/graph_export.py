@@ -94,9 +94,9 @@ def _box(node: Node, place: tuple[float, float, float], note: Callable[[Node], s
     room = int((wide - 40) / LETTER) + 1
     name = shown_name(node)
     shown = name if len(name) <= room else f"{name[: room - 1]}…"
-    told = note(node)
-    below = f'<text class="note" x="{left + 30:g}" y="{middle + 13:g}">{escape(told)}</text>' if told else ""
-    up = 2.0 if told else -4.0
+    text = note(node)
+    below = f'<text class="note" x="{left + 30:g}" y="{middle + 13:g}">{escape(text)}</text>' if text else ""
+    up = 2.0 if text else -4.0
     dashed = "" if node.required else " optional"
     told_whole, top = f"{name}: {node.state}. {node.why}", middle - HEIGHT / 2
     return (

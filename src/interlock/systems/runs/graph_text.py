@@ -220,8 +220,8 @@ class _Drawing:
 
 
 def _label(node: Node, note: Callable[[Node], str]) -> str:
-    told = note(node)
-    return f"{mark_of(node)} {shown_name(node)}" + (f" {told}" if told else "")
+    text = note(node)
+    return f"{mark_of(node)} {shown_name(node)}" + (f" {text}" if text else "")
 
 
 def _rows(layers: Layers, *, apart: bool) -> list[dict[Spot, int]]:

@@ -189,12 +189,12 @@ def forget_history(record: Record, now: datetime) -> Change:
 
 def outcomes_in_words(outcomes: Iterable[JobOutcome]) -> str:
     """Return outcomes in words: `passed in j_… and failed in j_…`."""
-    told: Sequence[str] = [
+    parts: Sequence[str] = [
         f"{'failed first and passed then' if o.passed and o.failed else 'passed' if o.passed else 'failed'}"
         f" in {o.job_id}"
         for o in outcomes
     ]
-    return ", ".join(told[:4]) + (f" and {len(told) - 4} more" if len(told) > 4 else "")
+    return ", ".join(parts[:4]) + (f" and {len(parts) - 4} more" if len(parts) > 4 else "")
 
 
 def _digest(*parts: str) -> str:

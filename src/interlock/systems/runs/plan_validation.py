@@ -93,8 +93,8 @@ def _job_faults(planned: PlannedJob, settings: OrchestratorSettings) -> Iterator
         check_spec(spec_of(planned), settings)
     except InterlockError as error:
         faults = error.facts.get("faults")
-        told = "; ".join(map(str, faults)) if isinstance(faults, list) else error.sentence.rstrip(".")
-        yield f"{planned.name}: {told}"
+        text = "; ".join(map(str, faults)) if isinstance(faults, list) else error.sentence.rstrip(".")
+        yield f"{planned.name}: {text}"
 
 
 def _approval_faults(approval: PlannedApproval) -> Iterator[str]:
@@ -263,16 +263,16 @@ def confined(planned: PlannedJob, body: RunBody) -> PlannedJob:
     if terms is None:
         return planned
     where = f"queue {terms.queue}" + (f" with {', '.join(terms.labels)}" if terms.labels else "")
-    told = f"{planned.why}; " if planned.why else ""
-    why = f"{told}from a fork: {where}, without secrets, whatever its file says"
+    prefix = f"{planned.why}; " if planned.why else ""
+    why = f"{prefix}from a fork: {where}, without secrets, whatever its file says"
     return replace(planned, queue=terms.queue, labels=terms.labels, environment="", why=why)
 
 
 def seconds_for_approvals(jobs: Iterable[PlannedJob], durations: Durations) -> float:
     """Return for how long jobs of a plan may wait for approvals, one after the other."""
-    asked = [job.approval for job in jobs if job.approval is not None]
+    approvals = [job.approval for job in jobs if job.approval is not None]
     return float(
-        sum(durations.approval_timeout_s if one.timeout_s is None else one.timeout_s for one in asked)
+        sum(durations.approval_timeout_s if one.timeout_s is None else one.timeout_s for one in approvals)
     )
 
 

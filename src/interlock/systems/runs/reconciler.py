@@ -357,8 +357,8 @@ class RunReconciler:
             word = msgspec.json.decode(_payload(record), type=JobChanged)
             by_run.setdefault(word.run_id, []).append((word, record))
         found = await self._engine.store.load([Key(RUN.name, run_id) for run_id in by_run])
-        heard = zip(by_run.values(), found, strict=True)
-        await gather_all(self.bring(words, known) for words, known in heard)
+        pairs = zip(by_run.values(), found, strict=True)
+        await gather_all(self.bring(words, known) for words, known in pairs)
         return len(taken)
 
     async def bring(self, words: Sequence[tuple[JobChanged, Record]], known: Record | None) -> None:

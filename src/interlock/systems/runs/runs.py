@@ -245,20 +245,22 @@ class RunService:
         is the time of the change: a run is superseded by those of later changes.
         """
         check_run(spec, ("plan", *self.preparation.planners), self.settings)
-        asked = self.engine.asked(request_id, "submit run", spec, ttl_s=remember_s)
+        idempotency_key = self.engine.asked(request_id, "submit run", spec, ttl_s=remember_s)
         again = RunOrigin(terms=terms, claimed=claimed, happened=happened)
 
         async def do() -> RunView:
-            return await self._made(spec, spec.plan, asked=asked, actor=actor, again=again)
+            return await self._made(
+                spec, spec.plan, idempotency_key=idempotency_key, actor=actor, again=again
+            )
 
-        return await self.engine.answer_once(asked, RunView, do)
+        return await self.engine.answer_once(idempotency_key, RunView, do)
 
     async def _made(
         self,
         spec: RunSpec,
         plan: Plan | None,
         *,
-        asked: IdempotencyKey | None,
+        idempotency_key: IdempotencyKey | None,
         actor: str,
         again: RunOrigin,
     ) -> RunView:
@@ -286,11 +288,11 @@ class RunService:
                 piece_change(run_id, number, piece, mark=mark, actor=actor)
                 for number, piece in enumerate(pieces)
             ]
-            request = asked.answered(msgspec.json.encode(run_id)) if asked else None
+            request = idempotency_key.answered(msgspec.json.encode(run_id)) if idempotency_key else None
             changes = (change, *more, run_message(draft, PLANS, "plan", mark))
             return Decision(run_id, Commit(changes=changes, request=request))
 
-        applied = await self.engine.apply_once(asked, [], decide)
+        applied = await self.engine.apply_once(idempotency_key, [], decide)
         if isinstance(applied, Repeated):
             return await self.view(msgspec.json.decode(applied.recorded.answer.body, type=str))
         self.sweeper.run_submitted()
@@ -302,14 +304,16 @@ class RunService:
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
         """Request the cancellation of a run; the view shows its progress. Idempotent."""
-        asked = self.engine.asked(request_id, f"cancel run {run_id}", reason)
+        idempotency_key = self.engine.asked(request_id, f"cancel run {run_id}", reason)
 
         async def do() -> RunView:
-            await self._cancellation.stop(run_id, "cancel", asked=asked, reason=reason, actor=actor)
+            await self._cancellation.stop(
+                run_id, "cancel", idempotency_key=idempotency_key, reason=reason, actor=actor
+            )
             self.nudge()
             return await self.view(run_id)
 
-        return await self.engine.answer_once(asked, RunView, do)
+        return await self.engine.answer_once(idempotency_key, RunView, do)
 
     # Approve
 
@@ -317,7 +321,7 @@ class RunService:
         self, run_id: str, *, comment: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
         """Approve a waiting run, for its commit."""
-        asked = self.engine.asked(request_id, f"approve run {run_id}", comment)
+        idempotency_key = self.engine.asked(request_id, f"approve run {run_id}", comment)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = decide_approval(
@@ -325,33 +329,33 @@ class RunService:
             )
             mark, version = self.engine.mark(), draft.version
             more = (run_message(draft, PLANS, f"plan.{version}", mark),)
-            request = asked.answered(b"null") if asked else None
+            request = idempotency_key.answered(b"null") if idempotency_key else None
             prepared = run_commit_of(
                 draft, mark=mark, actor=actor, reason=comment, more=more, request=request
             )
             return Decision(None, prepared.commit)
 
         async def do() -> RunView:
-            await self.engine.apply_once(asked, [Key(RUN.name, run_id)], decide)
+            await self.engine.apply_once(idempotency_key, [Key(RUN.name, run_id)], decide)
             self.sweeper.run_submitted()
             return await self.view(run_id)
 
-        return await self.engine.answer_once(asked, RunView, do)
+        return await self.engine.answer_once(idempotency_key, RunView, do)
 
     async def decline(
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
         """Decline a waiting run, which cancels it before any job."""
-        asked = self.engine.asked(request_id, f"decline run {run_id}", reason)
+        idempotency_key = self.engine.asked(request_id, f"decline run {run_id}", reason)
 
         async def do() -> RunView:
             await self._cancellation.stop(
-                run_id, DECLINED, run.decline, asked=asked, reason=reason, actor=actor
+                run_id, DECLINED, run.decline, idempotency_key=idempotency_key, reason=reason, actor=actor
             )
             self.nudge()
             return await self.view(run_id)
 
-        return await self.engine.answer_once(asked, RunView, do)
+        return await self.engine.answer_once(idempotency_key, RunView, do)
 
     # Rerun
 
@@ -369,15 +373,17 @@ class RunService:
         Repeat all jobs; or those that have not succeeded (`failed`); or `from` a job on. The approval of a
         fork's commit is kept; that of an environment is not.
         """
-        asked = self.engine.asked(request_id, f"rerun {run_id}", (which, job))
+        idempotency_key = self.engine.asked(request_id, f"rerun {run_id}", (which, job))
 
         async def do() -> RunView:
             record = await self._load(run_id)
             check_settled(record)
             spec, again = await self._again(record, which, job)
-            return await self._made(spec, again.plan, asked=asked, actor=actor, again=again)
+            return await self._made(
+                spec, again.plan, idempotency_key=idempotency_key, actor=actor, again=again
+            )
 
-        return await self.engine.answer_once(asked, RunView, do)
+        return await self.engine.answer_once(idempotency_key, RunView, do)
 
     async def _again(self, record: Record, which: Which, job: str) -> tuple[RunSpec, RunOrigin]:
         """Return the spec of a rerun, and the data that it takes over."""
@@ -477,8 +483,8 @@ class RunService:
         found = await self._jobs_named(names)
         now = await self.engine.clock.now()
         lacks = await look_for_lacks(self.engine.store, found.values(), now, names=False)
-        told = explain(record, graph, found, now, lacks)
-        return await self.analyser.explained(await self.reporting.explained(told))
+        explanation = explain(record, graph, found, now, lacks)
+        return await self.analyser.explained(await self.reporting.explained(explanation))
 
     async def _job_views(self, record: Record, pieces: Sequence[PlanPiece]) -> list[RunJobView]:
         found = await self._jobs_named([name for piece in pieces for name in piece.ids])

@@ -46,17 +46,17 @@ async def found_runs(
     """Return up to `limit` matching runs, from at most `looks` pages that ended before they were full."""
     if wanted.ids:
         return FoundRuns(await _named(runs, wanted, limit))
-    asked, found, scanned = wanted.asked(now), FoundRuns(cursor=cursor), 0
+    query, found, scanned = wanted.asked(now), FoundRuns(cursor=cursor), 0
     while True:
         room = limit - len(found.views)
         size = min(PAGE, room) if wanted.exact else PAGE
-        views, following = await runs.find(asked, cursor=found.cursor, limit=size)
+        views, following = await runs.find(query, cursor=found.cursor, limit=size)
         kept = [place for place, view in enumerate(views, 1) if wanted.keeps(view)]
         found.views += [views[place - 1] for place in kept[:room]]
         scanned += len(views)
         if len(kept) > room or (len(kept) == room and kept[-1] < len(views)):
             # More than requested: the next page begins right after the last run shown.
-            _, following = await runs.find(asked, cursor=found.cursor, limit=kept[room - 1])
+            _, following = await runs.find(query, cursor=found.cursor, limit=kept[room - 1])
         found.cursor = following
         if not following or len(found.views) >= limit:
             return found

@@ -163,27 +163,29 @@ def _of_push(push: _Push) -> ChangeEvent | Ignored:
 
 
 def _of_pull_request(event: _PullRequestEvent) -> ChangeEvent | Ignored:
-    asked, number = event.pull_request, event.number
+    pull_request, number = event.pull_request, event.number
     if event.action not in ACTIONS:
         return Ignored(f"{event.action[:100]} needs no evaluation")
     if not 0 < number < 2**53:
         raise _github_misfit("number is not the number of a pull request")
-    _check(event.repository.full_name, f"refs/pull/{number}/head", asked.base.sha, asked.head.sha)
+    _check(
+        event.repository.full_name, f"refs/pull/{number}/head", pull_request.base.sha, pull_request.head.sha
+    )
     return ChangeEvent(
         source=Source(
             repository=event.repository.full_name,
             ref=f"refs/pull/{number}/head",
-            sha=asked.head.sha,
-            base_sha=asked.base.sha,
+            sha=pull_request.head.sha,
+            base_sha=pull_request.base.sha,
             event="pull_request",
             pull_request=number,
-            from_fork=_is_from_fork(asked.head.repo, event.repository),
+            from_fork=_is_from_fork(pull_request.head.repo, event.repository),
             actor=_actor(event.sender),
-            title=_title(asked.title),
+            title=_title(pull_request.title),
         ),
         before=event.before if _SHA.fullmatch(event.before) else "",
-        author=_actor(asked.user),
-        at=_time(asked.updated_at),
+        author=_actor(pull_request.user),
+        at=_time(pull_request.updated_at),
     )
 
 
@@ -225,10 +227,10 @@ def _is_none(sha: str) -> bool:
     return not sha.strip("0")
 
 
-def _time(said: object) -> datetime | None:
+def _time(value: object) -> datetime | None:
     """Return a time from seconds or ISO 8601; None if it is invalid, since no run depends on it."""
     try:
-        return msgspec.convert(said, datetime, strict=False).astimezone(UTC)
+        return msgspec.convert(value, datetime, strict=False).astimezone(UTC)
     except (msgspec.ValidationError, ValueError, OverflowError):
         return None
 
@@ -383,16 +385,16 @@ def spec_of(hook: Hook, body: bytes) -> RunSpec:
             inputs[target.removeprefix(_INPUT)] = _text(value, path)
         else:
             source[target.removeprefix(_SOURCE)] = value
-    said = hook.run
+    run = hook.run
     return RunSpec(
-        workflow=said.workflow,
-        planner=said.planner,
-        definition=said.definition,
+        workflow=run.workflow,
+        planner=run.planner,
+        definition=run.definition,
         inputs=inputs,
         source=_source(source),
-        concurrency_group=said.concurrency_group,
-        labels=said.labels,
-        priority=said.priority,
+        concurrency_group=run.concurrency_group,
+        labels=run.labels,
+        priority=run.priority,
     )
 
 

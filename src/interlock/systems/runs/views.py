@@ -213,8 +213,8 @@ def _to_answer(record: Record) -> str:
 
 
 def _ended(body: RunBody) -> str:
-    told = f"It ended as {body.data.outcome}, and was reported"
-    return f"{told}: {_because(body)}." if body.reason else f"{told}."
+    sentence = f"It ended as {body.data.outcome}, and was reported"
+    return f"{sentence}: {_because(body)}." if body.reason else f"{sentence}."
 
 
 def _because(body: RunBody) -> str:

@@ -183,22 +183,22 @@ class ScheduleService:
         decide: Callable[[Record | None, datetime], Commit | None],
         request_id: str | None,
     ) -> ScheduleView:
-        asked = self._engine.asked(request_id, f"{what} {name}", content)
+        idempotency_key = self._engine.asked(request_id, f"{what} {name}", content)
 
         def decision(found: Sequence[Record | None], now: datetime) -> Decision[Record | None]:
             commit = decide(found[0], now)
             if commit is None:
                 return Decision(found[0])
             after = record_after(commit.changes[0], found[0], now)
-            return Decision(after, _under(asked, commit, b"null"))
+            return Decision(after, _under(idempotency_key, commit, b"null"))
 
         async def do() -> ScheduleView:
-            applied = await self._engine.apply_once(asked, [_key(name)], decision)
+            applied = await self._engine.apply_once(idempotency_key, [_key(name)], decision)
             if isinstance(applied, Repeated) or applied.answer is None:
                 return await self.get(name)
             return (await self._views([applied.answer]))[0]
 
-        return await self._engine.answer_once(asked, ScheduleView, do)
+        return await self._engine.answer_once(idempotency_key, ScheduleView, do)
 
     # Manual submission
 
@@ -206,7 +206,7 @@ class ScheduleService:
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> FireView:
         """Submit a job of the schedule now, whatever its overlap policy, even if it is paused."""
-        asked = self._engine.asked(request_id, f"run schedule {name}", reason)
+        idempotency_key = self._engine.asked(request_id, f"run schedule {name}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[FireView]:
             record = _present(name, found[0])
@@ -217,12 +217,12 @@ class ScheduleService:
             fire = Fire(scheduled_for=now, job_id=job_id, how="run")
             entity.body = msgspec.structs.replace(entity.body, recent=(fire, *body.recent)[:MAX_RECENT])
             new = new_scheduled_job(name, body.spec.job, now, job_id, now, self._settings)
-            told = f"{reason}; as {job_id}" if reason else f"as {job_id}"
+            note = f"{reason}; as {job_id}" if reason else f"as {job_id}"
             view = FireView(scheduled_for=now, job_id=job_id, how="run", state=str(new[0].state))
-            commit = Commit(changes=(written(entity, actor=actor, reason=told), *new))
-            return Decision(view, _under(asked, commit, msgspec.json.encode(view)))
+            commit = Commit(changes=(written(entity, actor=actor, reason=note), *new))
+            return Decision(view, _under(idempotency_key, commit, msgspec.json.encode(view)))
 
-        applied = await self._engine.apply_once(asked, [_key(name)], decide)
+        applied = await self._engine.apply_once(idempotency_key, [_key(name)], decide)
         return _answer(applied, FireView)
 
     async def backfill(
@@ -244,7 +244,7 @@ class ScheduleService:
         """
         first, last = (each if isinstance(each, str) else iso(each) for each in (since, until))
         once = None if dry_run else request_id  # nothing is done, so nothing has to be done once
-        asked = self._engine.asked(once, f"backfill schedule {name}", (first, last, queued, reason))
+        idempotency_key = self._engine.asked(once, f"backfill schedule {name}", (first, last, queued, reason))
 
         def decide(record: Record | None, jobs: KnownJobs, now: datetime) -> Decision[Backfilled] | None:
             entity = SCHEDULES.of(_present(name, record), now)
@@ -271,14 +271,16 @@ class ScheduleService:
             if not queued:
                 recent = (*reversed(fresh), *body.recent)[:MAX_RECENT]
                 entity.body = msgspec.structs.replace(entity.body, recent=recent)
-            told = f"{counted(len(fresh), 'fire')} from {first} until {last}"
-            change = written(entity, actor=actor, reason=f"{reason}; {told}" if reason else told)
+            note = f"{counted(len(fresh), 'fire')} from {first} until {last}"
+            change = written(entity, actor=actor, reason=f"{reason}; {note}" if reason else note)
             commit = Commit(changes=(change, *new))
-            return Decision(answer, _under(asked, commit, msgspec.json.encode(answer)))
+            return Decision(answer, _under(idempotency_key, commit, msgspec.json.encode(answer)))
 
-        if asked is not None and isinstance(before := await self._engine.recall(asked), Repeated):
+        if idempotency_key is not None and isinstance(
+            before := await self._engine.recall(idempotency_key), Repeated
+        ):
             return msgspec.json.decode(before.recorded.answer.body, type=Backfilled)
-        return await self._with_jobs(name, decide, (), Backfilled, asked)
+        return await self._with_jobs(name, decide, (), Backfilled, idempotency_key)
 
     # Views
 
@@ -372,7 +374,7 @@ class ScheduleService:
         decide: Callable[[Record | None, KnownJobs, datetime], Decision[T] | None],
         wanted: Iterable[str],
         kind: type[T],
-        asked: IdempotencyKey | None,
+        idempotency_key: IdempotencyKey | None,
     ) -> T:
         """Decide about a schedule with its jobs; load more until none is missing."""
         ids = list(dict.fromkeys(wanted))
@@ -389,7 +391,7 @@ class ScheduleService:
                 known[:] = [jobs]
                 return decide(found[0], jobs, now) or Decision(None)
 
-            applied = await self._engine.apply_once(asked, [_key(name), *job_keys(ids)], attempt)
+            applied = await self._engine.apply_once(idempotency_key, [_key(name), *job_keys(ids)], attempt)
             if isinstance(applied, Repeated) or not known[0].missing:
                 return _answer(applied, kind)
             ids = list(dict.fromkeys((*ids, *sorted(known[0].missing))))
@@ -490,8 +492,12 @@ def _plain(spec: ScheduleSpec) -> dict[str, Any]:
     return {**msgspec.structs.asdict(spec), "job": {**job, "input": msgspec.json.decode(job["input"])}}
 
 
-def _under(asked: IdempotencyKey | None, commit: Commit, answer: bytes) -> Commit:
-    return commit if asked is None else msgspec.structs.replace(commit, request=asked.answered(answer))
+def _under(idempotency_key: IdempotencyKey | None, commit: Commit, answer: bytes) -> Commit:
+    return (
+        commit
+        if idempotency_key is None
+        else msgspec.structs.replace(commit, request=idempotency_key.answered(answer))
+    )
 
 
 def _answer(applied: Any, kind: type[T]) -> T:

@@ -189,8 +189,8 @@ def view_of(record: Record, pulse_record: Record | None, now: datetime, stale_s:
     """Return the view of a simulation."""
     body, pulse = decode_body(record), decode_pulse(pulse_record)
     spec, data, execution = body.spec, joined(body.data, pulse), body.execution
-    heard = data.last_heartbeat or data.started_at
-    silent = heard is not None and now >= heard + timedelta(seconds=stale_s)
+    last_beat = data.last_heartbeat or data.started_at
+    silent = last_beat is not None and now >= last_beat + timedelta(seconds=stale_s)
     return SimulationView(
         run_id=record.id,
         status=record.state,

@@ -76,7 +76,7 @@ class SimulationManager(SimulationReconciler):
         `queue` is only for this execution: a resume uses that of the spec.
         """
         check(spec, self.settings)
-        asked = self.engine.asked(request_id, "create a simulation", spec)
+        idempotency_key = self.engine.asked(request_id, "create a simulation", spec)
         keys = [Key(SIMULATION.name, spec.run_id)] if spec.run_id else []
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[str]:
@@ -90,16 +90,16 @@ class SimulationManager(SimulationReconciler):
             draft, mark = SimulationAggregate.new(run_id, spec, now, self.settings), self.engine.mark()
             more = self._executed(draft, mark, actor, queue) if spec.task else ()
             commit = draft.commit(mark=mark, actor=actor, reason="created", more=more)
-            request = asked.answered(msgspec.json.encode(run_id)) if asked else None
+            request = idempotency_key.answered(msgspec.json.encode(run_id)) if idempotency_key else None
             return Decision(run_id, msgspec.structs.replace(commit, request=request))
 
         async def do() -> SimulationView:
-            applied = await self.engine.apply_once(asked, keys, decide)
+            applied = await self.engine.apply_once(idempotency_key, keys, decide)
             if isinstance(applied, Repeated):
                 return await self.get(msgspec.json.decode(applied.recorded.answer.body, type=str))
             return await self.get(applied.answer)
 
-        return await self.engine.answer_once(asked, SimulationView, do)
+        return await self.engine.answer_once(idempotency_key, SimulationView, do)
 
     async def pause(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
@@ -190,8 +190,8 @@ class SimulationManager(SimulationReconciler):
                 draft.begun(0)
             return ()
 
-        asked = (new_status, expected_version, worker_id, step, error, reason)
-        return await self._act("transition", run_id, act, reason, actor, request_id, asked)
+        content = (new_status, expected_version, worker_id, step, error, reason)
+        return await self._act("transition", run_id, act, reason, actor, request_id, content)
 
     # Views
 
@@ -235,8 +235,8 @@ class SimulationManager(SimulationReconciler):
         while True:
             page = await self.engine.store.find(query)
             for record in page.records:
-                heard = decode_pulse(record).at
-                if heard is not None and now >= heard + allowed:
+                last_beat = decode_pulse(record).at
+                if last_beat is not None and now >= last_beat + allowed:
                     silent.append(record.id)
             if not page.cursor:
                 return silent
@@ -280,7 +280,9 @@ class SimulationManager(SimulationReconciler):
         request_id: str | None,
         content: object = None,
     ) -> SimulationView:
-        asked = self.engine.asked(request_id, f"{verb} {run_id}", reason if content is None else content)
+        idempotency_key = self.engine.asked(
+            request_id, f"{verb} {run_id}", reason if content is None else content
+        )
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written]:
             draft, mark = self._draft(run_id, present, now), self.engine.mark()
@@ -288,16 +290,16 @@ class SimulationManager(SimulationReconciler):
             if more is None:
                 return Decision(Written(present))
             commit = draft.commit(mark=mark, actor=actor, reason=reason, more=more)
-            request = asked.answered(b"null") if asked else None
+            request = idempotency_key.answered(b"null") if idempotency_key else None
             return Decision(Written(present, commit), msgspec.structs.replace(commit, request=request))
 
         async def do() -> SimulationView:
-            applied = await self.engine.apply_once(asked, self._keys(run_id), decide)
+            applied = await self.engine.apply_once(idempotency_key, self._keys(run_id), decide)
             if isinstance(applied, Repeated):
                 return await self.get(run_id)
             return await self._view(*applied.answer.records(applied.at))
 
-        return await self.engine.answer_once(asked, SimulationView, do)
+        return await self.engine.answer_once(idempotency_key, SimulationView, do)
 
     def _executed(self, draft: SimulationAggregate, mark: str, actor: str, queue: str) -> tuple[Any, ...]:
         job_id = self._job_ids.draw(draft.now)

@@ -124,8 +124,8 @@ def _begin(draft: SimulationAggregate, speaker: Speaker, mark: str) -> tuple[str
 def _beat(draft: SimulationAggregate, speaker: Speaker, word: Beat, mark: str) -> tuple[str, Commit | None]:
     if not is_of_attempt(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
         return "another attempt executes it", None
-    said = simulation.Heartbeat(at=draft.now, worker_id=speaker.worker_id, step=word.step)
-    if refused := draft.send(said):
+    heartbeat = simulation.Heartbeat(at=draft.now, worker_id=speaker.worker_id, step=word.step)
+    if refused := draft.send(heartbeat):
         return refused.sentence, None
     draft.beat(word)
     return "", draft.beat_commit(mark=mark, actor=speaker.worker_id)
@@ -135,15 +135,15 @@ def _end(
     draft: SimulationAggregate, speaker: Speaker, word: Paused | Completed | Failed, mark: str
 ) -> tuple[str, Commit | None]:
     """End the execution."""
-    saying = f"{speaker.execution}.{speaker.attempt}.{_name(word)}"
-    if draft.body.said == saying:
+    ending = f"{speaker.execution}.{speaker.attempt}.{_name(word)}"
+    if draft.body.said == ending:
         return "", None
     if not is_of_attempt(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
         return "another attempt executes it", None
     draft.note(word)
     if refused := draft.send(_ending(draft, speaker.worker_id, word)):
         return refused.sentence, None
-    draft.body.said = saying
+    draft.body.said = ending
     if isinstance(word, Completed):
         draft.body.result = word.result
     return "", draft.commit(mark=mark, actor=speaker.worker_id)

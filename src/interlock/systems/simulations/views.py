@@ -57,12 +57,12 @@ def heartbeat(change: Change) -> bytes | None:
 def heartbeat_fields(change: Change) -> dict[str, bytes]:
     """Return the fields of the state object that a pulse updates."""
     pulse = _PULSES.decode(change.body)
-    told: dict[str, object] = {"current_step": pulse.step, "danger_count": pulse.dangers}
+    fields: dict[str, object] = {"current_step": pulse.step, "danger_count": pulse.dangers}
     if pulse.at is not None:
-        told["last_heartbeat"] = pulse.at
+        fields["last_heartbeat"] = pulse.at
     if pulse.total_steps is not None:
-        told["total_steps"] = pulse.total_steps
-    return {name: _ENCODER.encode(value) for name, value in told.items()}
+        fields["total_steps"] = pulse.total_steps
+    return {name: _ENCODER.encode(value) for name, value in fields.items()}
 
 
 STATE_KEY = "run:{id}:state"
@@ -98,8 +98,8 @@ def news_of(entry: Entry) -> Iterator[SimulationNews]:
     if note.refusal:
         return
     if entry.kind == PULSE.name:
-        told = note.reason.split("\n") if any(s.event == body.danger.name for s in note.steps) else []
-        for text in told:
+        dangers = note.reason.split("\n") if any(s.event == body.danger.name for s in note.steps) else []
+        for text in dangers:
             yield SimulationNews(event="danger", run_id=entry.id, at=entry.at, text=text, actor=note.actor)
         return
     if not note.steps and entry.version > 1 and note.reason:

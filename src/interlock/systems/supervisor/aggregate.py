@@ -111,8 +111,8 @@ def view_of(record: Record) -> WorkerView:
 
 def marked(view: WorkerView, now: datetime, beat_every_s: float) -> WorkerView:
     """Return the view, with whether the worker is silent."""
-    heard = view.last_heartbeat_at or view.created_at
-    late = now - heard > timedelta(seconds=MISSED_BEATS * beat_every_s)
+    last_beat = view.last_heartbeat_at or view.created_at
+    late = now - last_beat > timedelta(seconds=MISSED_BEATS * beat_every_s)
     living = WorkerState(view.state) not in WORKER.terminal
     return msgspec.structs.replace(view, silent=True) if late and living else view
 

@@ -157,10 +157,10 @@ class StopNotices:
 
     def notice(self, work: Sequence[Work], outcomes: Sequence[Outcome]) -> None:
         """Notify workers whose leases were stopped by these commits."""
-        told = iter(outcomes)
+        remaining = iter(outcomes)
         for item in work:
             changes = (item.change,) if isinstance(item, Batch) else item.changes
-            some = list(islice(told, len(item.ids) if isinstance(item, Batch) else 1))
+            some = list(islice(remaining, len(item.ids) if isinstance(item, Batch) else 1))
             for change in changes:
                 note = change.note
                 stops = note is not None and any(step.event in STOPS for step in note.steps)

@@ -228,7 +228,7 @@ class Workers:
     ) -> WorkerView:
         """Register a worker. A restarted worker registers again, as another one."""
         check(spec)
-        asked = self.engine.asked(request_id, "register a worker", spec)
+        idempotency_key = self.engine.asked(request_id, "register a worker", spec)
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             worker_id = self._ids.draw(now)
@@ -237,16 +237,16 @@ class Workers:
                 worker_id, spec, now, durations, registered_by=actor, runner_id=runner_id
             )
             commit = draft.commit(mark=self.engine.mark(), actor=actor)
-            request = asked.answered(msgspec.json.encode(worker_id)) if asked else None
+            request = idempotency_key.answered(msgspec.json.encode(worker_id)) if idempotency_key else None
             return Decision(worker_id, msgspec.structs.replace(commit, request=request))
 
         async def do() -> WorkerView:
-            applied = await self.engine.apply_once(asked, [], decide)
+            applied = await self.engine.apply_once(idempotency_key, [], decide)
             if isinstance(applied, Repeated):
                 return await self.get(msgspec.json.decode(applied.recorded.answer.body, type=str))
             return await self.get(applied.answer)
 
-        return await self.engine.answer_once(asked, WorkerView, do)
+        return await self.engine.answer_once(idempotency_key, WorkerView, do)
 
     async def beat(self, worker_id: str, beat: WorkerBeat, *, actor: str = "") -> WorkerOrders:
         """Record a heartbeat; return the orders. Only the principal that registered the worker may call
@@ -433,24 +433,24 @@ class Workers:
     async def _act(
         self, verb: str, worker_id: str, act: Act, reason: str, actor: str, request_id: str | None
     ) -> WorkerView:
-        asked = self.engine.asked(request_id, f"{verb} {worker_id}", reason)
+        idempotency_key = self.engine.asked(request_id, f"{verb} {worker_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[ReleaseLeases]]:
             draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings.durations)
             act(draft)
             mark, why = self.engine.mark(), reason or draft.body.reason
             commit = draft.commit(mark=mark, actor=actor, reason=why, ordered=True)
-            request = asked.answered(b"null") if asked else None
+            request = idempotency_key.answered(b"null") if idempotency_key else None
             return Decision(draft.let_go(why), msgspec.structs.replace(commit, request=request))
 
         async def do() -> WorkerView:
-            applied = await self.engine.apply_once(asked, [_key(worker_id)], decide)
+            applied = await self.engine.apply_once(idempotency_key, [_key(worker_id)], decide)
             if not isinstance(applied, Repeated):
                 self.engine.bus.publish(OrdersChanged(worker_id))
                 await self._let_go_now(applied.answer)
             return await self.get(worker_id)
 
-        return await self.engine.answer_once(asked, WorkerView, do)
+        return await self.engine.answer_once(idempotency_key, WorkerView, do)
 
     async def _let_go_now(self, orders: Sequence[ReleaseLeases]) -> None:
         """Release leases now, instead of waiting for the committed message."""

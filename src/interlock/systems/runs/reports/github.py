@@ -112,8 +112,8 @@ class GithubReporter:
                 numbers[part.path] = await self._check(report, part, numbers.get(part.path, ""))
             return _memory(numbers)
         turn = asyncio.Semaphore(AT_ONCE)
-        told = [self._tell_status(report, part, turn) for part in parts if not part.skipped]
-        for failure in await asyncio.gather(*told, return_exceptions=True):
+        sent = [self._tell_status(report, part, turn) for part in parts if not part.skipped]
+        for failure in await asyncio.gather(*sent, return_exceptions=True):
             if failure is not None:
                 raise failure
         await self._tell_status(report, own, turn)
@@ -126,16 +126,16 @@ class GithubReporter:
     async def _tell_status(self, report: RunReport, part: PartVerdict, turn: asyncio.Semaphore) -> None:
         source = report.run.source
         async with turn:
-            said = self._status(report, part)
-            await self._call("POST", f"/repos/{source.repository}/statuses/{source.sha}", said)
+            status = self._status(report, part)
+            await self._call("POST", f"/repos/{source.repository}/statuses/{source.sha}", status)
 
     def _status(self, report: RunReport, part: PartVerdict) -> dict[str, Any]:
-        said = {
+        fields = {
             "state": STATES[part.word],
             "context": self._context(report.run, part),
             "description": shortened(part.says, MAX_DESCRIPTION),
         }
-        return {**said, "target_url": report.url} if report.url else said
+        return {**fields, "target_url": report.url} if report.url else fields
 
     async def _check(self, report: RunReport, part: PartVerdict, number: str) -> str:
         run, path = report.run, f"/repos/{report.run.source.repository}/check-runs"
@@ -156,31 +156,31 @@ class GithubReporter:
 
     def _check_run(self, report: RunReport, part: PartVerdict) -> dict[str, Any]:
         run, word = report.run, part.word
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "name": self._context(run, part),
             "external_id": run.id,
             "status": "completed" if word.final else "in_progress" if word is RunStatus.RUNNING else "queued",
             "output": {"title": shortened(part.says, MAX_DESCRIPTION), "summary": _summary(run)},
         }
         if run.started_at is not None:
-            said["started_at"] = _instant(run.started_at)
+            fields["started_at"] = _instant(run.started_at)
         if word.final:
-            said["conclusion"] = "skipped" if part.skipped else CONCLUSIONS[word]
-            said["completed_at"] = _instant(run.completed_at or report.at)
-        return {**said, "details_url": report.url} if report.url else said
+            fields["conclusion"] = "skipped" if part.skipped else CONCLUSIONS[word]
+            fields["completed_at"] = _instant(run.completed_at or report.at)
+        return {**fields, "details_url": report.url} if report.url else fields
 
     def _context(self, run: RunView, part: PartVerdict) -> str:
-        told = self._settings.context.replace("{workflow}", run.workflow or run.planner)
-        told = told.replace("{event}", run.source.event)
+        context = self._settings.context.replace("{workflow}", run.workflow or run.planner)
+        context = context.replace("{event}", run.source.event)
         if not part.path:
-            return told[:MAX_CONTEXT]
-        whole = f"{told}/{part.path}"
+            return context[:MAX_CONTEXT]
+        whole = f"{context}/{part.path}"
         if len(whole) <= MAX_CONTEXT:
             return whole
         digest = hashlib.sha256(whole.encode()).hexdigest()[:8]  # two long names must stay distinct
         return f"{whole[: MAX_CONTEXT - 9]}~{digest}"
 
-    async def _call(self, method: str, path: str, said: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def _call(self, method: str, path: str, fields: dict[str, Any] | None = None) -> dict[str, Any]:
         token = self._settings.token
         if token is None:
             raise DeliveryFailed("there is no token for GitHub")
@@ -191,7 +191,7 @@ class GithubReporter:
             "User-Agent": "interlock",
             "X-GitHub-Api-Version": "2022-11-28",
         }
-        body = msgspec.json.encode(said) if said is not None else b""
+        body = msgspec.json.encode(fields) if fields is not None else b""
         url = self._settings.api.rstrip("/") + path
         answer = await self._outgoing.request(method, url, headers, body)
         if answer.status not in (200, 201):
@@ -202,11 +202,11 @@ class GithubReporter:
 def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
     """Return the error for an unsuccessful response, with the time of the next try."""
     message = str(_object(answer.body).get("message", ""))[:200]
-    said = f"GitHub answered {answer.status}" + (f": {message}" if message else "")
+    sentence = f"GitHub answered {answer.status}" + (f": {message}" if message else "")
     wait_s = _rate_limited(answer, message, now)
     if wait_s is not None:
-        return DeliveryFailed(said, after_s=wait_s, for_all=True)
-    return DeliveryFailed(said, never=answer.status in _NEVER)
+        return DeliveryFailed(sentence, after_s=wait_s, for_all=True)
+    return DeliveryFailed(sentence, never=answer.status in _NEVER)
 
 
 def _rate_limited(answer: Answered, message: str, now: datetime) -> float | None:

@@ -261,15 +261,19 @@ class ReportService:
 
         await self._engine.apply([key], decide)
 
-    async def explained(self, told: RunExplanation) -> RunExplanation:
+    async def explained(self, explanation: RunExplanation) -> RunExplanation:
         """Return the explanation with the reports that the run waits for."""
-        if told.state not in OUTCOMES:
-            return told
-        found = await self._engine.store.find(Query(kind=REPORT.name, parent=told.run_id, newest_first=False))
+        if explanation.state not in OUTCOMES:
+            return explanation
+        found = await self._engine.store.find(
+            Query(kind=REPORT.name, parent=explanation.run_id, newest_first=False)
+        )
         lines = tuple(_waiting(record) for record in found.records if not has_ended(record))
-        deadlines = [line.deadline_at for line in (*told.lines, *lines) if line.deadline_at is not None]
+        deadlines = [
+            line.deadline_at for line in (*explanation.lines, *lines) if line.deadline_at is not None
+        ]
         return msgspec.structs.replace(
-            told, lines=(*told.lines, *lines), next_deadline_at=min(deadlines, default=None)
+            explanation, lines=(*explanation.lines, *lines), next_deadline_at=min(deadlines, default=None)
         )
 
     async def _mention(self, run_id: str) -> None:
@@ -316,8 +320,8 @@ class ReportService:
             return with_status(record, run_id, name, word, now, self.settings, beside)
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
-            told, rest = records[: len(reports)], records[len(reports) :]
-            found = [change_of(name, record, now) for name, record in zip(touched, told, strict=True)]
+            reported, rest = records[: len(reports)], records[len(reports) :]
+            found = [change_of(name, record, now) for name, record in zip(touched, reported, strict=True)]
             if lesson and rest[0] is None:
                 found.append(
                     outgoing(lesson[0].id, HISTORY_TOPIC, msgspec.json.encode(RunMessage(run_id)), now)
@@ -331,8 +335,8 @@ class ReportService:
     def _log(self, view: RunView, word: RunStatus) -> None:
         report = RunReport(run=view, word=word, at=view.updated_at, url=url_of(self.settings, view.id))
         level = logging.INFO if word is RunStatus.SUCCESS else logging.WARNING
-        said = shortened(in_words(report), 300)
-        log.log(level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), said)
+        text = shortened(in_words(report), 300)
+        log.log(level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), text)
 
 
 def _waiting(record: Record) -> RunWaiting:

@@ -92,8 +92,8 @@ def _workflows(report: RunReport) -> Iterator[PartVerdict]:
         if name in jobs:
             word = _word_of(jobs[name], report.word)
             broken = [job for job in jobs[name] if job.failure is not None]
-            says = _in_words(word, broken, run.reason, len(jobs[name]), name)
-            yield PartVerdict(path=name, word=word, says=says)
+            sentence = _in_words(word, broken, run.reason, len(jobs[name]), name)
+            yield PartVerdict(path=name, word=word, says=sentence)
         else:
             yield PartVerdict(
                 path=name, word=report.word, says=_with(NOTHING, left_out[name].why), skipped=True
@@ -134,6 +134,6 @@ def _own_name(job: RunJobView, workflow: str) -> str:
     return job.name.removeprefix(f"{workflow} / ") if workflow else job.name
 
 
-def _with(said: str, why: str) -> str:
+def _with(sentence: str, why: str) -> str:
     """Return the text and its reason in one line: a status has no room for more."""
-    return " ".join(f"{said}: {why}".split()) if why.strip() else said
+    return " ".join(f"{sentence}: {why}".split()) if why.strip() else sentence

@@ -166,8 +166,8 @@ def refusal_of(answer: Answered, now: datetime) -> DeliveryFailed:
         return DeliveryFailed(
             f"the receiver answered {status}, and redirects are not followed: name the new address"
         )
-    said = f"the receiver answered {status}"
-    return DeliveryFailed(said, after_s=_retry_after(answer, now), never=status == _GONE)
+    sentence = f"the receiver answered {status}"
+    return DeliveryFailed(sentence, after_s=_retry_after(answer, now), never=status == _GONE)
 
 
 def _retry_after(answer: Answered, now: datetime) -> float | None:

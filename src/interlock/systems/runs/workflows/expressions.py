@@ -240,8 +240,8 @@ class Condition:
 
     def seen(self, known: ChangeFacts) -> str:
         """Return the values that the condition has read, as a reason."""
-        told = dict.fromkeys(_looked_at(self.expression, known))
-        return ", ".join(told)
+        values = dict.fromkeys(_looked_at(self.expression, known))
+        return ", ".join(values)
 
     @property
     def names(self) -> Iterator[Named]:

@@ -162,12 +162,12 @@ class Mirror:
         more = {}
         if self.secret and words[0] == "fetch":
             more = authorization(self.address, self.find(self.secret))
-        code, output, said = await run_git(words, self.folder, self.timeout_s, more)
+        code, output, errors = await run_git(words, self.folder, self.timeout_s, more)
         if code and not may_fail:
             raise PlanRefused(
-                f"git {words[0]} of {_shown(self.address)} ended with {code}: {_last_line(said)}",
+                f"git {words[0]} of {_shown(self.address)} ended with {code}: {_last_line(errors)}",
                 todo="See whether the server can reach the repository, and may read it.",
-                facts={"git": words[0], "exit_code": code, "output": _shown(said)[-2_000:]},
+                facts={"git": words[0], "exit_code": code, "output": _shown(errors)[-2_000:]},
             )
         return b"" if code else output
 
@@ -225,7 +225,7 @@ async def run_git(
     )
     try:
         async with asyncio.timeout(timeout_s):
-            output, said = await asyncio.gather(_read(process.stdout), _read(process.stderr))
+            output, errors = await asyncio.gather(_read(process.stdout), _read(process.stderr))
             if len(output) > MOST_OUTPUT:
                 raise _too_much(words[0])
             await process.wait()
@@ -239,7 +239,7 @@ async def run_git(
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-    return process.returncode or 0, output, said.decode(errors="replace")
+    return process.returncode or 0, output, errors.decode(errors="replace")
 
 
 async def _read(stream: asyncio.StreamReader | None) -> bytes:
@@ -321,6 +321,6 @@ def _shown(text: str) -> str:
     return _CREDENTIALS.sub("", text)
 
 
-def _last_line(said: str) -> str:
-    lines = [line for line in _shown(said).splitlines() if line.strip()]
+def _last_line(text: str) -> str:
+    lines = [line for line in _shown(text).splitlines() if line.strip()]
     return lines[-1] if lines else "no reason is known"

@@ -253,17 +253,17 @@ def _started(workflow: WorkflowFile, known: ChangeFacts) -> Inclusion:
     """Return whether the event starts the workflow."""
     source = known.source
     event = source.event if source.event in EVENTS else "webhook"
-    said = _event_sentence(source)
+    sentence = _event_sentence(source)
     if workflow.on is None or event == "manual":
-        return Inclusion(True, said)
+        return Inclusion(True, sentence)
     trigger: Trigger | None = getattr(workflow.on, event)
     if trigger is None:
         events = [name for name in EVENTS if getattr(workflow.on, name) is not None]
         return Inclusion(False, f"the workflow is for {' and '.join(events)}, not for {source.event}")
-    return _on_ref(trigger, known, said) if event == "push" else _on_paths(trigger, known, said)
+    return _on_ref(trigger, known, sentence) if event == "push" else _on_paths(trigger, known, sentence)
 
 
-def _on_ref(trigger: Trigger, known: ChangeFacts, said: str) -> Inclusion:
+def _on_ref(trigger: Trigger, known: ChangeFacts, sentence: str) -> Inclusion:
     branch, tag = branch_of(known.source), tag_of(known.source)
     noun, name, patterns = ("tag", tag, trigger.tags) if tag else ("branch", branch, trigger.branches)
     others = trigger.branches if tag else trigger.tags
@@ -272,16 +272,16 @@ def _on_ref(trigger: Trigger, known: ChangeFacts, said: str) -> Inclusion:
     if not patterns and others:
         other = "branches" if tag else "tags"
         return Inclusion(False, f"the workflow is only for {other} that match {' '.join(others)}")
-    return _on_paths(trigger, known, said)
+    return _on_paths(trigger, known, sentence)
 
 
-def _on_paths(trigger: Trigger, known: ChangeFacts, said: str) -> Inclusion:
+def _on_paths(trigger: Trigger, known: ChangeFacts, sentence: str) -> Inclusion:
     if not trigger.paths:
-        return Inclusion(True, said)
+        return Inclusion(True, sentence)
     paths = known.source.changed_paths
     unchanged = paths is not None and not any(matching(path, trigger.paths) for path in paths)
-    told = changed_sentence(known, trigger.paths)
-    return Inclusion(False, told) if unchanged else Inclusion(True, f"{said}; {told}")
+    changed = changed_sentence(known, trigger.paths)
+    return Inclusion(False, changed) if unchanged else Inclusion(True, f"{sentence}; {changed}")
 
 
 def _event_sentence(source: Source) -> str:
@@ -303,11 +303,11 @@ def _verdict(
         return started
     condition, _ = job.condition
     seen = condition.seen(known)
-    told = f"if: {condition.text}" + (f" ({seen})" if seen else "")
+    reason = f"if: {condition.text}" + (f" ({seen})" if seen else "")
     return (
-        Inclusion(True, f"{started.why}; {told}")
+        Inclusion(True, f"{started.why}; {reason}")
         if condition.holds(known)
-        else Inclusion(False, f"the condition does not hold, {told}")
+        else Inclusion(False, f"the condition does not hold, {reason}")
     )
 
 

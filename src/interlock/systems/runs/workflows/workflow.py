@@ -258,9 +258,9 @@ def _plan_of_files(
     )
 
 
-def _group(said: list[str | None]) -> str | None:
+def _group(groups: list[str | None]) -> str | None:
     """Return the group of several files: the first named one; none as soon as one has none."""
-    return "" if "" in said else next((group for group in said if group is not None), None)
+    return "" if "" in groups else next((group for group in groups if group is not None), None)
 
 
 def _named(workflow: str, job: PlannedJob) -> PlannedJob:

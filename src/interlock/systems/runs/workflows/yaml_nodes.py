@@ -75,12 +75,12 @@ class FileFaults:
     def refusal(self) -> InterlockError:
         """Return all faults as one error."""
         faults = sorted(self.found)
-        told = [f"{self.file}:{f.place.line}:{f.place.column}: {f.sentence}" for f in faults[:MOST_TOLD]]
+        lines = [f"{self.file}:{f.place.line}:{f.place.column}: {f.sentence}" for f in faults[:MOST_TOLD]]
         if len(faults) > MOST_TOLD:
-            told.append(f"… and {len(faults) - MOST_TOLD} more")
+            lines.append(f"… and {len(faults) - MOST_TOLD} more")
         number = counted(len(faults), "fault")
         return self.error(
-            "\n".join((f"{self.file} has {number}:", *told)),
+            "\n".join((f"{self.file} has {number}:", *lines)),
             allowed=faults[0].allowed if len(faults) == 1 else (),
             todo=f"Correct the file; {self.page} lists every key.",
             facts={
