@@ -123,12 +123,12 @@ def found_in(base: Path, patterns: Sequence[str]) -> Found:
 
 
 def _matches(folder: Beneath, base: Path, pattern: str) -> Iterable[Path]:
-    said = PurePosixPath(pattern)
-    if not pattern or said.is_absolute() or ".." in said.parts:
+    path = PurePosixPath(pattern)
+    if not pattern or path.is_absolute() or ".." in path.parts:
         raise outside(pattern)
     if not _MAGIC & set(pattern):
-        return (base / said,)
-    return _Pattern(folder, base, said.parts).matches((), 0)
+        return (base / path,)
+    return _Pattern(folder, base, path.parts).matches((), 0)
 
 
 class _Pattern:

@@ -127,7 +127,7 @@ class Family(Protocol):
         """Return all jobs that the job comes after, in their order."""
         ...
 
-    def wait(self, asked: WaitRequest, /) -> Future[WaitAnswer]:
+    def wait(self, request: WaitRequest, /) -> Future[WaitAnswer]:
         """Return the answer to a wait, or its state."""
         ...
 
@@ -251,8 +251,8 @@ class Parent(SignalWaiter):
         """Return the jobs before this one for a handler in another process."""
         return await asyncio.wrap_future(self._family.predecessors(self._grant.token))
 
-    def _wait(self, asked: WaitRequest) -> Future[WaitAnswer]:
-        return self._family.wait(msgspec.structs.replace(asked, token=self._grant.token))
+    def _wait(self, request: WaitRequest) -> Future[WaitAnswer]:
+        return self._family.wait(msgspec.structs.replace(request, token=self._grant.token))
 
     async def relay_wait(self, asked: WaitRequest) -> WaitAnswer:
         """Wait for a handler in another process, which has numbered its waits."""
@@ -323,9 +323,9 @@ class ChildJobs:
         """Return all jobs that the job comes after, in their order."""
         return asyncio.run_coroutine_threadsafe(self._predecessors(token), self._running())
 
-    def wait(self, asked: WaitRequest) -> Future[WaitAnswer]:
+    def wait(self, request: WaitRequest) -> Future[WaitAnswer]:
         """Return the answer to a wait, or its state."""
-        return asyncio.run_coroutine_threadsafe(self._waited(asked), self._running())
+        return asyncio.run_coroutine_threadsafe(self._waited(request), self._running())
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self.loop is None:
@@ -357,10 +357,10 @@ class ChildJobs:
             if not (cursor := page.cursor):
                 return tuple(found)
 
-    async def _waited(self, asked: WaitRequest) -> WaitAnswer:
+    async def _waited(self, request: WaitRequest) -> WaitAnswer:
         """Wait with retries: a wait has a number, so it is idempotent."""
-        asked = msgspec.structs.replace(asked, runner_id=self._runner_id)
-        return await _tried(lambda: self._signalling().await_signal(asked))
+        request = msgspec.structs.replace(request, runner_id=self._runner_id)
+        return await _tried(lambda: self._signalling().await_signal(request))
 
     def _signalling(self) -> Signalling:
         port = self._port()
@@ -375,14 +375,14 @@ class ChildJobs:
         return port
 
 
-async def _tried(ask: Callable[[], Awaitable[T]]) -> T:
+async def _tried(attempt: Callable[[], Awaitable[T]]) -> T:
     """Ask again while the store does not answer: every request here is idempotent."""
     for _ in range(TRIES - 1):
         try:
-            return await ask()
+            return await attempt()
         except StoreUnavailable:
             await asyncio.sleep(PAUSE_S)
-    return await ask()
+    return await attempt()
 
 
 class NoFamily:

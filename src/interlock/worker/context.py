@@ -327,9 +327,9 @@ class Context(Parent):
     def log(self, text: object, level: str = "info") -> None:
         """Write a line to the log of the job; long lines are split."""
         name = cut(str(level).lower()[:MAX_LEVEL], MAX_MESSAGE_BYTES)
-        now, told = self._now(), pieces(self.mask.text(str(text)).rstrip("\n"), MAX_LINE_BYTES)
+        now, lines = self._now(), pieces(self.mask.text(str(text)).rstrip("\n"), MAX_LINE_BYTES)
         with self._lock:
-            for piece in told:
+            for piece in lines:
                 self._log_lines().add(LogLine(now, name, piece))
         self._has_news()
 

@@ -361,15 +361,15 @@ class ProcessExecutor:
             attendance.group = group
             if attendance.killed:
                 group.terminate(self._settings.kill_grace_s)
-            said: Over | None = None
+            ending: Over | None = None
             try:
-                said = await self._converse(running, attendance, ours)
+                ending = await self._converse(running, attendance, ours)
             finally:
-                if said is None:
+                if ending is None:
                     group.kill()  # it has ended, or sent an invalid message
                 end = await group.ended()
                 self._groups.discard(group)
-        return _judge(said, end, running)
+        return _judge(ending, end, running)
 
     async def _converse(
         self, running: RunningTask, attendance: Attendance, ours: socket.socket
@@ -428,51 +428,53 @@ def _take(
     return None
 
 
-async def _serve(running: RunningTask, asked: Keep | Ask, writer: asyncio.StreamWriter) -> None:
+async def _serve(running: RunningTask, request: Keep | Ask, writer: asyncio.StreamWriter) -> None:
     """Serve a request of the handler, and send the answer."""
     assert running.context is not None
     done = await (
-        _kept(running.context, asked) if isinstance(asked, Keep) else answer_children(running.context, asked)
+        _kept(running.context, request)
+        if isinstance(request, Keep)
+        else answer_children(running.context, request)
     )
     if not writer.is_closing():
         writer.write(line_of(done))
 
 
-async def _kept(context: Context, asked: Keep) -> FileKept:
+async def _kept(context: Context, request: Keep) -> FileKept:
     try:
-        return FileKept(asked.number, await context.artifact(asked.name, asked.path))
+        return FileKept(request.number, await context.artifact(request.name, request.path))
     except InterlockError as error:
-        return FileKept(asked.number, None, error.sentence, error.todo)
+        return FileKept(request.number, None, error.sentence, error.todo)
     except OSError as error:
-        return FileKept(asked.number, None, f"The file cannot be stored: {error}.")
+        return FileKept(request.number, None, f"The file cannot be stored: {error}.")
 
 
-def _pass_on(running: RunningTask, said: Said) -> None:
+def _pass_on(running: RunningTask, message: Said) -> None:
     """Forward messages of the handler to its context here."""
     context = running.context
     assert context is not None
-    if said.missed:
-        context.log(f"{said.missed:,} bytes are missing here", "gap")
-    for level, text in said.log:
+    if message.missed:
+        context.log(f"{message.missed:,} bytes are missing here", "gap")
+    for level, text in message.log:
         context.log(text, level)
-    if said.progress is not None:
-        context.progress(said.progress.done, said.progress.total, said.progress.message)
-    if isinstance(said.checkpoint, msgspec.Raw):
-        context.checkpoint(said.checkpoint)
-    if said.heartbeat:
+    if message.progress is not None:
+        context.progress(message.progress.done, message.progress.total, message.progress.message)
+    if isinstance(message.checkpoint, msgspec.Raw):
+        context.checkpoint(message.checkpoint)
+    if message.heartbeat:
         context.heartbeat()
-    if said.uploading:
+    if message.uploading:
         context.uploading()
 
 
-def _judge(said: Over | None, end: End, running: RunningTask) -> Outcome:
+def _judge(ending: Over | None, end: End, running: RunningTask) -> Outcome:
     if running.stop_reason == "cancel":
         return Interrupted(end.confirmed_dead)
-    if said is not None and said.outcome is not None:
-        return said.outcome
-    if said is not None and (said.waits or said.snoozed is not None):
-        return said.snoozed or Yielded(said.wait)
-    if said is not None or running.stop_reason:
+    if ending is not None and ending.outcome is not None:
+        return ending.outcome
+    if ending is not None and (ending.waits or ending.snoozed is not None):
+        return ending.snoozed or Yielded(ending.wait)
+    if ending is not None or running.stop_reason:
         return Interrupted(end.confirmed_dead)
     return Failed(
         error=f"The process of the task {how_it_ended(end.code)} before it had a result.",

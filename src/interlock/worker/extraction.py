@@ -128,8 +128,8 @@ class Tar:
         header = self._exactly(BLOCK)
         if header.count(0) == BLOCK:
             return None
-        said = _number(header[148:156], "checksum")
-        if said != sum(header[:148]) + 8 * 0x20 + sum(header[156:]):
+        checksum = _number(header[148:156], "checksum")
+        if checksum != sum(header[:148]) + 8 * 0x20 + sum(header[156:]):
             raise Unreadable("a header is damaged")
         return header
 
@@ -137,15 +137,15 @@ class Tar:
         """Apply an extended header to the next member, or to all that follow."""
         if size > MOST_HEADER:
             raise Unreadable(f"an extended header has {size:,} bytes, and {MOST_HEADER:,} are allowed")
-        said = self._exactly(size)
+        content = self._exactly(size)
         self._exactly(-size % BLOCK)
         match kind:
             case b"x":
-                extra |= _records(said)
+                extra |= _records(content)
             case b"g":
-                self._for_all |= _records(said)
+                self._for_all |= _records(content)
             case _:
-                extra["path" if kind == b"L" else "linkpath"] = _text(said.split(b"\0", 1)[0])
+                extra["path" if kind == b"L" else "linkpath"] = _text(content.split(b"\0", 1)[0])
 
     def _exactly(self, size: int) -> bytes:
         self._most -= size
@@ -189,16 +189,16 @@ def _name(header: bytes) -> str:
     return _text(prefix + b"/" + name if prefix else name)
 
 
-def _records(said: bytes) -> dict[str, str]:
+def _records(content: bytes) -> dict[str, str]:
     """Return the records of a pax header, each of the form `LENGTH KEY=VALUE` and a newline."""
     found: dict[str, str] = {}
     at = 0
-    while at < len(said):
-        length = _RECORD.match(said, at)
+    while at < len(content):
+        length = _RECORD.match(content, at)
         end = at + int(length[1]) if length is not None else 0
-        record = said[length.end() : end] if length is not None else b""
+        record = content[length.end() : end] if length is not None else b""
         key, equals, value = record.partition(b"=")
-        if end > len(said) or not equals or not value.endswith(b"\n"):
+        if end > len(content) or not equals or not value.endswith(b"\n"):
             raise Unreadable("an extended header is damaged")
         found[_text(key)] = _text(value[:-1])
         at = end
@@ -354,10 +354,10 @@ def _there(folder: Beneath, parts: Parts) -> bool:
 
 
 def _parts_of(path: str) -> Parts:
-    said = PurePosixPath(path)
-    if said.is_absolute() or ".." in said.parts or not said.parts:
+    named = PurePosixPath(path)
+    if named.is_absolute() or ".." in named.parts or not named.parts:
         raise outside(path)
-    return said.parts
+    return named.parts
 
 
 def _checked(name: str, folder: bool = False) -> Parts:

@@ -117,9 +117,9 @@ class StoreTime:
             self._shown_at = now
         return self._shown
 
-    def learn(self, told: datetime) -> None:
+    def learn(self, store_time: datetime) -> None:
         """Set the store's time."""
-        self._told, self._at = told, self._monotonic()
+        self._told, self._at = store_time, self._monotonic()
         self._shown_at = float("-inf")
 
 

@@ -86,10 +86,10 @@ async def downloaded_cache(
     client: httpx2.AsyncClient, headers: Mapping[str, str], key: str, prefixes: Sequence[str]
 ) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
     """Yield a cache and its content, in pieces; None if there is none."""
-    asked = {"key": key, **({"prefixes": ",".join(prefixes)} if prefixes else {})}
+    query = {"key": key, **({"prefixes": ",".join(prefixes)} if prefixes else {})}
     patience = httpx2.Timeout(READ_S)
     path = artifacts.FETCH_CACHE.address()
-    async with client.stream("GET", path, params=asked, headers=headers, timeout=patience) as response:
+    async with client.stream("GET", path, params=query, headers=headers, timeout=patience) as response:
         if response.status_code == _OK:
             yield msgspec.json.decode(response.headers[CACHE], type=CacheView), response.aiter_bytes()
             return
@@ -170,13 +170,13 @@ class HttpOrchestrator:
 
     async def declare_schedule(self, name: str, spec: ScheduleSpec, source: str) -> None:
         """Create or update a schedule; the token also needs the role operator."""
-        asked = {"name": name, "schedule": spec, "source": source, "replace": True}
-        await self._ask(schedules.CREATE_SCHEDULE, msgspec.json.encode(asked))
+        body = {"name": name, "schedule": spec, "source": source, "replace": True}
+        await self._ask(schedules.CREATE_SCHEDULE, msgspec.json.encode(body))
 
     async def declare_limit(self, name: str, spec: LimitSpec, source: str) -> None:
         """Declare a limit; the token needs the role operator as well."""
-        asked = {"limit": name, "spec": spec, "source": source}
-        await self._ask(limits.SET_LIMIT, msgspec.json.encode(asked))
+        body = {"limit": name, "spec": spec, "source": source}
+        await self._ask(limits.SET_LIMIT, msgspec.json.encode(body))
 
     async def disconnect(self) -> None:
         """Close the connections. Safe to call twice."""
@@ -298,13 +298,13 @@ class HttpOrchestrator:
         body = b'{"messages":[%s]}' % b",".join(batch)
         sent_at = self._monotonic()
         try:
-            heard = await self._ask(runner.SAY_MESSAGES, body)
+            answers = await self._ask(runner.SAY_MESSAGES, body)
         except ServerRefused as refused:
             if refused.facts["status"] != _TOO_LARGE or len(batch) > 1:
                 raise
             return [NotHeard(code="too_large", error=refused.sentence, todo=refused.todo)]
-        self._note_time(heard.now, sent_at)
-        return heard.answers
+        self._note_time(answers.now, sent_at)
+        return answers.answers
 
     async def keep_artifact(
         self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]
@@ -347,8 +347,8 @@ class HttpOrchestrator:
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
     ) -> tuple[str, ...]:
         """Submit children under a lease."""
-        asked = NewChildren(token=token, runner_id=runner_id, name=name, jobs=tuple(specs))
-        return (await self._ask(jobs.SUBMIT_CHILDREN, msgspec.json.encode(asked))).ids
+        body = NewChildren(token=token, runner_id=runner_id, name=name, jobs=tuple(specs))
+        return (await self._ask(jobs.SUBMIT_CHILDREN, msgspec.json.encode(body))).ids
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         """Return a page of the children of a job, under a lease on it."""
@@ -360,9 +360,9 @@ class HttpOrchestrator:
         headers, query = _held(token, runner_id), {"cursor": cursor}
         return await self._ask(jobs.LIST_PREDECESSORS, query=query, headers=headers)
 
-    async def await_signal(self, asked: WaitRequest) -> WaitAnswer:
+    async def await_signal(self, request: WaitRequest) -> WaitAnswer:
         """Return the answer to a wait, under a lease."""
-        return await self._ask(waits.AWAIT_SIGNAL, msgspec.json.encode(asked))
+        return await self._ask(waits.AWAIT_SIGNAL, msgspec.json.encode(request))
 
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Report events of agents."""

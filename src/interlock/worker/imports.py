@@ -87,10 +87,10 @@ def _failed(name: str, module_name: str, error: BaseException) -> CannotLoad:
         todo = f"Modules are looked up in {Path.cwd()} and among the installed packages."
         return cannot_load(name, f"there is no module {error.name}{hint}", todo)
     message = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
-    said = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     line = _line_of(error)
     return cannot_load(
-        name, f"it raises {said}{line}", "Correct the module; INTERLOCK_DEBUG=1 shows the whole traceback."
+        name, f"it raises {text}{line}", "Correct the module; INTERLOCK_DEBUG=1 shows the whole traceback."
     )
 
 

@@ -381,10 +381,10 @@ def _note_group(
     While one of them is not renewed, the cohort as a whole is not trusted for longer: the event loop takes
     that one out of it, and the next heartbeats renew the others.
     """
-    heard = [answer for answer in answers if isinstance(answer, Heard)]
-    if heard and not any(isinstance(answer, NotHeard) for answer in answers):
+    accepted = [answer for answer in answers if isinstance(answer, Heard)]
+    if accepted and not any(isinstance(answer, NotHeard) for answer in answers):
         group.renewed_at = asked_at
-        group.ttl_s = min(answer.ttl_s or group.ttl_s for answer in heard)
+        group.ttl_s = min(answer.ttl_s or group.ttl_s for answer in accepted)
     if isinstance(group, FinishedCohort):
         return []  # the answer to their report decides
     results: list[RenewalResult] = []

@@ -167,6 +167,6 @@ class Parental(Protocol):
 class Signalling(Protocol):
     """A port through which handlers wait for signals and approvals."""
 
-    async def await_signal(self, asked: WaitRequest) -> WaitAnswer:
+    async def await_signal(self, request: WaitRequest) -> WaitAnswer:
         """Return the answer to a wait, under a live lease; without one the job waits for it. Idempotent."""
         ...

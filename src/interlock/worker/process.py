@@ -410,7 +410,7 @@ class WorkerProcess:
 
     # Failures
 
-    async def _patiently(self, ask: Ask[T], message: str, then_s: float = 0.0) -> T | None:
+    async def _patiently(self, request: Ask[T], message: str, then_s: float = 0.0) -> T | None:
         """Return the answer to a request, retried until it is answered or the connection is broken.
 
         The timeout starts with the first failure: a slow answer while this host or the store's stalled does
@@ -419,7 +419,7 @@ class WorkerProcess:
         until, pause_s = None, self._settings.first_backoff_s
         while True:
             try:
-                return await unless(self._asked, ask(), then_s)
+                return await unless(self._asked, request(), then_s)
             except StoreUnavailable as failure:
                 if self.shutdown.requested:
                     return None

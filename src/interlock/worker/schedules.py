@@ -153,9 +153,9 @@ def _is_interval(text: str) -> bool:
     return True
 
 
-def _several(said: Any) -> Sequence[Any]:
-    return (said,) if isinstance(said, str | date) and said else said or ()
+def _several(value: Any) -> Sequence[Any]:
+    return (value,) if isinstance(value, str | date) and value else value or ()
 
 
-def _text(said: object) -> str:
-    return said.isoformat() if isinstance(said, date) else str(said)
+def _text(value: object) -> str:
+    return value.isoformat() if isinstance(value, date) else str(value)

@@ -103,11 +103,11 @@ class Commands:
             spared=box.spared,
         )
         ending = asyncio.ensure_future(group.ended())
-        told = asyncio.ensure_future(self._ctx.wait_cancelled())
+        cancelled = asyncio.ensure_future(self._ctx.wait_cancelled())
         try:
-            await asyncio.wait((ending, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((ending, cancelled), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            told.cancel()
+            cancelled.cancel()
             if not ending.done():
                 await _terminate(group, ending)
             if self._ctx.stop_reason is not None:

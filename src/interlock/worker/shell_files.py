@@ -180,9 +180,9 @@ async def leave_behind(ctx: Context, artifacts: Sequence[ShellArtifact], base: P
         try:
             await unless_cancelled(ctx, _leave(ctx, one, base))
         except (InterlockError, OSError) as error:
-            told = error.sentence if isinstance(error, InterlockError) else str(error)
+            reason = error.sentence if isinstance(error, InterlockError) else str(error)
             away = isinstance(error, StoreUnavailable | OSError)
-            what = f"The artifact {one.name!r} was not stored: {told}"
+            what = f"The artifact {one.name!r} was not stored: {reason}"
             ctx.log(what, "error")
             trouble = trouble or StepFailed(
                 what, exit_code=None, output="", failure_class="infra" if away else "user"
@@ -194,15 +194,15 @@ async def leave_behind(ctx: Context, artifacts: Sequence[ShellArtifact], base: P
 async def unless_cancelled(ctx: Context, moving: Coroutine[Any, Any, T]) -> T:
     """Return the result of a transfer; stop it when the job is cancelled."""
     task = asyncio.ensure_future(moving)
-    told = asyncio.ensure_future(ctx.wait_cancelled())
+    cancelled = asyncio.ensure_future(ctx.wait_cancelled())
     try:
-        await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, cancelled), return_when=asyncio.FIRST_COMPLETED)
         ctx.raise_if_cancelled()
         return task.result()
     finally:
-        for each in (task, told):
+        for each in (task, cancelled):
             each.cancel()
-        await asyncio.wait((task, told))
+        await asyncio.wait((task, cancelled))
 
 
 async def _leave(ctx: Context, one: ShellArtifact, base: Path) -> None:
@@ -306,10 +306,10 @@ class ShellCaches:
         try:
             yield
         except (InterlockError, OSError) as error:
-            told = error.sentence if isinstance(error, InterlockError) else str(error)
+            reason = error.sentence if isinstance(error, InterlockError) else str(error)
             refused = isinstance(error, ServerRefused) and error.facts.get("code") == CacheRefused.code
             level = "info" if refused or isinstance(error, CacheRefused) else "warning"
-            self._ctx.log(f"{what}: {told}", level)
+            self._ctx.log(f"{what}: {reason}", level)
 
 
 async def restored(ctx: Context, wanted: Sequence[Cache], base: Path, workspace: Path) -> ShellCaches | None:
@@ -345,12 +345,12 @@ def _key(one: Cache, base: Path) -> str:
     with Beneath(base) as folder:
         for path in found_in(base, one.files).paths:
             if path.is_file():
-                said = hashlib.sha256()
+                content = hashlib.sha256()
                 with folder.open(path.relative_to(base).parts) as file:
                     while piece := file.read(PIECE):
-                        said.update(piece)
+                        content.update(piece)
                 named = os.fsencode(path.relative_to(base).as_posix())
-                digest.update(named + f"\0{said.hexdigest()}\n".encode())
+                digest.update(named + f"\0{content.hexdigest()}\n".encode())
     return checked_key(f"{one.key}-{digest.hexdigest()[:DIGEST]}")
 
 

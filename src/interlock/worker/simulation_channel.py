@@ -36,7 +36,9 @@ class SimulationChannel(Protocol):
         """Send a message; raise `StoreUnavailable` if it could not be delivered in that time."""
         ...
 
-    def living(self, token: str, latest: Latest, heard: Heard, /) -> contextlib.AbstractContextManager[None]:
+    def living(
+        self, token: str, latest: Latest, receive: Heard, /
+    ) -> contextlib.AbstractContextManager[None]:
         """Send heartbeats while entered."""
         ...
 
@@ -53,9 +55,9 @@ class Speech(NamedTuple):
         patience_s = BEAT_S if isinstance(word, Beat) else self.ttl_s
         return self.voice.say(self.token, word, patience_s)
 
-    def living(self, latest: Latest, heard: Heard) -> contextlib.AbstractContextManager[None]:
+    def living(self, latest: Latest, receive: Heard) -> contextlib.AbstractContextManager[None]:
         """Send heartbeats of the simulation while entered."""
-        return self.voice.living(self.token, latest, heard)
+        return self.voice.living(self.token, latest, receive)
 
 
 class Simulators:
@@ -87,13 +89,13 @@ class Simulators:
         return self._scheduled(self._say(token, word, patience_s))
 
     @contextlib.contextmanager
-    def living(self, token: str, latest: Latest, heard: Heard) -> Iterator[None]:
+    def living(self, token: str, latest: Latest, receive: Heard) -> Iterator[None]:
         """Send a heartbeat at once, and then at the interval in the answer."""
-        telling = self._scheduled(self._tell_life(token, latest, heard))
+        beating = self._scheduled(self._tell_life(token, latest, receive))
         try:
             yield
         finally:
-            telling.cancel()
+            beating.cancel()
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """Stop the thread, if it was started; a hanging one is abandoned."""
@@ -161,12 +163,12 @@ class Simulators:
             with contextlib.suppress(Exception):  # it is not used any more, whatever the error
                 await port.disconnect()
 
-    async def _tell_life(self, token: str, latest: Latest, heard: Heard) -> None:
+    async def _tell_life(self, token: str, latest: Latest, receive: Heard) -> None:
         every_s = BEAT_S
         while True:
             with contextlib.suppress(StoreUnavailable):
                 orders = await self._say(token, latest(), BEAT_S)
-                heard(orders)
+                receive(orders)
                 every_s = orders.beat_every_s
             await asyncio.sleep(every_s)
 

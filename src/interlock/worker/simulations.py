@@ -128,8 +128,8 @@ class SimulationContext:
         with self._lock:
             self._danger_count += 1
             if len(self._dangers) < MOST_DANGERS:
-                said = cut(self.context.mask.text(str(text)), MAX_TEXT_BYTES)
-                self._dangers.append(Danger(self._danger_count, self.step + 1, said))
+                shown = cut(self.context.mask.text(str(text)), MAX_TEXT_BYTES)
+                self._dangers.append(Danger(self._danger_count, self.step + 1, shown))
 
     def metrics(self, **values: float) -> None:
         """Record metrics of the current step; the dashboard shows them as curves."""

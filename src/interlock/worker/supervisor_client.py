@@ -196,10 +196,10 @@ class SupervisorClient:
             await self._report_dead_namesakes(port)
         self._news.clear()
         trouble, self._trouble = self._trouble, ""
-        told = self._beat()
+        beat = self._beat()
         if trouble:
-            told = msgspec.structs.replace(told, trouble=trouble, reason=self._reason)
-        orders = await port.beat(self.worker_id, told)
+            beat = msgspec.structs.replace(beat, trouble=trouble, reason=self._reason)
+        orders = await port.beat(self.worker_id, beat)
         if not self._take(orders):
             return
         if orders.stop == "terminate":  # it is the last order, so none can follow

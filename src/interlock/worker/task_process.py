@@ -149,9 +149,9 @@ read_word = msgspec.json.Decoder(Word).decode
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
-def line_of(said: Order | Word) -> bytes:
+def line_of(message: Order | Word) -> bytes:
     """Return a message as a line."""
-    return msgspec.json.encode(said) + b"\n"
+    return msgspec.json.encode(message) + b"\n"
 
 
 A = TypeVar("A")
@@ -165,24 +165,24 @@ class RemoteChildren:
 
     def submit(self, _: str, name: str, specs: Sequence[JobSpec]) -> Future[tuple[str, ...]]:
         """Submit children under a name."""
-        return _then(self._ask(Ask(name=name, specs=tuple(specs))), lambda told: told.ids)
+        return _then(self._ask(Ask(name=name, specs=tuple(specs))), lambda answer: answer.ids)
 
     def children(self, _: str) -> Future[tuple[ChildView, ...]]:
         """Return all children, oldest first."""
-        return _then(self._ask(Ask()), lambda told: told.children)
+        return _then(self._ask(Ask()), lambda answer: answer.children)
 
-    def wait(self, asked: WaitRequest) -> Future[WaitAnswer]:
+    def wait(self, request: WaitRequest) -> Future[WaitAnswer]:
         """Return the answer to a wait, or its state."""
-        return _then(self._ask(Ask(wait=asked)), _waited)
+        return _then(self._ask(Ask(wait=request)), _waited)
 
     def predecessors(self, _: str) -> Future[tuple[ChildView, ...]]:
         """Return all jobs that the job comes after, in their order."""
-        return _then(self._ask(Ask(before=True)), lambda told: told.children)
+        return _then(self._ask(Ask(before=True)), lambda answer: answer.children)
 
 
-def _waited(told: Told) -> WaitAnswer:
-    assert told.wait is not None
-    return told.wait
+def _waited(answer: Told) -> WaitAnswer:
+    assert answer.wait is not None
+    return answer.wait
 
 
 def _then(first: Future[Told], take: Callable[[Told], A]) -> Future[A]:
@@ -199,18 +199,18 @@ def _then(first: Future[Told], take: Callable[[Told], A]) -> Future[A]:
     return second
 
 
-async def answer_children(context: Context, asked: Ask) -> Told:
+async def answer_children(context: Context, request: Ask) -> Told:
     """Serve a request about children, in the worker."""
     try:
-        if asked.wait is not None:
-            return Told(asked.number, wait=await context.relay_wait(asked.wait))
-        if asked.specs:
-            return Told(asked.number, ids=await context.relay_submit(asked.name, asked.specs))
-        if asked.before:
-            return Told(asked.number, children=await context.relay_predecessors())
-        return Told(asked.number, children=await context.relay_children())
+        if request.wait is not None:
+            return Told(request.number, wait=await context.relay_wait(request.wait))
+        if request.specs:
+            return Told(request.number, ids=await context.relay_submit(request.name, request.specs))
+        if request.before:
+            return Told(request.number, children=await context.relay_predecessors())
+        return Told(request.number, children=await context.relay_children())
     except InterlockError as error:
-        return Told(asked.number, error=error.sentence, todo=error.todo)
+        return Told(request.number, error=error.sentence, todo=error.todo)
 
 
 def main() -> None:
@@ -354,13 +354,13 @@ class Channel:
             self._socket.sendall(line_of(Keep(number, name, str(path.absolute()))))
         return future
 
-    def ask(self, asked: Ask) -> Future[Told]:
+    def ask(self, request: Ask) -> Future[Told]:
         """Request the worker to submit or list children, to list the jobs before this one, or to wait."""
         future: Future[Told] = Future()
         with self._lock:
             number = len(self._asked)
             self._asked[number] = future
-            self._socket.sendall(line_of(msgspec.structs.replace(asked, number=number)))
+            self._socket.sendall(line_of(msgspec.structs.replace(request, number=number)))
         return future
 
     def serve(self, context: Context) -> None:
@@ -394,13 +394,13 @@ class Channel:
             else:
                 future.set_exception(JobError(kept.error, todo=kept.todo))
 
-    def _told(self, told: Told) -> None:
-        future = self._asked[told.number]
+    def _told(self, answer: Told) -> None:
+        future = self._asked[answer.number]
         if future.set_running_or_notify_cancel():
-            if told.error:
-                future.set_exception(JobError(told.error, todo=told.todo))
+            if answer.error:
+                future.set_exception(JobError(answer.error, todo=answer.todo))
             else:
-                future.set_result(told)
+                future.set_result(answer)
 
     def _send_news(self, context: Context) -> None:
         while not self._finished:

@@ -38,23 +38,25 @@ class Tracing:
             "interlock.shard": grant.shard,
         }
         parent = propagate.extract(dict(grant.trace))
-        told = not grant.secrets  # the text of an error may contain a secret, and spans are not masked
+        shows_errors = (
+            not grant.secrets
+        )  # the text of an error may contain a secret, and spans are not masked
         with self._tracer.start_as_current_span(
             grant.task,
             context=parent,
             attributes=attributes,
-            record_exception=told,
-            set_status_on_exception=told,
+            record_exception=shows_errors,
+            set_status_on_exception=shows_errors,
         ) as span:
-            yield AttemptSpan(span, told=told)
+            yield AttemptSpan(span, shows_errors=shows_errors)
 
 
 class AttemptSpan:
     """The span of one attempt, for execution in another process."""
 
-    def __init__(self, span: Any, *, told: bool) -> None:
+    def __init__(self, span: Any, *, shows_errors: bool) -> None:
         self._span = span
-        self._told = told
+        self._told = shows_errors
 
     def carried(self) -> dict[str, str]:
         """Return the trace context for the other process."""
