@@ -40,8 +40,8 @@ class AgentProcess:
         env: Mapping[str, str] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        said = msgspec.structs.asdict(durations)
-        lines = (f"{name} = {value}" for name, value in said.items())
+        values = msgspec.structs.asdict(durations)
+        lines = (f"{name} = {value}" for name, value in values.items())
         (folder / "interlock.toml").write_text("\n".join(("[durations]", *lines, "")))
         self.log = folder / "agent.log"
         self._folder = folder

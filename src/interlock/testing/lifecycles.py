@@ -80,10 +80,10 @@ def must(
     """
     kind = type_of(event)
 
-    def holds(before: Here, said: Any, after: Here | None) -> bool:
-        if type(said) is not kind or before.state not in sources:
+    def holds(before: Here, event: Any, after: Here | None) -> bool:
+        if type(event) is not kind or before.state not in sources:
             return True
-        if when is not None and not when(before.data, said):
+        if when is not None and not when(before.data, event):
             return after is None
         return after is not None and after.state == (before.state if target is STAY else target)
 
@@ -215,8 +215,8 @@ def _is_in(state: Any) -> Callable[[Here], bool]:
 def _summary(report: ExplorationReport) -> str:
     first = report.violations[0]
     lines = [f"{report.model}: not {first.mode}: {first.claim}"]
-    for number, told in enumerate(first.story, 1):
-        lines += [f"{number:>3}. {told[0]}", *(f"     {line}" for line in told[1:])]
+    for number, step in enumerate(first.story, 1):
+        lines += [f"{number:>3}. {step[0]}", *(f"     {line}" for line in step[1:])]
     return "\n".join(lines)
 
 

@@ -196,10 +196,10 @@ class _Connection:
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         return await self._parental().children(token, runner_id, cursor)
 
-    async def await_signal(self, asked: WaitRequest) -> WaitAnswer:
+    async def await_signal(self, request: WaitRequest) -> WaitAnswer:
         self._wire.check()
         assert isinstance(self._port, Signalling)
-        return await self._port.await_signal(asked)
+        return await self._port.await_signal(request)
 
     def _parental(self) -> Parental:
         self._wire.check()

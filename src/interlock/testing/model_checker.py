@@ -71,12 +71,14 @@ def trigger_bit(place: int) -> int:
 
 def look_with(claims: Sequence[ModelClaim]) -> Callable[[Any], int]:
     """Return a function that evaluates each claim for a state, for models without a quicker way."""
-    asked = [(bit(n), one.mode is not Mode.ALWAYS, one.holds) for n, one in enumerate(claims) if one.holds]
-    asked += [(trigger_bit(n), True, one.when) for n, one in enumerate(claims) if one.when]
+    conditions = [
+        (bit(n), one.mode is not Mode.ALWAYS, one.holds) for n, one in enumerate(claims) if one.holds
+    ]
+    conditions += [(trigger_bit(n), True, one.when) for n, one in enumerate(claims) if one.when]
 
     def look(state: Any) -> int:
         seen = 0
-        for its_bit, wanted, holds in asked:
+        for its_bit, wanted, holds in conditions:
             if holds(state) is wanted:
                 seen |= its_bit
         return seen
@@ -154,10 +156,10 @@ class Graph:
         self.reached = bytearray()
         self.asked = bytearray()
 
-    def add(self, reached: int, asked: int) -> None:
+    def add(self, reached: int, triggered: int) -> None:
         """Add a state: the goals that hold in it, and those that must be reachable from it."""
         self.reached.append(reached)
-        self.asked.append(asked)
+        self.asked.append(triggered)
 
     def begin(self) -> None:
         """Start the list of steps of the next state."""
@@ -176,8 +178,8 @@ def stuck(graph: Graph, goals: int) -> Iterator[tuple[int, int]]:
     reached = _spread(graph, everything)
     for goal in range(goals):
         mine = 1 << goal
-        for number, asked in enumerate(graph.asked):
-            if asked & mine and not reached[number] & mine:
+        for number, triggered in enumerate(graph.asked):
+            if triggered & mine and not reached[number] & mine:
                 yield goal, number
                 break
 
@@ -361,13 +363,13 @@ class Exploration:
         self._witnessed |= bits
         if bits & self._always and self._broken is None:
             self._broken = number, bits & self._always
-        reached = asked = 0
+        reached = triggered = 0
         for goal, trigger, place in self._goals:
             if bits & goal:
                 reached |= place
             if not trigger or bits & trigger:
-                asked |= place
-        self.graph.add(reached, asked)
+                triggered |= place
+        self.graph.add(reached, triggered)
 
     def _violations(self) -> Iterable[Violation]:
         if self._broken is not None:
@@ -389,7 +391,7 @@ class Exploration:
         return Violation(
             mode=claim.mode,
             claim=claim.claim,
-            story=tuple(tuple(told) for told in retell(self.model, choices)),
+            story=tuple(tuple(step) for step in retell(self.model, choices)),
             choices=tuple(choices),
         )
 

@@ -230,11 +230,11 @@ async def _unknown_fields(stage: Stage) -> None:
 async def _lost_lease(stage: Stage) -> None:
     lost = 0
 
-    async def hang_up_once(asked: KitRequest, what: str) -> Reply | None:
+    async def hang_up_once(request: KitRequest, what: str) -> Reply | None:
         nonlocal lost
         if what == "lease" and stage.desk.waiting and not lost:
             lost += 1
-            await stage.desk.respond(asked, what)
+            await stage.desk.respond(request, what)
             for lease in stage.desk.leases.values():
                 lease.ended_at = None
             raise HangUp
@@ -254,11 +254,11 @@ async def _lost_lease(stage: Stage) -> None:
 async def _lost_completion(stage: Stage) -> None:
     lost = 0
 
-    async def hang_up_once(asked: KitRequest, what: str) -> Reply | None:
+    async def hang_up_once(request: KitRequest, what: str) -> Reply | None:
         nonlocal lost
-        if b'"outcome"' in asked.body and lost < 2:
+        if b'"outcome"' in request.body and lost < 2:
             lost += 1
-            await stage.desk.respond(asked, what)
+            await stage.desk.respond(request, what)
             raise HangUp
         return None
 
@@ -266,9 +266,9 @@ async def _lost_completion(stage: Stage) -> None:
     piece = stage.quick()
     lease = await stage.lease()
     await stage.until(lambda: lost, "It has not reported how the attempt ended")
-    said = len(lease.said)
+    before = len(lease.said)
     await stage.until(
-        lambda: len(lease.said) > said + 1,
+        lambda: len(lease.said) > before + 1,
         "The answer to its completion was lost, and it has not repeated it",
     )
     await _completed(stage, lease, piece)
@@ -311,10 +311,10 @@ async def _cancelled(stage: Stage) -> None:
     lease, piece = await stage.at_work()
     lease.cancel = True
     await stage.until(lambda: lease.state == "ended", "It was asked to stop, and has not acknowledged that")
-    said = lease.last(CancelAck)
-    if said is None:
+    ack = lease.last(CancelAck)
+    if ack is None:
         raise Broken("It was asked to stop, and has sent something else than cancel-ack")
-    if said.confirmed_dead and piece.running:
+    if ack.confirmed_dead and piece.running:
         raise Broken("It reports that the work has ended, and the work is still running")
     await stage.until(lambda: not piece.running, "It has sent cancel-ack, and the work is still running")
 
@@ -353,9 +353,9 @@ async def _long_poll(stage: Stage) -> None:
     before = len(stage.desk.requests)
     while_s = 2.0
     await stage.for_a_while(while_s)
-    asked = len(stage.desk.requests) - before
-    if asked > 10 * while_s:
-        raise Broken(f"There is no work, and it has asked {asked} times in {while_s:g} s")
+    requests = len(stage.desk.requests) - before
+    if requests > 10 * while_s:
+        raise Broken(f"There is no work, and it has asked {requests} times in {while_s:g} s")
     await _works(stage)
 
 
@@ -365,9 +365,9 @@ async def _refused(stage: Stage) -> None:
     for_s = 2.0
     before = len(stage.desk.requests)
     await stage.for_a_while(for_s)
-    asked = len(stage.desk.requests) - before
-    if asked > 10 * for_s:
-        raise Broken(f"Its token is refused (401), and it has asked {asked} times in {for_s:g} s")
+    requests = len(stage.desk.requests) - before
+    if requests > 10 * for_s:
+        raise Broken(f"Its token is refused (401), and it has asked {requests} times in {for_s:g} s")
 
 
 async def _goes_while_idle(stage: Stage) -> None:
@@ -399,8 +399,8 @@ async def _goes_while_working(stage: Stage) -> None:
 
 async def _completed(stage: Stage, lease: KitLease, piece: Piece) -> None:
     await stage.until(lambda: lease.state == "ended", "It has not reported how the attempt ended")
-    said = lease.last(Complete)
-    if said is None or not isinstance(said.outcome, Succeeded):
+    completion = lease.last(Complete)
+    if completion is None or not isinstance(completion.outcome, Succeeded):
         raise Broken(f"The work succeeds, and it has reported something else: {lease.said[-1]}")
     await stage.for_a_while(AFTERWARDS_S)
     if piece.times != 1:

@@ -85,8 +85,8 @@ class KitServer:
         try:
             with suppress(HangUp, ConnectionError, h11.RemoteProtocolError, asyncio.CancelledError):
                 connection = h11.Connection(h11.SERVER)
-                while (asked := await _read(connection, reader)) is not None:
-                    await _write(connection, writer, await self._answer(asked))
+                while (request := await _read(connection, reader)) is not None:
+                    await _write(connection, writer, await self._answer(request))
                     if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
                         return
                     connection.start_next_cycle()
@@ -213,31 +213,33 @@ class KitOrchestrator:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    async def answer(self, asked: KitRequest) -> Reply:
+    async def answer(self, request: KitRequest) -> Reply:
         """Answer a request as a correct server would, unless the scenario overrides it."""
-        what = asked.path.removeprefix(f"{PREFIX}/") if asked.path != PREFIX else "greet"
+        what = request.path.removeprefix(f"{PREFIX}/") if request.path != PREFIX else "greet"
         self.requests.append(what)
         self.change()
-        if self.token and asked.token != self.token:
+        if self.token and request.token != self.token:
             return problem(401, "unauthorized", "The token is not the one that the runner was given.")
-        if self.before is not None and (instead := await self.before(asked, what)) is not None:
+        if self.before is not None and (instead := await self.before(request, what)) is not None:
             return instead
-        return await self.respond(asked, what)
+        return await self.respond(request, what)
 
-    async def respond(self, asked: KitRequest, what: str) -> Reply:
+    async def respond(self, request: KitRequest, what: str) -> Reply:
         """Answer a request as a correct server would."""
         if what == "greet":
             return self._ok(self._greeting())
         try:
             if what == "lease":
-                return self._ok(await self._lease(msgspec.json.decode(asked.body, type=ClaimRequest)))
+                return self._ok(await self._lease(msgspec.json.decode(request.body, type=ClaimRequest)))
             if what in _PATHS:
-                return self._hear(what, msgspec.json.decode(asked.body, type=dict[str, Any]))
+                return self._hear(what, msgspec.json.decode(request.body, type=dict[str, Any]))
         except msgspec.DecodeError as error:
             self.fault(f"It has sent an invalid request to {what}: {error}")
             return problem(422, "invalid_request", str(error))
-        if not asked.path.startswith(SUPERVISED):
-            self.fault(f"It asks for {asked.method} {asked.path}, which is not an address of the protocol.")
+        if not request.path.startswith(SUPERVISED):
+            self.fault(
+                f"It asks for {request.method} {request.path}, which is not an address of the protocol."
+            )
         return problem(404, "not_found", "There is nothing here.")
 
     def fault(self, sentence: str) -> None:
@@ -415,5 +417,5 @@ def _in_a_batch(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def problem(status: int, code: str, error: str) -> Reply:
-    told = {"status": status, "code": code, "error": error, "todo": "", "title": error, "facts": {}}
-    return Reply(status, told)
+    fields = {"status": status, "code": code, "error": error, "todo": "", "title": error, "facts": {}}
+    return Reply(status, fields)

@@ -66,7 +66,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _works(library: Path) -> bool:
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-I", "-S", "-c", "import time; print(time.time(), time.monotonic())"],
         env=_environment(library, -AN_HOUR_S),
         capture_output=True,
@@ -82,7 +82,7 @@ def _works(library: Path) -> bool:
         timeout=_TRY_S,
     )
     try:
-        (wall, steady), (now, present) = _numbers(told.stdout), _numbers(honest.stdout)
+        (wall, steady), (now, present) = _numbers(finished.stdout), _numbers(honest.stdout)
     except ValueError:
         return False
     return now - wall > _FAR_S and abs(present - steady) < _FAR_S

@@ -41,7 +41,7 @@ async def try_workload(
     max_operations: int = 0,
 ) -> Tried:
     """Check the spec, prepare, run and clean up; raise `InvalidWorkload` as an agent would."""
-    asked = RequestedWorkload(
+    request = RequestedWorkload(
         workload_id="tried",
         kind=kind.kind,
         spec=msgspec.json.encode(spec),
@@ -50,7 +50,7 @@ async def try_workload(
         concurrency=concurrency,
         max_operations=max_operations,
     )
-    checked = look_at(asked, {kind.kind: Offered("", kind)}, DEFAULTS, time.time_ns())
+    checked = look_at(request, {kind.kind: Offered("", kind)}, DEFAULTS, time.time_ns())
     load = PacedLoad(
         Order(
             home="",

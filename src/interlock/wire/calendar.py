@@ -51,10 +51,10 @@ class Calendar:
     def __init__(self, spec: ScheduleSpec, name: str = "") -> None:
         self._spec = spec
         self._name = name
-        said = [word for word in ("cron", "every", "at") if getattr(spec, word)]
-        if len(said) != 1:
+        given = [word for word in ("cron", "every", "at") if getattr(spec, word)]
+        if len(given) != 1:
             raise _invalid(
-                f"A schedule has one of cron, every and at, not {' and '.join(said) or 'none of them'}.",
+                f"A schedule has one of cron, every and at, not {' and '.join(given) or 'none of them'}.",
                 'Give one: cron="0 2 * * *", every="15m", or at=["2026-12-24T18:00"].',
             )
         self.zone = zone_named(spec.tz)
@@ -280,8 +280,8 @@ def _zone(name: str) -> tzinfo:
 
 
 def _expression(text: str) -> str:
-    said = " ".join(text.split())
-    expression = MACROS.get(said.lower(), said)
+    spaced = " ".join(text.split())
+    expression = MACROS.get(spaced.lower(), spaced)
     try:
         _parsed(expression)
     except CronSimError as error:

@@ -232,10 +232,10 @@ def read_run_filter(text: str) -> WantedRuns:
     """Parse a filter of runs; raise `BadFilter` with the position of a fault."""
     parts = gather(text, RUNS, _checked_run_filter)
     names = parts.names
-    said = common_parts(parts)
-    said |= {name: names[name][0] for name in _ONE_VALUE if name in names}
-    said["ref"] = _ref(text, names)
-    found = WantedRuns(outcomes=names.get("outcome", ()), **said)
+    fields = common_parts(parts)
+    fields |= {name: names[name][0] for name in _ONE_VALUE if name in names}
+    fields["ref"] = _ref(text, names)
+    found = WantedRuns(outcomes=names.get("outcome", ()), **fields)
     check_possible(found, text)
     return found
 
@@ -247,18 +247,18 @@ def run_id_of(text: str) -> str | None:
 
 def _ref(text: str, names: dict[str, tuple[str, ...]]) -> str:
     """Return the ref that `branch`, `tag` or `ref` names."""
-    told = [
+    fields = [
         f"{prefix}{names[key][0]}"
         for key, prefix in (("branch", "refs/heads/"), ("tag", "refs/tags/"), ("ref", ""))
         if key in names
     ]
-    if len(told) > 1:
+    if len(fields) > 1:
         raise BadFilter(
             f"The filter {text!r} names several refs, and a run has one.",
             todo="Leave all but one of branch:, tag: and ref: out.",
             facts={"filter": text},
         )
-    return told[0] if told else ""
+    return fields[0] if fields else ""
 
 
 def _checked_run_filter(word: Word) -> tuple[str, ...]:

@@ -77,8 +77,8 @@ async def test_a_commit_may_change_a_record_and_journal_a_refusal_about_it(store
     commit = Commit(changes=(move(record, LOST, note=SENDING),), refusals=(refusal("a", "late"),))
     assert kinds_of(await store.commit([commit])) == [Committed]
     assert (await see(store, "a")).state == LOST
-    told = [(entry.version, entry.note.refusal) for entry in (await store.history(record.key)).entries]
-    assert told == [(1, ""), (2, ""), (2, "late")]
+    notes = [(entry.version, entry.note.refusal) for entry in (await store.history(record.key)).entries]
+    assert notes == [(1, ""), (2, ""), (2, "late")]
 
 
 async def test_a_change_replaces_everything_but_the_time_of_creation(
@@ -327,8 +327,8 @@ async def test_a_record_that_is_changed_twice_in_a_batch_has_an_entry_for_each_v
 
 
 async def test_a_request_is_remembered_with_its_answer(store: Store) -> None:
-    asked = request("r", answer='{"id":"ä"}'.encode(), ttl_s=90.5)
-    [outcome] = await store.commit([Commit(changes=(creation("a"),), request=asked)])
+    sent = request("r", answer='{"id":"ä"}'.encode(), ttl_s=90.5)
+    [outcome] = await store.commit([Commit(changes=(creation("a"),), request=sent)])
     assert isinstance(outcome, Committed)
     assert await store.recall("r") == Recorded(
         id="r",

@@ -115,15 +115,15 @@ class Reference:
         return len(gone), removed
 
     def _check_one(self, commit: Commit, outcome: Outcome) -> None:
-        asked, known = commit.request, self.requests.get(commit.request.id if commit.request else "")
+        request, known = commit.request, self.requests.get(commit.request.id if commit.request else "")
         match outcome:
             case Repeated(recorded):
-                assert asked is not None
-                assert known == (asked.fingerprint, recorded.answer.body)
+                assert request is not None
+                assert known == (request.fingerprint, recorded.answer.body)
             case RequestReused(recorded, fingerprint):
-                assert asked is not None
+                assert request is not None
                 assert known == (recorded.fingerprint, recorded.answer.body)
-                assert recorded.fingerprint != fingerprint == asked.fingerprint
+                assert recorded.fingerprint != fingerprint == request.fingerprint
             case _:
                 assert known is None, "This request was known."
                 self._check_effect(commit, outcome)
