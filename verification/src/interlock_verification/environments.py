@@ -476,7 +476,7 @@ def explore(plan: Plan, *, most: int | None = None, watch: Watch | None = None) 
 def replay(plan: Plan, choices: Sequence[int]) -> Violation:
     """Replay these choices; return the story and the claims broken at its end."""
     model = model_of(plan)
-    story = tuple(tuple(told) for told in retell(model, choices))
+    story = tuple(tuple(step) for step in retell(model, choices))
     broken = broken_at_the_end(model, choices)
     claim = "; ".join(broken) or "nothing is broken here"
     return Violation(mode=Mode.ALWAYS, claim=claim, story=story, choices=tuple(choices))
@@ -500,13 +500,13 @@ def explore_side_by_side(
                 running[here] = child
             for ready in wait(list(running)):
                 assert isinstance(ready, Connection)
-                told = _receive(ready, running[ready])
-                if isinstance(told, tuple) and watch is not None:
-                    watch(*told)
-                if not isinstance(told, tuple):
+                report = _receive(ready, running[ready])
+                if isinstance(report, tuple) and watch is not None:
+                    watch(*report)
+                if not isinstance(report, tuple):
                     running.pop(ready).join()
                     ready.close()
-                    yield told
+                    yield report
     finally:
         for connection, left in running.items():
             left.terminate()
@@ -516,16 +516,16 @@ def explore_side_by_side(
 
 def _receive(connection: Connection, child: BaseProcess) -> tuple[str, int, int] | Explored:
     try:
-        told: tuple[str, int, int] | Explored = connection.recv()
+        report: tuple[str, int, int] | Explored = connection.recv()
     except EOFError:
         child.join()
         code = child.exitcode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         raise RuntimeError(f"the exploration of {child.name} {how}") from None
-    return told
+    return report
 
 
 def _explore_there(name: str, most: int | None, to: Connection) -> None:
     """Explore, in a child process."""
-    to.send(explore(plan_named(name), most=most, watch=lambda *told: to.send(told)))
+    to.send(explore(plan_named(name), most=most, watch=lambda *report: to.send(report)))
     to.close()

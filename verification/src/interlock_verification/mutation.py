@@ -247,17 +247,17 @@ def try_mutants(
 
 def fate_of(mutant: Mutant, plans: Sequence[Plan] = REDUCED) -> Fate:
     """Explore one small world after the other until the mutant is detected."""
-    told = {"mutant": mutant.name, "machine": mutant.machine}
+    fields = {"mutant": mutant.name, "machine": mutant.machine}
     try:
         with in_place(mutant):
             if alone := _noticed_alone(mutant):
-                return Fate(**told, caught=Caught.ALONE, by=alone)
+                return Fate(**fields, caught=Caught.ALONE, by=alone)
             for plan in plans if mutant.machine in _MODELLED else ():
                 if noticed := _noticed(plan):
-                    return Fate(**told, caught=noticed[0], by=noticed[1])
+                    return Fate(**fields, caught=noticed[0], by=noticed[1])
     except (MalformedTable, MalformedCouplings) as error:
-        return Fate(**told, caught=Caught.TABLE, by=error.sentence.splitlines()[-1].strip())
-    return Fate(**told, caught=Caught.NOTHING)
+        return Fate(**fields, caught=Caught.TABLE, by=error.sentence.splitlines()[-1].strip())
+    return Fate(**fields, caught=Caught.NOTHING)
 
 
 def _noticed_alone(mutant: Mutant) -> str:

@@ -109,9 +109,9 @@ def _story(violation: Violation, environment: str) -> Iterator[str]:
         yield "It was never seen in this environment."
         return
     yield f"{len(violation.story)} steps lead there, and no fewer do:"
-    for number, told in enumerate(violation.story, 1):
-        yield f"{number:>4}. {told[0]}"
-        yield from (typer.style(f"      {line}", dim=True) for line in told[1:])
+    for number, step in enumerate(violation.story, 1):
+        yield f"{number:>4}. {step[0]}"
+        yield from (typer.style(f"      {line}", dim=True) for line in step[1:])
     choices = ",".join(map(str, violation.choices))
     yield f"Again: interlock verify model --environment {environment} --replay {choices}"
 

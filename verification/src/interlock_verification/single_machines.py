@@ -222,8 +222,8 @@ def _both(kind: Any, **more: Any) -> tuple[Any, ...]:
     return tuple(kind(workload_id=name, **more) for name in (_MINE, _OTHER))
 
 
-def _mine(data: load.WorkloadData, said: Any) -> bool:
-    return bool(said.workload_id == data.workload_id)
+def _mine(data: load.WorkloadData, event: Any) -> bool:
+    return bool(event.workload_id == data.workload_id)
 
 
 _PLAIN = (
@@ -237,12 +237,12 @@ _PLAIN = (
 )
 
 
-def _starts_when_told(before: Here, said: Any, after: Here | None) -> bool:
-    if not isinstance(said, load.StartTimeReached) or before.state is not load.READY:
+def _starts_when_told(before: Here, event: Any, after: Here | None) -> bool:
+    if not isinstance(event, load.StartTimeReached) or before.state is not load.READY:
         return True
-    if not _mine(before.data, said):
+    if not _mine(before.data, event):
         return after is None
-    return after is not None and after.state is (load.RUNNING if said.told else load.IDLE)
+    return after is not None and after.state is (load.RUNNING if event.told else load.IDLE)
 
 
 WORKLOAD_ALONE = Lifecycle(
@@ -298,8 +298,8 @@ WORKLOAD_ALONE = Lifecycle(
 )
 
 
-def _his(data: simulation.SimulationData, said: Any) -> bool:
-    return bool(said.worker_id == data.worker_id)
+def _his(data: simulation.SimulationData, event: Any) -> bool:
+    return bool(event.worker_id == data.worker_id)
 
 
 def _workers(kind: Any, **more: Any) -> tuple[Any, ...]:
@@ -357,20 +357,20 @@ _SCHEDULE = schedule
 _NEXT = _SCHEDULE.Schedule(next_at=SOON, due_at=SOON)
 
 
-def _goes_on(_: Any, said: Any) -> bool:
-    return said.due_at is not None
+def _goes_on(_: Any, event: Any) -> bool:
+    return event.due_at is not None
 
 
-def _after(said: Any) -> schedule.ScheduleState:
-    return _SCHEDULE.ACTIVE if _goes_on(None, said) else _SCHEDULE.ENDED
+def _after(event: Any) -> schedule.ScheduleState:
+    return _SCHEDULE.ACTIVE if _goes_on(None, event) else _SCHEDULE.ENDED
 
 
-def _fires_in_time(before: Here, said: Any, after: Here | None) -> bool:
-    if not isinstance(said, _SCHEDULE.Due):
+def _fires_in_time(before: Here, event: Any, after: Here | None) -> bool:
+    if not isinstance(event, _SCHEDULE.Due):
         return True
-    if before.state is not _SCHEDULE.ACTIVE or said.at < before.data.due_at:
+    if before.state is not _SCHEDULE.ACTIVE or event.at < before.data.due_at:
         return after is None
-    return after is not None and after.state is _after(said)
+    return after is not None and after.state is _after(event)
 
 
 SCHEDULE_ALONE = Lifecycle(
@@ -430,29 +430,29 @@ def _said(name: str) -> tuple[lease.LeaseMessage, ...]:
     return tuple(kind(at=at, runner_id=who, **more) for who in (MINE, OTHER) for at in (AT, END))
 
 
-def _own_and_in_time(before: Here, said: Any) -> bool:
-    return bool(said.runner_id == before.data.runner_id and said.at < before.data.expires_at)
+def _own_and_in_time(before: Here, event: Any) -> bool:
+    return bool(event.runner_id == before.data.runner_id and event.at < before.data.expires_at)
 
 
-def _stranger_or_late(before: Here, said: Any, after: Here | None) -> bool:
-    if not isinstance(said, lease.LeaseMessage):
+def _stranger_or_late(before: Here, event: Any, after: Here | None) -> bool:
+    if not isinstance(event, lease.LeaseMessage):
         return True
-    return after is None or _own_and_in_time(before, said)
+    return after is None or _own_and_in_time(before, event)
 
 
 def _heard(kind: Any, sources: tuple[Any, ...], target: Any) -> Any:
-    def holds(before: Here, said: Any, after: Here | None) -> bool:
-        if type(said) is not kind or before.state not in sources or not _own_and_in_time(before, said):
+    def holds(before: Here, event: Any, after: Here | None) -> bool:
+        if type(event) is not kind or before.state not in sources or not _own_and_in_time(before, event):
             return True
         return after is not None and after.state is target
 
     return holds
 
 
-def _expires_in_time(before: Here, said: Any, after: Here | None) -> bool:
-    if not isinstance(said, lease.Expire) or before.state not in lease.LIVE:
+def _expires_in_time(before: Here, event: Any, after: Here | None) -> bool:
+    if not isinstance(event, lease.Expire) or before.state not in lease.LIVE:
         return True
-    if said.at < before.data.expires_at:
+    if event.at < before.data.expires_at:
         return after is None
     return after is not None and after.state is lease.EXPIRED
 
@@ -461,8 +461,8 @@ def _never_shortened(before: Here, _: Any, after: Here | None) -> bool:
     return after is None or after.data.expires_at >= before.data.expires_at
 
 
-def _stops_when_asked(before: Here, said: Any, after: Here | None) -> bool:
-    if not isinstance(said, lease.CancelAck) or before.state is not lease.ACTIVE:
+def _stops_when_asked(before: Here, event: Any, after: Here | None) -> bool:
+    if not isinstance(event, lease.CancelAck) or before.state is not lease.ACTIVE:
         return True
     if not before.data.cancel_requested:
         return after is None
@@ -500,25 +500,25 @@ _OPEN = (*attempt.UNLEASED, *attempt.HELD)
 _ENDINGS = (attempt.withdraw, attempt.cancel_acknowledged, attempt.force_cancel)
 
 
-def _lost(before: Here, said: Any, after: Here | None) -> bool:
-    if said.name not in ("lease_expired", "lease_revoked") or before.state not in _HELD:
+def _lost(before: Here, event: Any, after: Here | None) -> bool:
+    if event.name not in ("lease_expired", "lease_revoked") or before.state not in _HELD:
         return True
     wanted = attempt.CANCELED if before.data.cancel_requested else attempt.STALE
     return after is not None and after.state is wanted
 
 
-def _as_reported(before: Here, said: Any, after: Here | None) -> bool:
-    if not isinstance(said, attempt.Completed):
+def _as_reported(before: Here, event: Any, after: Here | None) -> bool:
+    if not isinstance(event, attempt.Completed):
         return True
     if before.state not in (*attempt.EXECUTING, attempt.CANCEL_REQUESTED):
         return after is None
-    wanted = attempt.SUCCEEDED if said.succeeded else attempt.FAILED
+    wanted = attempt.SUCCEEDED if event.succeeded else attempt.FAILED
     wanted = attempt.CANCELED if before.data.cancel_requested else wanted
-    return after is not None and (after.state, after.data.accepted) == (wanted, said.succeeded)
+    return after is not None and (after.state, after.data.accepted) == (wanted, event.succeeded)
 
 
-def _life_ends_nothing(_: Here, said: Any, after: Here | None) -> bool:
-    if said.name not in ("heartbeat", "upload", "acknowledged"):
+def _life_ends_nothing(_: Here, event: Any, after: Here | None) -> bool:
+    if event.name not in ("heartbeat", "upload", "acknowledged"):
         return True
     return after is None or after.state not in attempt.ENDED
 
@@ -558,16 +558,16 @@ ATTEMPT_ALONE = Lifecycle(
 # Job
 
 
-def _stopped(before: Here, said: Any, after: Here | None) -> bool:
+def _stopped(before: Here, event: Any, after: Here | None) -> bool:
     """Return whether a stop takes effect: at once if no attempt is active, otherwise recorded."""
-    if not isinstance(said, job.StopEvent) or before.state in job.ENDED:
+    if not isinstance(event, job.StopEvent) or before.state in job.ENDED:
         return True
     waiting = before.state in job.WAITING
-    if isinstance(said, job.Timeout) and waiting:
+    if isinstance(event, job.Timeout) and waiting:
         return after is None
     if after is None or not after.data.stop_reason:
         return False
-    return after.state is (job.CANCELED if waiting or not said.still_active else job.RUNNING)
+    return after.state is (job.CANCELED if waiting or not event.still_active else job.RUNNING)
 
 
 JOB_ALONE = Lifecycle(

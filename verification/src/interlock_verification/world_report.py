@@ -48,12 +48,12 @@ def play_season(chapters: Sequence[Chapter], *, processes: int, as_json: bool) -
         season = play_all(
             chapters, processes=processes, progress=lambda hours: watch("worlds", round(hours), 0)
         )
-    told = [_smaller(played) for played in season.failures[:1]]
+    smaller = [_smaller(played) for played in season.failures[:1]]
     if as_json:
-        print_json({"ok": season.ok, **msgspec.to_builtins(season), "shrunk": msgspec.to_builtins(told)})
+        print_json({"ok": season.ok, **msgspec.to_builtins(season), "shrunk": msgspec.to_builtins(smaller)})
     else:
         _print_season(season)
-        for played in told:
+        for played in smaller:
             for text in story_of(played):
                 say(text)
     return season.ok
@@ -101,7 +101,7 @@ def story_of(played: Played) -> Iterator[str]:
         yield broken.words
         faults = len(chapter.only or ())
         yield f"{faults} fault{'s' if faults != 1 else ''} of {chapter.faults} lead there:"
-        yield from (typer.style(f"  {told}", dim=True) for told in played.story[-LAST_LINES:])
+        yield from (typer.style(f"  {line}", dim=True) for line in played.story[-LAST_LINES:])
     yield f"Again: {command_of(chapter)}"
 
 

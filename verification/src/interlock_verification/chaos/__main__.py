@@ -36,25 +36,25 @@ HARNESSES: dict[str, Harness] = {
 
 def main(arguments: Sequence[str] | None = None, harnesses: Mapping[str, Harness] = HARNESSES) -> int:
     """Return the exit code: 1 if a guarantee was broken, or in broken mode if this was not detected."""
-    asked = _arguments(arguments)
+    options = _arguments(arguments)
     failed = 0
     verdicts: list[Verdict] = []
-    for name in asked.only or harnesses:
+    for name in options.only or harnesses:
         harness = harnesses[name]
         for store in harness.STORES:
-            if asked.store and store not in (asked.store, "memory"):
+            if options.store and store not in (options.store, "memory"):
                 continue
-            rounds = asked.rounds or (harness.LONG if asked.long else harness.SHORT)
-            timed = asked.timed or asked.long
-            setup = Setup(store=store, rounds=rounds, seed=asked.seed, broken=asked.broken, timed=timed)
+            rounds = options.rounds or (harness.LONG if options.long else harness.SHORT)
+            timed = options.timed or options.long
+            setup = Setup(store=store, rounds=rounds, seed=options.seed, broken=options.broken, timed=timed)
             verdict = harness.run(setup)
             verdicts.append(verdict)
             print(*verdict.lines(), sep="\n", flush=True)
-            if bool(verdict.broken_promises) != asked.broken:
+            if bool(verdict.broken_promises) != options.broken:
                 failed += 1
-                print("    FAILED: not noticed" if asked.broken else "    FAILED", flush=True)
+                print("    FAILED: not noticed" if options.broken else "    FAILED", flush=True)
     print("", *table(verdicts), "", sep="\n")
-    print("All promises were kept." if not (failed or asked.broken) else f"{failed} harnesses failed.")
+    print("All promises were kept." if not (failed or options.broken) else f"{failed} harnesses failed.")
     return 1 if failed else 0
 
 

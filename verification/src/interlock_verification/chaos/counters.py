@@ -229,10 +229,10 @@ class Findings(msgspec.Struct, kw_only=True):
 
     def sentences(self) -> list[str]:
         """Return the broken guarantees; long lists are cut."""
-        said = [f"{intent} was acknowledged and is not there" for intent in self.lost]
-        said += [f"{intent} was done twice" for intent in self.doubled]
-        said += self.disagreements
-        return said[:5] + ([f"and {len(said) - 5} more"] if len(said) > 5 else [])
+        sentences = [f"{intent} was acknowledged and is not there" for intent in self.lost]
+        sentences += [f"{intent} was done twice" for intent in self.doubled]
+        sentences += self.disagreements
+        return sentences[:5] + ([f"and {len(sentences) - 5} more"] if len(sentences) > 5 else [])
 
 
 async def examine(store: Store, acknowledged: Collection[str], *, era: str | None = None) -> Findings:

@@ -170,9 +170,9 @@ class DriverConnection:
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> apsw.Cursor:
         """Run a statement."""
-        asked = _SETTING.match(sql)
-        if asked and asked[1] in self._pragmas:
-            sql = f"PRAGMA {asked[1]} = {self._pragmas[asked[1]]}"
+        setting = _SETTING.match(sql)
+        if setting and setting[1] in self._pragmas:
+            sql = f"PRAGMA {setting[1]} = {self._pragmas[setting[1]]}"
         with _in_words_of_sqlite3():
             return self._connection.execute(sql, tuple(values))
 

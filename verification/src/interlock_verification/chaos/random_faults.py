@@ -50,7 +50,7 @@ def run(setup: Setup) -> Verdict:
             found, faults = try_plan(plan, naive=setup.broken)
             verdict.add(plans=1, faults=faults.total(), acknowledged=found.acknowledged)
             verdict.add(lost=len(found.lost), doubled=len(found.doubled))
-            verdict.broken_promises += [f"seed {plan.seed}: {said}" for said in found.sentences()]
+            verdict.broken_promises += [f"seed {plan.seed}: {sentence}" for sentence in found.sentences()]
     return verdict
 
 

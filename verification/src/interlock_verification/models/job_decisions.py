@@ -137,13 +137,13 @@ class Entry:
     )
 
     def __init__(
-        self, after: int, *, changed: bool, lines: tuple[StepLine, ...] = (), said: str = ""
+        self, after: int, *, changed: bool, lines: tuple[StepLine, ...] = (), answer: str = ""
     ) -> None:
         self.after = after
         self.changed = changed
         """Whether there is a new version, even if the value is the same."""
         self.lines = lines
-        self.said = said
+        self.said = answer
         self.word: JobChanged | None = None
         """The message of the job to its run."""
         self.reply: Say | None = None
@@ -263,8 +263,8 @@ class Deciding:
         commit = commit_of(new_job(self.plan.spec(0), JOB_ID, NOW, self._settings), mark=MARK, actor="user")
         again = commit_of(new_job(self.plan.spec(0), "another", NOW, self._settings), mark=MARK, actor="user")
         shelf = self._shelf(None)
-        for asked in (commit, again):
-            (outcome,) = finished(shelf.commit([msgspec.structs.replace(asked, request=request)]))
+        for tried in (commit, again):
+            (outcome,) = finished(shelf.commit([msgspec.structs.replace(tried, request=request)]))
         return type(outcome)
 
     # Decisions
@@ -303,11 +303,11 @@ class Deciding:
         if report is None:
             return None
         records = [*_like(record), record]
-        heard = decide_completions(report, records, NOW, MARK, self._settings)
-        if heard is None:
+        decided = decide_completions(report, records, NOW, MARK, self._settings)
+        if decided is None:
             return None
         results = (result_in(message),) * len(records)
-        return msgspec.structs.replace(heard.batch, result=results).commits()[-1]
+        return msgspec.structs.replace(decided.batch, result=results).commits()[-1]
 
     def _claim(self, value: int, worker: int) -> Entry | None:
         record = self._record(value)
@@ -339,7 +339,7 @@ class Deciding:
         try:
             draft = cancelled(self._record(value), NOW, self._settings, "cancel")
         except TransitionRefused as refused:
-            return Entry(value, changed=False, said=refused.sentence)
+            return Entry(value, changed=False, answer=refused.sentence)
         commit = commit_of(draft, mark=MARK, actor="user")
         return self._committed(value, commit, self._job_of[value], cause="user")
 
@@ -360,15 +360,15 @@ class Deciding:
     # Commits
 
     def _alike(
-        self, alone: Commit | None, batched: Commit | None, value: int, number: int, **told: Any
+        self, alone: Commit | None, batched: Commit | None, value: int, number: int, **facts: Any
     ) -> Entry:
         """Return the entry of a batched decision, marked wrong if it differs from the single one."""
-        entry = self._committed(value, batched, number, **told)
+        entry = self._committed(value, batched, number, **facts)
         if alone != batched:
             entry.wrong |= bit(self.places[claims.BATCH_CLAIM])
         return entry
 
-    def _committed(self, value: int, commit: Commit | None, number: int, **told: Any) -> Entry:
+    def _committed(self, value: int, commit: Commit | None, number: int, **facts: Any) -> Entry:
         """Return the entry of a commit, applied to a store with this record."""
         if commit is None or not commit.changes:
             return Entry(value, changed=False)
@@ -376,7 +376,7 @@ class Deciding:
         shelf = self._shelf(None if before is None else before.record())
         (outcome,) = finished(shelf.commit([commit]))
         if not isinstance(outcome, Committed):
-            refused = Entry(value, changed=False, said=f"The store answers {outcome}.")
+            refused = Entry(value, changed=False, answer=f"The store answers {outcome}.")
             refused.wrong = bit(self.places[claims.STORE_CLAIM])
             return refused
         change = commit.changes[0]
@@ -389,11 +389,11 @@ class Deciding:
         if commit.not_after is not None:
             entry.until = int((commit.not_after - NOW).total_seconds())
         if before is not None:
-            entry.wrong = self._wrong_step(before, after, number, lines, told)
+            entry.wrong = self._wrong_step(before, after, number, lines, facts)
         return entry
 
     def _wrong_step(
-        self, before: Value, after: int, number: int, lines: tuple[StepLine, ...], told: dict[str, Any]
+        self, before: Value, after: int, number: int, lines: tuple[StepLine, ...], facts: dict[str, Any]
     ) -> int:
         new = self.values[after]
         assert new is not None
@@ -401,10 +401,10 @@ class Deciding:
             look_at(before, self.plan, number),
             look_at(new, self.plan, number),
             lines,
-            told["cause"],
-            told.get("token"),
-            told.get("heard", False),
-            told.get("said", ""),
+            facts["cause"],
+            facts.get("token"),
+            facts.get("heard", False),
+            facts.get("said", ""),
         )
         return self._broken(claims.STEP_CLAIMS, taken)
 
@@ -455,8 +455,8 @@ class Deciding:
         named = [one for one in ended if one.lease is not None and one.lease.data.runner_id]
         self.named_ends.append(sum(attempt_bit(one.shard, one.index) for one in named))
 
-    def _broken(self, asked: Any, seen: Any) -> int:
-        return sum(bit(self.places[name]) for name in claims.broken(asked, seen))
+    def _broken(self, checked: Any, seen: Any) -> int:
+        return sum(bit(self.places[name]) for name in claims.broken(checked, seen))
 
     def _mark(self, name: str) -> int:
         place = self.places.get(name)
@@ -469,8 +469,8 @@ class Deciding:
 
 def _word_in(commit: Commit) -> JobChanged | None:
     """Return the message of the job to its run in a commit."""
-    told = [each for each in commit.changes if each.kind == MESSAGE.name and each.queue == RUN_JOBS]
-    return message_in(told[0], JobChanged) if told else None
+    messages = [each for each in commit.changes if each.kind == MESSAGE.name and each.queue == RUN_JOBS]
+    return message_in(messages[0], JobChanged) if messages else None
 
 
 def message_in(change: Change, kind: type[T]) -> T:
@@ -478,10 +478,10 @@ def message_in(change: Change, kind: type[T]) -> T:
     return msgspec.json.decode(msgspec.json.decode(change.body, type=OutboxMessage).payload, type=kind)
 
 
-def finished(asked: Coroutine[Any, Any, T]) -> T:
+def finished(coroutine: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine that never waits, as with a memory store."""
     try:
-        asked.send(None)
+        coroutine.send(None)
     except StopIteration as done:
         result: T = done.value
         return result

@@ -87,9 +87,9 @@ def read_note(code: int) -> Note:
     return Note(Say(code >> 12), code >> 10 & 3, code >> 8 & 3, code >> 6 & 3, code >> 3 & 7, code & 7)
 
 
-def write_hand(phase: int, job: int, shard: int, attempt: int, beats: int = 0, told: int = 0) -> int:
+def write_hand(phase: int, job: int, shard: int, attempt: int, beats: int = 0, stopping: int = 0) -> int:
     """Encode the state of a worker as a number; 0 if it is idle."""
-    return ((((phase << 2 | job) << 2 | shard) << 3 | attempt) << 3 | beats) << 1 | told
+    return ((((phase << 2 | job) << 2 | shard) << 3 | attempt) << 3 | beats) << 1 | stopping
 
 
 @cache
@@ -160,12 +160,12 @@ def normal(record: Record, *, passed: int = 0, names: tuple[int, ...] = (), know
         if names or known != -1:
             _name_lease(one, names, known)
     # The result only distinguishes a repeated report from another one, while a report is still possible.
-    heard = any(one.lease is not None and one.lease.data.runner_id for one in body.attempts)
+    acknowledged = any(one.lease is not None and one.lease.data.runner_id for one in body.attempts)
     ready_at = record.ready_at
     return Value(
         state=record.state,
         body=encode_body(body),
-        result=record.result if heard else b"",
+        result=record.result if acknowledged else b"",
         ready_at=max(ready_at - timedelta(seconds=passed), NOW) if ready_at else None,
         deadline_at=timers.moved(record.deadline_at),
     )

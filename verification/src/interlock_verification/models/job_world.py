@@ -54,13 +54,13 @@ _ANSWERS = {
 
 def tell(done: Done, before: Any, after: Any) -> list[str]:
     """Return the step as a sentence, followed by the rows of the tables."""
-    told = [_sentence(done)]
+    lines = [_sentence(done)]
     if done.entry is not None:
-        told += [f"  answer: {done.entry.said}"] if done.entry.said else []
-        told += rows(done.entry.lines)
+        lines += [f"  answer: {done.entry.said}"] if done.entry.said else []
+        lines += rows(done.entry.lines)
     if len(after) == 5 and len(after[2]) > len(before[2]) + 1:
-        told.append("  messages in flight under an ended lease are answered now")
-    return told
+        lines.append("  messages in flight under an ended lease are answered now")
+    return lines
 
 
 def rows(lines: Sequence[StepLine]) -> list[str]:
@@ -104,12 +104,12 @@ def _about(done: Done, what: str, job: str, worker: str) -> str:
         return f"{worker} {_ANSWERS[note.say]}: {about}."
     if what == "lose":
         return f"the grant of {about} to worker {note.worker + 1} is lost on its way."
-    said = _SAID[note.say]
+    label = _SAID[note.say]
     if what == "say":
-        return f"{worker} reports on {about}: it {said}."
+        return f"{worker} reports on {about}: it {label}."
     if what == "again":
-        return f"the orchestrator decides again on the report of {worker} on {about}: it {said}."
-    return f"an orchestrator receives the report of {worker} on {about}: it {said}."
+        return f"the orchestrator decides again on the report of {worker} on {about}: it {label}."
+    return f"an orchestrator receives the report of {worker} on {about}: it {label}."
 
 
 def _attempt(done: Done) -> str:
@@ -124,8 +124,8 @@ def _op(op: int) -> str:
     note = read_note(op)
     if note.say is Say.CANCEL:
         return "a user's cancel"
-    said = _SAID.get(note.say, "is answered")
-    return f"worker {note.worker + 1} {said} ({note.shard}.{note.attempt})"
+    label = _SAID.get(note.say, "is answered")
+    return f"worker {note.worker + 1} {label} ({note.shard}.{note.attempt})"
 
 
 State: TypeAlias = tuple[Any, ...]

@@ -129,8 +129,8 @@ class RunWorld:
 
     def _has_begun_unheard(self, states: list[JobState | None], wires: tuple[int, ...]) -> bool:
         """Return whether a job runs without a message about it on its way to the run."""
-        told = {self._words[wire & _REST].place for wire in wires if wire & _KIND == FACT}
-        return any(one is job.RUNNING and number not in told for number, one in enumerate(states))
+        places = {self._words[wire & _REST].place for wire in wires if wire & _KIND == FACT}
+        return any(one is job.RUNNING and number not in places for number, one in enumerate(states))
 
     def _is_forgotten(self, number: int, state: State) -> bool:
         """Return whether a job continues without a stop order on its way; an overdue job is
@@ -266,8 +266,8 @@ class RunWorld:
         done = Done(what, which, 0, entry)
         if entry.wrong:
             return done, (entry.wrong,), aided
-        asked = budget.asked(which) if what == STOP else 0
-        inner = (jobs, hands, net, orch, spare | asked)
+        requests = budget.asked(which) if what == STOP else 0
+        inner = (jobs, hands, net, orch, spare | requests)
         after = self.inner.become(inner, which, entry.after, 0) if entry.changed else inner
         return done, (*after, number, tuple(sorted((*wires, *self._news(entry)))), left), aided
 

@@ -436,7 +436,7 @@ class Play:
         if record is None:
             return "it is gone"
         try:
-            told = explain(record, self.stage.clock())
+            explanation = explain(record, self.stage.clock())
         except InterlockError as error:
             return f"{EXPLAINED}: {error}"
-        return f"{told.sentence} Next deadline: {told.next_deadline_at}."
+        return f"{explanation.sentence} Next deadline: {explanation.next_deadline_at}."

@@ -384,10 +384,10 @@ class Judge:
         token = read_token(message.token)
         if token is None:
             return
-        said = (token.job_id, token.shard, token.index)
-        self._said.add((*said, _EVENTS[type(message)]))
+        attempt = (token.job_id, token.shard, token.index)
+        self._said.add((*attempt, _EVENTS[type(message)]))
         if isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
-            self._said.add((*said, _SUCCESS))
+            self._said.add((*attempt, _SUCCESS))
 
     def answered(self, message: Message, answer: Answer) -> None:
         """Check an answer of an orchestrator."""
@@ -452,23 +452,23 @@ class Judge:
             self.workers.granted(job_id, entity, now)
         granting = bool(grants)
         self._written_off.update((job_id, s.entity) for s in steps if s.event == lease.holder_lost.name)
-        heard = spoken is not None and not granting and note is not None and "#" in note.actor
-        token = named(spoken.entity) if spoken is not None and heard else None
-        said = ""
+        accepted_now = spoken is not None and not granting and note is not None and "#" in note.actor
+        token = named(spoken.entity) if spoken is not None and accepted_now else None
+        report = ""
         if token is not None and spoken is not None:
-            said = "BEAT" if spoken.event == "heartbeat" else ""
+            report = "BEAT" if spoken.event == "heartbeat" else ""
             if spoken.event == "complete" and (job_id, *token, _SUCCESS) in self._said:
-                said = "SUCCESS"
+                report = "SUCCESS"
         cause = "user"
         if note is not None:
             cause = "runner" if "#" in note.actor else "clock" if note.actor == "clock" else "user"
-        told = spoken.event if spoken is not None and token is not None else "heartbeat"
-        if told != "heartbeat" and token is not None:
+        event = spoken.event if spoken is not None and token is not None else "heartbeat"
+        if event != "heartbeat" and token is not None:
             # A heartbeat may also be the renewal by a repeated claim.
             holder = f"the holder of {job_id} {token}"
-            accepted = Accepted(holder, holder if self._was_said(job_id, token, told) else "nobody")
+            accepted = Accepted(holder, holder if self._was_said(job_id, token, event) else "nobody")
             self._watcher.ask(HEARD_CLAIMS, accepted, lambda: f"no report said so: {rows(steps)}", job_id)
-        taken = Taken(before, after, steps, cause, token, heard, said, now)
+        taken = Taken(before, after, steps, cause, token, accepted_now, report, now)
         for claim, holds in STEP_CLAIMS.items():
             if note is None and claim in _OF_NOTED_STEPS:
                 continue
@@ -476,10 +476,10 @@ class Judge:
                 words = f"{job_id}: {rows(steps)}; {attempts_of(before)} → {attempts_of(after)}"
                 self._watcher.broke(claim, words, job_id)
 
-    def _was_said(self, job_id: str, token: tuple[int, int], told: str) -> bool:
+    def _was_said(self, job_id: str, token: tuple[int, int], event: str) -> bool:
         """Return whether the holder sent the message; an undelivered grant is released by its server."""
-        never_handed_out = told == "release" and (job_id, *token) not in self._handed
-        return never_handed_out or (job_id, *token, told) in self._said
+        never_handed_out = event == "release" and (job_id, *token) not in self._handed
+        return never_handed_out or (job_id, *token, event) in self._said
 
     def _created(self, job_id: str, look: Look) -> None:
         if look.body.origin_job_id is not None or look.body.simulation is not None:

@@ -359,26 +359,26 @@ class FleetJudge:
         name = life.process.loop.name
         self._note(f"{name} begins {life.workload_id}", life.workload_id)
         life.began_s = self._watcher.time()
-        told = self._taken.get((name, life.workload_id))
-        if told is None:
+        order = self._taken.get((name, life.workload_id))
+        if order is None:
             self._broke(NOT_BEFORE, f"{name} begins, without an announced start", life.workload_id)
             return
-        late_s = (at_ns - told.instant_ns) / 1e9
+        late_s = (at_ns - order.instant_ns) / 1e9
         if late_s < -INSTANT_S:
             self._broke(NOT_BEFORE, f"{name} begins {-late_s:.6f} s early", life.workload_id)
-        held_up = life.process.was_held_up_since(told.at_s)
-        excused_s = max(0, told.at_ns + life.up_ns - told.instant_ns, life.up_ns - life.prepare_ns) / 1e9
+        held_up = life.process.was_held_up_since(order.at_s)
+        excused_s = max(0, order.at_ns + life.up_ns - order.instant_ns, life.up_ns - life.prepare_ns) / 1e9
         if late_s > excused_s + INSTANT_S and not held_up:
             self._broke(TOGETHER, f"{name} begins {late_s:.6f} s late", life.workload_id)
-        life.prompt = late_s < INSTANT_S and not held_up and not self._meddled(life, told)
+        life.prompt = late_s < INSTANT_S and not held_up and not self._meddled(life, order)
 
-    def _meddled(self, life: Life, told: Told) -> bool:
+    def _meddled(self, life: Life, order: Told) -> bool:
         """Return whether its clock was set between measurement and start message."""
         was_set = self._set_at[life.process.name]
-        if any(at_s > told.at_s for at_s in was_set):
+        if any(at_s > order.at_s for at_s in was_set):
             self._watcher.saw("a clock is set between the announcement and the start")
         begun_s = self._tours[life.workload_id].begun_s
-        return any(begun_s <= at_s <= told.at_s for at_s in was_set)
+        return any(begun_s <= at_s <= order.at_s for at_s in was_set)
 
     def killed(self, life: Life) -> None:
         """Record that an agent killed a workload."""

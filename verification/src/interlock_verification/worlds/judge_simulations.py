@@ -108,8 +108,8 @@ class SimulationJudge:
         if read is None or look is None or look.body.simulation is None:
             return
         part = look.body.simulation
-        said = self._said.setdefault(part.run_id, {})
-        said.setdefault((part.execution, read.index, runner_id), set()).add(word.step)
+        messages = self._said.setdefault(part.run_id, {})
+        messages.setdefault((part.execution, read.index, runner_id), set()).add(word.step)
 
     def goes_on(self, run_id: str, step: int, restored: State | None, number: int) -> None:
         """Check the state from which a handler continues."""
@@ -171,10 +171,10 @@ class SimulationJudge:
 
     def _rightful(self, run_id: str, before: PulseBody, now: PulseBody) -> None:
         whose = (before.execution, before.attempt, before.worker_id)
-        said = self._said.get(run_id, {}).get(whose, set())
+        messages = self._said.get(run_id, {}).get(whose, set())
         for new, old in ((now.step, before.step), (now.saved_step, before.saved_step)):
-            if new != old and new not in said:
-                self._broke(RIGHTFUL, f"{run_id} is at step {new}, and {whose} has said {said}", run_id)
+            if new != old and new not in messages:
+                self._broke(RIGHTFUL, f"{run_id} is at step {new}, and {whose} has said {messages}", run_id)
 
     # Faults
 

@@ -97,20 +97,20 @@ class WorkerJudge:
         shard, _, index = entity.partition(".")
         self._granted[job_id, int(shard), int(index)] = now
 
-    def given(self, asked: ClaimRequest, grants: Sequence[Grant], looked_at: datetime | None) -> None:
+    def given(self, request: ClaimRequest, grants: Sequence[Grant], looked_at: datetime | None) -> None:
         """Check grants to a worker, by a server that read the quarantines at that time."""
-        since = self._quarantined.get(name_of(asked.runner_id))
+        since = self._quarantined.get(name_of(request.runner_id))
         if grants and since is not None and looked_at is not None and since < looked_at:
-            words = f"{asked.runner_id} is quarantined since {since}, and was given {len(grants)} jobs"
+            words = f"{request.runner_id} is quarantined since {since}, and was given {len(grants)} jobs"
             self._watcher.broke(QUARANTINE, words, grants[0].job_id)
-        life = self._lives.get(asked.worker_id)
+        life = self._lives.get(request.worker_id)
         for grant in grants:
             at = self._granted.get((grant.job_id, grant.shard, grant.attempt))
             if life is None or life.held_since is None or at is None:
                 continue
             if life.held_since < at:
                 words = (
-                    f"{asked.worker_id} is {life.state} since {life.held_since}, and was given work at {at}"
+                    f"{request.worker_id} is {life.state} since {life.held_since}, and was given work at {at}"
                 )
                 self._watcher.broke(HELD, words, grant.job_id)
 

@@ -84,8 +84,8 @@ class Watcher:
 
     def story(self, about: str = "") -> list[str]:
         """Return the story: general lines, and those about one job."""
-        told = [line for line in self._lines if not line[1] or not about or line[1] == about]
-        return [f"{clock(at)}  {words}" for at, _, words in told]
+        lines = [line for line in self._lines if not line[1] or not about or line[1] == about]
+        return [f"{clock(at)}  {words}" for at, _, words in lines]
 
 
 def clock(at_s: float) -> str:

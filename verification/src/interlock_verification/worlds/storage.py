@@ -245,7 +245,7 @@ class StoreLink:
             stop()
         self._stop.clear()
 
-    async def _ask(self, ask: Callable[[], Coroutine[Any, Any, T]], *, outlives: bool = False) -> T:
+    async def _ask(self, request: Callable[[], Coroutine[Any, Any, T]], *, outlives: bool = False) -> T:
         epoch = self._store.fail_overs
 
         def arrive(done: Done) -> None:
@@ -254,7 +254,7 @@ class StoreLink:
                 done(None, StoreUnavailable("The connection broke.", todo="Ask again."))
                 return
             try:
-                done(driven(ask()), None)
+                done(driven(request()), None)
             except InterlockError as error:
                 done(None, error)
 

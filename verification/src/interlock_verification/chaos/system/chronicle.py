@@ -146,6 +146,6 @@ async def _keep(chronicle: Chronicle, store: Store) -> None:
 
 def _clock_in(result: bytes) -> float | None:
     """Return the clock of the host in a result; None if it was not one of our handlers."""
-    said = msgspec.json.decode(result)
-    clock = said.get("clock") if isinstance(said, dict) else None
+    reading = msgspec.json.decode(result)
+    clock = reading.get("clock") if isinstance(reading, dict) else None
     return clock if isinstance(clock, float) else None

@@ -120,8 +120,13 @@ def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, way: str) -> list[Pla
     def worker(name: str, place: str, *, skewed: bool = False) -> Plan:
         words = ("worker", "start", errands.__name__, "--store", place, "--name", name, "--slots", SLOTS)
         queues = QUEUES if skewed else (ANYBODY, SLOW)
-        said = (*words, *(word for queue in queues for word in ("--queue", queue)), "--log-format", "json")
-        return Plan(name=name, arguments=said, folder=folder, way=way, skewed=skewed)
+        arguments = (
+            *words,
+            *(word for queue in queues for word in ("--queue", queue)),
+            "--log-format",
+            "json",
+        )
+        return Plan(name=name, arguments=arguments, folder=folder, way=way, skewed=skewed)
 
     wire = fleet.wires.get("database")
     return [

@@ -87,15 +87,15 @@ class Recovery(msgspec.Struct):
 
     def remark(self) -> str:
         """Return a summary."""
-        told = [took for took in self.took if took is not None]
-        if not told:
+        known = [took for took in self.took if took is not None]
+        if not known:
             return f"no {self.of} was timed"
-        seconds = sorted(took.seconds for took in told)
-        middle, slowest = seconds[len(told) // 2], seconds[-1]
-        excused = sum(took.own_s <= self.bound_s < took.seconds for took in told)
+        seconds = sorted(took.seconds for took in known)
+        middle, slowest = seconds[len(known) // 2], seconds[-1]
+        excused = sum(took.own_s <= self.bound_s < took.seconds for took in known)
         return (
-            f"recovery after the {self.of}: {len(told)} timed, {middle:.2f} s in the middle, "
-            f"{slowest:.2f} s at most; {max(took.own_s for took in told):.2f} s at most without what the "
+            f"recovery after the {self.of}: {len(known)} timed, {middle:.2f} s in the middle, "
+            f"{slowest:.2f} s at most; {max(took.own_s for took in known):.2f} s at most without what the "
             f"machine withheld ({self.bound_s:g} s allowed; {excused} were longer by the clock); beside "
             f"{self.not_judged} other deaths something else went on"
         )
@@ -122,8 +122,8 @@ def _of_submissions(chronicle: Chronicle, acknowledged: Mapping[str, str]) -> It
         submission = Submission(jobs, acknowledged.get(intent))
         yield from _broken(SUBMISSION_CLAIMS, submission, f"{intent} was made {len(jobs)} times")
         there = " and ".join(jobs) or "not there"
-        told = f"{intent} was acknowledged as {submission.acknowledged}, and is {there}"
-        yield from _broken(FINAL_CLAIMS, submission, told)
+        sentence = f"{intent} was acknowledged as {submission.acknowledged}, and is {there}"
+        yield from _broken(FINAL_CLAIMS, submission, sentence)
 
 
 def _of_job(chronicle: Chronicle, kept: Kept) -> Iterator[str]:
@@ -176,10 +176,10 @@ def recoveries(
 
 def _heard_again(chronicle: Chronicle, death: Death, people: tuple[str, ...], lag: Lag) -> Took | None:
     """Return when workers were heard again; the server's scheduling delay is what held them up."""
-    heard = chronicle.next_word(people, death.after)
-    if heard is None:
+    answered = chronicle.next_word(people, death.after)
+    if answered is None:
         return None
-    return Took(death, _seconds(death.before, heard), lag.of(death.name, death.before, heard))
+    return Took(death, _seconds(death.before, answered), lag.of(death.name, death.before, answered))
 
 
 def _taken_up(death: Death, again: datetime | None, lag: Lag) -> Took | None:

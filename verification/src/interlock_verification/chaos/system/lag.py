@@ -46,8 +46,8 @@ class Lag:
 
     def of(self, name: str, begin: datetime, end: datetime) -> float:
         """Return the certain delay of this member between two times, in all its lives."""
-        told = self.readings.get(name, [])
-        inside = told[bisect_left(told, begin, key=_when) : bisect_right(told, end, key=_when)]
+        readings = self.readings.get(name, [])
+        inside = readings[bisect_left(readings, begin, key=_when) : bisect_right(readings, end, key=_when)]
         return sum(
             later.waited_s - (earlier.waited_s if later.pid == earlier.pid else 0.0)
             for earlier, later in pairwise(inside)

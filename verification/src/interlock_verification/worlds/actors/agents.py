@@ -144,11 +144,11 @@ class DrawnFamily:
         """Report operations periodically, for the requested duration, or longer or shorter as drawn."""
         share = {"early": self._drawn.random(), "fails": self._drawn.random(), "hangs": 1e6}
         lasts_s = self._order.duration_s * share.get(self._life.end, 1.0)
-        done_s, asked = 0.0, False
-        while done_s < lasts_s and not asked:
+        done_s, stopping = 0.0, False
+        while done_s < lasts_s and not stopping:
             next_s = min(lasts_s, done_s + self._order.sample_every_s)
             ahead_s = next_s - (self._home.clocks.monotonic_ns() - started_ns) / 1e9
-            asked = await self._asked_within(ahead_s)
+            stopping = await self._asked_within(ahead_s)
             elapsed_ns = self._home.clocks.monotonic_ns() - started_ns
             self._tell(round((elapsed_ns / 1e9 - done_s) * self._operations_per_s), elapsed_ns)
             done_s = max(next_s, elapsed_ns / 1e9)
@@ -305,9 +305,9 @@ class AgentEars:
 
 
 async def _asked_to_go(shutdown: Shutdown) -> None:
-    asked = asyncio.Event()
-    shutdown.subscribe(asked.set)
-    await asked.wait()
+    requested = asyncio.Event()
+    shutdown.subscribe(requested.set)
+    await requested.wait()
 
 
 CLOCK_SET = "clock set"

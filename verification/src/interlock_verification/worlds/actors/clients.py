@@ -57,14 +57,14 @@ class Errands:
             self._process.stage.watcher.broke("no request of a client crashes", repr(error))
 
 
-async def surely(process: Process, ask: Callable[[], Awaitable[T]], *, again: bool = True) -> T | None:
+async def surely(process: Process, attempt: Callable[[], Awaitable[T]], *, again: bool = True) -> T | None:
     """Retry until there is an answer; None after the time limit, or if it may not be repeated."""
     schedule = process.stage.schedule
     until = schedule.now + PATIENCE_S
     pause_s = 1.0
     while True:
         try:
-            return await ask()
+            return await attempt()
         except (StoreUnavailable, Contended):
             if not again or schedule.now + pause_s > until:
                 return None
@@ -158,46 +158,46 @@ class Errand:
         self._judge = judge
         self._watcher = process.stage.watcher
 
-    async def run(self, asked: Submission) -> None:
+    async def run(self, submission: Submission) -> None:
         """Submit the job, and make the later requests."""
-        drawn = random.Random(f"{self._process.stage.seed}/{asked.number}")
-        job_id = await self._submit(asked, None, drawn)
+        drawn = random.Random(f"{self._process.stage.seed}/{submission.number}")
+        job_id = await self._submit(submission, None, drawn)
         if job_id is None:
             return
-        for child in range(asked.kind.children):
-            number = 1_000_000 + 100 * asked.number + child
-            below = msgspec.structs.replace(asked, number=number, seconds=asked.seconds / 2)
-            await asyncio.sleep(drawn.random() * asked.seconds)  # the parent may have ended by then
+        for child in range(submission.kind.children):
+            number = 1_000_000 + 100 * submission.number + child
+            below = msgspec.structs.replace(submission, number=number, seconds=submission.seconds / 2)
+            await asyncio.sleep(drawn.random() * submission.seconds)  # the parent may have ended by then
             await self._submit(below, job_id, drawn)
-        for value in range(1, asked.kind.signals + 1):
-            await asyncio.sleep(drawn.random() * asked.seconds)
+        for value in range(1, submission.kind.signals + 1):
+            await asyncio.sleep(drawn.random() * submission.seconds)
             if drawn.random() < 0.9:
                 await self._signal(job_id, value)
-        if drawn.random() < asked.kind.cancels:
-            await asyncio.sleep(drawn.random() * 2.0 * asked.seconds)
+        if drawn.random() < submission.kind.cancels:
+            await asyncio.sleep(drawn.random() * 2.0 * submission.seconds)
             await self._cancel(job_id, drawn)
-        if drawn.random() < asked.kind.awaited:
+        if drawn.random() < submission.kind.awaited:
             await self._wait(job_id)
         if drawn.random() < 0.1:
             await self._why(job_id)
-        if drawn.random() < asked.kind.again:
+        if drawn.random() < submission.kind.again:
             await self._again(job_id)
 
-    async def _submit(self, asked: Submission, parent: str | None, drawn: random.Random) -> str | None:
-        spec, number = spec_of(self._process.stage.world, asked, parent), asked.number
-        request_id = f"s{number}" if asked.named else None
+    async def _submit(self, submission: Submission, parent: str | None, drawn: random.Random) -> str | None:
+        spec, number = spec_of(self._process.stage.world, submission, parent), submission.number
+        request_id = f"s{number}" if submission.named else None
         jobs = self._here.jobs
         try:
-            told = await surely(
+            answer = await surely(
                 self._process,
                 lambda: jobs.submit_jobs([spec], actor="people", request_id=request_id),
-                again=asked.named,
+                again=submission.named,
             )
-            if told is not None and told[0].how != "created":
+            if answer is not None and answer[0].how != "created":
                 self._judge.keys.refused()
                 return None
-            made = None if told is None else told[0].id
-            if asked.named and drawn.random() < 0.1:  # the client sends it twice
+            made = None if answer is None else answer[0].id
+            if submission.named and drawn.random() < 0.1:  # the client sends it twice
                 same = await surely(
                     self._process, lambda: jobs.submit(spec, actor="people", request_id=request_id)
                 )
@@ -218,14 +218,14 @@ class Errand:
     async def _signal(self, job_id: str, value: int) -> None:
         waits, data, request_id = self._here.waits, msgspec.Raw(b"%d" % value), f"g{job_id}.{value}"
         try:
-            told = await surely(
+            answer = await surely(
                 self._process,
                 lambda: waits.signal(job_id, "go", data, actor="people", request_id=request_id),
             )
         except InterlockError:
             return  # it has ended, or is gone
-        if told is not None:
-            self._judge.signals.sent(job_id, value, told.number, told.state)
+        if answer is not None:
+            self._judge.signals.sent(job_id, value, answer.number, answer.state)
 
     def _same(self, made: str | None, again: str | None, number: int) -> None:
         if None not in (made, again) and made != again and made not in self._judge.forgotten:
@@ -257,11 +257,11 @@ class Errand:
 
     async def _why(self, job_id: str) -> None:
         try:
-            told = await surely(self._process, lambda: self._here.jobs.explain(job_id))
+            explanation = await surely(self._process, lambda: self._here.jobs.explain(job_id))
         except InterlockError:
             return  # it was pruned
-        if told is not None and not told.sentence:
-            self._watcher.broke(EXPLAINED, f"{job_id} is {told.state}", job_id)
+        if explanation is not None and not explanation.sentence:
+            self._watcher.broke(EXPLAINED, f"{job_id} is {explanation.state}", job_id)
 
     async def _again(self, job_id: str) -> None:
         try:
@@ -278,13 +278,13 @@ def _task_of(kind: JobKind) -> str:
     return BRANCH if kind.breadth else BRIEF if kind.brief else "work"
 
 
-def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
+def spec_of(world: World, submission: Submission, parent: str | None) -> JobSpec:
     """Return the submitted spec."""
-    kind = asked.kind
+    kind = submission.kind
     arguments: dict[str, Any] = {
-        "number": asked.number,
-        "seconds": asked.seconds,
-        "ends": list(asked.ends),
+        "number": submission.number,
+        "seconds": submission.seconds,
+        "ends": list(submission.ends),
     }
     if kind.signals:
         arguments |= {"signals": kind.signals}
@@ -299,7 +299,7 @@ def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
         parent_job_id=parent,
         delay_s=kind.delay_s,
         start_within_s=kind.start_within_s,
-        unique=Unique(key=f"{kind.name} {asked.number % kind.keys}", policy=kind.policy)
+        unique=Unique(key=f"{kind.name} {submission.number % kind.keys}", policy=kind.policy)
         if kind.keys
         else None,
         limits=kind.limits,
@@ -403,9 +403,9 @@ class SubmitterCast:
 
     async def _decide(self, process: Process, here: Runtime, run_id: str, drawn: random.Random) -> None:
         """Approve or decline a run after a while; some are forgotten."""
-        said, after_s = drawn.random(), drawn.random() * DECIDED_WITHIN_S
+        chance, after_s = drawn.random(), drawn.random() * DECIDED_WITHIN_S
         await asyncio.sleep(after_s)
-        if said > 0.9:
+        if chance > 0.9:
             return
         try:
             while True:
@@ -415,7 +415,7 @@ class SubmitterCast:
                 if view.state == run.AWAITING_APPROVAL:
                     break
                 await asyncio.sleep(LOOK_EVERY_S)
-            if said < 0.75:
+            if chance < 0.75:
                 approve = lambda: here.runs.approve(run_id, actor="operator", request_id=f"y{run_id}")  # noqa: E731
                 await surely(process, approve)
                 process.stage.watcher.saw("a user approves a run")

@@ -196,14 +196,16 @@ class TesterCast:
     async def _drive(self, process: Process, runtime: Runtime, test: LoadTest) -> None:
         drawn, jobs = random.Random(f"{process.stage.seed}/load/{test.number}"), runtime.jobs
         spec = drive_workload.options(queue="default").spec(test.spec)
-        asked = f"load{test.number}"
-        job_id = await surely(process, lambda: jobs.submit(spec, actor="testers", request_id=asked))
+        request_id = f"load{test.number}"
+        job_id = await surely(process, lambda: jobs.submit(spec, actor="testers", request_id=request_id))
         if job_id is None or drawn.random() >= test.kind.cancels:
             return
         await asyncio.sleep(drawn.random() * 1.2 * (test.spec.lead_s + test.spec.duration_s))
         self._judge.asked.add(job_id)
         try:
-            await surely(process, lambda: jobs.cancel(job_id, actor="testers", request_id=f"{asked}.stop"))
+            await surely(
+                process, lambda: jobs.cancel(job_id, actor="testers", request_id=f"{request_id}.stop")
+            )
         except InterlockError:
             return  # it has ended
 

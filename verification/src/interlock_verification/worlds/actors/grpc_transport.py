@@ -418,10 +418,10 @@ class Stream:
                 self._deliver()
             self._room.set()
         for side, end in ((client, self._break_server), (server, self._hang_up)):
-            heard = self._up and side.answers
-            side.missed = 0 if heard else side.missed + 1
+            ready = self._up and side.answers
+            side.missed = 0 if ready else side.missed + 1
             unread = side is server and self._under_way
-            if side.missed > 1 or (heard and side.gone and not unread):
+            if side.missed > 1 or (ready and side.gone and not unread):
                 end()
         if not (server.gone and client.gone):
             self._stage.schedule.call_in(PING_S, self._look)

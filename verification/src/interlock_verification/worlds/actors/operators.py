@@ -87,9 +87,9 @@ class Desk:
         answer = await surely(self._process, lambda: self._workers.find(query))
         return answer[0] if answer is not None else []
 
-    async def _surely(self, what: str, ask: Callable[[], Awaitable[Any]]) -> None:
+    async def _surely(self, what: str, attempt: Callable[[], Awaitable[Any]]) -> None:
         try:
-            if await surely(self._process, ask) is not None:
+            if await surely(self._process, attempt) is not None:
                 self._saw(f"the supervisor orders: {what}")
         except InterlockError:
             return  # it has ended, or is already in that state

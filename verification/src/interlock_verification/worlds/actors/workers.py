@@ -72,8 +72,8 @@ class ServedPort:
         """Send messages; they may arrive twice."""
         for message in messages:
             self._judge.says(message)
-        said = placeless(messages)
-        return await self._ask(lambda served: served.hear(said), repeats=True)
+        sent = placeless(messages)
+        return await self._ask(lambda served: served.hear(sent), repeats=True)
 
     async def submit_children(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
@@ -87,9 +87,9 @@ class ServedPort:
         """Return the children of a job."""
         return await self._ask(lambda served: served.runtime.trees.children(token, runner_id, cursor))
 
-    async def await_signal(self, asked: WaitRequest) -> WaitAnswer:
+    async def await_signal(self, request: WaitRequest) -> WaitAnswer:
         """Wait for a signal; the request may arrive twice."""
-        return await self._ask(lambda served: served.runtime.waits.ask(asked), repeats=True)
+        return await self._ask(lambda served: served.runtime.waits.ask(request), repeats=True)
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Send a message about a simulation; it may arrive twice."""
@@ -133,8 +133,8 @@ class ServedPort:
         if self._told is None:
             await self.connect()
         assert self._told is not None
-        told, at = self._told
-        return told + timedelta(seconds=self._process.loop.time() - at)
+        store_time, at = self._told
+        return store_time + timedelta(seconds=self._process.loop.time() - at)
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Subscribe to the server, while it lives and is reachable."""
@@ -165,7 +165,7 @@ class ServedPort:
 
     async def _ask(
         self,
-        ask: Callable[[Served], Coroutine[Any, Any, T]],
+        request: Callable[[Served], Coroutine[Any, Any, T]],
         *,
         repeats: bool = False,
         within_s: float = TIMEOUT_S,
@@ -173,7 +173,7 @@ class ServedPort:
         def arrive(done: Done) -> None:
             server = self._stage.places[self._server].process
             if server is not None and server.alive and server.role is not None:
-                serve(server, ask(server.role), done)
+                serve(server, request(server.role), done)
 
         call = Call(self._process, self._server, arrive, within_s, repeats=repeats)
         answer: T = await call.answer()
