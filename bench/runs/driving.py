@@ -77,7 +77,7 @@ class Driver:
         given = await orchestrator.claim(ClaimRequest(runner_id=RUNNER, limit=BATCH))
         if given:
             done = [Complete(token=g.token, runner_id=RUNNER, outcome=Succeeded(NOTHING)) for g in given]
-            await orchestrator.hear(done)
+            await orchestrator.report(done)
         return len(given)
 
 

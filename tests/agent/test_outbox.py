@@ -27,11 +27,11 @@ def sample(number: int) -> LoadSample:
 
 async def test_what_a_slow_reader_misses_is_merged_and_nothing_is_lost() -> None:
     outbox = Outbox(quiet_s=1.5)
-    outbox.say(READY)
+    outbox.add_status(READY)
     outbox.run()
     for number in range(1, 10_001):
-        outbox.hear(sample(number))
-    outbox.say(DONE)
+        outbox.add_message(sample(number))
+    outbox.add_status(DONE)
     first, last = await outbox.next(), await outbox.next()
     assert first is not None
     assert last is not None
@@ -50,7 +50,7 @@ async def test_a_reader_that_keeps_up_hears_every_sample() -> None:
     outbox.run()
     heard = [await outbox.next()]
     for number in (1, 2, 3):
-        outbox.hear(sample(number))
+        outbox.add_message(sample(number))
         heard.append(await outbox.next())
     assert [one.sequence for one in heard if one] == [1, 2, 3, 4]
     assert [one.since.operations for one in heard if one] == [0, 3, 3, 3]
@@ -70,12 +70,12 @@ async def test_a_workload_that_says_nothing_is_still_told_to_be_running() -> Non
 async def test_a_ready_workload_says_nothing_until_something_happens() -> None:
     with VirtualTime(asyncio.get_running_loop()).in_place():
         outbox = Outbox(quiet_s=1.5)
-        outbox.say(READY)
+        outbox.add_status(READY)
         await outbox.next()
         waiting = asyncio.create_task(outbox.next())
         await asyncio.sleep(60)
         assert not waiting.done()
-        outbox.say(DONE)
+        outbox.add_status(DONE)
         last = await waiting
         assert last is not None
         assert last.said == DONE

@@ -147,7 +147,7 @@ class Shop:
         """Say something about a job under its lease."""
         self.sequence += 1
         said = message(token=self.grants[job_id].token, runner_id=RUNNER, sequence=self.sequence, **facts)
-        (answer,) = self.do(lambda port: port.hear([said]))
+        (answer,) = self.do(lambda port: port.report([said]))
         assert isinstance(answer, Heard), answer
 
     def report_progress(self, job_id: str, done: float, total: float, message: str = "") -> None:

@@ -256,7 +256,7 @@ def test_a_history_tells_every_step_and_who_took_it(ask: Ask, shop: Shop) -> Non
 def test_a_refusal_is_marked_in_the_history(ask: Ask, shop: Shop) -> None:
     job_id = shop.completed()
     late = Complete(token=shop.grants[job_id].token, runner_id=RUNNER, sequence=99, outcome=Succeeded(b"3"))  # type: ignore[arg-type]
-    shop.do(lambda port: port.hear([late]))
+    shop.do(lambda port: port.report([late]))
     last = ask("job", "history", job_id).stdout.splitlines()[-1].split("\t")
     assert (last[2], last[6]) == ("refused", RUNNER)
     assert "Another completion was accepted before" in last[7]

@@ -69,7 +69,7 @@ def work(shop: Shop, *failing: str) -> None:
                 name = (await port.here.jobs.get(grant.job_id)).description
                 failed = Failed(error="it does not compile", exit_code=2)
                 outcome = failed if name in failing else Succeeded()
-                await port.hear([Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)])
+                await port.report([Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)])
 
     shop.do(do)
 

@@ -35,7 +35,7 @@ def run_of(shop: Shop, *, fails: bool) -> str:
         (grant,) = grants
         await port.keep_artifact(grant.token, "r", "report.txt", pieces(b"all well"))
         outcome = Failed(error="it is red", exit_code=1) if fails else Succeeded()
-        await port.hear([Complete(token=grant.token, runner_id="r", outcome=outcome)])
+        await port.report([Complete(token=grant.token, runner_id="r", outcome=outcome)])
         for _ in range(5):
             await port.recover()
         return view.id

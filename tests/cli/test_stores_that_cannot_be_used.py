@@ -88,7 +88,7 @@ async def test_whoever_follows_jobs_misses_nothing_and_hears_nothing_twice_when_
     for _ in ids:
         (grant,) = await worker.claim(ClaimRequest(runner_id="till#1"))
         done = Complete(token=grant.token, runner_id="till#1", sequence=1, outcome=Succeeded())
-        await worker.hear([done])
+        await worker.report([done])
         while (grant.job_id, "COMPLETED") not in {(step.job_id, step.target) for step in steps}:
             told.clear()
             await asyncio.wait_for(told.wait(), 60)

@@ -147,8 +147,8 @@ async def test_a_report_that_comes_after_the_lease_is_refused_and_the_journal_sa
         report = Complete(
             token=grant.token, runner_id="late#1", sequence=1, outcome=Succeeded(msgspec.Raw(b"8"))
         )
-        (answer,) = await late.hear([report])
-        (again,) = await late.hear([report])
+        (answer,) = await late.report([report])
+        (again,) = await late.report([report])
     finally:
         await late.disconnect()
 

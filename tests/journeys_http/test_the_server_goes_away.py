@@ -120,7 +120,7 @@ async def _surely(port: HttpOrchestrator, message: Message) -> Answer:
 
     async def heard() -> bool:
         with contextlib.suppress(StoreUnavailable):
-            answers.extend(await port.hear([message]))
+            answers.extend(await port.report([message]))
         return bool(answers)
 
     await until(heard, f"{message} is answered")

@@ -288,7 +288,7 @@ def test_a_step_of_a_machine_elsewhere_is_followed_where_it_is_heard() -> None:
     house = House()
     house.cups.append(Root(Cup.FULL))
     (gone,) = (step for step in TAP.steps_from(Tap.SHUT) if step.target is Tap.GONE)
-    house.hear(TAP, gone, None)
+    house.follow_step(TAP, gone, None)
     assert house.cups[0].state is Cup.EMPTY
 
 

@@ -96,7 +96,7 @@ class Running:
             outcome=Succeeded(msgspec.Raw(result)),
             log=lines,
         )
-        await orchestrator.hear([message])
+        await orchestrator.report([message])
         return grant
 
     async def hold(self, job_id: str, queue: str, runner_id: str = "r") -> Grant:

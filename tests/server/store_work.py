@@ -101,7 +101,7 @@ async def crowd(server: Running, number: int) -> None:
         for grant in await orchestrator.claim(request):
             if outcome is not None:
                 done = Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)
-                await orchestrator.hear([done])
+                await orchestrator.report([done])
 
 
 async def taken(server: Running, work: Work, asked: Asked, tries: int = 3) -> dict[str, int]:

@@ -138,7 +138,7 @@ async def test_a_lease_that_has_ended_grants_no_access(
     if end == "expired":
         server.jump(grant.ttl_s + 1)
     elif end == "completed":
-        await server.parts.runtime.orchestrator.hear([_done(grant)])
+        await server.parts.runtime.orchestrator.report([_done(grant)])
     else:
         job = server.client(grant.token[:-1] + ("0" if grant.token[-1] != "0" else "1"))
     answer = await job.put("/api/runner/artifacts/report", content=b"late")

@@ -101,8 +101,8 @@ class Town:
         for number in (1, 2, 3):
             line = LogLine(now, "info", f"line {number}")
             beat = Heartbeat(token=grant.token, runner_id="r", sequence=number, log=(line,))
-            await orchestrator.hear([beat])
-        await orchestrator.hear([Complete(token=grant.token, runner_id="r", outcome=Succeeded())])
+            await orchestrator.report([beat])
+        await orchestrator.report([Complete(token=grant.token, runner_id="r", outcome=Succeeded())])
         family = await server.submit("shop.family", queue=MINE)
         grant = await server.hold(family, MINE, "confined/r")
         self.headers = {LEASE: grant.token, RUNNER: "r"}

@@ -132,7 +132,7 @@ async def test_a_worker_answers_every_query_about_it(board: Board, start: Start,
         for turn in range(2):
             await board.until_state(board.pin(echo), "succeeded")
             await board.until(lambda: worker.process.state == "backing_off", "nothing is left")
-            worker.process.tell(initialized)
+            worker.process.send(initialized)
             metrics.stalled("renewals", silent=False)
             page = await asyncio.to_thread(read, f"http://127.0.0.1:{port}/metrics")
             scrapes.append(scrape(float(turn * 15), page))

@@ -109,7 +109,7 @@ async def failed_job(server: Running) -> str:
     grant = await server.hold(job_id, "letters")
     outcome = Failed(error="no", failure_class="permanent")
     said = Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)
-    await server.parts.runtime.orchestrator.hear([said])
+    await server.parts.runtime.orchestrator.report([said])
     return job_id
 
 
@@ -132,7 +132,7 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
     await server.parts.runtime.runs.cancel(over.id)
     await server.parts.runtime.simulations.create_run(SimulationSpec(task="a.b", run_id=run.id))
     load = WorkloadFact(workload_id="load_1", job_id=await server.submit(task=TASK), happened=Happened.READY)
-    await server.parts.runtime.workloads.tell([load])
+    await server.parts.runtime.workloads.apply([load])
     drives, runner, lease = await started(client)
     assert (await runner.say("complete", lease, 2, **done(finished()))).status_code == 200
     held = await server.hold(await server.submit("shop.parent", queue="parents"), "parents")

@@ -68,7 +68,7 @@ async def finish(server: Running, number: int, *, fails: bool, queue: str = "def
     grants = await orchestrator.claim(ClaimRequest(runner_id="r", limit=number, queues=(queue,)))
     assert len(grants) == number
     outcome = Failed(failure_class="user", error="It broke.") if fails else Succeeded()
-    await orchestrator.hear(
+    await orchestrator.report(
         [Complete(token=each.token, runner_id="r", sequence=1, outcome=outcome) for each in grants]
     )
 
@@ -181,7 +181,7 @@ async def test_a_missed_deadline_is_found_however_many_older_jobs_run(
     grant = await server.hold(older, "older")
     await server.hold(late, "late")
     server.jump(SELDOM.durations.lease_ttl_s - 1)
-    await server.parts.runtime.orchestrator.hear([Heartbeat(token=grant.token, runner_id="r", sequence=1)])
+    await server.parts.runtime.orchestrator.report([Heartbeat(token=grant.token, runner_id="r", sequence=1)])
     server.jump(32)
     assert (await found(server))["deadline_missed"]["id"] == late
 
@@ -295,7 +295,7 @@ async def test_a_job_that_is_not_ready_needs_no_worker_yet(server: Running) -> N
     job_id = await server.submit(queue="mail", retry={"flaky": rule})
     grant = await server.hold(job_id, "mail")
     outcome = Failed(failure_class="flaky", error="It broke.")
-    await server.parts.runtime.orchestrator.hear(
+    await server.parts.runtime.orchestrator.report(
         [Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)]
     )
     assert await found(server) == {}

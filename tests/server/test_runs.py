@@ -53,7 +53,7 @@ async def work(server: Running, client: httpx2.AsyncClient, run_id: str) -> RunV
     async def is_reported() -> bool:
         for grant in await orchestrator.claim(ClaimRequest(runner_id="r", limit=100)):
             done = Complete(token=grant.token, runner_id="r", outcome=Succeeded())
-            await orchestrator.hear([done])
+            await orchestrator.report([done])
         return (await look(client, run_id)).state == "REPORTED"
 
     await waiting.until(is_reported, "the run is reported")

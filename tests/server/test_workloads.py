@@ -73,7 +73,7 @@ async def test_a_worker_and_a_program_find_the_same_over_http(
     await port.connect()
     name = f"{grant['job_id']}_1_0"
     told = WorkloadFact(workload_id=name, job_id=grant["job_id"], happened=Happened.RUNNING, agent="a:1")
-    await port.tell_workloads(grant["token"], runner.name, [told])
+    await port.report_workloads(grant["token"], runner.name, [told])
     await port.disconnect()
     reach = RemoteOrchestrator(server.url)
     await reach.connect()

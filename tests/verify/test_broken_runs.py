@@ -54,7 +54,7 @@ def test_a_run_that_is_stopped_and_tells_its_jobs_nothing(monkeypatch: pytest.Mo
 
 @pytest.mark.long
 def test_a_run_that_counts_a_job_twice_when_its_word_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = RunAggregate._hear_job
+    honest = RunAggregate._apply_job
 
     def forgetful(self: RunAggregate, word: JobChanged) -> bool:
         if self._state_of(word.place) in letters.ENDED:
@@ -62,7 +62,7 @@ def test_a_run_that_counts_a_job_twice_when_its_word_comes_twice(monkeypatch: py
         return honest(self, word)
 
     assert check(model_of(WORDS_TWICE)).ok
-    monkeypatch.setattr(RunAggregate, "_hear_job", forgetful)
+    monkeypatch.setattr(RunAggregate, "_apply_job", forgetful)
     assert first_broken_claim(WORDS_TWICE) == "a run succeeds only when every required job has completed"
 
 

@@ -173,7 +173,7 @@ def test_a_keeper_that_does_not_listen_to_the_jobs_of_its_runs_is_noticed(
     async def deaf(_self: RunReconciler, *, limit: int = 0) -> int:
         return limit * 0
 
-    monkeypatch.setattr(RunReconciler, "hear", deaf)
+    monkeypatch.setattr(RunReconciler, "apply_changes", deaf)
     assert claim_broken("ci", "none", hours=0.5) == SETTLES
 
 

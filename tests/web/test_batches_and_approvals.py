@@ -28,7 +28,7 @@ async def one_done(server: Running) -> None:
     """The oldest job of the queue `parts` is done."""
     orchestrator = server.parts.runtime.orchestrator
     (grant,) = await orchestrator.claim(ClaimRequest(runner_id="r", queues=("parts",)))
-    await orchestrator.hear([Complete(token=grant.token, runner_id="r", sequence=1, outcome=Succeeded())])
+    await orchestrator.report([Complete(token=grant.token, runner_id="r", sequence=1, outcome=Succeeded())])
 
 
 @ON_EVERY_STORE

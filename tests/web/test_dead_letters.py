@@ -31,7 +31,7 @@ async def fail(server: Running, number: int = 1, queue: str = "mail", **more: An
     ids = await jobs.submit_many([JobSpec(task="shop.send", queue=queue, **more)] * number, actor="test")
     broken = Failed(failure_class="user", error="no such street", details="Traceback")
     for grant in await orchestrator.claim(ClaimRequest(runner_id="r", limit=number, queues=(queue,))):
-        await orchestrator.hear([Complete(token=grant.token, runner_id="r", sequence=1, outcome=broken)])
+        await orchestrator.report([Complete(token=grant.token, runner_id="r", sequence=1, outcome=broken)])
     return ids
 
 

@@ -221,7 +221,7 @@ class Board:
         self.changed()
         return grants
 
-    def hear(self, messages: Sequence[Message]) -> list[Answer]:
+    def report(self, messages: Sequence[Message]) -> list[Answer]:
         with self._lock:
             self.messages += messages
             self.batches.append(len(messages))
@@ -342,10 +342,10 @@ class BoardPort:
         await self._reach("claim")
         return self._board.claim(request)
 
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+    async def report(self, messages: Sequence[Message]) -> list[Answer]:
         kinds = {type(message) for message in messages}
-        await self._reach("renew" if kinds == {Heartbeat} else "hear")
-        return self._board.hear(messages)
+        await self._reach("renew" if kinds == {Heartbeat} else "report")
+        return self._board.report(messages)
 
     async def recover(self) -> int:
         await self._reach("recover")

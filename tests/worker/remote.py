@@ -52,8 +52,8 @@ def _answer(board: Board, method: bytes, argument: bytes) -> Any:
     match method:
         case b"claim":
             return board.claim(_REQUEST.decode(argument))
-        case b"hear":
-            return board.hear(_MESSAGES.decode(argument))
+        case b"report":
+            return board.report(_MESSAGES.decode(argument))
         case b"recover":
             return board.recover()
         case _:
@@ -83,8 +83,8 @@ class RemotePort:
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         return _GRANTS.decode(await self._ask(b"claim", request))
 
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
-        return _ANSWERS.decode(await self._ask(b"hear", list(messages)))
+    async def report(self, messages: Sequence[Message]) -> list[Answer]:
+        return _ANSWERS.decode(await self._ask(b"report", list(messages)))
 
     async def recover(self) -> int:
         return int(await self._ask(b"recover", None))

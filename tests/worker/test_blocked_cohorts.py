@@ -143,7 +143,7 @@ async def test_a_cohort_whose_leases_could_not_be_renewed_is_given_up(
     reached = True
 
     def fail(method: str) -> None:
-        if not reached and method in ("renew", "hear", "claim"):
+        if not reached and method in ("renew", "report", "claim"):
             raise StoreUnavailable("away")
 
     def block(ctx: Context) -> int:

@@ -197,7 +197,7 @@ async def test_reports_of_a_cohort_that_are_never_delivered_end_its_tasks_with_t
     board: Board, start: Start, acts: Any
 ) -> None:
     def fail(method: str) -> None:
-        if method in ("hear", "renew"):
+        if method in ("report", "renew"):
             raise StoreUnavailable("away")
 
     board.before = fail

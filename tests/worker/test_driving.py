@@ -39,7 +39,7 @@ GRANT = Grant(
 class GivenToAnother:
     """A voice that hears after the first step that the simulation was given to somebody else."""
 
-    def say(self, _: str, word: AnySimulationWord, __: float) -> Future[SimulationOrders]:
+    def send(self, _: str, word: AnySimulationWord, __: float) -> Future[SimulationOrders]:
         answer = Future[SimulationOrders]()
         answer.set_result(SimulationOrders(run_id="s_1", status="running", go_on=isinstance(word, Begin)))
         return answer
@@ -70,9 +70,9 @@ async def test_a_simulation_that_is_thrown_away_in_the_middle_of_a_step_tells_no
     said: list[object] = []
 
     class Listening(GivenToAnother):
-        def say(self, token: str, word: AnySimulationWord, patience_s: float) -> Future[SimulationOrders]:
+        def send(self, token: str, word: AnySimulationWord, patience_s: float) -> Future[SimulationOrders]:
             said.append(word)
-            return super().say(token, word, patience_s)
+            return super().send(token, word, patience_s)
 
     async def steps(sim: SimulationContext) -> AsyncIterator[int]:
         for step in sim.steps(9):

@@ -90,7 +90,7 @@ async def test_work_is_claimed_and_reported(server: Running, port: HttpOrchestra
     job_id = await server.submit(input=msgspec.Raw(b'{"order":17}'))
     (grant,) = await port.claim(ASKED)
     assert (grant.job_id, bytes(grant.input)) == (job_id, b'{"order":17}')
-    (answer,) = await port.hear([Complete(**said(grant), outcome=Succeeded(msgspec.Raw(b"1")))])  # type: ignore[arg-type]
+    (answer,) = await port.report([Complete(**said(grant), outcome=Succeeded(msgspec.Raw(b"1")))])  # type: ignore[arg-type]
     assert isinstance(answer, Heard)
     assert (await server.parts.runtime.jobs.get(job_id)).state == "COMPLETED"
 
@@ -166,11 +166,11 @@ async def test_many_messages_go_in_as_few_requests_as_the_server_allows(
     grants = await port.claim(msgspec.structs.replace(ASKED, limit=6))
     large = Succeeded(msgspec.Raw(b'"%s"' % (b"x" * 250_000)))
     messages = [Complete(**said(grant), outcome=large) for grant in grants]  # type: ignore[arg-type]
-    answers = await port.hear(messages)
+    answers = await port.report(messages)
     assert [type(answer) for answer in answers] == [Heard] * 6
     assert heard == [4, 2]
     many = [Heartbeat(**said(grants[0]))] * 501  # type: ignore[arg-type]
-    assert len(await port.hear(many)) == 501
+    assert len(await port.report(many)) == 501
     assert heard == [4, 2, 500, 1]
 
 
@@ -181,7 +181,7 @@ async def test_one_message_that_no_request_can_hold_is_answered_as_too_large(
         await server.submit()
     first, second = await port.claim(msgspec.structs.replace(ASKED, limit=2))
     huge = Succeeded(msgspec.Raw(b'"%s"' % (b"x" * 2_000_000)))
-    answers = await port.hear(
+    answers = await port.report(
         [Complete(**said(first), outcome=huge), Complete(**said(second), outcome=Succeeded())]  # type: ignore[arg-type]
     )
     assert isinstance(answers[0], NotHeard)
@@ -190,7 +190,7 @@ async def test_one_message_that_no_request_can_hold_is_answered_as_too_large(
 
 
 async def test_what_is_stale_is_an_answer_and_no_error(port: HttpOrchestrator) -> None:
-    (answer,) = await port.hear([Heartbeat(token="nonsense", runner_id="r", sequence=1)])
+    (answer,) = await port.report([Heartbeat(token="nonsense", runner_id="r", sequence=1)])
     assert isinstance(answer, Stale)
 
 
@@ -273,7 +273,7 @@ async def life(server: Running, port: HttpOrchestrator, end: str) -> str:
     (grant,) = await surely(lambda: port.claim(msgspec.structs.replace(ASKED, acknowledge=False)))
 
     async def say(message: Message) -> None:
-        (answer,) = await surely(lambda: port.hear([message]))
+        (answer,) = await surely(lambda: port.report([message]))
         assert isinstance(answer, Heard), answer
 
     await say(Ack(**said(grant, 1)))  # type: ignore[arg-type]

@@ -403,7 +403,7 @@ async def test_a_lease_that_has_run_out_while_its_report_waits_is_not_asked_for_
     board.pin(silent)
     worker = start(monotonic=clock)
     await gate.until_entered()
-    board.held["hear"] = threading.Event()
+    board.held["report"] = threading.Event()
     gate.open()
     await board.until(lambda: "reporting" in worker.path("task"), "the report to wait")
     away.set()

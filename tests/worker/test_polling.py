@@ -103,12 +103,12 @@ async def test_claiming_and_reporting_overlap(board: Board, start: Start, echo: 
     """While one batch of reports is under way the next work is claimed."""
     import threading
 
-    board.held["hear"] = threading.Event()
+    board.held["report"] = threading.Event()
     jobs = [board.pin(echo) for _ in range(4)]
     start(concurrency=2)
     await board.until(lambda: all(job.attempts for job in jobs), "the second claim")
     assert not board.said(Complete)
-    board.held["hear"].set()
+    board.held["report"].set()
     for job in jobs:
         await board.until_state(job, "succeeded")
 
@@ -116,13 +116,13 @@ async def test_claiming_and_reporting_overlap(board: Board, start: Start, echo: 
 async def test_no_more_is_claimed_than_can_be_reported(board: Board, start: Start, echo: str) -> None:
     import threading
 
-    board.held["hear"] = threading.Event()
+    board.held["report"] = threading.Event()
     jobs = [board.pin(echo) for _ in range(20)]
     start(concurrency=2)
     await board.until(lambda: sum(job.attempts for job in jobs) == 6, "as many as it has slots")
     await asyncio.sleep(0)
     assert sum(job.attempts for job in jobs) == 6
-    board.held["hear"].set()
+    board.held["report"].set()
     for job in jobs:
         await board.until_state(job, "succeeded")
 

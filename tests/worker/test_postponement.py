@@ -136,7 +136,7 @@ async def snoozed(server: Running, port: HttpOrchestrator) -> str:
     job_id = await server.submit()
     (grant,) = await port.claim(ASKED)
     said = Release(token=grant.token, runner_id="r", sequence=1, reason="snooze", snooze_s=600.0)
-    (answer,) = await port.hear([said])
+    (answer,) = await port.report([said])
     assert isinstance(answer, Heard)
     return job_id
 

@@ -120,7 +120,7 @@ async def test_an_event_that_the_table_does_not_allow_is_refused_and_logged(
     worker = start()
     await board.until(lambda: board.claims, "a poll")
     before = (worker.process.state, worker.process.data)
-    assert not worker.process.tell(connected)
+    assert not worker.process.send(connected)
     assert (worker.process.state, worker.process.data) == before
     line = worker.lines.all("invalid_transition_attempted")[-1]
     assert (line["machine"], line["event"], line["level"]) == ("process", "connected", "warning")
@@ -137,7 +137,7 @@ async def test_a_second_request_to_go_is_harmless_and_no_warning(board: Board, s
     worker.process.shutdown.request()
     worker.process.shutdown.request()
     assert await worker.stop() == 0
-    worker.process.tell(shutdown_requested)
+    worker.process.send(shutdown_requested)
     assert not worker.lines.all("invalid_transition_attempted")
 
 

@@ -113,7 +113,7 @@ async def test_a_report_that_cannot_be_delivered_is_sent_again(board: Board, sta
     tries = []
 
     def fail_twice(method: str) -> None:
-        if method == "hear":
+        if method == "report":
             tries.append(method)
             if len(tries) <= 2:
                 raise StoreUnavailable("away")
@@ -132,7 +132,7 @@ async def test_a_report_that_is_never_delivered_ends_the_task_with_its_lease(
     """S1-25: reporting failure to failed; R11."""
 
     def fail(method: str) -> None:
-        if method in ("hear", "renew"):
+        if method in ("report", "renew"):
             raise StoreUnavailable("away")
 
     board.before = fail
@@ -148,11 +148,11 @@ async def test_a_report_that_is_never_delivered_ends_the_task_with_its_lease(
 
 
 async def test_reports_gather_while_the_port_is_busy(board: Board, start: Start, echo: str) -> None:
-    board.held["hear"] = threading.Event()
+    board.held["report"] = threading.Event()
     jobs = [board.pin(echo) for _ in range(12)]
     worker = start(concurrency=4)
     await board.until(lambda: worker.process.data.active_tasks == 12, "all slots to be taken")
-    board.held["hear"].set()
+    board.held["report"].set()
     for job in jobs:
         await board.until_state(job, "succeeded")
     assert max(board.batches) >= 8, "what gathered went in one batch"
@@ -194,15 +194,15 @@ async def test_a_report_that_a_renewal_overtakes_loses_nothing(
         ctx.progress(9, 10)
 
     heard_before: list[int] = []
-    board.before = lambda method: heard_before.append(len(board.messages)) if method == "hear" else None
-    board.held["hear"] = threading.Event()
+    board.before = lambda method: heard_before.append(len(board.messages)) if method == "report" else None
+    board.held["report"] = threading.Event()
     job = board.pin("last_words")
     start(flush_every_s=60.0)
     await board.until(
         lambda: heard_before and len(board.messages) > heard_before[0], "a renewal after the report has left"
     )
     renewal = board.messages[-1]
-    board.held["hear"].set()
+    board.held["report"].set()
     await board.until_state(job, "succeeded")
     assert job.lines == ["one"]
     assert job.progress is not None

@@ -89,7 +89,7 @@ def machines_of(log: Log) -> Machines:
 
 def told(running: RunningTask, *events: Event) -> RunningTask:
     for event in events:
-        assert running.tell(event), f"{event} in {running.state}"
+        assert running.send(event), f"{event} in {running.state}"
     return running
 
 
@@ -131,7 +131,7 @@ def test_a_task_that_has_ended_never_moves(running: RunningTask, last: Event) ->
     told(running, CLAIMED, SUCCEEDED, last)
     before = (running.state, running.data)
     for event in (claim_requested, CLAIMED, SUCCEEDED, BROKEN, report_failed, LeaseExpired(), STOPPED):
-        assert not running.tell(event)
+        assert not running.send(event)
     assert (running.state, running.data) == before
 
 
@@ -140,7 +140,7 @@ def test_an_event_that_the_table_does_not_allow_changes_nothing_and_is_logged(
 ) -> None:
     """S1-25: invalid transition; S1-26: transitions are atomic."""
     before = (running.state, running.data)
-    assert not running.tell(report_succeeded)
+    assert not running.send(report_succeeded)
     assert (running.state, running.data) == before
     line = msgspec.json.decode(log.getvalue().splitlines()[-1])
     assert line["message"] == "invalid_transition_attempted"
@@ -224,11 +224,11 @@ def test_a_transition_costs_less_than_a_tenth_of_a_millisecond(running: RunningT
     running.machines = machines_of(make_log("warning", "json", io.StringIO()))
     told(running, CLAIMED)
     renewed = LeaseRenewed(at=AT, ttl_s=120.0)
-    running.tell(renewed)  # what is worked out once is not counted
+    running.send(renewed)  # what is worked out once is not counted
     calls = []
     sys.setprofile(lambda frame, what, _: calls.append((frame.f_code.co_name, what)))
     try:
-        running.tell(renewed)
+        running.send(renewed)
     finally:
         sys.setprofile(None)
     begun = [name for name, what in calls if what in ("call", "c_call")]

@@ -185,13 +185,13 @@ async def test_a_worker_that_backs_off_can_be_shut_down(board: Board, start: Sta
 
 
 async def test_reports_are_delivered_before_the_worker_is_gone(board: Board, start: Start, echo: str) -> None:
-    board.held["hear"] = threading.Event()
+    board.held["report"] = threading.Event()
     job = board.pin(echo)
     worker = start()
     await board.until(lambda: "reporting" in worker.path("task"), "the report")
     worker.process.shutdown.request()
     await board.until(lambda: worker.process.state == "shutting_down", "the shutdown")
-    board.held["hear"].set()
+    board.held["report"].set()
     assert await worker.ended() == 0
     assert job.state == "succeeded"
 

@@ -36,12 +36,12 @@ class Deaf:
 def test_what_is_said_after_its_worker_has_gone_is_refused_and_not_forgotten() -> None:
     store = Deaf()
     voice = Simulators(lambda: store, "runner#1")  # type: ignore[arg-type, return-value]
-    heard = voice.say("token", Beat(step=1), PATIENCE_S)
+    heard = voice.send("token", Beat(step=1), PATIENCE_S)
     assert store.asked.wait(PATIENCE_S)
     voice.stop(PATIENCE_S)
     assert heard.cancelled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(StoreUnavailable, match="its worker is shutting down"):
-            voice.say("token", Beat(step=2), PATIENCE_S)
+            voice.send("token", Beat(step=2), PATIENCE_S)
         gc.collect()

@@ -71,7 +71,7 @@ async def test_refused_transitions_are_counted(board: Board, start: Start) -> No
     metrics = Metrics("tester")
     worker = start(metrics=metrics)
     await board.until(lambda: worker.process.state == "backing_off", "the backoff")
-    worker.process.tell(initialized)
+    worker.process.send(initialized)
     assert samples(metrics)["refused_transitions_total", ("process", "backing_off", "initialized")] == 1
 
 

@@ -114,7 +114,7 @@ async def test_a_reporter_that_crashes_says_what_it_had_to_say_afterwards(
     crashes: list[str] = []
 
     def crash(method: str) -> None:
-        if method == "hear" and not crashes:
+        if method == "report" and not crashes:
             crashes.append(method)
             raise RuntimeError("a bug in a port")
 

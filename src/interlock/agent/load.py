@@ -24,7 +24,7 @@ from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from interlock.agent.port import BlockingOperation, Operation
-from interlock.agent.protocol import ERROR_LENGTH, ERROR_SAMPLES, LoadSample, Order, told_briefly
+from interlock.agent.protocol import ERROR_LENGTH, ERROR_SAMPLES, LoadSample, Order, short_error
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ class LoadLane:
             try:
                 size = await operation()
             except Exception as caught:  # noqa: BLE001 - an operation that fails is counted as failed
-                error = told_briefly(caught)
+                error = short_error(caught)
             ended_ns = now_ns()
             with counting:
                 if not self._closed:
@@ -194,7 +194,7 @@ class LoadLane:
             try:
                 size = operation()
             except Exception as caught:  # noqa: BLE001 - an operation that fails is counted as failed
-                error = told_briefly(caught)
+                error = short_error(caught)
             ended_ns = now_ns()
             with counting:
                 if not self._closed:

@@ -104,7 +104,7 @@ def from_child(line: bytes) -> FromChild:
     return _from_child.decode(line)
 
 
-def told_briefly(error: BaseException) -> str:
+def short_error(error: BaseException) -> str:
     """Return an error in one short line."""
     text = " ".join(str(error).split())
     name = type(error).__name__

@@ -98,13 +98,13 @@ class Outbox:
         self._running = True
         self._news.set()
 
-    def say(self, status: SendStatus) -> None:
+    def add_status(self, status: SendStatus) -> None:
         """Add READY or the final status, which are never merged."""
         self._statuses.append(status)
         self._running = self._running and not status.completed
         self._news.set()
 
-    def hear(self, word: Started | LoadSample) -> None:
+    def add_message(self, word: Started | LoadSample) -> None:
         """Add a message of the workload while it runs."""
         if isinstance(word, Started):
             self._started = word
@@ -348,7 +348,7 @@ class Desk:
         """Handle a message of its process, which starts by itself, perhaps before the timer here."""
         if isinstance(word, Started) and present.leaving is None:
             self._apply(StartTimeReached(workload_id=present.workload_id))
-        present.outbox.hear(word)
+        present.outbox.add_message(word)
 
     def _of_execution(self, present: Present, event: OfWorkload) -> None:
         """Handle an event of its process; one that ends while READY ends the wait for the start."""
@@ -403,7 +403,7 @@ class Desk:
     def _carry_out(self, present: Present, effect: object) -> None:
         match effect:
             case SendStatus():
-                present.outbox.say(effect)
+                present.outbox.add_status(effect)
                 if effect.completed:
                     asyncio.get_running_loop().call_later(UNREAD_S, self._error_sent, present.workload_id)
             case SpawnWorkload():

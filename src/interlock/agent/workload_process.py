@@ -30,8 +30,8 @@ from interlock.agent.protocol import (
     Up,
     WorkloadEnded,
     line_of,
+    short_error,
     to_child,
-    told_briefly,
 )
 
 GATHER_S = 0.1
@@ -61,7 +61,7 @@ async def _converse(descriptor: int) -> None:
         return
     sys.path[:] = order.path
     execution = _Execution(order, writer)
-    execution.say(Up())
+    execution.send(Up())
     listening = asyncio.create_task(execution.listen(reader))
     await execution.execute()
     listening.cancel()
@@ -80,7 +80,7 @@ class _Execution:
         self._load = PacedLoad(order)
         self._stop = asyncio.Event()
 
-    def say(self, word: FromChild) -> None:
+    def send(self, word: FromChild) -> None:
         """Send a message to the agent."""
         if not self._writer.is_closing():
             self._writer.write(line_of(word))
@@ -108,7 +108,7 @@ class _Execution:
             traceback.print_exc()  # for the agent's log; the controller gets one line
             error = _told_with_place(caught)
         self._send_sample()
-        self.say(WorkloadEnded(error=error))
+        self.send(WorkloadEnded(error=error))
 
     def _load_workload(self) -> Workload[Any]:
         kind = load_kind(self._order.home)
@@ -128,7 +128,7 @@ class _Execution:
             pass
         self._load.begin()
         late_ns = self._load.start_ns - self._order.start_at_ns
-        self.say(Started(at_unix_ns=time.time_ns(), late_ns=late_ns))
+        self.send(Started(at_unix_ns=time.time_ns(), late_ns=late_ns))
 
     async def _run(self, workload: Workload[Any]) -> None:
         sampling = asyncio.create_task(self._sample())
@@ -159,7 +159,7 @@ class _Execution:
         """Send the measurements since the last sample."""
         sample = self._load.counting.take(max(self._load.elapsed_ns, 0))
         sample.backlog = self._load.backlog
-        self.say(sample)
+        self.send(sample)
 
     async def _unless_stopped(
         self, doing: Coroutine[Any, Any, None], longest_s: float | None = None, stop_s: float = 0.0
@@ -179,7 +179,7 @@ class _Execution:
 def _told_with_place(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119
-    return told_briefly(error) + place
+    return short_error(error) + place
 
 
 if __name__ == "__main__":

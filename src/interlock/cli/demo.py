@@ -74,7 +74,7 @@ class DemoScreen:
         else:
             self._print_changes(views)
 
-    def say(self, what: str) -> None:
+    def print_line(self, what: str) -> None:
         """Print an action of the fault injector."""
         self._console.print(Text(f"  ⚡ {what}", style="bold yellow"))
 
@@ -267,7 +267,7 @@ class FaultInjector:
             await self._kill(name)
         if self.killed and not self._cancelled and _has_begun(by_id[self.jobs.archive]):
             self._cancelled = True
-            self._screen.say("canceling the archive job")
+            self._screen.print_line("canceling the archive job")
             await self._il.cancel(self.jobs.archive, reason="it is no longer needed")
 
     async def _kill(self, name: str) -> None:
@@ -278,12 +278,12 @@ class FaultInjector:
             worker.send_signal(signal.SIGCONT)
             return
         self.killed = True
-        self._screen.say(f"kill -9 {name}, which is half-way through the film")
+        self._screen.print_line(f"kill -9 {name}, which is half-way through the film")
         worker.kill()
 
     async def _render_again(self) -> None:
         """Submit another film: this one ended before its worker could be killed."""
-        self._screen.say("the film was rendered too quickly; rendering another one")
+        self._screen.print_line("the film was rendered too quickly; rendering another one")
         (again,) = await self._il.submit_many([_first(tasks.render.spec())])
         self.jobs = self.jobs.with_another_film(again.id)
 

@@ -62,7 +62,7 @@ def dev(
 
     from interlock.cli import connection, project
     from interlock.cli.db_maintenance import empty_database
-    from interlock.cli.dev_processes import TaskSource, WorkerReloader, run_dev, say, worker_command
+    from interlock.cli.dev_processes import TaskSource, WorkerReloader, print_line, run_dev, worker_command
     from interlock.processes.credentials import hide_password, make_private
     from interlock.server.logs import Log
     from interlock.server.settings import ServerSettings
@@ -76,7 +76,7 @@ def dev(
     if name is not None:
         deadline_s = here.settings.durations.shutdown_deadline_s
         command = worker_command(name, log_level)
-        worker = WorkerReloader(command, url, TaskSource(name), say, deadline_s=deadline_s)
+        worker = WorkerReloader(command, url, TaskSource(name), print_line, deadline_s=deadline_s)
     make_private()
     hide_password(url)
     settings = ServerSettings(port=port)

@@ -93,14 +93,14 @@ class WorkerReloader:
         command: Sequence[str],
         url: str,
         source: TaskSource,
-        say: Callable[[str], None],
+        show: Callable[[str], None],
         *,
         deadline_s: float,
     ) -> None:
         self.source = source
         self._url = url
         self._command = command
-        self._say = say
+        self._show = show
         self._patience_s = deadline_s + GRACE_S
         self._process: Process | None = None
         self._started_at = 0.0
@@ -126,7 +126,7 @@ class WorkerReloader:
         changed = sorted({name for name, _ in times.items() ^ self._times.items()})
         self._times = times
         if changed:
-            self._say(f"{_shown(changed)} changed: restarting the worker.")
+            self._show(f"{_shown(changed)} changed: restarting the worker.")
             await self._end()
         elif not self._should_restart():
             return
@@ -140,9 +140,9 @@ class WorkerReloader:
         code, self._process = self._process.returncode, None
         soon_s = BEGIN_S if code == CANNOT_START else SOON_S
         if time.monotonic() - self._started_at < soon_s:
-            self._say(f"The worker {_exit_text(code)}; restarting it when a file changes.")
+            self._show(f"The worker {_exit_text(code)}; restarting it when a file changes.")
             return False
-        self._say(f"The worker {_exit_text(code)}; restarting it.")
+        self._show(f"The worker {_exit_text(code)}; restarting it.")
         return True
 
     async def _start(self) -> None:
@@ -168,7 +168,7 @@ class WorkerReloader:
             async with asyncio.timeout(self._patience_s):
                 await self._process.wait()
         except TimeoutError:
-            self._say("The worker does not stop; killing it.")
+            self._show("The worker does not stop; killing it.")
             self._kill()
             await self._process.wait()
         self._process = None
@@ -263,7 +263,7 @@ def _exit_text(code: int) -> str:
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a message about the worker to stderr."""
     typer.echo(line, err=True)
 
@@ -279,7 +279,7 @@ def _open(address: str) -> None:
     except (webbrowser.Error, OSError):
         opened = False
     if not opened:
-        say(f"No browser could be opened. The dashboard is at {address}")
+        print_line(f"No browser could be opened. The dashboard is at {address}")
 
 
 async def run_dev(

@@ -210,7 +210,7 @@ def show_next(store: str | None, name: str, count: int, *, as_json: bool) -> Non
         typer.echo(f"{name} is {view.state} and has no further fire.", err=True)
 
 
-def tell(store: str | None, verb: str, name: str, reason: str, *, as_json: bool) -> None:
+def change(store: str | None, verb: str, name: str, reason: str, *, as_json: bool) -> None:
     """Pause, resume or delete a schedule."""
 
     async def work(port: Reach) -> tuple[ScheduleView, datetime]:

@@ -285,4 +285,4 @@ def backfill(
 def _act(store: str | None, verb: str, name: str, reason: str, *, as_json: bool) -> None:
     from interlock.cli import schedule_actions
 
-    schedule_actions.tell(store, verb, name, reason, as_json=as_json)
+    schedule_actions.change(store, verb, name, reason, as_json=as_json)

@@ -105,7 +105,7 @@ async def _sent(settings: WebhookReporting, report: RunReport) -> str:
 
     reporter = WebhookReporter(settings, _now)
     try:
-        await reporter.tell(report, "")
+        await reporter.deliver(report, "")
     except DeliveryFailed as error:
         return error.sentence
     finally:

@@ -456,7 +456,7 @@ class Cascade(ABC):
             self._follow(effects, owner)
         return None
 
-    def hear(self, machine: AnyMachine, step: Step[Any], owner: Owner) -> None:
+    def follow_step(self, machine: AnyMachine, step: Step[Any], owner: Owner) -> None:
         """Follow the consequences of a step of a machine elsewhere."""
         self._follow(self.wiring.effects_of(machine, _alone(step)), owner)
         self.settle()

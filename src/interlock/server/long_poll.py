@@ -106,7 +106,7 @@ class MessageCoalescer:
         self._said: deque[_Said] = deque()
         self._serving: asyncio.Task[None] | None = None
 
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+    async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Process the messages of one runner; return the answers in their order."""
         answers: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
         self._said.append((messages, answers))

@@ -92,9 +92,9 @@ class EmbeddedOrchestrator:
         """Claim jobs for this runner, unless it is paused or quarantined."""
         return await self.here.claim(request)
 
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+    async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Process messages."""
-        return await self.here.orchestrator.hear(messages)
+        return await self.here.orchestrator.report(messages)
 
     async def keep_artifact(
         self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]
@@ -104,7 +104,7 @@ class EmbeddedOrchestrator:
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Process a message about a simulation."""
-        return await self.here.simulations.hear(token, runner_id, word)
+        return await self.here.simulations.receive(token, runner_id, word)
 
     async def keep_cache(
         self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]
@@ -119,9 +119,9 @@ class EmbeddedOrchestrator:
         """Yield a cache of an earlier job."""
         yield await self.here.caches.open(token, runner_id, key, prefixes)
 
-    async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
+    async def report_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Record events of agents."""
-        await self.here.workloads.tell_under(token, runner_id, facts)
+        await self.here.workloads.apply_under(token, runner_id, facts)
 
     async def submit_children(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]

@@ -126,9 +126,9 @@ class Runtime:
         self.waits = Waits(self.engine, settings=settings)
         self.schedules = ScheduleService(self.engine, settings=settings, draw=self.jobs.draw)
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
-        self.stops.tell = self.workers.tell
+        self.stops.tell = self.workers.notify
         self.engine.bus.subscribe(JobsSwept, lambda swept: self.stops.notice(swept.commits, swept.outcomes))
-        self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
+        self.workloads = Workloads(self.engine, self.orchestrator.report, settings=settings)
         self.tokens = Tokens(self.engine)
         self.figures = Figures(self.engine)
         # Messages between records are committed separately from the commits that runners wait for.
@@ -143,8 +143,8 @@ class Runtime:
             monotonic=host.monotonic,
         )
         self.waiting = JobWaiters(self.engine)
-        self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
-        self.caches = RunCaches(self.engine, self.orchestrator.hear, caches, settings.blobs)
+        self.artifacts = Artifacts(store, self.orchestrator.report, blobs)
+        self.caches = RunCaches(self.engine, self.orchestrator.report, caches, settings.blobs)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
         self.runs = RunService(
             self.engine,

@@ -179,9 +179,9 @@ class _Connection:
         self._wire.check()
         return await self._port.claim(request)
 
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+    async def report(self, messages: Sequence[Message]) -> list[Answer]:
         self._wire.check()
-        return await self._port.hear(messages)
+        return await self._port.report(messages)
 
     async def submit_children(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]

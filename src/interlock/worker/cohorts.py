@@ -106,7 +106,7 @@ class _Group(ABC):
         """False: a job that fails leaves its group."""
         return False
 
-    def tell(self, event: Event) -> bool:
+    def send(self, event: Event) -> bool:
         """Let the table decide for all of them; return whether it accepted the event."""
         return self.machines.take(TASK, self, event, self) is None
 
@@ -395,7 +395,7 @@ class Cohorts:
     def run(self, cohort: Cohort, until: float) -> None:
         """Execute handlers until then, or until a job has to leave, and report the successes."""
         cohort.done = done = FinishedCohort(cohort)
-        if not done.tell(ClaimSucceeded(at=self._now(), ttl_s=cohort.ttl_s)):
+        if not done.send(ClaimSucceeded(at=self._now(), ttl_s=cohort.ttl_s)):
             cohort.done = None
             self.dissolve(cohort)  # then the table decides about each job separately
             return
@@ -497,7 +497,7 @@ class Cohorts:
     def _report(self, done: FinishedCohort) -> None:
         """Report the successes of a slice together."""
         self.machines.tasks[done] = None
-        done.tell(ProcessingSucceeded(at=self._now(), output=_ANY_OUTPUT))
+        done.send(ProcessingSucceeded(at=self._now(), output=_ANY_OUTPUT))
         if done.owed is lease.Complete:
             self._reporter.put(done, done.completions())
 
@@ -510,7 +510,7 @@ class Cohorts:
         for running, _, _ in left:
             self._renewer.add(running)
         if done.grants:
-            done.tell(report_succeeded)
+            done.send(report_succeeded)
         else:
             self.machines.tasks.pop(done, None)
             self._renewer.remove(done)

@@ -387,10 +387,10 @@ class Context(Parent):
         """Caches shared with later jobs; for handlers in the event loop."""
         return OwnCaches(self._caching, self._grant.token)
 
-    async def tell_workloads(self, facts: Sequence[WorkloadFact]) -> None:
+    async def report_workloads(self, facts: Sequence[WorkloadFact]) -> None:
         """Report events of agents that this job drives; only in the worker's process."""
         if isinstance(self._upload, Uploads):
-            await asyncio.wrap_future(self._upload.tell(self._grant.token, facts))
+            await asyncio.wrap_future(self._upload.send_facts(self._grant.token, facts))
 
     def snooze(self, when: Duration | datetime) -> NoReturn:
         """End this attempt and run again later: after "10m", or at a time. Costs no retry (see `Snooze`)."""

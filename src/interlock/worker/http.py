@@ -255,7 +255,7 @@ class HttpOrchestrator:
 
     # Messages
 
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+    async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Send messages, in batches of the size that the server accepts."""
         answers: list[Answer] = []
         messages = [self._understood(message) for message in messages]
@@ -364,7 +364,7 @@ class HttpOrchestrator:
         """Return the answer to a wait, under a lease."""
         return await self._ask(waits.AWAIT_SIGNAL, msgspec.json.encode(request))
 
-    async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
+    async def report_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Report events of agents."""
         body = msgspec.json.encode(WorkloadFacts(token=token, runner_id=runner_id, facts=tuple(facts)))
         await self._ask(workloads.TELL_WORKLOADS, body)

@@ -257,7 +257,7 @@ class Renewer:
         return self._port
 
     async def _hear(self, port: OrchestratorPort, due: list[_Beat]) -> list[Answer]:
-        answers = await port.hear([message for beat in due for message in beat.messages()])
+        answers = await port.report([message for beat in due for message in beat.messages()])
         carrying = [beat.unsent is not None for beat in due for _ in beat.grants]
         refused = [
             place for place, answer in enumerate(answers) if isinstance(answer, NotHeard) and carrying[place]
@@ -268,7 +268,7 @@ class Renewer:
             for place in refused:
                 job_id = by_place[place].grant.job_id
                 self._log.warning("heartbeat_refused", task_id=job_id, answer=str(answers[place]))
-            bare = await port.hear([by_place[place].heartbeat(None) for place in refused])
+            bare = await port.report([by_place[place].heartbeat(None) for place in refused])
             for place, answer in zip(refused, bare, strict=True):
                 answers[place] = answer
         return answers

@@ -1,6 +1,6 @@
 """The machines of a worker process: the process and its tasks, which change together.
 
-An event goes to the process (`WorkerProcess.tell`) or to a task (`RunningTask.tell`). The tables decide, and
+An event goes to the process (`WorkerProcess.send`) or to a task (`RunningTask.send`). The tables decide, and
 `WIRING` maps the couplings to their targets: the process and its tasks at once, leases by a message to the
 server.
 Effects outside of the machines follow from their steps: `Hands` carries them out.
@@ -121,7 +121,7 @@ class Machines(Cascade):
 
     def lease_ended(self, running: Any, state: lease.LeaseState) -> None:
         """Apply that the server has ended the lease of a task."""
-        self.hear(LEASE, LEASE_ENDS[state], running)
+        self.follow_step(LEASE, LEASE_ENDS[state], running)
 
     # As every cascade, but with log and metrics instead of a journal. Deadlines are watched elsewhere: those
     # of leases by the renewer, those of the process by its loop, each by its own clock.
@@ -186,7 +186,7 @@ class Terminated(Cascade):
 
         An order to terminate means TERMINATED, whichever final state the record is in.
         """
-        self.hear(WORKER, _step(WORKER, worker.RUNNING, worker.Terminate), None)
+        self.follow_step(WORKER, _step(WORKER, worker.RUNNING, worker.Terminate), None)
 
     def parts(self) -> tuple[tuple[AnyMachine, Any, Any], ...]:
         """Return nothing: the machines are in the event loop."""

@@ -40,7 +40,7 @@ class OrchestratorPort(Protocol):
         """Claim at most `limit` jobs for this runner; return an empty list if there are none."""
         ...
 
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+    async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Send messages; return the answers in their order."""
         ...
 
@@ -104,7 +104,7 @@ class Simulating(Protocol):
 class FleetBook(Protocol):
     """A port that stores events of fleet agents."""
 
-    async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
+    async def report_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Store events, under the live lease of the job that drives the agents; idempotent."""
         ...
 

@@ -271,7 +271,7 @@ class WorkerProcess:
         """Return the unfinished things by kind, to detect leaks."""
         return {name: number for name, number in self._crew.leftovers().items() if number}
 
-    def tell(self, event: Event) -> bool:
+    def send(self, event: Event) -> bool:
         """Let the table decide, and follow the consequences; return whether it accepted the event."""
         return self._machines.take(PROCESS, self._machines.process, event, None) is None
 
@@ -279,7 +279,7 @@ class WorkerProcess:
         """Do the work of the current state; an exception does not end the process."""
         self._crew.beat()
         if self.shutdown.requested and self.state in UP:
-            self.tell(shutdown_requested)
+            self.send(shutdown_requested)
         try:
             await self._steps[self.state]()
         except Exception as crash:  # noqa: BLE001 - a loop survives any error of its body
@@ -290,15 +290,15 @@ class WorkerProcess:
     async def _start(self) -> None:
         self._crew.start(recover=self._recover_now_and_then)
         self._log.info("worker_started", queues=self._settings.queues, concurrency=self._settings.concurrency)
-        self.tell(initialized)
+        self.send(initialized)
 
     async def _connect(self) -> None:
         """Open the connection, with retries while the store is unavailable."""
         reached = await self._open()
         if reached:
-            self.tell(connected)
+            self.send(connected)
         elif reached is None:
-            self.tell(connection_failed)
+            self.send(connection_failed)
             await self._pause(wakes=False)
 
     async def _recover(self) -> None:
@@ -310,7 +310,7 @@ class WorkerProcess:
         if self._schedules:
             await self._patiently(self._declare_schedules, "schedules_not_registered")
         if self.state is RECOVERING:
-            self.tell(RecoveryComplete(at=self._now()))
+            self.send(RecoveryComplete(at=self._now()))
 
     async def _declare_limits(self) -> None:
         """Register the limits of its module, once in its life."""
@@ -337,7 +337,7 @@ class WorkerProcess:
         """Wait, each time longer; woken by new work and by a shutdown."""
         await self._pause(wakes=True)
         if not self.shutdown.requested:
-            self.tell(backoff_complete)
+            self.send(backoff_complete)
 
     async def _shut_down(self) -> None:
         """Let tasks finish, then tell them to stop, then kill them; end in time in any case."""
@@ -346,16 +346,16 @@ class WorkerProcess:
         last_s = min(LET_GO_S, hard_s * _LET_GO_SHARE)
         in_time = await self._all_ended(asked_at + soft_s)
         if not in_time:
-            self.tell(soft_deadline)
+            self.send(soft_deadline)
             in_time = await self._all_ended(asked_at + soft_s + _SAVING_SHARE * (hard_s - soft_s))
         if not in_time:
             self._executing.kill()
             in_time = await self._all_ended(asked_at + hard_s - _LAST_ACTS * last_s)
         await self._executing.close()
         await self._connection.release(last_s)
-        self._forced = not (in_time and self.tell(ShutdownComplete()))
+        self._forced = not (in_time and self.send(ShutdownComplete()))
         if self._forced:
-            self.tell(shutdown_deadline)
+            self.send(shutdown_deadline)
 
     # Polling
 
@@ -384,10 +384,10 @@ class WorkerProcess:
         grants = await self._patiently(lambda: self._connection.port.claim(request), "claim_failed", last_s)
         if not grants:
             if grants is not None:
-                self.tell(no_tasks_available)
+                self.send(no_tasks_available)
             return
         self._crashes = 0
-        self.tell(PollCycleComplete(started=len(grants)))
+        self.send(PollCycleComplete(started=len(grants)))
         trusted_from = self._connection.granted_after(self._polled_at)
         unknown = self._executing.take(grants, trusted_from, begin=not self.shutdown.requested)
         if not request.acknowledge:
@@ -463,7 +463,7 @@ class WorkerProcess:
         """Handle a lost connection: abandon the tasks, close it, and connect again."""
         self._broken = False
         self._log.warning("connection_lost", error=failure.sentence, tasks=self._executing.count())
-        self.tell(error)
+        self.send(error)
         self._executing.disconnected()
         await self._connection.release()
         self._woken = False
@@ -475,7 +475,7 @@ class WorkerProcess:
         self._crew.trouble(crash)
         if self.state is SHUTTING_DOWN:
             self._forced = True
-            self.tell(shutdown_deadline)
+            self.send(shutdown_deadline)
         elif self.state in (RUNNING, RECOVERING):
             await self._break(InterlockError(f"The loop has crashed: {crash}"))
         await set_within(self._asked, self._settings.backoff_s(self._crashes))
@@ -484,7 +484,7 @@ class WorkerProcess:
         """Deliver reports, also during shutdown, when no jobs are claimed any more."""
         if self.state is SHUTTING_DOWN and not self._connection.is_open:
             await self._connection.open(self._settings.connect_timeout_s)
-        return await self._connection.port.hear(messages)
+        return await self._connection.port.report(messages)
 
     def _reports_fail(self, for_s: float) -> None:
         if for_s >= self._settings.patience_s and self.state is RUNNING:

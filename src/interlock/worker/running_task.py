@@ -146,7 +146,7 @@ class RunningTask:
         """Report its steps."""
         self.entered_at = watch.task_moved(self.grant, steps, self.entered_at)
 
-    def tell(self, event: Event) -> bool:
+    def send(self, event: Event) -> bool:
         """Let the table decide; return whether it accepted the event."""
         return self.machines.take(TASK, self, event, self) is None
 

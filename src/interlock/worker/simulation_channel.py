@@ -32,7 +32,7 @@ Heard: TypeAlias = Callable[[SimulationOrders], None]
 class SimulationChannel(Protocol):
     """The channel for messages of a simulation, from any thread or loop."""
 
-    def say(self, token: str, word: AnySimulationWord, patience_s: float, /) -> Future[SimulationOrders]:
+    def send(self, token: str, word: AnySimulationWord, patience_s: float, /) -> Future[SimulationOrders]:
         """Send a message; raise `StoreUnavailable` if it could not be delivered in that time."""
         ...
 
@@ -50,10 +50,10 @@ class Speech(NamedTuple):
     token: str
     ttl_s: float
 
-    def say(self, word: AnySimulationWord) -> Future[SimulationOrders]:
+    def send(self, word: AnySimulationWord) -> Future[SimulationOrders]:
         """Send a message: a heartbeat may be missed; others are retried for the time of the lease."""
         patience_s = BEAT_S if isinstance(word, Beat) else self.ttl_s
-        return self.voice.say(self.token, word, patience_s)
+        return self.voice.send(self.token, word, patience_s)
 
     def living(self, latest: Latest, receive: Heard) -> contextlib.AbstractContextManager[None]:
         """Send heartbeats of the simulation while entered."""
@@ -84,14 +84,14 @@ class Simulators:
         self._port: OrchestratorPort | None = None
         self._connecting = asyncio.Lock()
 
-    def say(self, token: str, word: AnySimulationWord, patience_s: float) -> Future[SimulationOrders]:
+    def send(self, token: str, word: AnySimulationWord, patience_s: float) -> Future[SimulationOrders]:
         """Send a message from the thread."""
         return self._scheduled(self._say(token, word, patience_s))
 
     @contextlib.contextmanager
     def living(self, token: str, latest: Latest, receive: Heard) -> Iterator[None]:
         """Send a heartbeat at once, and then at the interval in the answer."""
-        beating = self._scheduled(self._tell_life(token, latest, receive))
+        beating = self._scheduled(self._send_beats(token, latest, receive))
         try:
             yield
         finally:
@@ -163,7 +163,7 @@ class Simulators:
             with contextlib.suppress(Exception):  # it is not used any more, whatever the error
                 await port.disconnect()
 
-    async def _tell_life(self, token: str, latest: Latest, receive: Heard) -> None:
+    async def _send_beats(self, token: str, latest: Latest, receive: Heard) -> None:
         every_s = BEAT_S
         while True:
             with contextlib.suppress(StoreUnavailable):
@@ -176,7 +176,7 @@ class Simulators:
 class _Nobody:
     """For a context without a worker."""
 
-    def say(self, _: str, __: AnySimulationWord, ___: float) -> Future[SimulationOrders]:
+    def send(self, _: str, __: AnySimulationWord, ___: float) -> Future[SimulationOrders]:
         raise JobError(
             "Simulations are not available here.",
             todo="Start it with `interlock simulation start`, or run it with `interlock simulation run`.",

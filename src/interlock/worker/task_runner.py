@@ -311,7 +311,7 @@ class TaskRunner:
     def _begin(self, running: RunningTask, lane: ExecutorLane, now: float) -> None:
         self._warn_of_strangers(running)
         if running.state is CLAIMING:
-            running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+            running.send(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
         running.context = self._context_for(running.grant, self._nudge)
         if running.task is not SHELL:
             running.chain = self._registry.chain
@@ -324,7 +324,7 @@ class TaskRunner:
         while self._prefetched and self._room_now() > 0:
             _, running = self._prefetched.popleft()
             if self._has_lane(running):
-                running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+                running.send(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
 
     def acknowledge(self, running: RunningTask) -> None:
         """Acknowledge the lease; the handler starts when that is confirmed."""
@@ -352,7 +352,7 @@ class TaskRunner:
 
     def _release_unused(self, running: RunningTask, why: str = "unused") -> None:
         """Release a job that has not started; that costs no retry."""
-        running.tell(claim_failed)
+        running.send(claim_failed)
         self._reporter.put(running, (running.release(why),))
 
     # From the end of a handler to the end of its task
@@ -378,7 +378,7 @@ class TaskRunner:
                 self._log.warning("lease_lost", task_id=running.grant.job_id, code="LEASE_EXPIRED")
                 self._lost(running)
                 return
-            running.tell(outcome_event(running, outcome, self._now()))
+            running.send(outcome_event(running, outcome, self._now()))
         self._report(running)
 
     def _report(self, running: RunningTask) -> None:
@@ -413,14 +413,14 @@ class TaskRunner:
 
     def _reported(self, running: RunningTask, message: Message, answer: Answer | None) -> None:
         if isinstance(answer, Heard):
-            running.tell(report_succeeded)
+            running.send(report_succeeded)
         elif isinstance(answer, NotHeard) and _is_success(message):
             self._report_refusal(running, answer)
             return
         else:
             error = "it could not be delivered in time" if answer is None else answer.error
             self._log.warning("report_failed", task_id=running.grant.job_id, error=error)
-            running.tell(report_failed)
+            running.send(report_failed)
 
     def _report_refusal(self, running: RunningTask, refused: NotHeard) -> None:
         """Report a failure, because the result was refused."""
@@ -455,7 +455,7 @@ class TaskRunner:
 
     def _renewed(self, running: RunningTask, answer: Heard) -> None:
         if running.state is PROCESSING:
-            running.tell(LeaseRenewed(at=self._now(), ttl_s=running.ttl_s))
+            running.send(LeaseRenewed(at=self._now(), ttl_s=running.ttl_s))
         if answer.cancel_requested and not running.handler_ended:
             self._cancel(running)
 
@@ -469,7 +469,7 @@ class TaskRunner:
             return
         self._remove_waiting(running)
         if running.state is CLAIMING:
-            running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+            running.send(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
         self._settle(running, Interrupted())
 
     def _lost(self, running: RunningTask, answer: Answer | None = None) -> None:
@@ -484,7 +484,7 @@ class TaskRunner:
             self.machines.lease_ended(running, ended)
         elif running.state is CLAIMING:
             self._remove_waiting(running)
-            running.tell(claim_failed)
+            running.send(claim_failed)
             if not running.lost:
                 self._reporter.put(running, (running.release("connection lost"),))
         elif not running.handler_ended:  # it was told to save its work, and is still doing so
@@ -505,7 +505,7 @@ class TaskRunner:
     def interrupt(self) -> None:
         """Release all tasks: running ones are told to save their work."""
         for running in self._tasks_alone():
-            running.tell(ShutdownRequested(at=self._now()))
+            running.send(ShutdownRequested(at=self._now()))
 
     def interrupted(self, running: RunningTask) -> None:
         """Tell its handler to save its work; release at once a task that never started."""

@@ -50,7 +50,7 @@ class Uploads:
             raise StoreUnavailable("The worker has not started yet.", todo="Try again a little later.")
         return asyncio.run_coroutine_threadsafe(self._keep(token, name, path), self.loop)
 
-    def tell(self, token: str, facts: Sequence[WorkloadFact]) -> Future[None]:
+    def send_facts(self, token: str, facts: Sequence[WorkloadFact]) -> Future[None]:
         """Start to report events of agents."""
         if self.loop is None:
             raise StoreUnavailable("The worker has not started yet.", todo="Try again a little later.")
@@ -59,7 +59,7 @@ class Uploads:
     async def _report(self, token: str, facts: Sequence[WorkloadFact]) -> None:
         port = self._port()
         if isinstance(port, FleetBook):
-            await port.tell_workloads(token, self._runner_id, facts)
+            await port.report_workloads(token, self._runner_id, facts)
 
     async def _keep(self, token: str, name: str, path: Path) -> ArtifactView:
         checked_name(name)

@@ -94,7 +94,7 @@ def lease(world: World) -> Grant:
     beside: dict[str, Callable[[], Any]] = {
         "artifacts": lambda: here.artifacts.keep(grant.token, RUNNER, ARTIFACT, _pieces(b"well")),
         "caches": lambda: here.caches.keep(grant.token, RUNNER, SAVED, _pieces(b"wheels")),
-        "workloads": lambda: here.workloads.tell([load_of(grant)]),
+        "workloads": lambda: here.workloads.apply([load_of(grant)]),
         "quarantine": lambda: here.quarantine.count([lost]),
     }
     for word, make in beside.items():
@@ -111,7 +111,7 @@ def load_of(grant: Grant) -> WorkloadFact:
 
 def hear(world: World, message: Any) -> None:
     """A message past the API."""
-    world.run(world.parts.runtime.orchestrator.hear([message]))
+    world.run(world.parts.runtime.orchestrator.report([message]))
 
 
 def evaluate(world: World, job_id: str) -> str:

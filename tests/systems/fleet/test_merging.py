@@ -50,8 +50,8 @@ def report(agent: str, sequence: int, values: list[int], *, before: int = 0, **m
 
 def test_percentiles_are_those_of_all_operations_and_not_means_of_percentiles() -> None:
     merged = Merged(["busy", "slow"])
-    merged.hear(report("busy", 1, [1_000_000] * 990))
-    merged.hear(report("slow", 1, [1_000_000_000] * 10))
+    merged.add(report("busy", 1, [1_000_000] * 990))
+    merged.add(report("slow", 1, [1_000_000_000] * 10))
     found = histograms.latencies(merged.histogram)
     assert found.count == 1_000
     assert found.p50_ms == pytest.approx(1.0, rel=0.002)
@@ -64,7 +64,7 @@ def test_percentiles_are_those_of_all_operations_and_not_means_of_percentiles() 
 def test_merged_is_what_one_histogram_of_everything_would_be(by_agent: list[list[int]]) -> None:
     merged = Merged([str(number) for number in range(len(by_agent))])
     for number, values in enumerate(by_agent):
-        assert merged.hear(report(str(number), 1, values)) == ""
+        assert merged.add(report(str(number), 1, values)) == ""
     everything = histograms.empty()
     for values in by_agent:
         for value in values:
@@ -90,9 +90,9 @@ def test_what_comes_late_to_a_settled_second_is_not_lost() -> None:
     merged = Merged(["a", "b"])
     for second in (1, 2, 3):
         for agent in ("a", "b"):
-            merged.hear(report(agent, second, [second * 1_000_000] * 5, before=5 * second - 5))
+            merged.add(report(agent, second, [second * 1_000_000] * 5, before=5 * second - 5))
     late = report("b", 4, [7_000_000_000], before=15, elapsed_ns=NS)
-    merged.hear(late)
+    merged.add(late)
     first = merged.seconds()[0]
     assert (first.operations, first.latencies.count) == (11, 11)
     assert first.latencies.max_ms == pytest.approx(7_000, rel=0.002)
@@ -102,9 +102,9 @@ def test_what_comes_late_to_a_settled_second_is_not_lost() -> None:
 def test_a_report_that_comes_twice_counts_once_and_one_that_never_came_is_known() -> None:
     merged = Merged(["a"])
     first = report("a", 1, [1_000] * 7)
-    merged.hear(first)
-    merged.hear(first)
-    merged.hear(report("a", 4, [1_000] * 3, before=30))
+    merged.add(first)
+    merged.add(first)
+    merged.add(report("a", 4, [1_000] * 3, before=30))
     assert merged.histogram.get_total_count() == 10
     assert merged.operations == 33
     assert merged.parts["a"].missing == 2
@@ -112,10 +112,10 @@ def test_a_report_that_comes_twice_counts_once_and_one_that_never_came_is_known(
 
 def test_a_second_is_settled_when_everybody_who_is_there_is_beyond_it() -> None:
     merged = Merged(["a", "b"])
-    merged.hear(report("a", 1, [1_000] * 5))
-    merged.hear(report("a", 2, [1_000] * 6, before=5))
+    merged.add(report("a", 1, [1_000] * 5))
+    merged.add(report("a", 2, [1_000] * 6, before=5))
     assert merged.settled == 0
-    merged.hear(report("b", 1, [2_000] * 5))
+    merged.add(report("b", 1, [2_000] * 5))
     assert merged.settled == 1
     latest = merged.latest()
     assert latest is not None
@@ -146,9 +146,9 @@ DAMAGES: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("damage", list(DAMAGES))
 def test_a_damaged_histogram_flags_its_agent_and_leaves_the_others_alone(damage: str) -> None:
     merged = Merged(["sound", "broken"])
-    merged.hear(report("sound", 1, [1_000_000] * 5))
+    merged.add(report("sound", 1, [1_000_000] * 5))
     broken = report("broken", 1, [9] * 5, histogram=DAMAGES[damage]())
-    assert merged.hear(broken).startswith("report 1: ")
+    assert merged.add(broken).startswith("report 1: ")
     assert merged.parts["broken"].fault
     assert not merged.parts["sound"].fault
     assert merged.operations == 10  # what it says it did is counted; what it cannot show is not measured
@@ -166,7 +166,7 @@ def test_a_histogram_on_the_wire_is_what_every_decoder_of_the_format_reads() -> 
 @pytest.mark.parametrize("pack", [packed, bare])
 def test_histograms_with_the_header_and_of_older_agents_without_it_are_read(pack: Pack) -> None:
     merged = Merged(["a"])
-    assert merged.hear(report("a", 1, [1_000_000] * 5, histogram=pack([1_000_000] * 5))) == ""
+    assert merged.add(report("a", 1, [1_000_000] * 5, histogram=pack([1_000_000] * 5))) == ""
     assert merged.histogram.get_total_count() == 5
 
 
@@ -174,11 +174,11 @@ def test_a_late_agent_is_counted_in_the_seconds_in_which_it_worked() -> None:
     """It counts its own time from its own start, which was 3.4 s after that of the others."""
     merged = Merged(["on time", "late"])
     for number in (1, 2, 3):
-        merged.hear(report("on time", number, [1_000] * 20, before=20 * number - 20))
+        merged.add(report("on time", number, [1_000] * 20, before=20 * number - 20))
     for number in (1, 2, 3):
         late_ns = 3 * NS + 400_000_000
         elapsed_ns = number * NS - 400_000_000  # samples are taken at whole seconds of the common time
-        merged.hear(
+        merged.add(
             report(
                 "late", number, [1_000] * 20, before=20 * number - 20, elapsed_ns=elapsed_ns, late_ns=late_ns
             )
@@ -190,7 +190,7 @@ def test_a_late_agent_is_counted_in_the_seconds_in_which_it_worked() -> None:
 @pytest.mark.parametrize("field", ["elapsed_ns", "late_ns"])
 def test_a_time_that_cannot_be_flags_its_agent_and_makes_no_seconds(field: str) -> None:
     merged = Merged(["a"])
-    assert "cannot be" in merged.hear(report("a", 1, [1_000], **{field: 2**63}))
+    assert "cannot be" in merged.add(report("a", 1, [1_000], **{field: 2**63}))
     assert [each.second for each in merged.seconds()] in ([0], [1])
 
 
@@ -201,10 +201,10 @@ def test_what_is_left_out_leaves_what_the_others_alone_would_have_come_to() -> N
         for agent in ("a", "b", "c", "d"):
             values = [chance.randrange(1_000, 10 * NS) for _ in range(chance.randrange(30))]
             said = report(agent, number, values, interval_errors=len(values) // 2, errors=number)
-            whole.hear(said)
+            whole.add(said)
             if agent in others.parts:
-                others.hear(said)
-    whole.hear(report("b", 6, [1_000]))  # in a second in which nobody else did anything
+                others.add(said)
+    whole.add(report("b", 6, [1_000]))  # in a second in which nobody else did anything
     for _ in range(2):  # doing it again changes nothing
         list(whole.leave_out(["b", "d"]))
         assert (whole.operations, whole.errors) == (others.operations, others.errors)
@@ -218,9 +218,9 @@ def test_what_is_left_out_leaves_what_the_others_alone_would_have_come_to() -> N
 def test_an_agent_that_has_ended_does_not_keep_its_last_second_on_the_screen() -> None:
     """Others go on when one has done all its operations, or began earlier."""
     merged = Merged(["a", "b"])
-    merged.hear(report("a", 1, [1_000] * 5, completed=True))
+    merged.add(report("a", 1, [1_000] * 5, completed=True))
     for number in (1, 2, 3):
-        merged.hear(report("b", number, [1_000] * 7, before=7 * number - 7))
+        merged.add(report("b", number, [1_000] * 7, before=7 * number - 7))
     shown = merged.latest()
     assert shown is not None
     assert (shown.second, shown.operations) == (2, 7)
@@ -229,9 +229,9 @@ def test_an_agent_that_has_ended_does_not_keep_its_last_second_on_the_screen() -
 def test_a_silent_agent_does_not_keep_the_last_second_of_all_on_the_screen() -> None:
     merged = Merged(["a", "b"])
     for agent in ("a", "b"):
-        merged.hear(report(agent, 1, [1_000] * 5))
+        merged.add(report(agent, 1, [1_000] * 5))
     for number in (2, 3):
-        merged.hear(report("a", number, [1_000] * 5, before=5 * number - 5))
+        merged.add(report("a", number, [1_000] * 5, before=5 * number - 5))
     shown, without = merged.latest(), merged.latest(silent={"b"})
     assert shown is not None
     assert without is not None

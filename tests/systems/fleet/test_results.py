@@ -66,7 +66,7 @@ def a_result() -> tuple[WorkloadResult, Merged]:
     merged = Merged(offsets)
     for second in range(1, 6):
         for place, agent in enumerate(("a:1", "b:1")):
-            merged.hear(
+            merged.add(
                 report(
                     agent,
                     second,

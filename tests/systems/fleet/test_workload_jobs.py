@@ -117,7 +117,7 @@ async def test_a_workload_that_a_worker_gives_back_does_not_start_again_by_itsel
         job = await il.submit(drive_workload, WorkloadSpec(kind="sleep", agents=("127.0.0.1:1",)))
         (grant,) = await il.here.claim(ClaimRequest(runner_id="first#1", queues=(QUEUE,)))
         lost = Release(token=grant.token, runner_id="first#1", sequence=1, reason="connection lost")
-        assert isinstance((await il.here.orchestrator.hear([lost]))[0], Heard)
+        assert isinstance((await il.here.orchestrator.report([lost]))[0], Heard)
         registry = Registry()
         registry.add(drive_workload)
         second = WorkerProcess(

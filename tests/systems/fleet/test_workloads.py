@@ -40,7 +40,7 @@ async def told(house: House, grant: Grant, *happened: Happened, **more: Any) -> 
     """The states that a record goes through when these things are heard one after the other."""
     states = []
     for each in happened:
-        await workloads(house).tell([fact(grant, each, **more)])
+        await workloads(house).apply([fact(grant, each, **more)])
         states.append((await workloads(house).get(fact(grant, each).workload_id)).state)
     return states
 
@@ -62,7 +62,7 @@ async def test_a_workload_is_followed_from_ready_to_its_end_on_every_store(open_
     }
     for number, way in ways.items():
         for each in way:
-            await workloads(house).tell([fact(grant, each, number, error="no", operations=number)])
+            await workloads(house).apply([fact(grant, each, number, error="no", operations=number)])
     views, _ = await workloads(house).find(Query(kind="workload", parent=grant.job_id, newest_first=False))
     found = {view.agent: (view.state, view.final, view.operations, view.deadline_at) for view in views}
     finals = ["COMPLETED", "ERROR", "ABORTED", "ABORTED", "ERROR"]
@@ -73,7 +73,7 @@ async def test_a_workload_is_followed_from_ready_to_its_end_on_every_store(open_
 
 async def test_what_was_not_heard_on_the_way_is_journalled_all_the_same(house: House) -> None:
     grant = await house.started(task=TASK)
-    await workloads(house).tell([fact(grant, Happened.COMPLETED)])
+    await workloads(house).apply([fact(grant, Happened.COMPLETED)])
     name = fact(grant, Happened.READY).workload_id
     assert await moves(house, name) == [("IDLE", "READY"), ("READY", "RUNNING"), ("RUNNING", "IDLE")]
 
@@ -95,7 +95,7 @@ async def test_that_the_controller_lives_is_no_news_but_keeps_the_workload(house
     entries = len(await workloads(house).history(name))
     for _ in range(4):
         await house.later(DURATIONS.worker_silence_s * 0.7)
-        await workloads(house).tell([fact(grant, Happened.ALIVE)])
+        await workloads(house).apply([fact(grant, Happened.ALIVE)])
         await workloads(house).sweep()
     assert (await workloads(house).get(name)).state == "RUNNING"
     assert len(await workloads(house).history(name)) == entries
@@ -118,7 +118,7 @@ async def test_a_controller_that_says_it_lives_is_not_written_off_by_settings_th
     )
     house = await open_house(Settings(durations=hasty))
     grant = await house.started(task=TASK)
-    await workloads(house).tell([fact(grant, Happened.RUNNING)])
+    await workloads(house).apply([fact(grant, Happened.RUNNING)])
     view = await workloads(house).get(fact(grant, Happened.RUNNING).workload_id)
     assert view.deadline_at is not None
     assert view.deadline_at - view.updated_at > timedelta(seconds=2 * WORKLOAD_BEAT_S)
@@ -154,21 +154,21 @@ async def test_only_a_job_that_drives_a_fleet_and_lives_makes_workloads(house: H
     other = await house.started(task="build")
     driver = await house.started(task=TASK)
     with pytest.raises(InvalidWorkload, match="does not drive a fleet"):
-        await workloads(house).tell([fact(other, Happened.READY)])
-    await workloads(house).tell([fact(driver, Happened.RUNNING)])
+        await workloads(house).apply([fact(other, Happened.READY)])
+    await workloads(house).apply([fact(driver, Happened.RUNNING)])
     await house.heard(done(driver))
     with pytest.raises(InvalidWorkload):
-        await workloads(house).tell([fact(driver, Happened.READY, 7)])
+        await workloads(house).apply([fact(driver, Happened.READY, 7)])
     assert await told(house, driver, Happened.COMPLETED) == ["IDLE"]  # the end of what is known is heard
 
 
 async def test_nobody_speaks_for_the_workload_of_another_job(house: House) -> None:
     one, two = await house.started(task=TASK), await house.started(task=TASK)
-    await workloads(house).tell([fact(one, Happened.RUNNING)])
+    await workloads(house).apply([fact(one, Happened.RUNNING)])
     mine = fact(one, Happened.COMPLETED).workload_id
     stolen = WorkloadFact(workload_id=mine, job_id=two.job_id, happened=Happened.COMPLETED)
     with pytest.raises(UnknownWorkload):
-        await workloads(house).tell([stolen])
+        await workloads(house).apply([stolen])
     assert (await workloads(house).get(mine)).state == "RUNNING"
 
 
@@ -176,9 +176,9 @@ async def test_facts_about_many_agents_become_true_together_or_not_at_all(house:
     grant = await house.started(task=TASK)
     many = [fact(grant, Happened.READY, number) for number in range(50)]
     with pytest.raises(InvalidWorkload, match="twice"):
-        await workloads(house).tell([*many, many[0]])
+        await workloads(house).apply([*many, many[0]])
     assert (await workloads(house).find(Query(kind="workload")))[0] == []
-    await workloads(house).tell(many)
+    await workloads(house).apply(many)
     views, _ = await workloads(house).find(Query(kind="workload", parent=grant.job_id, limit=100))
     assert {view.state for view in views} == {"READY"}
     assert len(views) == 50

@@ -65,7 +65,7 @@ def merged_of(*reports: list[Any]) -> Merged:
     merged = Merged([each[0].agent for each in reports])
     for said in reports:
         for one in said:
-            merged.hear(one)
+            merged.add(one)
     return merged
 
 

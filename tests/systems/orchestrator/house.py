@@ -124,7 +124,7 @@ class House:
 
     async def say(self, message: Message) -> Answer:
         """The answer to one message."""
-        (answer,) = await self.port.hear([message])
+        (answer,) = await self.port.report([message])
         return answer
 
     async def heard(self, message: Message) -> Heard:

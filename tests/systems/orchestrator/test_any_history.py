@@ -157,14 +157,16 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(message=messages)
     def from_somebody_else(self, message: Message) -> None:
         before = self._everything()
-        (answer,) = self.run(self.house.port.hear([msgspec.structs.replace(message, runner_id="a stranger")]))
+        (answer,) = self.run(
+            self.house.port.report([msgspec.structs.replace(message, runner_id="a stranger")])
+        )
         assert not isinstance(answer, Heard)
         self._nothing_believed(before)
 
     @precondition(lambda self: self.numbers)
     @rule(many=st.lists(messages, min_size=2, max_size=5), who=st.integers(0, 1))
     def several(self, many: list[Message], who: int) -> None:
-        answers = self.run(self.houses[who].port.hear(many))
+        answers = self.run(self.houses[who].port.report(many))
         assert len(answers) == len(many)
         for message, answer in zip(many, answers, strict=True):
             self._note(message, answer)
@@ -228,7 +230,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     def _tell(self, message: Message, who: int = 0) -> Message:
         wanted = self._expected(message)
-        (answer,) = self.run(self.houses[who].port.hear([message]))
+        (answer,) = self.run(self.houses[who].port.report([message]))
         assert not wanted or type(answer).__name__ == wanted, f"{answer} instead of {wanted}"
         self._note(message, answer)
         return message

@@ -256,7 +256,7 @@ async def test_half_a_character_in_a_failure_does_not_lose_the_failure_nor_its_n
 ) -> None:
     """Programs print bytes that are no text; a report of that must arrive, or at least be answered."""
     strange, plain = await house.started(), await house.started()
-    answers = await house.port.hear([failed(strange, **message), done(plain)])
+    answers = await house.port.report([failed(strange, **message), done(plain)])
     assert len(answers) == 2
     assert (await house.view(plain.job_id)).state == "COMPLETED"
 
@@ -264,7 +264,7 @@ async def test_half_a_character_in_a_failure_does_not_lose_the_failure_nor_its_n
 async def test_half_a_character_in_a_log_line_does_not_disturb_the_neighbours(house: House) -> None:
     strange, plain = await house.started(), await house.started()
     line = LogLine(house.clock(), "info", "\ud800")
-    answers = await house.port.hear([beat(strange, log=(line,)), done(plain)])
+    answers = await house.port.report([beat(strange, log=(line,)), done(plain)])
     assert len(answers) == 2
     assert (await house.view(plain.job_id)).state == "COMPLETED"
 

@@ -293,7 +293,7 @@ async def test_one_job_of_a_claim_may_be_cancelled_while_the_others_are_complete
     ids = [await house.submit() for _ in range(6)]
     grants = await house.claim(limit=6)
     await house.jobs.cancel(ids[2])
-    answers = await house.port.hear([done(grant, b"%d" % place) for place, grant in enumerate(grants)])
+    answers = await house.port.report([done(grant, b"%d" % place) for place, grant in enumerate(grants)])
     assert [answer.state for answer in answers if isinstance(answer, Heard)] == ["SUCCEEDED"] * 2 + [
         "CANCELED"
     ] + ["SUCCEEDED"] * 3
@@ -309,7 +309,7 @@ async def test_a_report_that_comes_twice_in_one_call_is_accepted_once(house: Hou
         await house.submit()
     grants = await house.claim(limit=3)
     said = [done(grant, b"7") for grant in grants]
-    *heard, other = await house.port.hear([*said, said[1], done(grants[2], b"8")])
+    *heard, other = await house.port.report([*said, said[1], done(grants[2], b"8")])
     assert heard == [Heard(state="SUCCEEDED")] * 4
     assert isinstance(other, NotHeard)
     assert other.code == "conflicting_completion"

@@ -213,7 +213,7 @@ async def test_an_end_that_is_told_twice_is_counted_once(house: House) -> None:
     first, second = (EndWord(job_id, "COMPLETED", (part,), counts=True) for job_id in made.ids)
     changed = EndWord(first.job_id, "FAILED", (part,))
     for word in (first, first, changed, second, second, first):
-        await batches(house).hear({part: {word.job_id: word}})
+        await batches(house).note_ends({part: {word.job_id: word}})
     view = await batches(house).get(made.batch_id)
     assert (view.state, view.counts) == ("ENDED", BatchCounts(total=2, completed=2))
     assert len(await house.claim(queues=("callbacks",))) == 1

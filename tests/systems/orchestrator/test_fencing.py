@@ -136,7 +136,7 @@ async def test_among_garbage_what_is_true_is_heard_and_answers_keep_their_order(
     first, second = await house.started(), await house.started()
     bad = msgspec.structs.replace(first, token="garbage")
     wrong = forged(second, secret="0" * 32)
-    answers = await house.port.hear([done(bad), done(first), done(wrong), beat(second), done(bad)])
+    answers = await house.port.report([done(bad), done(first), done(wrong), beat(second), done(bad)])
     assert [type(answer).__name__ for answer in answers] == ["Stale", "Heard", "Stale", "Heard", "Stale"]
     assert (await house.view(first.job_id)).state == "COMPLETED"
     assert (await house.view(second.job_id)).state == "RUNNING"

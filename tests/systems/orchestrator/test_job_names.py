@@ -90,7 +90,7 @@ async def test_a_name_that_is_taken_is_drawn_again_also_under_a_request_or_a_par
 
 async def test_a_name_that_is_taken_is_drawn_again_for_a_retry(house: House) -> None:
     job_id = await names_of(house).submit(JobSpec(task="one"))
-    await house.port.hear([done(await house.grant())])
+    await house.port.report([done(await house.grant())])
     again = await names_of(house).retry(job_id)
     assert again != job_id
     assert (await house.view(job_id)).state == "COMPLETED"

@@ -57,7 +57,7 @@ async def test_a_refusal_that_is_not_journalled_again_leaves_the_job_alone(house
     grant = await lost_lease(house)
     await house.stale(beat(grant, 2))
     before, entries = await house.record(grant.job_id), len(await house.history(grant.job_id))
-    answers = await house.port.hear([beat(grant, number) for number in range(3, 30)])
+    answers = await house.port.report([beat(grant, number) for number in range(3, 30)])
     assert len({msgspec.json.encode(answer) for answer in answers}) == 1
     assert await house.record(grant.job_id) == before
     assert len(await house.history(grant.job_id)) == entries

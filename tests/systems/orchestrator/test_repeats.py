@@ -169,7 +169,7 @@ async def test_a_report_is_still_known_after_its_lease_would_have_run_out(house:
 @pytest.mark.parametrize("say", [done, failed, release], ids=lambda say: str(say.__name__))
 async def test_twice_in_one_batch_is_once(house: House, say: Callable[..., Message]) -> None:
     grant = await house.started(retries=1)
-    first, second = await house.port.hear([say(grant), say(grant)])
+    first, second = await house.port.report([say(grant), say(grant)])
     assert isinstance(first, Heard)
     assert second == first
     assert [entry.version for entry in await house.history(grant.job_id)] == [1, 2, 3]
@@ -192,7 +192,7 @@ async def test_a_second_report_with_other_content_is_a_conflict_and_is_journalle
 
 async def test_a_failure_after_a_success_in_one_batch_is_a_conflict(house: House) -> None:
     grant = await house.started()
-    first, second = await house.port.hear([done(grant, b"1"), failed(grant)])
+    first, second = await house.port.report([done(grant, b"1"), failed(grant)])
     assert isinstance(first, Heard)
     assert isinstance(second, NotHeard)
     assert second.code == "conflicting_completion"

@@ -280,7 +280,7 @@ async def test_a_completion_is_true_together_with_the_writes_of_the_handler(
                 await il.within(transaction).complete(ctx, {"n": 1})
                 raise RolledBack
         assert (await il.job(grant.job_id)).state == "RUNNING"
-        hear = il.here.orchestrator.hear
+        hear = il.here.orchestrator.report
         beat = Heartbeat(token=grant.token, runner_id="r", sequence=1)
         assert isinstance((await hear([beat]))[0], Heard), "the lease lives on"
         async with transaction_on(driver, place) as transaction:
@@ -302,7 +302,7 @@ async def test_a_stale_lease_makes_the_transaction_fail(driver: str, url: str, t
         grant, ctx = await claimed(il)
         await il.cancel(grant.job_id)
         released = Complete(token=grant.token, runner_id="r", outcome=Succeeded(msgspec.Raw(b"2")))
-        await il.here.orchestrator.hear([released])
+        await il.here.orchestrator.report([released])
 
         async def effect() -> None:
             async with transaction_on(driver, place) as transaction:

@@ -71,7 +71,7 @@ async def test_among_results_that_are_alike_the_unreadable_one_is_found(
     ids = await house.jobs.submit_many([JobSpec(task="build")] * 20)
     grants = await house.claim(limit=20)
     results = [bytes(raw) if number == 7 else b'{"a":1}' for number in range(20)]
-    answers = await house.port.hear(
+    answers = await house.port.report(
         [done(grant, result) for grant, result in zip(grants, results, strict=True)]
     )
     assert [type(answer).__name__ for answer in answers].count("NotHeard") == 1

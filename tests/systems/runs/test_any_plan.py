@@ -147,7 +147,7 @@ def _loses_words(draft: RunAggregate, words: Iterable[JobChanged]) -> None:
     hear(draft, list(words)[:1])
 
 
-hear = RunAggregate.hear_jobs
+hear = RunAggregate.apply_jobs
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ hear = RunAggregate.hear_jobs
         ("_count", _counts_all, Case(DIAMOND, {"d"}, False, [0], 99)),
         ("_release_after", _never, Case(DIAMOND, set(), True, [0], 99)),
         ("_stop", _never, Case(DIAMOND, {"a"}, False, [0], 99)),
-        ("hear_jobs", _loses_words, Case([*DIAMOND, planned("e", "a")], set(), True, [], 1)),
+        ("apply_jobs", _loses_words, Case([*DIAMOND, planned("e", "a")], set(), True, [], 1)),
     ],
 )
 def test_a_broken_rule_is_seen(

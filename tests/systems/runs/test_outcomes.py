@@ -119,7 +119,7 @@ async def test_what_ends_after_the_run_has_timed_out_does_not_save_it(site: Site
     given = await site.offered(run_id)
     site.clock.jump(50)
     await site.heard(done(given["a"]))
-    await site.runs.reconciler.hear()
+    await site.runs.reconciler.apply_changes()
     assert (await site.look(run_id)).outcome == "TIMEOUT"
 
 

@@ -26,7 +26,7 @@ class Reporter:
     def replaces(self, newer: RunView, run: RunView) -> bool:  # noqa: ARG002 - each is told by itself
         return False
 
-    async def tell(self, report: RunReport, memory: str) -> str:
+    async def deliver(self, report: RunReport, memory: str) -> str:
         if not report.word.final:
             self.mentioned.append(report.run.state)
             raise DeliveryFailed("nobody insists on this")
@@ -70,13 +70,13 @@ async def test_a_report_whose_note_was_lost_is_made_again_and_noted_once(site: S
     tell(site, reporter)
     run_id = await site.begin(planned("a"))
     await site.finish(run_id, sweep=False)
-    while await site.runs.reconciler.hear():
+    while await site.runs.reconciler.apply_changes():
         pass
     await site.runs.sweeper.report()
     lane = site.runs.reporting.lanes[0]
     (taken,) = await lane._take()
     view = await site.look(run_id)
-    await reporter.tell(RunReport(run=view, word=RunStatus.SUCCESS, at=view.updated_at), "")
+    await reporter.deliver(RunReport(run=view, word=RunStatus.SUCCESS, at=view.updated_at), "")
     assert (taken.state, view.state) == ("sending", "SUCCESS")
     await site.later(61)
     assert len(reporter.heard) == 2
@@ -88,7 +88,7 @@ async def test_a_message_whose_taker_died_is_taken_by_another(site: Site) -> Non
     tell(site, reporter)
     run_id = await site.begin(planned("a"))
     await site.finish(run_id, sweep=False)
-    while await site.runs.reconciler.hear():
+    while await site.runs.reconciler.apply_changes():
         pass
     (message,) = await site.claim_messages("run.report")
     assert message.state == "sending"

@@ -62,10 +62,10 @@ def test_a_plan_that_comes_second_changes_nothing() -> None:
 
 def test_a_word_that_comes_twice_is_counted_once() -> None:
     draft = later(queued())
-    draft.hear_jobs([ended(0), ended(0), ended(0, "FAILED")])
+    draft.apply_jobs([ended(0), ended(0), ended(0, "FAILED")])
     assert (draft.body.left, draft.release) == (3, [1, 2])
     again = later(draft)
-    again.hear_jobs([ended(0)])
+    again.apply_jobs([ended(0)])
     assert (again.body.states, again.body.left, again.release, again.lines) == ("Cqqw", 3, [], ())
 
 
@@ -73,7 +73,7 @@ def test_words_may_come_in_any_sequence() -> None:
     begun = JobChanged("r_1", 0, "allocate_resources", "PENDING", "RUNNING")
     for words in ([begun, ended(0)], [ended(0), begun]):
         draft = later(queued())
-        draft.hear_jobs(words)
+        draft.apply_jobs(words)
         assert draft.state is run.RUNNING
         assert draft.change(mark="m", actor="").body.count(b'"states":"Cqqw"') == 1
 
@@ -81,7 +81,7 @@ def test_words_may_come_in_any_sequence() -> None:
 @pytest.mark.parametrize("place", [4, 99])
 def test_a_word_from_nowhere_is_nothing(place: int) -> None:
     draft = later(queued())
-    draft.hear_jobs([ended(place), JobChanged("r_1", 0, "dance", "RUNNING", "COMPLETED")])
+    draft.apply_jobs([ended(place), JobChanged("r_1", 0, "dance", "RUNNING", "COMPLETED")])
     assert (draft.lines, draft.body.left) == ((), 4)
 
 
@@ -96,11 +96,11 @@ def test_a_timer_that_is_stale_does_nothing() -> None:
 
 def test_the_outcome_is_committed_with_the_call_to_report_it_and_only_once() -> None:
     draft = later(queued(plan(planned("a"))))
-    draft.hear_jobs([ended(0)])
+    draft.apply_jobs([ended(0)])
     topics = [change.queue for change in run_commit_of(draft, mark="m", actor="").commit.changes]
     assert topics == [None, "run.report"]
     after = later(draft)
-    after.hear_jobs([ended(0, "FAILED")])
+    after.apply_jobs([ended(0, "FAILED")])
     assert len(run_commit_of(after, mark="m", actor="").commit.changes) == 1
 
 
@@ -108,7 +108,7 @@ def test_what_was_stopped_and_may_live_on_is_counted() -> None:
     draft = later(queued(plan(planned("a"))))
     assert draft.send(run.cancel) is None
     draft = later(draft)
-    draft.hear_jobs([ended(0, "CANCELED", unconfirmed=True)])
+    draft.apply_jobs([ended(0, "CANCELED", unconfirmed=True)])
     assert (draft.state, draft.body.unconfirmed, draft.body.forced) == (run.CANCELED, 1, False)
 
 

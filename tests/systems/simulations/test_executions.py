@@ -206,7 +206,7 @@ async def test_only_the_holder_of_the_lease_may_report(house: House) -> None:
     view, player = await running(house)
     player.runner = "somebody#else"
     assert "another runner" in (await player.beat(1)).reason
-    answer = await simulations(house).hear("nonsense", RUNNER, Begin())
+    answer = await simulations(house).receive("nonsense", RUNNER, Begin())
     assert answer.reason == "this is not the token of a lease"
     assert (await simulations(house).get(view.run_id)).current_step == 0
 

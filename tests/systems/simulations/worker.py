@@ -38,7 +38,7 @@ class Player:
 
     async def say(self, word: AnySimulationWord) -> SimulationOrders:
         """What it is answered."""
-        return await simulations(self.house).hear(self.grant.token, self.runner, word)
+        return await simulations(self.house).receive(self.grant.token, self.runner, word)
 
     async def beat(self, step: int, **more: Any) -> SimulationOrders:
         """A sign of life after a step, with what the next one needs."""

@@ -51,7 +51,7 @@ def print_story(violation: Violation, environment: str, *, as_json: bool) -> Non
         print_json(msgspec.to_builtins(violation))
         return
     for line in _story(violation, environment):
-        say(line)
+        print_text(line)
 
 
 def mutate(machine: str | None, *, sample: int | None, seed: int, as_json: bool) -> bool:
@@ -88,10 +88,10 @@ def _print_explored(explored: Sequence[Explored]) -> None:
     for one in explored:
         for violation in one.report.violations:
             for line in _story(violation, one.environment):
-                say(line)
+                print_text(line)
     if on_terminal():
         states = sum(one.report.states for one in explored)
-        say(f"{states:,} states, at most {_megabytes()} MB in one process.")
+        print_text(f"{states:,} states, at most {_megabytes()} MB in one process.")
 
 
 def _verdict(one: Explored) -> str:
@@ -121,7 +121,7 @@ def _print_fates(fates: Sequence[Fate], reasons: dict[str, str]) -> None:
     rows = [(f.mutant, reasons.get(f.mutant, "UNEXPLAINED")) for f in survivors]
     print_sheets([Sheet("survivor", "Survivors", ("mutant", "why it does no harm"), rows)])
     score = _score(fates)
-    say(
+    print_text(
         f"{score['caught']} of {score['mutants']} mutants are caught ({score['percent']} %): "
         f"{score['by_table']} by the checks of the tables, {score['by_claim']} by a claim."
     )
@@ -148,7 +148,7 @@ def _megabytes() -> int:
     return max(resource.getrusage(kind).ru_maxrss for kind in kinds) // 1024
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Print one line, coloured if wanted."""
     typer.echo(text, color=colour_wanted())
 

@@ -12,7 +12,7 @@ import typer
 
 from interlock.cli.agent_process import check_installed
 from interlock.cli.output import Sheet, on_terminal, print_json, print_sheets
-from interlock_verification.report import bar, say
+from interlock_verification.report import bar, print_text
 from interlock_verification.worlds.campaign import Season, play_all, shrunk
 from interlock_verification.worlds.episode import Chapter, Played
 from interlock_verification.worlds.faults import MIXES
@@ -55,7 +55,7 @@ def play_season(chapters: Sequence[Chapter], *, processes: int, as_json: bool) -
         _print_season(season)
         for played in smaller:
             for text in story_of(played):
-                say(text)
+                print_text(text)
     return season.ok
 
 
@@ -78,7 +78,7 @@ def _print_season(season: Season) -> None:
     print_sheets([Sheet("season", "", ("what", "how much"), rows)])
     if on_terminal():
         seen = ", ".join(f"{sight} ({number:,})" for sight, number in season.seen.most_common(8))
-        say(f"Seen most: {seen}.")
+        print_text(f"Seen most: {seen}.")
 
 
 def _verdict(season: Season) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from interlock.api import dead_letters as api
 from interlock.api.jobs import Submitted
 from interlock.api.messages import ActionAnswer, Done
-from interlock.server.api.visibility import filter_of, job_of, place_asked, place_told, shaped, shown
+from interlock.server.api.visibility import cursor_of_place, filter_of, job_of, place_of_cursor, shaped, shown
 from interlock.server.bulk import act_once, answer_of, part_of
 from interlock.server.routes import Call, handles
 from interlock.systems.orchestrator.dead_letters import DeadLetterService
@@ -25,9 +25,9 @@ async def list_letters(call: Call) -> api.DeadLetterPage:
     """Return a page of the dead letters that match a filter."""
     query: api.DeadLettersQuery = call.query
     wanted = filter_of(call, query.q)
-    letters, cursor = await _letters(call).find(wanted, limit=query.limit, cursor=await place_asked(call))
+    letters, cursor = await _letters(call).find(wanted, limit=query.limit, cursor=await place_of_cursor(call))
     seen = [await _seen(call, letter) for letter in letters]
-    return api.DeadLetterPage(letters=tuple(seen), cursor=await place_told(call, cursor))
+    return api.DeadLetterPage(letters=tuple(seen), cursor=await cursor_of_place(call, cursor))
 
 
 @handles(api.GET_DEAD_LETTER)

@@ -20,13 +20,13 @@ from interlock.lifecycles import job
 from interlock.lifecycles.job import FAILED, JOB
 from interlock.server.api.visibility import (
     Sight,
+    cursor_of_place,
     every_job,
     filter_of,
     job_of,
     need_own_keys,
     page_of,
-    place_asked,
-    place_told,
+    place_of_cursor,
     selection_of,
     shaped,
     shown,
@@ -94,7 +94,7 @@ MAX_COUNT = 10_000
 async def list_jobs(call: Call) -> api.JobPage:
     """Return a page of jobs that match a filter; the first page has a count."""
     query: api.JobsQuery = call.query
-    place = await place_asked(call)
+    place = await place_of_cursor(call)
     selection = await selection_of(call, filter_of(call, query.q), limit=query.limit, cursor=place)
     views, cursor = await page_of(call, selection)
     count = None
@@ -112,7 +112,7 @@ async def list_jobs(call: Call) -> api.JobPage:
             else CountView(number=len(views), capped=True)
         )
     jobs = tuple(await shown(call, views))
-    return api.JobPage(jobs=jobs, cursor=await place_told(call, cursor), count=count)
+    return api.JobPage(jobs=jobs, cursor=await cursor_of_place(call, cursor), count=count)
 
 
 @handles(api.GET_JOB)
@@ -159,7 +159,7 @@ async def get_logs(call: Call) -> api.LogPage:
             kind=LOG.name,
             parent=job.id,
             newest_first=False,
-            cursor=await place_asked(call),
+            cursor=await place_of_cursor(call),
             limit=query.limit,
         )
     )
@@ -176,7 +176,7 @@ async def get_logs(call: Call) -> api.LogPage:
         for chunk in chunks
         for placed in lines_of(chunk)
     )
-    return api.LogPage(lines=lines, cursor=await place_told(call, page.cursor))
+    return api.LogPage(lines=lines, cursor=await cursor_of_place(call, page.cursor))
 
 
 @handles(api.CANCEL_JOB)

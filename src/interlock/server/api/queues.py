@@ -15,7 +15,7 @@ async def list_queues(call: Call) -> api.QueueList:
     return api.QueueList(queues=await call.parts.queue_board.take(frozenset(call.principal.queues)))
 
 
-def tell(verb: str) -> Callable[[Call], Awaitable[QueueHold]]:
+def hold_handler(verb: str) -> Callable[[Call], Awaitable[QueueHold]]:
     """Return a handler that pauses or resumes a queue."""
 
     async def handle(call: Call) -> QueueHold:
@@ -31,5 +31,5 @@ def tell(verb: str) -> Callable[[Call], Awaitable[QueueHold]]:
     return handle
 
 
-handles(api.PAUSE_QUEUE)(tell("pause"))
-handles(api.RESUME_QUEUE)(tell("resume"))
+handles(api.PAUSE_QUEUE)(hold_handler("pause"))
+handles(api.RESUME_QUEUE)(hold_handler("resume"))

@@ -201,7 +201,7 @@ def _check_claim(request: ClaimRequest) -> None:
 
 
 @handles(api.SAY_MESSAGES)
-async def say_all(call: Call) -> Answers:
+async def receive_messages(call: Call) -> Answers:
     """Process several messages of any type; return an answer for each."""
     return await _answers(call, call.body.messages)
 
@@ -213,17 +213,17 @@ async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
             todo="Send them in several requests.",
             facts={"messages": len(messages), "most": MAX_MESSAGES},
         )
-    answers = await call.parts.hearing.hear([_named(call.principal, message) for message in messages])
+    answers = await call.parts.hearing.report([_named(call.principal, message) for message in messages])
     return Answers(answers=tuple(answers), now=await call.parts.runtime.engine.clock.now())
 
 
-def say(kind: type[RunnerMessage]) -> Callable[[Call], Awaitable[Heard | Answers]]:
+def message_handler(kind: type[RunnerMessage]) -> Callable[[Call], Awaitable[Heard | Answers]]:
     """Return the handler of one message type, for one message or a batch."""
 
     async def handle(call: Call) -> Heard | Answers:
         if isinstance(call.body, Messages):
             return await _answers(call, call.body.messages)
-        (answer,) = await call.parts.hearing.hear((_named(call.principal, call.body),))
+        (answer,) = await call.parts.hearing.report((_named(call.principal, call.body),))
         return raise_for_answer(answer)
 
     handle.__doc__ = kind.__doc__
@@ -281,4 +281,4 @@ for _operation, _kind in (
     (api.ACK_CANCEL, CancelAck),
     (api.RELEASE, Release),
 ):
-    handles(_operation, read=_reader(_kind))(say(_kind))
+    handles(_operation, read=_reader(_kind))(message_handler(_kind))

@@ -12,7 +12,7 @@ from interlock.api import schedules as api
 from interlock.api.messages import HistoryPage
 from interlock.errors import UnknownSchedule
 from interlock.lifecycles.schedule import SCHEDULE
-from interlock.server.api.visibility import place_asked, place_told
+from interlock.server.api.visibility import cursor_of_place, place_of_cursor
 from interlock.server.history import history_of
 from interlock.server.routes import Call, handles
 from interlock.store.records import Key
@@ -27,10 +27,10 @@ async def list_schedules(call: Call) -> SchedulePage:
     query: api.SchedulesQuery = call.query
     states = (query.state,) if query.state else ()
     views, cursor = await _schedules(call).find(
-        states=states, limit=query.limit, cursor=await place_asked(call)
+        states=states, limit=query.limit, cursor=await place_of_cursor(call)
     )
     seen = tuple(view for view in views if call.principal.sees(view.spec.job.queue))
-    return SchedulePage(schedules=seen, cursor=await place_told(call, cursor))
+    return SchedulePage(schedules=seen, cursor=await cursor_of_place(call, cursor))
 
 
 @handles(api.CREATE_SCHEDULE)
@@ -84,7 +84,7 @@ async def get_history(call: Call) -> HistoryPage:
     return await history_of(call, Key(SCHEDULE.name, (await get_schedule(call)).name))
 
 
-def tell(verb: str) -> Callable[[Call], Awaitable[ScheduleView]]:
+def change_handler(verb: str) -> Callable[[Call], Awaitable[ScheduleView]]:
     """Return a handler that pauses, resumes or deletes a schedule."""
 
     async def handle(call: Call) -> ScheduleView:
@@ -139,4 +139,4 @@ for _operation, _verb in (
     (api.RESUME_SCHEDULE, "resume"),
     (api.DELETE_SCHEDULE, "delete"),
 ):
-    handles(_operation)(tell(_verb))
+    handles(_operation)(change_handler(_verb))

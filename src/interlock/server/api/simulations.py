@@ -241,10 +241,10 @@ async def follow_simulation(call: Call) -> Response:
 
 
 @handles(api.SAY_SIMULATION)
-async def say_of_simulation(call: Call) -> SimulationOrders:
+async def receive_message(call: Call) -> SimulationOrders:
     """Process a message of the worker that executes a simulation."""
     body: SaidOfSimulation = call.body
-    return await _manager(call).hear(body.token, body.runner_id, body.word)
+    return await _manager(call).receive(body.token, body.runner_id, body.word)
 
 
 def _manager(call: Call) -> SimulationManager:

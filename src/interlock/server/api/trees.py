@@ -6,7 +6,7 @@ import msgspec
 
 from interlock.api import jobs as api
 from interlock.server.api.runner import known_as
-from interlock.server.api.visibility import job_of, need_own_keys, place_asked, place_told, sight_of
+from interlock.server.api.visibility import cursor_of_place, job_of, need_own_keys, place_of_cursor, sight_of
 from interlock.server.authentication import lease_of
 from interlock.server.routes import Call, handles
 from interlock.systems.orchestrator.dependencies import named_in
@@ -51,8 +51,8 @@ async def list_children(call: Call) -> ChildPage:
     token, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
     token, known = lease_of(call.principal, token), known_as(call.principal, runner_id)
     sees = call.principal.sees if call.principal.scoped else None
-    page = await call.parts.runtime.trees.children(token, known, await place_asked(call), sees)
-    return msgspec.structs.replace(page, cursor=await place_told(call, page.cursor))
+    page = await call.parts.runtime.trees.children(token, known, await place_of_cursor(call), sees)
+    return msgspec.structs.replace(page, cursor=await cursor_of_place(call, page.cursor))
 
 
 @handles(api.LIST_PREDECESSORS)
@@ -61,5 +61,5 @@ async def list_predecessors(call: Call) -> PredecessorPage:
     token, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
     token, known = lease_of(call.principal, token), known_as(call.principal, runner_id)
     sees = call.principal.sees if call.principal.scoped else None
-    page = await call.parts.runtime.followers.predecessors(token, known, await place_asked(call), sees)
-    return msgspec.structs.replace(page, cursor=await place_told(call, page.cursor))
+    page = await call.parts.runtime.followers.predecessors(token, known, await place_of_cursor(call), sees)
+    return msgspec.structs.replace(page, cursor=await cursor_of_place(call, page.cursor))

@@ -82,7 +82,7 @@ async def job_of(call: Call, job_id: str | None = None) -> JobView:
     return view
 
 
-async def place_asked(call: Call) -> str:
+async def place_of_cursor(call: Call) -> str:
     """Return the cursor of a request for the store; those of scoped tokens are unsealed."""
     cursor: str = call.query.cursor
     key = await _key(call) if cursor else None
@@ -94,7 +94,7 @@ async def place_asked(call: Call) -> str:
     return place
 
 
-async def place_told(call: Call, cursor: str) -> str:
+async def cursor_of_place(call: Call, cursor: str) -> str:
     """Return the cursor for the response; sealed for a scoped token."""
     key = await _key(call) if cursor else None
     return cursor if key is None else sealed(key, _list_of(call), cursor)

@@ -6,7 +6,7 @@ import msgspec
 
 from interlock.api import waits as api
 from interlock.server.api.runner import known_as
-from interlock.server.api.visibility import is_shaped, job_of, place_asked, place_told, shaped
+from interlock.server.api.visibility import cursor_of_place, is_shaped, job_of, place_of_cursor, shaped
 from interlock.server.authentication import lease_of
 from interlock.server.routes import Call, handles
 from interlock.systems.orchestrator.wait_records import unknown_approval
@@ -29,10 +29,10 @@ async def list_approvals(call: Call) -> api.ApprovalPage:
     """Return a page of approvals of visible queues."""
     query: api.ApprovalsQuery = call.query
     found, cursor = await _waits(call).find(
-        ended=query.ended, job_id=query.job_id, limit=query.limit, cursor=await place_asked(call)
+        ended=query.ended, job_id=query.job_id, limit=query.limit, cursor=await place_of_cursor(call)
     )
     seen = tuple(view for view in found if call.principal.sees(view.queue))
-    return api.ApprovalPage(approvals=seen, cursor=await place_told(call, cursor))
+    return api.ApprovalPage(approvals=seen, cursor=await cursor_of_place(call, cursor))
 
 
 @handles(api.GET_APPROVAL)

@@ -22,10 +22,10 @@ STATES = tuple(str(state) for state in WORKLOAD.states)
 
 
 @handles(api.TELL_WORKLOADS)
-async def tell(call: Call) -> WorkloadsHeard:
+async def apply_facts(call: Call) -> WorkloadsHeard:
     """Record the events that a runner has received from the agents of its job."""
     body: WorkloadFacts = call.body
-    await _workloads(call).tell_under(body.token, known_as(call.principal, body.runner_id), body.facts)
+    await _workloads(call).apply_under(body.token, known_as(call.principal, body.runner_id), body.facts)
     return WorkloadsHeard(facts=len(body.facts))
 
 

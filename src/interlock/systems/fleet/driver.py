@@ -119,7 +119,7 @@ class Drive:
             step for step in LEASE.steps_at(lease.ACTIVE) if step.event == lease.request_cancel.name
         )
         now = datetime.fromtimestamp(self._reference.now_ns() / NS, UTC)
-        _Load(now, partial(self.stop, reason)).hear(LEASE, requested, None)
+        _Load(now, partial(self.stop, reason)).follow_step(LEASE, requested, None)
 
     def stop(self, reason: str) -> None:
         """Stop the drive; the first reason counts."""
@@ -259,7 +259,7 @@ class Drive:
         member.give_up(error.sentence)
 
     def _merge(self, member: FleetMember, report: AgentReport) -> None:
-        fault = self.merged.hear(report)
+        fault = self.merged.add(report)
         if fault and self.merged.parts[member.agent].fault == fault:
             self._hands.log(f"{member.agent} sends numbers that cannot be true: {fault}.", "warning")
 
@@ -329,7 +329,7 @@ class Drive:
                 continue
             part = self.merged.parts[member.agent]
             last, offset = part.last, member.offset
-            teller.say(
+            teller.record(
                 WorkloadFact(
                     workload_id=member.workload_id,
                     job_id=self._driver.job_id,

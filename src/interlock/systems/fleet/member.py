@@ -166,11 +166,11 @@ class FleetMember:
             self.happened = Happened.ABORTING
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                await self._tell_to_stop(reason)
+                await self._request_stop(reason)
                 await self.over.wait()
         self.give_up(f"it did not report within {within_s:g} s")
 
-    async def _tell_to_stop(self, reason: str) -> None:
+    async def _request_stop(self, reason: str) -> None:
         """Send the stop request until it is received, or the agent is over."""
         while not self.over.is_set():
             try:

@@ -120,7 +120,7 @@ class Merged:
         self._packed = 0
         self._kept = _Kept(self.parts)
 
-    def hear(self, report: AgentReport) -> str:
+    def add(self, report: AgentReport) -> str:
         """Add a report; return its fault, if there is one."""
         part = self.parts[report.agent]
         before = part.last.sequence if part.last else 0

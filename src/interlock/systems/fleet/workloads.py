@@ -211,12 +211,12 @@ class Workloads:
         self._hear = hear
         self.settings = settings
 
-    async def tell(self, facts: Sequence[WorkloadFact], *, actor: str = "") -> None:
+    async def apply(self, facts: Sequence[WorkloadFact], *, actor: str = "") -> None:
         """Apply events that a controller received; idempotent."""
         for first in range(0, len(facts), MOST_FACTS):
-            await self._tell(facts[first : first + MOST_FACTS], actor)
+            await self._apply(facts[first : first + MOST_FACTS], actor)
 
-    async def tell_under(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
+    async def apply_under(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Apply events under the live lease of the driving job."""
         (answer,) = await self._hear([Heartbeat(token=token, runner_id=runner_id)])
         raise_for_answer(answer)
@@ -225,7 +225,7 @@ class Workloads:
         strange = [fact.workload_id for fact in facts if fact.job_id != about.job_id]
         if strange:
             raise unknown_workload(strange[0])
-        await self.tell(facts, actor=runner_id)
+        await self.apply(facts, actor=runner_id)
 
     async def get(self, workload_id: str) -> WorkloadView:
         """Return the workload."""
@@ -251,7 +251,7 @@ class Workloads:
         outcomes = await self.engine.due([WORKLOAD.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
-    async def _tell(self, facts: Sequence[WorkloadFact], actor: str) -> None:
+    async def _apply(self, facts: Sequence[WorkloadFact], actor: str) -> None:
         by_id = {fact.workload_id: fact for fact in facts}
         if len(by_id) < len(facts):
             raise InvalidWorkload(
@@ -337,7 +337,7 @@ class WorkloadRecorder:
         self._closing = False
         self._task = asyncio.create_task(self._run(), name="telling the store")
 
-    def say(self, fact: WorkloadFact) -> None:
+    def record(self, fact: WorkloadFact) -> None:
         """Store an event as soon as possible, unless it was stored before."""
         known = self._known.get(fact.workload_id)
         self._known[fact.workload_id] = fact

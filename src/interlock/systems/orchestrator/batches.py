@@ -410,7 +410,7 @@ class Batches:
         changes.append(PART.change(name, held, settle=False, parent=batch_id, actor=actor, mark=mark))
         return _NewPart(ids, changes)
 
-    async def hear(self, parts: Mapping[str, Mapping[str, EndWord]]) -> None:
+    async def note_ends(self, parts: Mapping[str, Mapping[str, EndWord]]) -> None:
         """Note the ends of jobs in the parts that they name."""
         turns = asyncio.Semaphore(AT_ONCE)
 

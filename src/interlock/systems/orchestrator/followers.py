@@ -200,7 +200,7 @@ class Followers:
                 (parts if is_part(name) else followers).setdefault(name, {})[word.job_id] = word
         mark = self._engine.mark()
         try:
-            await self._batches.hear(parts)
+            await self._batches.note_ends(parts)
             await self._move_followers(followers)
         except Exception as error:  # noqa: BLE001 - no message may be lost
             now = await self._engine.clock.now()

@@ -209,7 +209,7 @@ class Orchestrator:
         ready = with_secrets(claimed, request.runner_id, self._vault, origins)
         for failure in ready.messages:
             for message in failure:
-                await self.hear([message])
+                await self.report([message])
         return ready.grants
 
     def _shares(
@@ -227,7 +227,7 @@ class Orchestrator:
     def _given(self, bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]) -> list[tuple[int, Grant]]:
         given = []
         if self._has_told_limits:
-            self._tell_limits()
+            self._notify_limits()
         for bundle, offer, number, outcome in outcomes_by_job(bundles, outcomes):
             if not isinstance(outcome, Committed):
                 continue
@@ -323,11 +323,11 @@ class Orchestrator:
 
     # Messages
 
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+    async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Process messages; return the answers in their order."""
         await self._known_epoch()
         answers: list[Answer | None] = [None] * len(messages)
-        await self._hear_together(messages, answers)
+        await self._report_together(messages, answers)
         items: list[Item[Answer]] = []
         places: list[int] = []
         written: dict[str, tuple[Change, Record]] = {}
@@ -360,17 +360,17 @@ class Orchestrator:
             self._has_told_tree = False
             self.engine.bus.publish(TreesNotified())
         if self._has_told_limits:
-            self._tell_limits()
+            self._notify_limits()
         if self._has_told_followers:
             self._has_told_followers = False
             self.engine.bus.publish(DependenciesNotified())
 
-    async def _hear_together(self, messages: Sequence[Message], answers: list[Answer | None]) -> None:
+    async def _report_together(self, messages: Sequence[Message], answers: list[Answer | None]) -> None:
         """Process equal reports about jobs that were granted together.
 
         They are decided once. Those that cannot be committed this way are processed separately.
         """
-        if not (grouped := self._told_together(messages)):
+        if not (grouped := self._grouped(messages)):
             return
         now, mark = await self.engine.clock.now(), self.engine.mark()
         places: list[tuple[int, Answer]] = []
@@ -386,7 +386,7 @@ class Orchestrator:
             if isinstance(outcome, Committed):
                 answers[place] = answer
 
-    def _told_together(self, messages: Sequence[Message]) -> dict[Report, list[tuple[int, Record]]]:
+    def _grouped(self, messages: Sequence[Message]) -> dict[Report, list[tuple[int, Record]]]:
         """Return the places of messages that can be processed together, by their common report."""
         grouped: dict[Report, list[tuple[int, Record]]] = {}
         for place, message in enumerate(messages):
@@ -446,7 +446,7 @@ class Orchestrator:
         self.engine.bus.publish(JobsSwept(commits, outcomes))
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
-    def _tell_limits(self) -> None:
+    def _notify_limits(self) -> None:
         self._has_told_limits = False
         self.engine.bus.publish(LimitsNotified())
 

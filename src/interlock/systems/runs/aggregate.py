@@ -181,9 +181,9 @@ class RunAggregate(Aggregate):
             self._end_without_plan(error, reason)
         return refused
 
-    def hear_jobs(self, words: Iterable[JobChanged]) -> None:
+    def apply_jobs(self, words: Iterable[JobChanged]) -> None:
         """Apply the changes of jobs to the run and to its other jobs."""
-        ended = [word.place for word in words if self._hear_job(word)]
+        ended = [word.place for word in words if self._apply_job(word)]
         self._release_after(ended)
 
     def fire_due(self) -> None:
@@ -273,7 +273,7 @@ class RunAggregate(Aggregate):
     def _state_of(self, place: int) -> str:
         return chr(self._states[place])
 
-    def _hear_job(self, word: JobChanged) -> bool:
+    def _apply_job(self, word: JobChanged) -> bool:
         """Apply the change of a job; return whether the job has ended."""
         step = _step_of_job(word.event, word.source, word.target)
         before = self._state_of(word.place) if word.place < len(self._states) else ""
@@ -287,8 +287,9 @@ class RunAggregate(Aggregate):
             self._count(word, after)
             if step.source is job.RUNNING and before != letters.RUNNING:
                 begins = next(each for each in JOB.steps_from(job.PENDING) if each.target is job.RUNNING)
-                self.hear(JOB, begins, word)  # its start was not reported, or the message is still on its way
-        self.hear(JOB, step, word)
+                # Its start was not reported, or the message is still on its way.
+                self.follow_step(JOB, begins, word)
+        self.follow_step(JOB, step, word)
         return has_ended
 
     def _count(self, word: JobChanged, after: str) -> None:

@@ -349,7 +349,7 @@ class RunReconciler:
         self._settings = settings
         self._orders = Orders(engine, plans, settings, ids)
 
-    async def hear(self, *, limit: int = MANY) -> int:
+    async def apply_changes(self, *, limit: int = MANY) -> int:
         """Apply reported job changes to their runs; return their number."""
         taken = await take_all(self._engine.store, (RUN_JOBS,), timedelta(seconds=PATIENCE_S), limit=limit)
         by_run: dict[str, list[tuple[JobChanged, Record]]] = {}
@@ -471,7 +471,7 @@ def _nobody(run_id: str) -> None:
 def apply_job_changes(draft: RunAggregate, words: Sequence[JobChanged]) -> None:
     """Apply job changes to a run, after an expired deadline. Pure."""
     draft.fire_due()
-    draft.hear_jobs(words)
+    draft.apply_jobs(words)
 
 
 def fire_deadlines(record: Record, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:

@@ -104,7 +104,7 @@ class RunSweeper:
         self._preparation = preparation
         self._reporting = reporting
         self._analyser = analyser
-        self._words = Debouncer("runs hear", reconciler.hear)
+        self._words = Debouncer("runs hear", reconciler.apply_changes)
         self._plans = Debouncer("runs are planned", self.plan)
         self._reports = Debouncer("runs are reported", self.report)
         self.prompt = True
@@ -137,7 +137,7 @@ class RunSweeper:
         await asyncio.gather(*(bell.close() for bell in (self._words, self._plans, self._reports)))
 
     async def _round(self, patiently: bool) -> int:
-        done = await self._reconciler.hear() + await self._reconciler.follow_orders()
+        done = await self._reconciler.apply_changes() + await self._reconciler.follow_orders()
         if patiently or not self.prompt:
             done += await self.plan()
         else:

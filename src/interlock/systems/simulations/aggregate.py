@@ -152,7 +152,7 @@ class SimulationAggregate(Aggregate):
 
     def beat(self, word: SimulationWord) -> None:
         """Record the payload of an accepted heartbeat."""
-        self._tell_pulse(body.beat)
+        self._save_pulse(body.beat)
         self._note(word)
 
     def note(self, word: SimulationWord) -> None:
@@ -207,7 +207,7 @@ class SimulationAggregate(Aggregate):
         """Return the commit of the pulse only, for a heartbeat."""
         return Commit(changes=(self._pulse_change(mark, actor),))
 
-    def _tell_pulse(self, event: Event) -> None:
+    def _save_pulse(self, event: Event) -> None:
         self.send_to(PULSE, self.beating, event)
 
     def _note(self, word: SimulationWord) -> None:
@@ -225,7 +225,7 @@ class SimulationAggregate(Aggregate):
     def _warn(self, dangers: tuple[Danger, ...]) -> None:
         fresh = [each for each in dangers if each.number > self.pulse.dangers]
         for each in fresh:
-            self._tell_pulse(body.danger)
+            self._save_pulse(body.danger)
             self.pulse.dangers = each.number
         self._told += [f"step {each.step}: {each.text}" for each in fresh[:MOST_TOLD]]
 

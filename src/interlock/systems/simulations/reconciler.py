@@ -199,7 +199,7 @@ class SimulationReconciler:
 
     # Messages of workers
 
-    async def hear(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+    async def receive(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Process a message of a worker under the lease of the job that executes a simulation."""
         self._check_values(word)
         speaker = await self._speaker(token, runner_id)

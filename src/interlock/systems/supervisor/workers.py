@@ -496,7 +496,7 @@ class Workers:
 
     # Deadlines and consequences
 
-    async def tell(self, runner_ids: Iterable[str]) -> None:
+    async def notify(self, runner_ids: Iterable[str]) -> None:
         """Notify workers to renew their leases now, because one was stopped.
 
         This is an optimisation. Otherwise a worker learns it with its next heartbeat.

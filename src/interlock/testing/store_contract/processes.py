@@ -139,10 +139,10 @@ def main() -> None:
         finally:
             await store.close()
 
-    say(pickle.dumps(asyncio.run(run())).hex())
+    print_line(pickle.dumps(asyncio.run(run())).hex())
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Send a line to the test."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -150,7 +150,7 @@ def say(line: str) -> None:
 
 def meet() -> None:
     """Wait until all processes of `ask_many` have reached this point."""
-    say("here")
+    print_line("here")
     sys.stdin.buffer.readline()
 
 
@@ -179,7 +179,7 @@ async def claim_and_hang(store: Store, limit: int) -> None:
     """Stop for ever between claiming records and committing the decision."""
 
     def hang(_records: Sequence[Record], _now: datetime) -> list[Commit]:
-        say("holding")
+        print_line("holding")
         while True:
             signal.pause()
 

@@ -117,7 +117,7 @@ async def test_a_job_whose_secrets_are_withheld_uses_what_there_is_and_saves_not
         used_at=withheld.granted_at,
     )
     forced = Saving(token=withheld.token, runner_id=RUNNER, kept=new_cache(body, "1.1", 60.0))
-    (answer,) = await site.port.here.orchestrator.hear([forced])  # the commit itself refuses it as well
+    (answer,) = await site.port.here.orchestrator.report([forced])  # the commit itself refuses it as well
     assert isinstance(answer, NotHeard)
     assert answer.code == "cache_refused"
 

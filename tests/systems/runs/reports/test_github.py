@@ -38,7 +38,7 @@ def reporter(receiver: Receiver, *, check: bool = False, timeout_s: float = PATI
 )
 async def test_every_word_is_a_commit_status(receiver: Receiver, word: RunStatus, state: str) -> None:
     github = reporter(receiver)
-    await github.tell(report(word), "")
+    await github.deliver(report(word), "")
     await github.close()
     (heard,) = receiver.heard
     assert (heard.method, heard.path) == ("POST", f"/repos/acme/shop/statuses/{SHA}")
@@ -53,8 +53,8 @@ async def test_every_word_is_a_commit_status(receiver: Receiver, word: RunStatus
 async def test_a_failure_names_its_jobs_within_githubs_limit(receiver: Receiver) -> None:
     github = reporter(receiver)
     for number in (1, 50):
-        await github.tell(report(RunStatus.FAILED, failed_run(number)), "")
-    await github.tell(report(RunStatus.FAILED, run_view(outcome="FAILED", error="x" * 500)), "")
+        await github.deliver(report(RunStatus.FAILED, failed_run(number)), "")
+    await github.deliver(report(RunStatus.FAILED, run_view(outcome="FAILED", error="x" * 500)), "")
     await github.close()
     told = [heard.said["description"] for heard in receiver.heard]
     assert told[0] == "Failed: test (0)"
@@ -67,9 +67,9 @@ async def test_a_check_is_made_once_and_then_changed(receiver: Receiver) -> None
         200, {"check_runs": []} if heard.method == "GET" else {"id": 4711}
     )
     github = reporter(receiver, check=True)
-    memory = await github.tell(report(RunStatus.PENDING), "")
-    memory = await github.tell(report(RunStatus.RUNNING), memory)
-    await github.tell(report(RunStatus.FAILED, failed_run(30)), memory)
+    memory = await github.deliver(report(RunStatus.PENDING), "")
+    memory = await github.deliver(report(RunStatus.RUNNING), memory)
+    await github.deliver(report(RunStatus.FAILED, failed_run(30)), memory)
     await github.close()
     looked, made, running, done = receiver.heard
     assert looked.path == f"/repos/acme/shop/commits/{SHA}/check-runs?check_name=interlock%2Fci%2Fpush"
@@ -87,7 +87,7 @@ async def test_a_check_whose_number_was_lost_is_found_by_the_id_of_the_run(recei
     others = [{"id": 1, "external_id": "r_other"}, {"id": 7, "external_id": "r_0123456789ab"}, "odd"]
     receiver.otherwise = lambda _: Says(200, {"check_runs": others})
     github = reporter(receiver, check=True)
-    assert await github.tell(report(RunStatus.SUCCESS), "") == "7"
+    assert await github.deliver(report(RunStatus.SUCCESS), "") == "7"
     await github.close()
     assert [(heard.method, heard.path[-2:]) for heard in receiver.heard] == [("GET", "sh"), ("PATCH", "/7")]
 
@@ -99,7 +99,7 @@ async def test_nobodys_output_breaks_out_of_a_summary(receiver: Receiver) -> Non
     github = reporter(receiver, check=True)
     wild = msgspec.structs.replace(run.jobs[0].failure, error="<img src=x> [a](b)\n# @everyone `")
     jobs = (msgspec.structs.replace(run.jobs[0], failure=wild),)
-    await github.tell(report(RunStatus.FAILED, msgspec.structs.replace(run, jobs=jobs)), "")
+    await github.deliver(report(RunStatus.FAILED, msgspec.structs.replace(run, jobs=jobs)), "")
     await github.close()
     summary = receiver.heard[-1].said["output"]["summary"]
     assert summary.splitlines()[1] == r"- test \(0\): \<img src=x\> \[a\]\(b\) \# \@everyone \`"
@@ -128,7 +128,7 @@ async def test_every_way_in_which_github_fails_is_understood(
     receiver.answers = [says]
     github = reporter(receiver)
     with pytest.raises(DeliveryFailed) as told:
-        await github.tell(report(), "")
+        await github.deliver(report(), "")
     await github.close()
     assert (told.value.after_s, told.value.never) == (after_s, never)
     assert told.value.for_all is (after_s is not None)
@@ -140,7 +140,7 @@ async def test_a_github_that_does_not_answer_is_not_waited_for_for_long(receiver
     receiver.answers = [Says(silent=True)]
     github = reporter(receiver, timeout_s=0.05)
     with pytest.raises(DeliveryFailed, match="no answer within"):
-        await github.tell(report(), "")
+        await github.deliver(report(), "")
     await github.close()
 
 

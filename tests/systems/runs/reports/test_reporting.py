@@ -142,7 +142,7 @@ async def test_two_reports_that_end_at_the_same_instant_leave_a_reported_run(
 ) -> None:
     run_id = await site.one_job()
     await site.heard(done((await site.offered(run_id))["test"]))
-    await site.runs.reconciler.hear()
+    await site.runs.reconciler.apply_changes()
     await site.runs.sweeper.report()
     engine = site.port.here.engine
     together = engine.committer = Together(engine.committer)

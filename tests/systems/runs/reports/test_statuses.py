@@ -158,7 +158,7 @@ def reporter(receiver: Receiver, **more: Any) -> GithubReporter:
 async def told(receiver: Receiver, run: RunView, word: RunStatus, **more: Any) -> dict[str, tuple[str, str]]:
     """By context, what GitHub was told of the run."""
     github = reporter(receiver, **more)
-    await github.tell(report(word, run), "")
+    await github.deliver(report(word, run), "")
     await github.close()
     said = [heard.said for heard in receiver.heard]
     return {each["context"]: (each["state"], each["description"]) for each in said}
@@ -234,7 +234,7 @@ async def test_a_status_that_is_refused_is_reported_as_what_it_is(receiver: Rece
     receiver.answers = [Says(429, {}, {"Retry-After": "30"})]
     github = reporter(receiver)
     with pytest.raises(DeliveryFailed) as refused:
-        await github.tell(report(RunStatus.FAILED, several()), "")
+        await github.deliver(report(RunStatus.FAILED, several()), "")
     await github.close()
     assert (refused.value.after_s, refused.value.for_all) == (30.0, True)
     assert "interlock/ci/push" not in {heard.said["context"] for heard in receiver.heard}
@@ -245,7 +245,7 @@ async def test_a_check_of_nothing_is_skipped(receiver: Receiver) -> None:
     run = run_view(state="SUCCESS", outcome="SUCCESS", tally={}, skipped=several().skipped)
     github = reporter(receiver, check=True)
     assert github.wants(run, RunStatus.SUCCESS)
-    await github.tell(report(RunStatus.SUCCESS, run), "")
+    await github.deliver(report(RunStatus.SUCCESS, run), "")
     await github.close()
     made = receiver.heard[-1].said
     assert (made["name"], made["conclusion"]) == ("interlock/ci/push", "skipped")
@@ -259,11 +259,11 @@ async def test_checks_of_workflows_are_made_once_and_then_changed(receiver: Rece
     )
     github = reporter(receiver, check=True)
     running = several(state="RUNNING", outcome=None, completed_at=None)
-    memory = await github.tell(report(RunStatus.RUNNING, running), "")
+    memory = await github.deliver(report(RunStatus.RUNNING, running), "")
     made = [heard.said["name"] for heard in receiver.heard if heard.method == "POST"]
     assert made == [f"interlock/ci/push{part}" for part in ("/lint", "/test", "/docs", "")]
     receiver.heard.clear()
-    await github.tell(report(RunStatus.FAILED, several()), memory)
+    await github.deliver(report(RunStatus.FAILED, several()), memory)
     await github.close()
     changed = {heard.said["name"]: heard.said["conclusion"] for heard in receiver.heard}
     assert {heard.method for heard in receiver.heard} == {"PATCH"}
@@ -273,7 +273,7 @@ async def test_checks_of_workflows_are_made_once_and_then_changed(receiver: Rece
 async def test_a_check_that_an_earlier_version_has_made_is_changed(receiver: Receiver) -> None:
     receiver.otherwise = lambda _: Says(200, {"check_runs": [], "id": 8})
     github = reporter(receiver, check=True, statuses="run")
-    assert await github.tell(report(RunStatus.SUCCESS), "4711") == "4711"
+    assert await github.deliver(report(RunStatus.SUCCESS), "4711") == "4711"
     await github.close()
     assert [heard.path[-5:] for heard in receiver.heard] == ["/4711"]
 

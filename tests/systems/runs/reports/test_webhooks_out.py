@@ -31,7 +31,7 @@ async def test_a_webhook_is_signed_so_that_its_receiver_can_check_it(receiver: R
     receiver.otherwise = lambda _: Says(200)
     team = reporter(f"{receiver.url}/hooks?a=1")
     for _ in range(2):
-        await team.tell(report(RunStatus.FAILED, failed_run(50)), "")
+        await team.deliver(report(RunStatus.FAILED, failed_run(50)), "")
     await team.close()
     first, again = receiver.heard
     for key in (KEY, OLD):
@@ -65,7 +65,7 @@ async def test_whatever_is_no_success_is_told_again(receiver: Receiver, says: Sa
     receiver.answers = [says]
     team = reporter(receiver.url)
     with pytest.raises(DeliveryFailed, match=why) as told:
-        await team.tell(report(RunStatus.SUCCESS), "")
+        await team.deliver(report(RunStatus.SUCCESS), "")
     await team.close()
     assert not told.value.never
     assert len(receiver.heard) == 1
@@ -75,7 +75,7 @@ async def test_a_receiver_that_is_gone_is_not_told_again(receiver: Receiver) -> 
     receiver.answers = [Says(410)]
     team = reporter(receiver.url)
     with pytest.raises(DeliveryFailed) as told:
-        await team.tell(report(RunStatus.SUCCESS), "")
+        await team.deliver(report(RunStatus.SUCCESS), "")
     await team.close()
     assert told.value.never
 
@@ -93,7 +93,7 @@ async def test_a_receiver_that_does_not_finish_is_left(receiver: Receiver, says:
     receiver.answers = [says]
     team = reporter(receiver.url, timeout_s=0.05)
     with pytest.raises(DeliveryFailed):
-        await team.tell(report(RunStatus.SUCCESS), "")
+        await team.deliver(report(RunStatus.SUCCESS), "")
     await team.close()
 
 
@@ -167,7 +167,7 @@ def test_what_is_public_is_known(address: str) -> None:
 async def test_nobody_reaches_this_machine_through_a_webhook(receiver: Receiver, url: str) -> None:
     team = reporter(url.format(receiver.port), allow=())
     with pytest.raises(DeliveryFailed, match="not public"):
-        await team.tell(report(RunStatus.SUCCESS), "")
+        await team.deliver(report(RunStatus.SUCCESS), "")
     await team.close()
     assert receiver.heard == []
 

@@ -190,7 +190,7 @@ class Deciding:
 
     # Decisions, memoised
 
-    def hear(self, value: int, code: int) -> Entry:
+    def receive(self, value: int, code: int) -> Entry:
         """Return the effect of a worker's message."""
         entry = self.entries.get((value, code)) or self._keep((value, code), self._hear(value, code))
         assert entry is not None

@@ -209,7 +209,7 @@ class Doing:
                 return
             entry = self.deciding.cancel(value)
         else:
-            entry = self.deciding.hear(value, code)
+            entry = self.deciding.receive(value, code)
         reply = self._reply_code(entry, code)
         self._decided(state, Done("hear", note.job, note.worker, entry, code), code, reply, out, aided)
 
@@ -282,7 +282,7 @@ class Doing:
             note = read_note(code)
             doomed = note.say < FIRST_COMMAND and note.job == job
             if doomed and ended & attempt_bit(note.shard, note.attempt):
-                entry = self.deciding.hear(jobs[job], code)
+                entry = self.deciding.receive(jobs[job], code)
                 if not entry.changed and not entry.wrong:
                     self._on_the_way |= entry.marks
                     flying.append(self._reply_code(entry, code))
@@ -320,7 +320,7 @@ class Doing:
         if note.say is Say.CANCEL and state[4] & budget.asked(job):
             out.append(self._asked_again(state, job, op, mark))
             return
-        entry = self.deciding.cancel(value) if note.say is Say.CANCEL else self.deciding.hear(value, op)
+        entry = self.deciding.cancel(value) if note.say is Say.CANCEL else self.deciding.receive(value, op)
         done = Done("again", job, note.worker, entry, op)
         self._decided(state, done, op, self._reply_code(entry, op), out, mark)
 

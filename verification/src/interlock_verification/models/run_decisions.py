@@ -120,7 +120,7 @@ class RunDeciding:
 
     # Decisions, memoised
 
-    def tell(self, number: int, event: Event) -> RunEntry:
+    def send(self, number: int, event: Event) -> RunEntry:
         """Return the effect of an event without data."""
         return self._once(number, event, lambda record: self._told(record, event))
 
@@ -149,7 +149,7 @@ class RunDeciding:
         """Return the effect of a user's cancel."""
         return self._once(number, run.cancel, self._stopped)
 
-    def hear(self, number: int, word: JobChanged) -> RunEntry:
+    def receive(self, number: int, word: JobChanged) -> RunEntry:
         """Return the effect of a job's step on the run."""
         return self._once(number, word, lambda record: self._heard(record, word))
 

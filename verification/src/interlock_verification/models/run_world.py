@@ -220,13 +220,13 @@ class RunWorld:
             shown = self._mark(sights[value.state]) if value.state in sights else 0
             out.append(self._move(state, "reaches its deadline", fired, wires, shown))
         if value.state in run.OUTCOMES:
-            out.append(self._move(state, "is reported", runs.tell(number, run.reported), wires, 0))
+            out.append(self._move(state, "is reported", runs.send(number, run.reported), wires, 0))
         if left >= RUN_CANCELS:
             cancelled = runs.cancel(number)
             fewer = (*state[:7], left - RUN_CANCELS)
             out.append(self._move(fewer, "is canceled by a user", cancelled, wires, AIDED))
         if left & 7 and value.state is run.REPORTED:
-            again = runs.tell(number, run.reported)
+            again = runs.send(number, run.reported)
             out.append(
                 self._move((*state[:7], left - REPEATS), "is reported a second time", again, wires, AIDED)
             )
@@ -252,7 +252,7 @@ class RunWorld:
                 out.append(self._move(state, "gets no plan", failed, wires, seen))
         elif wire & _KIND == FACT:
             word = self._words[wire & _REST]
-            entry = self.runs.hear(number, word)
+            entry = self.runs.receive(number, word)
             out.append(self._move(state, f"is notified of job {word.place + 1}", entry, wires, aided))
         else:
             out.append(self._followed(state, wire & _PLACE, ORDERED[(wire & _REST) >> 3], aided))

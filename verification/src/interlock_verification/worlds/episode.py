@@ -77,7 +77,7 @@ class Striker:
             "failover": f"the store fails over, {blow.amount:.1f} s of writes are lost",
             "lag": f"timers of {blow.who} are {blow.amount:.0f} s late for {blow.for_s:.0f} s",
         }
-        self.stage.watcher.tell(self.stage.schedule.now, f"{words[blow.what]}  [{blow.name}]")
+        self.stage.watcher.note(self.stage.schedule.now, f"{words[blow.what]}  [{blow.name}]")
         self.stage.watcher.heard(f"{blow.name} {blow.what} {blow.who}".encode())
         self._ACTS[blow.what](self, blow, process)
 

@@ -267,7 +267,7 @@ class Judge:
         watcher.heard(after.body)
         if watcher.tells and note is not None:
             words = f"{after.id}: {rows(note.steps)} ({note.actor or 'unknown'}{why(note)})"
-            watcher.tell(watcher.time(), words, job_of(after.id))
+            watcher.note(watcher.time(), words, job_of(after.id))
         if after.kind != JOB.name:
             self._other_written(after, now)
             return
@@ -305,7 +305,7 @@ class Judge:
     def refused(self, key: Key, note: Note) -> None:
         """Handle a journalled refusal."""
         self._watcher.heard(f"refused {key.id} {note.refusal}".encode())
-        self._watcher.tell(self._watcher.time(), f"{key.id}: refused {note.refusal} ({note.actor})", key.id)
+        self._watcher.note(self._watcher.time(), f"{key.id}: refused {note.refusal} ({note.actor})", key.id)
         self._refusals.add((key.id, note.actor))
 
     def lost(self, key: Key, back_to: Record | None) -> None:
@@ -323,7 +323,7 @@ class Judge:
         if (look := self._looks.get(key.id)) is not None:
             self._shaken(key.id, look)
         self.forgotten.add(key.id)
-        self._watcher.tell(self._watcher.time(), f"{key.id}: the fail-over loses a write", key.id)
+        self._watcher.note(self._watcher.time(), f"{key.id}: the fail-over loses a write", key.id)
         self._looks.pop(key.id, None)
         self.ended.pop(key.id, None)
         self._succeeded -= {(key.id, shard) for shard in range(1, 11)}

@@ -420,7 +420,7 @@ class FleetJudge:
     def _note(self, words: str, about: str) -> None:
         now = self._watcher.time()
         self._watcher.heard(f"{now:.6f} {words}".encode())
-        self._watcher.tell(now, words, job_of(about))
+        self._watcher.note(now, words, job_of(about))
 
     def _broke(self, claim: str, words: str, about: str) -> None:
         self._watcher.broke(claim, words, job_of(about))

@@ -64,7 +64,7 @@ class Watcher:
         """Count an event that must occur."""
         self.seen[name] += 1
 
-    def tell(self, at_s: float, words: str, about: str = "") -> None:
+    def note(self, at_s: float, words: str, about: str = "") -> None:
         """Add a line to the story."""
         if self.tells:
             self._lines.append((at_s, about, words))
@@ -197,7 +197,7 @@ class Place:
             return
         self._incarnations += 1
         process = self.process = Process(self.stage, self.name, self._incarnations, self._rate, self._off)
-        self.stage.watcher.tell(self.stage.schedule.now, f"{process.loop.name} starts")
+        self.stage.watcher.note(self.stage.schedule.now, f"{process.loop.name} starts")
         life = process.loop.create_task(self.cast.live(process), name=self.name)
         life.add_done_callback(lambda done: self._ended(process, done))
 
@@ -336,7 +336,7 @@ class Call:
     def _send(self, fate: Fate) -> None:
         schedule = self._stage.schedule
         if self._stage.watcher.tells:
-            self._stage.watcher.tell(schedule.now, f"{self._caller.name} → {self._to}: {fate.what}")
+            self._stage.watcher.note(schedule.now, f"{self._caller.name} → {self._to}: {fate.what}")
         match fate.what:
             case faults.REQUEST_LOST:
                 schedule.call_in(fate.seconds, self._fail, f"The connection to {self._to} broke.")

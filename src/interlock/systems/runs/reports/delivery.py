@@ -297,7 +297,7 @@ class ReporterQueue:
             raise DeliveryFailed("there is an outcome by now")
         try:
             async with asyncio.timeout(self._settings.request_s):
-                return await self._reporter.tell(report, memory)
+                return await self._reporter.deliver(report, memory)
         except DeliveryFailed:
             raise
         except TimeoutError:

@@ -103,7 +103,7 @@ class GithubReporter:
         own = PartVerdict(word=RunStatus.PENDING, says="")
         return same and not self._settings.check and self._context(newer, own) == self._context(run, own)
 
-    async def tell(self, report: RunReport, memory: str) -> str:
+    async def deliver(self, report: RunReport, memory: str) -> str:
         """Create or update the status or check; return the number of the check."""
         *parts, own = parts_of(report, self._settings.statuses)
         if self._settings.check:
@@ -112,18 +112,18 @@ class GithubReporter:
                 numbers[part.path] = await self._check(report, part, numbers.get(part.path, ""))
             return _memory(numbers)
         turn = asyncio.Semaphore(AT_ONCE)
-        sent = [self._tell_status(report, part, turn) for part in parts if not part.skipped]
+        sent = [self._deliver_status(report, part, turn) for part in parts if not part.skipped]
         for failure in await asyncio.gather(*sent, return_exceptions=True):
             if failure is not None:
                 raise failure
-        await self._tell_status(report, own, turn)
+        await self._deliver_status(report, own, turn)
         return memory
 
     async def close(self) -> None:
         """Close all connections."""
         await self._outgoing.close()
 
-    async def _tell_status(self, report: RunReport, part: PartVerdict, turn: asyncio.Semaphore) -> None:
+    async def _deliver_status(self, report: RunReport, part: PartVerdict, turn: asyncio.Semaphore) -> None:
         source = report.run.source
         async with turn:
             status = self._status(report, part)

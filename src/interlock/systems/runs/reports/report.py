@@ -119,7 +119,7 @@ class Reporter(Protocol):
         """Return whether the receiver shows the status of the newer run in place of the other."""
         ...
 
-    async def tell(self, report: RunReport, memory: str) -> str:
+    async def deliver(self, report: RunReport, memory: str) -> str:
         """Send the report; raise `DeliveryFailed`. The result is passed as `memory` the next time."""
         ...
 

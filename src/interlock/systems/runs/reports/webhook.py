@@ -104,7 +104,7 @@ class WebhookReporter:
         """Return False: each message names its run."""
         return False
 
-    async def tell(self, report: RunReport, memory: str) -> str:
+    async def deliver(self, report: RunReport, memory: str) -> str:
         """Send the message, with a new signature for each try."""
         body = msgspec.json.encode(notice_of(report))
         now = await self._now()

@@ -178,7 +178,7 @@ class Laggard:
         message = Complete(token=grant.token, runner_id=runner_id, sequence=1, outcome=Succeeded(TOO_LATE))
         while True:
             try:
-                [answer] = await self._port.hear([message])
+                [answer] = await self._port.report([message])
             except StoreUnavailable:
                 await asyncio.sleep(PAUSE_S)
             else:

@@ -333,7 +333,7 @@ def set_clocks(
 
 def _set(stage: Stage, name: str, agent: str, cast: AgentCast, step_s: float, judge: FleetJudge) -> None:
     if stage.fates.happens(name, CLOCK_SET):
-        stage.watcher.tell(stage.schedule.now, f"the clock of {agent} is set by {step_s:+g} s  [{name}]")
+        stage.watcher.note(stage.schedule.now, f"the clock of {agent} is set by {step_s:+g} s  [{name}]")
         stage.watcher.heard(f"{name} {agent}".encode())
         cast.set_ns += round(step_s * 1e9)
         judge.clock_was_set(agent)

@@ -38,9 +38,9 @@ class Watched:
             self._judge.granted(grant)
         return grants
 
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+    async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Process messages."""
-        answers = await self.runtime.orchestrator.hear(messages)
+        answers = await self.runtime.orchestrator.report(messages)
         for message, answer in zip(messages, answers, strict=True):
             self._judge.answered(message, answer)
         return answers

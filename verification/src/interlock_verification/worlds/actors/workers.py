@@ -68,12 +68,12 @@ class ServedPort:
                 return await self._ask(lambda served: served.claim(named))
         return await self._ask(lambda served: served.claim(named))
 
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+    async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Send messages; they may arrive twice."""
         for message in messages:
             self._judge.says(message)
         sent = placeless(messages)
-        return await self._ask(lambda served: served.hear(sent), repeats=True)
+        return await self._ask(lambda served: served.report(sent), repeats=True)
 
     async def submit_children(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
@@ -95,13 +95,13 @@ class ServedPort:
         """Send a message about a simulation; it may arrive twice."""
         self._judge.simulations.says(token, runner_id, word)
         return await self._ask(
-            lambda served: served.runtime.simulations.hear(token, runner_id, word), repeats=True
+            lambda served: served.runtime.simulations.receive(token, runner_id, word), repeats=True
         )
 
-    async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
+    async def report_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Report events of agents; they may arrive twice."""
         await self._ask(
-            lambda served: served.runtime.workloads.tell_under(token, runner_id, facts), repeats=True
+            lambda served: served.runtime.workloads.apply_under(token, runner_id, facts), repeats=True
         )
 
     async def register(self, spec: WorkerSpec) -> str:
@@ -212,11 +212,11 @@ class EmbeddedPort(EmbeddedOrchestrator):
         """Claim jobs for this runner."""
         return await Watched(self.here, self._judge).claim(request)
 
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+    async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Process messages."""
         for message in messages:
             self._judge.says(message)
-        return await Watched(self.here, self._judge).hear(placeless(messages))
+        return await Watched(self.here, self._judge).report(placeless(messages))
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Process a message about a simulation."""
