@@ -42,11 +42,11 @@ SHOWN_DECORATORS = ("classmethod", "staticmethod", "contextmanager", "asyncconte
 CONSTRUCTED = {"Interlock", "FlakyError", "FaultyStore", "JumpingClock", "Registry"}
 """Classes that users make themselves; the others are handed to them."""
 INTERNAL = {
-    "Context": "printed tell_workloads take put_back finish_lines stop speech active quiet",
+    "Context": "printed report_workloads take put_back finish_lines stop speech active quiet",
     "Flow": "made",
     "Parent": "relay_submit relay_children",
     "Simulation": "executor_on",
-    "SimulationContext": "completed_step latest heard must_pause paused done failed",
+    "SimulationContext": "completed_step latest receive must_pause paused done failed",
     "Task": "call_arguments invoke executor_on prepare context_name wants_context",
 }
 """Methods that the worker itself calls, by class."""

@@ -68,7 +68,7 @@ async def _drive(agents: Sequence[str]) -> Driven:
     async def tell(_: object) -> None:
         """The store is measured elsewhere."""
 
-    hands = DriverPorts(tell=tell, news=lambda _: None, log=lambda _, __: None)
+    hands = DriverPorts(store_facts=tell, news=lambda _: None, log=lambda _, __: None)
     spec = WorkloadSpec(
         kind="sleep",
         spec={"operation_s": 0.001},

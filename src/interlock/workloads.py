@@ -101,7 +101,7 @@ def prepared(
         watcher.show(live)
 
     driver = Driver(job_id=ctx.job_id, fence=ctx.fence, controller=f"job {ctx.job_id}")
-    hands = DriverPorts(tell=ctx.report_workloads, news=news, log=ctx.log)
+    hands = DriverPorts(store_facts=ctx.report_workloads, news=news, log=ctx.log)
     return Drive(checked(workload), driver, hands, lines, reference)
 
 

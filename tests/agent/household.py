@@ -6,7 +6,7 @@ import asyncio
 import io
 from typing import Any
 
-from interlock.agent.execution import Hear, Line
+from interlock.agent.execution import Line, Receive
 from interlock.agent.port import offered_kinds
 from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.settings import AgentSettings
@@ -21,9 +21,9 @@ class TestFamily:
 
     __test__ = False
 
-    def __init__(self, order: Order, hear: Hear, _line: Line) -> None:
+    def __init__(self, order: Order, receive: Receive, _line: Line) -> None:
         self.order = order
-        self.hear = hear
+        self.receive = receive
         self.heard: list[str] = []
         self.deaf_to: set[str] = set()
         self.error: str | None = None
@@ -46,8 +46,8 @@ class TestFamily:
         return 0 if self.over.is_set() else 1
 
     def work(self, operations: int) -> None:
-        self.hear(Started(at_unix_ns=1, late_ns=0))
-        self.hear(LoadSample(elapsed_ns=10**9, operations=operations, counts={1_000: operations}))
+        self.receive(Started(at_unix_ns=1, late_ns=0))
+        self.receive(LoadSample(elapsed_ns=10**9, operations=operations, counts={1_000: operations}))
 
     def end(self, error: str | None = None) -> None:
         self.error = error
@@ -85,8 +85,8 @@ class Household:
     def monotonic_ns(self) -> int:
         return round(self._loop.time() * 1e9)
 
-    def _spawn(self, order: Order, hear: Hear, line: Line) -> TestFamily:
-        self.families.append(TestFamily(order, hear, line))
+    def _spawn(self, order: Order, receive: Receive, line: Line) -> TestFamily:
+        self.families.append(TestFamily(order, receive, line))
         return self.families[-1]
 
     @property

@@ -73,7 +73,7 @@ async def agents_of_a_job_that_is_stopped(world: World) -> None:
     async def load(ctx: Context) -> None:
         """Drive the agent until the job is stopped."""
         spec = checked(WorkloadSpec(kind="sleep", agents=(AGENT,), duration_s=3_600.0))
-        hands = DriverPorts(tell=tell, news=lambda _: None, log=lambda *_: None)
+        hands = DriverPorts(store_facts=tell, news=lambda _: None, log=lambda *_: None)
         await driven(Drive(spec, Driver(job_id=ctx.job_id), hands, lambda *_: agent), ctx)
         raise TaskCancelled
 

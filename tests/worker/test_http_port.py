@@ -72,7 +72,7 @@ def set_clock(server: Running, clock: Clock) -> None:
     assert isinstance(store, MemoryStore)
     assert isinstance(here, StoreClock)
     store._clock = lambda: began + timedelta(seconds=clock())
-    here._monotonic, here._asked_at = clock, float("-inf")
+    here._monotonic, here._read_at = clock, float("-inf")
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ LAST_WORDS_S = 15.0
 """Time for reading the output after the end of the process; normally much less is needed."""
 OURS = "INTERLOCK_"
 
-Hear: TypeAlias = Callable[[Started | LoadSample], None]
+Receive: TypeAlias = Callable[[Started | LoadSample], None]
 """Callback for messages of the workload while it runs."""
 Line: TypeAlias = Callable[[str, str], None]
 """Callback for each line of output, with its stream."""
@@ -86,15 +86,15 @@ class WorkloadFamily(Protocol):
 class ProcessFamily:
     """A workload in a process of its own; see `WorkloadFamily`."""
 
-    def __init__(self, order: Order, hear: Hear, line: Line) -> None:
+    def __init__(self, order: Order, receive: Receive, line: Line) -> None:
         self._order = order
-        self._hear = hear
+        self._receive = receive
         self._line = line
         self._last: deque[str] = deque(maxlen=LAST_LINES)
         self._group: Group | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._up = False
-        self._said: WorkloadEnded | None = None
+        self._last_message: WorkloadEnded | None = None
         self._garbled = ""
         self._over = False
         self._pending: list[Callable[[], None]] = []
@@ -159,7 +159,7 @@ class ProcessFamily:
         try:
             await asyncio.wait((talking, ending), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if self._said is None:
+            if self._last_message is None:
                 group.kill()  # it is gone, has sent an invalid message, or this task is cancelled
             await asyncio.wait((ending,))
             await asyncio.wait((talking,), timeout=LAST_WORDS_S)
@@ -173,7 +173,7 @@ class ProcessFamily:
         try:
             writer.write(line_of(self._order))
             with contextlib.suppress(ConnectionError):
-                while self._said is None and (line := await reader.readline()):
+                while self._last_message is None and (line := await reader.readline()):
                     self._take(from_child(line))
         except (ValueError, msgspec.DecodeError) as error:  # an invalid line
             self._garbled = f"The workload process sent an invalid message: {error}."
@@ -187,9 +187,9 @@ class ProcessFamily:
             case Up():
                 self._up = True
             case WorkloadEnded():
-                self._said = word
+                self._last_message = word
             case _:
-                self._hear(word)
+                self._receive(word)
 
     def _note(self, line: str, stream: str) -> None:
         self._last.append(line)
@@ -202,8 +202,8 @@ class ProcessFamily:
         return hunted > 0 or any(birth and _birth(pid) == birth for pid, birth in left.items())
 
     def _judge(self, end: End) -> str | None:
-        if self._said is not None:
-            return self._said.error
+        if self._last_message is not None:
+            return self._last_message.error
         if self._garbled:
             return self._garbled
         last = f" Its last line: {self._last[-1]}" if self._last else ""
@@ -219,7 +219,7 @@ def _birth(pid: int) -> str:
 
 
 Log: TypeAlias = FilteringBoundLogger
-Spawn: TypeAlias = Callable[[Order, Hear, Line], WorkloadFamily]
+Spawn: TypeAlias = Callable[[Order, Receive, Line], WorkloadFamily]
 
 KILLED_S = 1.0
 """Time to wait for killed processes before they are counted."""
@@ -233,12 +233,12 @@ class WorkloadExecution:
         self,
         workload_id: str,
         family: WorkloadFamily,
-        say: Callable[[OfWorkload], object],
+        send: Callable[[OfWorkload], object],
         durations: Durations,
     ) -> None:
         self._workload_id = workload_id
         self._family = family
-        self._say = say
+        self._send = send
         self._durations = durations
         self._killed = False
         self._overrun = False
@@ -272,7 +272,7 @@ class WorkloadExecution:
 
     def _count(self) -> None:
         if not self.watching.done():
-            self._say(Timeout15s(workload_id=self._workload_id, survivors=self._family.survivors()))
+            self._send(Timeout15s(workload_id=self._workload_id, survivors=self._family.survivors()))
 
     async def _watch(self) -> None:
         try:
@@ -284,11 +284,11 @@ class WorkloadExecution:
         if self._overrun:
             error = OVERRUN
         if error is None:
-            self._say(DurationElapsed(workload_id=self._workload_id))
+            self._send(DurationElapsed(workload_id=self._workload_id))
         else:
-            self._say(WorkloadError(workload_id=self._workload_id, error=error))
+            self._send(WorkloadError(workload_id=self._workload_id, error=error))
         last = Timeout15s if self._killed else TaskCancelled
-        self._say(last(workload_id=self._workload_id))
+        self._send(last(workload_id=self._workload_id))
 
     def _in(self, seconds: float, act: Callable[[], None]) -> None:
         if self._timer is not None:

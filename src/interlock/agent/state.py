@@ -88,7 +88,7 @@ class Outbox:
         self._started: Started | None = None
         self._since = LoadSample(samples=0)
         self._totals = LoadSample(samples=0)
-        self._told_ns = 0
+        self._sent_ns = 0
         self._sequence = 0
         self._news = asyncio.Event()
         self._ended = False
@@ -140,8 +140,8 @@ class Outbox:
         since = LoadSample(samples=0)
         if status.status is not Status.READY:  # READY may be read late, and must not carry later measurements
             since, self._since = self._since, since
-        since.elapsed_ns = max(since.elapsed_ns, self._told_ns)
-        interval_ns, self._told_ns = since.elapsed_ns - self._told_ns, since.elapsed_ns
+        since.elapsed_ns = max(since.elapsed_ns, self._sent_ns)
+        interval_ns, self._sent_ns = since.elapsed_ns - self._sent_ns, since.elapsed_ns
         totals = self._totals
         totals.elapsed_ns = since.elapsed_ns
         totals.backlog = since.backlog if since.samples else totals.backlog

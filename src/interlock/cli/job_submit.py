@@ -267,16 +267,16 @@ class SpecBuilder:
     """Builds job specs from a command line."""
 
     def __init__(self, options: SubmitOptions, here: Project) -> None:
-        self._asked = options
+        self._options = options
         self._settings = here.settings
         self._tasks = TaskNames(options.module or here.worker.module)
 
     def spec(self, name: str, arguments: bytes | dict[str, Any]) -> JobSpec:
         """Return one job; the arguments are JSON, or by name."""
-        options = self._asked.options
+        options = self._options.options
         if isinstance(arguments, bytes):
             check_size(name, arguments, self._settings)
-        if self._asked.unchecked:
+        if self._options.unchecked:
             raw = arguments if isinstance(arguments, bytes) else msgspec.json.encode(arguments)
             _decoded(raw)
             return _converted({"task": name, **options, "input": msgspec.Raw(raw)})
@@ -284,7 +284,7 @@ class SpecBuilder:
 
     def with_signature(self, error: InvalidArguments, name: str) -> InvalidArguments:
         """Return the error with the parameters of the task, if the task is known here."""
-        if not self._asked.unchecked:
+        if not self._options.unchecked:
             with suppress(InterlockError):
                 error.todo += f" {name} takes {self._tasks.find(name).takes}."
         return error
@@ -296,10 +296,10 @@ class SpecBuilder:
         if not isinstance(given, dict) or not isinstance(given.get("task"), str):
             raise InvalidArguments('It is not an object with a "task".', todo=_WHOLE)
         arguments = msgspec.json.encode(given.pop("input", {}))
-        spec = _converted({**given, **self._asked.options})
-        if self._asked.unchecked:
+        spec = _converted({**given, **self._options.options})
+        if self._options.unchecked:
             return msgspec.structs.replace(spec, input=msgspec.Raw(arguments))
-        own = {key: getattr(spec, key) for key in (*given, *self._asked.options) if key != "task"}
+        own = {key: getattr(spec, key) for key in (*given, *self._options.options) if key != "task"}
         return _spec_of(self._tasks.find(spec.task).options(**own), arguments)
 
 

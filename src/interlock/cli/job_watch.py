@@ -217,7 +217,7 @@ class NoWorker:
 
     def __init__(self, port: Reach) -> None:
         self._port = port
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
         self._next_look_at = float("-inf")
 
     async def look(self, views: Iterable[JobView]) -> None:
@@ -227,8 +227,8 @@ class NoWorker:
             return
         with suppress(StoreUnavailable):
             for explanation in await blocked(self._port.here.jobs, views):
-                if explanation.blocked not in self._told:
-                    self._told.add(explanation.blocked)
+                if explanation.blocked not in self._shown:
+                    self._shown.add(explanation.blocked)
                     todo = f" → {explanation.todo}" if explanation.todo else ""
                     typer.echo(
                         harmless(f"Waiting ({explanation.job_id}): {explanation.blocked}{todo}"), err=True

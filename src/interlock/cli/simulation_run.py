@@ -76,7 +76,7 @@ class LocalRun:
     """The simulation that is executed here: a new one, or an earlier one that is resumed."""
 
     def __init__(self, options: SimulationOptions, resume: str, queue: str) -> None:
-        self._asked = options
+        self._options = options
         self._resume = resume
         self.queue = queue
         """The queue of this execution only: no other worker takes jobs from it."""
@@ -99,7 +99,7 @@ class LocalRun:
         await port.recover()  # the death of its worker may not have been noticed yet
         task = (await simulations.get(run_id)).task
         if task != self._task:
-            what = self._asked.what
+            what = self._options.what
             raise InvalidArguments(
                 f"The simulation {run_id} executes {task or 'no task'}, and {what} is {self._task}.",
                 todo="Name the file or module of its own task.",
@@ -108,7 +108,7 @@ class LocalRun:
         return await simulations.resume(run_id, reason="resume here", actor=actor(), queue=self.queue)
 
     def _check_nothing_else(self) -> None:
-        options = self._asked
+        options = self._options
         given = [*options.words, *filter(None, (options.run_id, options.name, options.priority))]
         if given or options.steps:
             raise InvalidArguments(

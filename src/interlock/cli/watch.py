@@ -160,7 +160,7 @@ class JobFollower:
         """Jobs that may have unread steps."""
         self._read: dict[str, int] = {}
         """The version up to which the steps of each job were read."""
-        self._untold: list[JournalStep] = []
+        self._unshown: list[JournalStep] = []
         self._tell_steps = tell_steps
         self._on_outage = on_outage
         self._cursor = ""
@@ -210,14 +210,14 @@ class JobFollower:
             await self._read_steps(job_id)
             self._fresh.discard(job_id)
         self._living = [view.id for view in views if not has_ended(view)]
-        steps, self._untold = self._untold, []
+        steps, self._unshown = self._unshown, []
         return News(sorted(steps, key=lambda step: step.at), views)
 
     async def _read_steps(self, job_id: str) -> None:
         store, key = self._port.here.store, Key(JOB.name, job_id)
         while True:
             entries = (await store.history(key, after_version=self._read.get(job_id, 0), limit=PAGE)).entries
-            self._untold += [step for step in steps_in(entries) if step.moves]
+            self._unshown += [step for step in steps_in(entries) if step.moves]
             if entries:
                 self._read[job_id] = entries[-1].version
             if len(entries) < PAGE:

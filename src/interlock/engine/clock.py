@@ -48,23 +48,23 @@ class StoreClock:
         self._resync_s = resync_s
         self._monotonic = monotonic
         self._wall = wall or monotonic
-        self._asked_at = float("-inf")
+        self._read_at = float("-inf")
         self._apart_s = 0.0
         """The difference of the two clocks of this host at that time."""
-        self._told = datetime.min.replace(tzinfo=UTC)
-        self._latest = self._told
+        self._store_time = datetime.min.replace(tzinfo=UTC)
+        self._latest = self._store_time
 
     async def now(self) -> datetime:
         """Return the time, which never decreases; ask the store if the last answer is old."""
         now = self._monotonic()
-        if now - self._asked_at > self._resync_s or abs(self._wall() - now - self._apart_s) > JUMP_S:
+        if now - self._read_at > self._resync_s or abs(self._wall() - now - self._apart_s) > JUMP_S:
             await self._ask()
-        passed = timedelta(seconds=(self._monotonic() - self._asked_at) * _AT_MOST)
-        self._latest = max(self._latest, self._told + passed)
+        passed = timedelta(seconds=(self._monotonic() - self._read_at) * _AT_MOST)
+        self._latest = max(self._latest, self._store_time + passed)
         return self._latest
 
     async def _ask(self) -> None:
         # The answer was true between request and response; by now it is at least that late.
         apart_s = self._wall() - self._monotonic()  # a jump during the request is detected the next time
-        self._told = await self._store.now()
-        self._asked_at, self._apart_s = self._monotonic(), apart_s
+        self._store_time = await self._store.now()
+        self._read_at, self._apart_s = self._monotonic(), apart_s

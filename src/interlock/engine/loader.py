@@ -17,7 +17,7 @@ from interlock.store.records import Entry, Key, Query, Record
 MOST = 500
 """Maximum records in one query."""
 
-_Asked: TypeAlias = tuple[Sequence[Key], "asyncio.Future[list[Record | None]]"]
+_LoadRequest: TypeAlias = tuple[Sequence[Key], "asyncio.Future[list[Record | None]]"]
 
 
 class GroupLoad:
@@ -25,7 +25,7 @@ class GroupLoad:
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
-        self._asked: list[_Asked] = []
+        self._requests: list[_LoadRequest] = []
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
@@ -33,15 +33,15 @@ class GroupLoad:
         if not keys:
             return []
         answer: asyncio.Future[list[Record | None]] = asyncio.get_running_loop().create_future()
-        self._asked.append((keys, answer))
-        if len(self._asked) == 1:
+        self._requests.append((keys, answer))
+        if len(self._requests) == 1:
             task = asyncio.create_task(self._ask(), name="loads")
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
         return await answer
 
     async def _ask(self) -> None:
-        requests, self._asked = self._asked, []
+        requests, self._requests = self._requests, []
         try:
             found = await self._found(list(dict.fromkeys(key for keys, _ in requests for key in keys)))
         except BaseException as error:

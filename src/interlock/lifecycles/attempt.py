@@ -195,7 +195,7 @@ ATTEMPT = Machine[AttemptState, Attempt](
         refuse(cancel_acknowledged, (*UNLEASED, *HELD), why="no cancel was requested"),
         ignore(force_cancel, (*UNLEASED, *HELD), why="no cancel is under way"),
 
-        *(refuse(said, ENDED, why=_ENDED) for said in (acknowledged, heartbeat, upload, Completed)),
+        *(refuse(each, ENDED, why=_ENDED) for each in (acknowledged, heartbeat, upload, Completed)),
         *(ignore(late, ENDED, why=_ENDED) for late in
           (lease_expired, lease_revoked, time_out, cancel, withdraw, cancel_acknowledged, force_cancel)),
     ),

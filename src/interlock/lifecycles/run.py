@@ -199,18 +199,18 @@ RUN = Machine[RunState, Run](
         ignore(cancel, CANCEL_REQUESTED, why="a cancel was requested before; the deadline does not move"),
         *(refuse(cancel, outcome, why=_SETTLED) for outcome in OUTCOMES),
 
-        *(refuse(said, CREATED, why="no plan was requested") for said in (planned, planning_failed)),
-        *(ignore(said, AWAITING_APPROVAL, why="nothing is planned before an approval; the message is late")
-          for said in (planned, planning_failed)),
-        *(refuse(said, (CREATED, PLANNING, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED),
-                 why="it does not wait for an approval") for said in (approve, decline)),
-        *(refuse(said, OUTCOMES, why=_SETTLED) for said in (approve, decline)),
+        *(refuse(each, CREATED, why="no plan was requested") for each in (planned, planning_failed)),
+        *(ignore(each, AWAITING_APPROVAL, why="nothing is planned before an approval; the message is late")
+          for each in (planned, planning_failed)),
+        *(refuse(each, (CREATED, PLANNING, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED),
+                 why="it does not wait for an approval") for each in (approve, decline)),
+        *(refuse(each, OUTCOMES, why=_SETTLED) for each in (approve, decline)),
         ignore(approval_timeout, (CREATED, PLANNING, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED, *SETTLED),
                why="it does not wait for an approval"),
-        *(ignore(said, (PLAN_FAILED, *PLANNED), why="the plan is decided; the message is late or came twice")
-          for said in (planned, planning_failed)),
-        *(ignore(said, (CANCEL_REQUESTED, *SETTLED), why="a plan that arrives after the end creates nothing")
-          for said in (planned, planning_failed)),
+        *(ignore(each, (PLAN_FAILED, *PLANNED), why="the plan is decided; the message is late or came twice")
+          for each in (planned, planning_failed)),
+        *(ignore(each, (CANCEL_REQUESTED, *SETTLED), why="a plan that arrives after the end creates nothing")
+          for each in (planned, planning_failed)),
         ignore(unattended, (AWAITING_APPROVAL, PLANNING, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED, *SETTLED),
                why="planning has begun, or is no longer wanted"),
         ignore(planner_timeout,

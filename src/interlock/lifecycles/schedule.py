@@ -224,7 +224,7 @@ SCHEDULE = Machine[ScheduleState, Schedule](
         ignore(Resume, ACTIVE, why="it is not paused"),
         ignore(Due, (PAUSED, ENDED), why="it does not fire"),
         ignore(Delete, ENDED, why="it has ended"),
-        *(refuse(asked, ENDED, why=_OVER) for asked in (Pause, Resume, RunNow, Backfill)),
+        *(refuse(each, ENDED, why=_OVER) for each in (Pause, Resume, RunNow, Backfill)),
     ),
     invariants=(
         Always(

@@ -264,8 +264,8 @@ SIMULATION = Machine[SimulationState, SimulationData](
         on(Heartbeat, RUNNING, STAY, owner=Owner.SIMULATOR, when=from_its_worker, then=beats, arms=SILENCE,
            why="A worker is executing it."),
 
-        *(refuse(said, STANDING, why=_NO_WORKER) for said in (Heartbeat, Pause, Complete, Fail)),
-        *(refuse(said, ENDED, why=_OVER) for said in (Heartbeat, Pause, Complete, Fail)),
+        *(refuse(each, STANDING, why=_NO_WORKER) for each in (Heartbeat, Pause, Complete, Fail)),
+        *(refuse(each, ENDED, why=_OVER) for each in (Heartbeat, Pause, Complete, Fail)),
         refuse(Cancel, ENDED, why=_OVER),
         ignore(Interrupt, (PENDING, INTERRUPTED), why="it has no worker to lose"),
         ignore(HeartbeatLost, STANDING, why="no worker executes it, so none is expected"),

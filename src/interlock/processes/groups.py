@@ -41,7 +41,7 @@ TURNS = 8
 """Number of turns of a grace period."""
 
 
-Hear: TypeAlias = Callable[[str, str], None]
+Receive: TypeAlias = Callable[[str, str], None]
 """Called with each line, and its stream: `stdout` or `stderr`."""
 
 
@@ -76,7 +76,7 @@ class Group:
         self.mark = mark
         """The mark by which processes are found if the warden is gone."""
         self._timers: list[asyncio.TimerHandle] = []
-        self._said: _GroupReport | None = None
+        self._group_report: _GroupReport | None = None
         output.on_exit = self._hear_report
         if output.exited.is_set():
             self._hear_report()
@@ -85,7 +85,7 @@ class Group:
     async def start(
         cls,
         arguments: Sequence[str],
-        hear: Hear,
+        receive: Receive,
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
@@ -102,7 +102,7 @@ class Group:
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             transport, output = await asyncio.get_running_loop().subprocess_exec(
-                lambda: _Output(hear, mask),
+                lambda: _Output(receive, mask),
                 *(sys.executable, "-I", "-S", WARDEN, str(theirs), *map(str, pass_fds)),
                 stdin=PIPE,
                 stdout=PIPE,
@@ -166,12 +166,12 @@ class Group:
         otherwise be waited for forever.
         """
         try:
-            self._said = msgspec.json.decode(os.read(self._report, 65_536), type=_GroupReport)
+            self._group_report = msgspec.json.decode(os.read(self._report, 65_536), type=_GroupReport)
         except (BlockingIOError, msgspec.DecodeError):
             hunt(self.mark)  # it was killed, so its processes are unknown; those that can be found are killed
 
     def _judge(self) -> End:
-        report = self._said
+        report = self._group_report
         if report is None:
             hunt(self.mark)
             return End(self._transport.get_returncode() or -signal.SIGKILL, confirmed_dead=False)
@@ -203,8 +203,8 @@ def marked(mark: str) -> Iterator[int]:
 class _Output(asyncio.SubprocessProtocol):
     """Splits the output into lines; one that is too long, or unfinished at the end, into parts."""
 
-    def __init__(self, hear: Hear, mask: Mask) -> None:
-        self._hear = hear
+    def __init__(self, receive: Receive, mask: Mask) -> None:
+        self._receive = receive
         self._streams = {1: MaskedStream(mask), 2: MaskedStream(mask)}
         self._rest = {1: b"", 2: b""}
         self.on_exit: Callable[[], None] = _nothing
@@ -248,7 +248,7 @@ class _Output(asyncio.SubprocessProtocol):
         self.on_exit()
 
     def _say(self, fd: int, line: bytes) -> None:
-        self._hear(line.decode(errors="replace"), "stdout" if fd == 1 else "stderr")
+        self._receive(line.decode(errors="replace"), "stdout" if fd == 1 else "stderr")
 
 
 def _nothing() -> None:

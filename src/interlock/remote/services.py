@@ -123,7 +123,7 @@ class RemoteOrchestrator:
         self.settings = settings
         self._client = ApiClient(url, token=token, ca=ca)
         self._monotonic = monotonic
-        self._told: tuple[datetime, float] | None = None
+        self._store_time: tuple[datetime, float] | None = None
         self._services: HttpServices | None = None
 
     @property
@@ -142,7 +142,7 @@ class RemoteOrchestrator:
             if self._services is None:
                 await self._client.close()
             raise
-        self._told = (ready.store_at, self._monotonic())
+        self._store_time = (ready.store_at, self._monotonic())
         if self._services is None:
             self._services = HttpServices(self._client, self.now)
 
@@ -155,9 +155,9 @@ class RemoteOrchestrator:
 
     async def now(self) -> datetime:
         """Return the time of the store: as the server reported it, plus the time since."""
-        if self._told is None:
+        if self._store_time is None:
             raise StoreUnavailable(f"{self.url} has not reported its time yet.", todo="Connect first.")
-        at, when = self._told
+        at, when = self._store_time
         return at + timedelta(seconds=self._monotonic() - when)
 
     async def learn(self, kind: object) -> None:

@@ -165,15 +165,15 @@ class Door:
         """Set when it closes or the server ends: streams that were opened without a token end then."""
         self.tokens = tokens
         self._monotonic = monotonic
-        self._asked_at = monotonic()
-        self._asking = asyncio.Lock()
+        self._checked_at = monotonic()
+        self._checking = asyncio.Lock()
 
     async def is_open(self) -> bool:
         """Return whether no token is needed; raise if the store is unavailable."""
         if self.closed or not self.closes:
             return not self.closed
         if self._is_stale:
-            async with self._asking:
+            async with self._checking:
                 await self._ask()
         return not self.closed
 
@@ -187,21 +187,21 @@ class Door:
         if not self.closes or self.closed:
             return
         if gap:
-            self._asked_at = float("-inf")
+            self._checked_at = float("-inf")
         if any(entry.kind == TOKEN.name and entry.version == 1 for entry in entries):
             self.close()
 
     @property
     def _is_stale(self) -> bool:
-        return self._monotonic() - self._asked_at >= self.believed_s
+        return self._monotonic() - self._checked_at >= self.believed_s
 
     async def _ask(self) -> None:
         if self.closed or not self._is_stale:
             return  # another request has asked in the meantime
-        asked_at = self._monotonic()
+        checked_at = self._monotonic()
         if await self.tokens.any():
             self.close()
-        self._asked_at = asked_at
+        self._checked_at = checked_at
 
 
 class Endings:

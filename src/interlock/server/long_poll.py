@@ -29,11 +29,11 @@ MOST = 500
 """Maximum number of jobs claimed, or messages processed, in one batch."""
 
 ClaimAll: TypeAlias = Callable[[Sequence[ClaimRequest]], Awaitable[list[Claimed]]]
-Hear: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
+SendMessages: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Wanted: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...] | None]
 """The queues, labels and tasks of a runner."""
-_Said: TypeAlias = tuple[Sequence[Message], "asyncio.Future[list[Answer]]"]
-_Asked: TypeAlias = tuple[ClaimRequest, "asyncio.Future[list[Grant]]"]
+_WaitingMessages: TypeAlias = tuple[Sequence[Message], "asyncio.Future[list[Answer]]"]
+_WaitingClaim: TypeAlias = tuple[ClaimRequest, "asyncio.Future[list[Grant]]"]
 
 
 def wanted_by(request: ClaimRequest) -> Wanted:
@@ -46,17 +46,17 @@ class Coalescer:
 
     def __init__(self, claim_all: ClaimAll) -> None:
         self._claim_all = claim_all
-        self._asked: dict[Wanted, deque[_Asked]] = {}
+        self._claims: dict[Wanted, deque[_WaitingClaim]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Claim jobs for one runner."""
         answer: asyncio.Future[list[Grant]] = asyncio.get_running_loop().create_future()
         key = wanted_by(request)
-        if key in self._asked:
-            self._asked[key].append((request, answer))
+        if key in self._claims:
+            self._claims[key].append((request, answer))
         else:
-            self._asked[key] = deque([(request, answer)])
+            self._claims[key] = deque([(request, answer)])
             task = asyncio.create_task(self._serve(key), name="claims")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -65,14 +65,14 @@ class Coalescer:
     async def _serve(self, key: Wanted) -> None:
         """Serve batches until no claim of this kind is left."""
         try:
-            while batch := self._next(self._asked[key]):
+            while batch := self._next(self._claims[key]):
                 await self._serve_some(batch)
         finally:
-            for _, answer in self._asked.pop(key):
+            for _, answer in self._claims.pop(key):
                 answer.cancel()
 
-    def _next(self, waiting: deque[_Asked]) -> list[_Asked]:
-        batch: list[_Asked] = []
+    def _next(self, waiting: deque[_WaitingClaim]) -> list[_WaitingClaim]:
+        batch: list[_WaitingClaim] = []
         number = 0
         while waiting and (not batch or number + waiting[0][0].limit <= MOST):
             request, answer = waiting.popleft()
@@ -81,7 +81,7 @@ class Coalescer:
                 number += request.limit
         return batch
 
-    async def _serve_some(self, batch: Sequence[_Asked]) -> None:
+    async def _serve_some(self, batch: Sequence[_WaitingClaim]) -> None:
         try:
             given = await self._claim_all([request for request, _ in batch])
         except Exception as error:  # noqa: BLE001 - passed to the caller
@@ -101,15 +101,15 @@ class Coalescer:
 class MessageCoalescer:
     """Batches the messages to one server."""
 
-    def __init__(self, hear: Hear) -> None:
-        self._hear = hear
-        self._said: deque[_Said] = deque()
+    def __init__(self, send: SendMessages) -> None:
+        self._send = send
+        self._queued: deque[_WaitingMessages] = deque()
         self._serving: asyncio.Task[None] | None = None
 
     async def report(self, messages: Sequence[Message]) -> list[Answer]:
         """Process the messages of one runner; return the answers in their order."""
         answers: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
-        self._said.append((messages, answers))
+        self._queued.append((messages, answers))
         if self._serving is None:
             self._serving = asyncio.create_task(self._serve(), name="messages")
         return await answers
@@ -120,22 +120,22 @@ class MessageCoalescer:
                 await self._serve_some(batch)
         finally:
             self._serving = None
-            for _, answers in self._said:
+            for _, answers in self._queued:
                 answers.cancel()
-            self._said.clear()
+            self._queued.clear()
 
-    def _next(self) -> list[_Said]:
+    def _next(self) -> list[_WaitingMessages]:
         """Return the next batch, including messages of disconnected clients: they are still valid."""
-        batch: list[_Said] = []
+        batch: list[_WaitingMessages] = []
         number = 0
-        while self._said and (not batch or number + len(self._said[0][0]) <= MOST):
-            batch.append(self._said.popleft())
+        while self._queued and (not batch or number + len(self._queued[0][0]) <= MOST):
+            batch.append(self._queued.popleft())
             number += len(batch[-1][0])
         return batch
 
-    async def _serve_some(self, batch: Sequence[_Said]) -> None:
+    async def _serve_some(self, batch: Sequence[_WaitingMessages]) -> None:
         try:
-            replies = await self._hear([message for messages, _ in batch for message in messages])
+            replies = await self._send([message for messages, _ in batch for message in messages])
         except Exception as error:  # noqa: BLE001 - passed to the sender
             for _, answers in batch:
                 if not answers.done():

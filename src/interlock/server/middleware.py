@@ -116,7 +116,7 @@ class Gate:
         )
         self._hosts = _hosts(parts.settings)
         self._strangers = Buckets(parts.settings.stranger_rate)
-        self._untold = LOCAL if parts.settings.loopback else _ANYBODY
+        self._default_hosts = LOCAL if parts.settings.loopback else _ANYBODY
         self._tls = parts.settings.tls_cert is not None
         self._names = _names()
 
@@ -193,7 +193,7 @@ class Gate:
         """Return the principal of a request without a token; one through a proxy is not local."""
         forwarded = _FORWARDED.intersection(exchange.headers)
         if not forwarded:
-            return self._untold
+            return self._default_hosts
         if self._parts.settings.insecure:
             return _ANYBODY
         raise NotSignedIn(

@@ -126,7 +126,7 @@ class Runtime:
         self.waits = Waits(self.engine, settings=settings)
         self.schedules = ScheduleService(self.engine, settings=settings, draw=self.jobs.draw)
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
-        self.stops.tell = self.workers.notify
+        self.stops.notify = self.workers.notify
         self.engine.bus.subscribe(JobsSwept, lambda swept: self.stops.notice(swept.commits, swept.outcomes))
         self.workloads = Workloads(self.engine, self.orchestrator.report, settings=settings)
         self.tokens = Tokens(self.engine)

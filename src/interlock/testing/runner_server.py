@@ -232,7 +232,7 @@ class KitOrchestrator:
             if what == "lease":
                 return self._ok(await self._lease(msgspec.json.decode(request.body, type=ClaimRequest)))
             if what in _PATHS:
-                return self._hear(what, msgspec.json.decode(request.body, type=dict[str, Any]))
+                return self._receive(what, msgspec.json.decode(request.body, type=dict[str, Any]))
         except msgspec.DecodeError as error:
             self.fault(f"It has sent an invalid request to {what}: {error}")
             return problem(422, "invalid_request", str(error))
@@ -321,16 +321,16 @@ class KitOrchestrator:
 
     # Messages under a lease
 
-    def _hear(self, what: str, body: dict[str, Any]) -> Reply:
+    def _receive(self, what: str, body: dict[str, Any]) -> Reply:
         several = body.get("messages")
         kind = None if what == "messages" else _KINDS.get(what, what)
         if several is None:
-            status, answer = self._hear_one(_message(body, kind))
+            status, answer = self._receive_one(_message(body, kind))
             return Reply(status, answer) if status != 200 else self._ok(answer)
-        answers = [self._hear_one(_message(each, kind))[1] for each in several]
+        answers = [self._receive_one(_message(each, kind))[1] for each in several]
         return self._ok({"answers": [_in_a_batch(each) for each in answers], "now": datetime.now(UTC)})
 
-    def _hear_one(self, message: Message) -> tuple[int, dict[str, Any]]:
+    def _receive_one(self, message: Message) -> tuple[int, dict[str, Any]]:
         lease = self.leases.get(message.token)
         if lease is None:
             self.fault("It uses a token that it was not given.")

@@ -75,8 +75,8 @@ class _Group(ABC):
     """Jobs with leases of the same terms, in one state: one task of the machines that counts as many."""
 
     __slots__ = (
-        "ahead", "claimed_at", "data", "entered_at", "grants", "lane", "lock", "machines", "owed",
-        "renewed_at", "runner_id", "said", "state", "task", "ttl_s",
+        "ahead", "claimed_at", "data", "entered_at", "grants", "lane", "lock", "machines", "numbered", "owed",
+        "renewed_at", "runner_id", "state", "task", "ttl_s",
     )  # fmt: skip
 
     grants: list[Grant]
@@ -92,7 +92,7 @@ class _Group(ABC):
     ttl_s: float
     ahead: bool
     lock: threading.RLock
-    said: int
+    numbered: int
     """Number of messages sent about each of them, and the sequence number of the last one."""
     owed: type[Event] | None
 
@@ -121,8 +121,8 @@ class _Group(ABC):
     def heartbeats(self) -> tuple[list[Grant], list[Heartbeat]]:
         """Return the held grants and their heartbeats."""
         with self.lock:
-            self.said += 1
-            number, held = self.said, self.held()
+            self.numbered += 1
+            number, held = self.numbered, self.held()
         runner_id = self.runner_id
         return held, [Heartbeat(token=grant.token, runner_id=runner_id, sequence=number) for grant in held]
 
@@ -131,7 +131,7 @@ class _Group(ABC):
         running = RunningTask(grant, self.runner_id, self.claimed_at, self.machines, begin=False)
         running.state, running.data = self.state, self.data
         running.renewed_at, running.ttl_s = self.renewed_at, self.ttl_s
-        running.entered_at, running.next_number = self.entered_at, itertools.count(self.said + 1).__next__
+        running.entered_at, running.next_number = self.entered_at, itertools.count(self.numbered + 1).__next__
         running.task, running.lane, running.ahead = self.task, self.lane, self.ahead
         self.machines.tasks[running] = None
         return running
@@ -157,7 +157,7 @@ class Cohort(_Group):
         self.machines, self.runner_id = of.machines, of.runner_id
         self.claimed_at = self.entered_at = self.renewed_at = claimed_at
         self.ttl_s, self.ahead = grants[0].ttl_s, ahead
-        self.said, self.owed = 0, None
+        self.numbered, self.owed = 0, None
         self.position = self.settled = 0
         self.lock = threading.RLock()  # reentrant, because a finalizer that logs can run while it is held
         self.current: Grant | None = None
@@ -258,7 +258,7 @@ class FinishedCohort(_Group):
 
     def keep_up_with(self, cohort: Cohort) -> None:
         """Copy the renewals of the cohort; requires the lock."""
-        self.said, self.renewed_at, self.ttl_s = cohort.said, cohort.renewed_at, cohort.ttl_s
+        self.numbered, self.renewed_at, self.ttl_s = cohort.numbered, cohort.renewed_at, cohort.ttl_s
 
     @property
     def grant(self) -> Grant:
@@ -291,8 +291,8 @@ class FinishedCohort(_Group):
     def completions(self) -> list[Message]:
         """Return the completions of all jobs."""
         with self.lock:
-            self.said += 1
-            number, runner_id = self.said, self.runner_id
+            self.numbered += 1
+            number, runner_id = self.numbered, self.runner_id
         return [
             Complete(token=grant.token, runner_id=runner_id, sequence=number, outcome=outcome)
             for grant, outcome in zip(self.grants, self.outcomes, strict=True)

@@ -34,7 +34,7 @@ from interlock.worker.child_jobs import ChildJobs
 from interlock.worker.context import HandlerServices
 from interlock.worker.environment import WorkerEnv
 from interlock.worker.host import LoopTick, Shutdown, keep_running, soon
-from interlock.worker.leases import Hear, RenewalResult, Renewer, ReportQueue
+from interlock.worker.leases import RenewalResult, Renewer, ReportQueue, SendMessages
 from interlock.worker.machines import Terminated
 from interlock.worker.pool import about_pool
 from interlock.worker.port import OrchestratorPort
@@ -119,7 +119,7 @@ class Components:
         self,
         around: WorkerEnv,
         *,
-        hear: Hear,
+        send: SendMessages,
         port: Callable[[], OrchestratorPort],
         shutdown: Shutdown,
         hooks: ProcessHooks,
@@ -151,7 +151,7 @@ class Components:
         )
         renew_beat.awaited = self.renewer.awaits
         self.reporter = ReportQueue(
-            hear,
+            send,
             lambda *reported: self.executing.answered(*reported),  # noqa: PLW0108 - it is made after this
             failing=hooks.reports_fail,
             log=around.log,

@@ -108,18 +108,18 @@ class StoreTime:
     ) -> None:
         self._monotonic = monotonic
         self._at = self._shown_at = monotonic()
-        self._told = self._shown = local()
+        self._store_time = self._shown = local()
 
     def __call__(self) -> datetime:
         now = self._monotonic()
         if now - self._shown_at >= FINE_S:
-            self._shown = max(self._shown, self._told + timedelta(seconds=now - self._at))
+            self._shown = max(self._shown, self._store_time + timedelta(seconds=now - self._at))
             self._shown_at = now
         return self._shown
 
     def learn(self, store_time: datetime) -> None:
         """Set the store's time."""
-        self._told, self._at = store_time, self._monotonic()
+        self._store_time, self._at = store_time, self._monotonic()
         self._shown_at = float("-inf")
 
 

@@ -143,8 +143,8 @@ class HttpOrchestrator:
         self._monotonic = monotonic
         self._client: httpx2.AsyncClient | None = None
         self._greeting: Greeting | None = None
-        self._told: tuple[datetime, float] | None = None
-        self._told_after: tuple[datetime, float] | None = None
+        self._store_time: tuple[datetime, float] | None = None
+        self._time_after: tuple[datetime, float] | None = None
         self.granted_after = float("-inf")
         self._polled = False
         self._hurried = asyncio.Event()
@@ -245,10 +245,10 @@ class HttpOrchestrator:
         earlier request that was answered at once. The earlier one counts, so neither a delayed answer nor a
         clock that was set makes the worker trust a lease for too long.
         """
-        if not granted.grants or self._told is None or self._told_after is None:
+        if not granted.grants or self._store_time is None or self._time_after is None:
             return float("-inf")
         granted_at = min(grant.granted_at for grant in granted.grants)
-        (now, received_at), (before, sent_at) = self._told, self._told_after
+        (now, received_at), (before, sent_at) = self._store_time, self._time_after
         return min(
             received_at - (now - granted_at).total_seconds(), sent_at + (granted_at - before).total_seconds()
         )
@@ -406,11 +406,11 @@ class HttpOrchestrator:
 
     async def now(self) -> datetime:
         """Return the store's time, extrapolated from the last answer of the server."""
-        if self._told is None:
+        if self._store_time is None:
             raise StoreUnavailable(
                 f"The server at {self.server} has not reported its time yet.", todo="Connect first."
             )
-        at, when = self._told
+        at, when = self._store_time
         return at + timedelta(seconds=self._monotonic() - when)
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
@@ -426,9 +426,9 @@ class HttpOrchestrator:
 
     def _note_time(self, now: datetime, sent_at: float | None) -> None:
         """Record the server's time; `sent_at` bounds it if the answer came at once."""
-        self._told = (now, self._monotonic())
+        self._store_time = (now, self._monotonic())
         if sent_at is not None:
-            self._told_after = (now, sent_at)
+            self._time_after = (now, sent_at)
 
     def _new_client(self) -> httpx2.AsyncClient:
         try:

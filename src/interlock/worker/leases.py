@@ -231,7 +231,7 @@ class Renewer:
                 port = await self._connected()
             asked_at = self._monotonic()
             async with asyncio.timeout(self._patience_s(due, asked_at)):
-                answers = iter(await self._hear(port, due))
+                answers = iter(await self._send(port, due))
         except (StoreUnavailable, TimeoutError) as error:
             self._bring_home(due, delivered=False)
             self._renewed([(running, None) for running in _speakers(due)])
@@ -256,7 +256,7 @@ class Renewer:
             self._port = port
         return self._port
 
-    async def _hear(self, port: OrchestratorPort, due: list[_Beat]) -> list[Answer]:
+    async def _send(self, port: OrchestratorPort, due: list[_Beat]) -> list[Answer]:
         answers = await port.report([message for beat in due for message in beat.messages()])
         carrying = [beat.unsent is not None for beat in due for _ in beat.grants]
         refused = [
@@ -406,7 +406,7 @@ def _next_heartbeat(running: Leased, after: float) -> float:
     return times_out_at if after < times_out_at < regular else regular
 
 
-Hear: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
+SendMessages: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Reporting: TypeAlias = RunningTask | FinishedCohort
 Answered: TypeAlias = Callable[[Reporting, Sequence[Message], Sequence[Answer | None]], None]
 """Called with the messages and their answers; None if not delivered before the lease ended."""
@@ -426,7 +426,7 @@ class ReportQueue:
 
     def __init__(
         self,
-        hear: Hear,
+        send: SendMessages,
         answered: Answered,
         *,
         failing: Callable[[float], None],
@@ -435,7 +435,7 @@ class ReportQueue:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._hear = hear
+        self._send = send
         self._answered = answered
         self._failing = failing
         self._log = log
@@ -481,7 +481,7 @@ class ReportQueue:
             self._beat()
             messages = [message for report in batch for message in report.messages]
             try:
-                answers = await self._hear(messages)
+                answers = await self._send(messages)
             except StoreUnavailable as error:
                 now = self._monotonic()
                 failing_since = failing_since or now

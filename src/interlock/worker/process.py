@@ -191,7 +191,7 @@ class WorkerProcess:
         self._now = StoreTime(monotonic, host.local)
         self._stir = asyncio.Event()
         """Set when there is a change that the loop may wait for."""
-        self._asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._woken = self._broken = False
         self._polled_at = float("-inf")
         self._crashes = self._misfits = 0
@@ -223,7 +223,7 @@ class WorkerProcess:
         self._connection = Connection(connect, now=self._now, woken=self._wake, monotonic=monotonic)
         self._crew = Components(
             around,
-            hear=self._hear,
+            send=self._send_messages,
             port=lambda: self._connection.port,
             shutdown=self.shutdown,
             hooks=ProcessHooks(
@@ -395,7 +395,7 @@ class WorkerProcess:
         await asyncio.sleep(0)
         self._misfits = self._misfits + 1 if unknown else 0
         if unknown:  # so that other workers get them
-            await set_within(self._asked, self._settings.backoff_s(self._misfits))
+            await set_within(self._stop_requested, self._settings.backoff_s(self._misfits))
 
     def _should_poll(self) -> bool:
         """Return whether the loop has work to do, for the watchdog."""
@@ -419,7 +419,7 @@ class WorkerProcess:
         until, pause_s = None, self._settings.first_backoff_s
         while True:
             try:
-                return await unless(self._asked, request(), then_s)
+                return await unless(self._stop_requested, request(), then_s)
             except StoreUnavailable as failure:
                 if self.shutdown.requested:
                     return None
@@ -430,7 +430,7 @@ class WorkerProcess:
                         return None
                     until, pause_s = None, _LONGER_PAUSE_S
                 self._log.warning(message, error=failure.sentence)
-                await set_within(self._asked, pause_s)
+                await set_within(self._stop_requested, pause_s)
 
     async def _open_again(self, failure: StoreUnavailable) -> bool:
         """Replace a failing connection while there are leases; otherwise it is broken.
@@ -450,7 +450,7 @@ class WorkerProcess:
         """Open the connection; None if there is no answer, False if it is pointless."""
         try:
             opening = self._connection.open(self._settings.connect_timeout_s)
-            return bool(await unless(self._asked, opening))
+            return bool(await unless(self._stop_requested, opening))
         except StoreUnavailable as failure:
             self._log.warning("connection_failed", error=failure.sentence)
             return None
@@ -478,9 +478,9 @@ class WorkerProcess:
             self.send(shutdown_deadline)
         elif self.state in (RUNNING, RECOVERING):
             await self._break(InterlockError(f"The loop has crashed: {crash}"))
-        await set_within(self._asked, self._settings.backoff_s(self._crashes))
+        await set_within(self._stop_requested, self._settings.backoff_s(self._crashes))
 
-    async def _hear(self, messages: Sequence[Message]) -> list[Answer]:
+    async def _send_messages(self, messages: Sequence[Message]) -> list[Answer]:
         """Deliver reports, also during shutdown, when no jobs are claimed any more."""
         if self.state is SHUTTING_DOWN and not self._connection.is_open:
             await self._connection.open(self._settings.connect_timeout_s)
@@ -504,12 +504,12 @@ class WorkerProcess:
     async def _pause(self, *, wakes: bool) -> None:
         """Back off as long as the table's count says; with `wakes` a notification ends it."""
         until = self._monotonic() + self._settings.backoff_s(self.data.backoff_count)
-        while not self._asked.is_set() and not (wakes and self._woken):
+        while not self._stop_requested.is_set() and not (wakes and self._woken):
             self._stir.clear()
             if not await set_within(self._stir, until - self._monotonic()):
                 return
         if (floor_s := self._polled_at + self._settings.poll_floor_s - self._monotonic()) > 0:
-            await set_within(self._asked, floor_s)
+            await set_within(self._stop_requested, floor_s)
 
     async def _all_ended(self, until: float) -> bool:
         """Return whether all tasks ended and all reports were delivered before the deadline, by `awake`."""
@@ -531,7 +531,7 @@ class WorkerProcess:
 
     def _heed(self) -> None:
         """Handle a shutdown request, in a signal handler: all work is left to the event loop."""
-        for heed in (self._asked.set, self._stir.set, self._connection.hasten):
+        for heed in (self._stop_requested.set, self._stir.set, self._connection.hasten):
             soon(self._loop, heed)
 
     def _wake(self) -> None:

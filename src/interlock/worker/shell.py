@@ -95,7 +95,7 @@ class Commands:
         self._last.clear()
         group = await Group.start(
             arguments,
-            self._hear,
+            self._receive,
             cwd=cwd,
             env=env,
             mask=self._ctx.mask,
@@ -141,7 +141,7 @@ class Commands:
             **{name: value for name, value in ctx.secrets.items() if name != without},
         }
 
-    def _hear(self, line: str, level: str) -> None:
+    def _receive(self, line: str, level: str) -> None:
         self._last.append(line)
         self._ctx.log(line, level)
 

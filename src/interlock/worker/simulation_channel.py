@@ -26,7 +26,7 @@ BEAT_S = 5.0
 
 T = TypeVar("T")
 Latest: TypeAlias = Callable[[], Beat]
-Heard: TypeAlias = Callable[[SimulationOrders], None]
+Receive: TypeAlias = Callable[[SimulationOrders], None]
 
 
 class SimulationChannel(Protocol):
@@ -37,7 +37,7 @@ class SimulationChannel(Protocol):
         ...
 
     def living(
-        self, token: str, latest: Latest, receive: Heard, /
+        self, token: str, latest: Latest, receive: Receive, /
     ) -> contextlib.AbstractContextManager[None]:
         """Send heartbeats while entered."""
         ...
@@ -55,7 +55,7 @@ class Speech(NamedTuple):
         patience_s = BEAT_S if isinstance(word, Beat) else self.ttl_s
         return self.voice.send(self.token, word, patience_s)
 
-    def living(self, latest: Latest, receive: Heard) -> contextlib.AbstractContextManager[None]:
+    def living(self, latest: Latest, receive: Receive) -> contextlib.AbstractContextManager[None]:
         """Send heartbeats of the simulation while entered."""
         return self.voice.living(self.token, latest, receive)
 
@@ -89,7 +89,7 @@ class Simulators:
         return self._scheduled(self._say(token, word, patience_s))
 
     @contextlib.contextmanager
-    def living(self, token: str, latest: Latest, receive: Heard) -> Iterator[None]:
+    def living(self, token: str, latest: Latest, receive: Receive) -> Iterator[None]:
         """Send a heartbeat at once, and then at the interval in the answer."""
         beating = self._scheduled(self._send_beats(token, latest, receive))
         try:
@@ -163,7 +163,7 @@ class Simulators:
             with contextlib.suppress(Exception):  # it is not used any more, whatever the error
                 await port.disconnect()
 
-    async def _send_beats(self, token: str, latest: Latest, receive: Heard) -> None:
+    async def _send_beats(self, token: str, latest: Latest, receive: Receive) -> None:
         every_s = BEAT_S
         while True:
             with contextlib.suppress(StoreUnavailable):

@@ -331,7 +331,7 @@ class Channel:
         self._finished = False
         self._logged = 0
         self._uploads: dict[int, Future[ArtifactView]] = {}
-        self._asked: dict[int, Future[Told]] = {}
+        self._requests: dict[int, Future[Told]] = {}
 
     def first_order(self) -> RunOrder:
         """Return the order to execute."""
@@ -358,8 +358,8 @@ class Channel:
         """Request the worker to submit or list children, to list the jobs before this one, or to wait."""
         future: Future[Told] = Future()
         with self._lock:
-            number = len(self._asked)
-            self._asked[number] = future
+            number = len(self._requests)
+            self._requests[number] = future
             self._socket.sendall(line_of(msgspec.structs.replace(request, number=number)))
         return future
 
@@ -382,7 +382,7 @@ class Channel:
             elif isinstance(order, FileKept):
                 self._uploaded(order)
             elif isinstance(order, Told):
-                self._told(order)
+                self._settle(order)
         if not self._finished:
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
@@ -394,8 +394,8 @@ class Channel:
             else:
                 future.set_exception(JobError(kept.error, todo=kept.todo))
 
-    def _told(self, answer: Told) -> None:
-        future = self._asked[answer.number]
+    def _settle(self, answer: Told) -> None:
+        future = self._requests[answer.number]
         if future.set_running_or_notify_cancel():
             if answer.error:
                 future.set_exception(JobError(answer.error, todo=answer.todo))

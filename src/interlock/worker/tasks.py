@@ -78,7 +78,7 @@ class Task(Generic[P, R_co]):
         self.function: Callable[P, R_co] = plain
         self.name = default_name(plain) if name is None else _checked_name(plain, name)
         self.executor: Executor = executor_of(plain, executor)
-        self._says_where = executor is not None
+        self._names_executor = executor is not None
         self.memory_limit_bytes = _memory_limit(self.name, memory_limit_mb, self.executor)
         self.template = _template(self.name, {}, options)
         """The spec of every job of this task, without arguments."""
@@ -191,7 +191,7 @@ class Task(Generic[P, R_co]):
 
     def executor_on(self, default: Executor | None) -> Executor:
         """Return its executor on a worker with this default; an explicit one takes precedence."""
-        if default is None or self._says_where:
+        if default is None or self._names_executor:
             return self.executor
         return executor_here(self.function, default)
 

@@ -56,7 +56,7 @@ class AttemptSpan:
 
     def __init__(self, span: Any, *, shows_errors: bool) -> None:
         self._span = span
-        self._told = shows_errors
+        self._shows_errors = shows_errors
 
     def carried(self) -> dict[str, str]:
         """Return the trace context for the other process."""
@@ -70,7 +70,7 @@ class AttemptSpan:
         """Record the failure of a handler in another process."""
         from opentelemetry import trace  # noqa: PLC0415
 
-        if self._told:
+        if self._shows_errors:
             self._span.set_status(trace.Status(trace.StatusCode.ERROR, error))
 
 

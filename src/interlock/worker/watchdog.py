@@ -49,7 +49,7 @@ class Watchdog:
         self._also = also
         self._monotonic = monotonic
         self._answer = LoopTick("event loop", monotonic)
-        self._asked = False
+        self._probing = False
         self._named = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
@@ -85,14 +85,14 @@ class Watchdog:
 
     def _ask(self) -> None:
         """Schedule a beat of the event loop, unless one is pending."""
-        if self._asked or self._loop is None:
+        if self._probing or self._loop is None:
             return
-        self._asked = True
+        self._probing = True
         with contextlib.suppress(RuntimeError):  # it is closed
             self._loop.call_soon_threadsafe(self._answered)
 
     def _answered(self) -> None:
-        self._asked = self._named = False
+        self._probing = self._named = False
         self._answer()
 
     def _judge(self, beat: LoopTick) -> None:

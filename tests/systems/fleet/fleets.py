@@ -84,7 +84,9 @@ class Driven:
         self.lines: list[str] = []
         self.lives: list[WorkloadProgress] = []
         self._news = asyncio.Event()
-        hands = DriverPorts(tell=self._tell, news=self._show, log=lambda text, _: self.lines.append(text))
+        hands = DriverPorts(
+            store_facts=self._tell, news=self._show, log=lambda text, _: self.lines.append(text)
+        )
         driver = Driver(job_id="j_0123456789ab", fence=next(FENCES), controller="a test")
         self.drive = Drive(spec, driver, hands, over_grpc(access))
         self.running = asyncio.create_task(self.drive.run())

@@ -168,7 +168,7 @@ async def driven(
     """What a drive over these comes to; what is shown and said meanwhile is kept."""
     spec = WorkloadSpec(kind="sleep", agents=tuple(lines), lead_s=0.01, **more)
     shown, said = [] if lives is None else lives, [] if log is None else log
-    hands = DriverPorts(tell=no_store, news=shown.append, log=lambda text, _: said.append(text))
+    hands = DriverPorts(store_facts=no_store, news=shown.append, log=lambda text, _: said.append(text))
 
     def line(agent: str, _reference: ReferenceClock) -> HandLine:
         return lines[agent]

@@ -79,8 +79,8 @@ WORKER_ALONE = Lifecycle(
         Answer("other errors fail it", must(worker.ErrorUnrecoverable, (worker.RUNNING,), worker.FAILED)),
         Answer(
             "transient errors are retried three times",
-            lambda before, said, after: (
-                not isinstance(said, worker.ErrorTransient)
+            lambda before, event, after: (
+                not isinstance(event, worker.ErrorTransient)
                 or before.state is not worker.RUNNING
                 or (after is not None and after.state is _after_error(before.data))
             ),
@@ -95,7 +95,7 @@ WORKER_ALONE = Lifecycle(
                 worker.SupervisorTimeout,
                 ALIVE,
                 worker.TERMINATED,
-                when=lambda w, said: w.last_heartbeat_at is None or said.at == LATER,
+                when=lambda w, event: w.last_heartbeat_at is None or event.at == LATER,
             ),
         ),
         Answer("a dead worker is given up", must(worker.ProcessDied, ALIVE, worker.TERMINATED)),
@@ -129,7 +129,7 @@ PROCESS_ALONE = Lifecycle(
                 process.PollCycleComplete,
                 (process.RUNNING,),
                 process.RUNNING,
-                when=lambda p, said: said.started <= p.free_slots,
+                when=lambda p, event: event.started <= p.free_slots,
             ),
         ),
         Answer("it backs off", must(process.no_tasks_available, (process.RUNNING,), process.BACKING_OFF)),
@@ -188,8 +188,8 @@ TASK_ALONE = Lifecycle(
         ),
         Answer(
             "it ends as what it reported",
-            lambda before, said, after: (
-                said.name != "report_succeeded"
+            lambda before, event, after: (
+                event.name != "report_succeeded"
                 or before.state is not task.REPORTING
                 or (after is not None and after.state is _reported(before.data))
             ),
@@ -250,7 +250,7 @@ WORKLOAD_ALONE = Lifecycle(
     events=(
         *_both(load.RpcReceived),
         load.RpcReceived(workload_id=_MINE, fault="no such thing"),
-        *(said for kind in _PLAIN for said in _both(kind)),
+        *(event for kind in _PLAIN for event in _both(kind)),
         load.StartTimeReached(workload_id=_MINE, told=False),
         *_both(load.WorkloadError, error="boom"),
         *_both(load.Timeout15s),
@@ -259,10 +259,10 @@ WORKLOAD_ALONE = Lifecycle(
     answers=(
         Answer(
             "an idle agent answers a request with READY or an error",
-            lambda before, said, after: (
-                not isinstance(said, load.RpcReceived)
+            lambda before, event, after: (
+                not isinstance(event, load.RpcReceived)
                 or before.state is not load.IDLE
-                or (after is not None and after.state is (load.FAILED if said.fault else load.READY))
+                or (after is not None and after.state is (load.FAILED if event.fault else load.READY))
             ),
         ),
         Answer("it starts on time, and never by itself", _starts_when_told),
@@ -285,12 +285,12 @@ WORKLOAD_ALONE = Lifecycle(
         Answer("it is warned", must(load.Timeout5s, (load.ABORTING,), STAY, when=_mine)),
         Answer(
             "it is IDLE when everything of it is dead, and not before",
-            lambda before, said, after: (
-                not isinstance(said, load.Timeout15s)
+            lambda before, event, after: (
+                not isinstance(event, load.Timeout15s)
                 or before.state is not load.ABORTING
                 or (
-                    (_mine(before.data, said) is (after is not None))
-                    and (after is None or (after.state is load.IDLE) == (said.survivors == 0))
+                    (_mine(before.data, event) is (after is not None))
+                    and (after is None or (after.state is load.IDLE) == (event.survivors == 0))
                 )
             ),
         ),
@@ -313,7 +313,7 @@ SIMULATION_ALONE = Lifecycle(
     events=(
         _SIM.Start(at=AT, worker_id=_MINE),
         _SIM.Resume(at=AT, worker_id=_MINE),
-        *(said for kind in (_SIM.Heartbeat, _SIM.Pause, _SIM.Complete) for said in _workers(kind, step=1)),
+        *(event for kind in (_SIM.Heartbeat, _SIM.Pause, _SIM.Complete) for event in _workers(kind, step=1)),
         *_workers(_SIM.Fail, error="boom"),
         *_timed(_SIM.RequestPause, _SIM.Cancel, _SIM.Interrupt),
         _SIM.HeartbeatLost(at=SOON),
@@ -329,7 +329,7 @@ SIMULATION_ALONE = Lifecycle(
                 _SIM.Pause,
                 (_SIM.RUNNING,),
                 _SIM.PAUSED,
-                when=lambda s, said: _his(s, said) and (s.pause_requested or s.cancel_requested),
+                when=lambda s, event: _his(s, event) and (s.pause_requested or s.cancel_requested),
             ),
         ),
         Answer("it can be resumed", must(_SIM.Resume, (_SIM.PAUSED, _SIM.INTERRUPTED), _SIM.RUNNING)),
@@ -339,7 +339,7 @@ SIMULATION_ALONE = Lifecycle(
                 _SIM.HeartbeatLost,
                 (_SIM.RUNNING,),
                 _SIM.INTERRUPTED,
-                when=lambda _, said: said.at == LATER,
+                when=lambda _, event: event.at == LATER,
             ),
         ),
         Answer(
@@ -391,10 +391,10 @@ SCHEDULE_ALONE = Lifecycle(
         Answer("it fires when it is due, and continues or ends", _fires_in_time),
         Answer(
             "it is resumed to continue, or to end",
-            lambda before, said, after: (
-                not isinstance(said, _SCHEDULE.Resume)
+            lambda before, event, after: (
+                not isinstance(event, _SCHEDULE.Resume)
                 or before.state is not _SCHEDULE.PAUSED
-                or (after is not None and after.state is _after(said))
+                or (after is not None and after.state is _after(event))
             ),
         ),
         Answer("it fires by its new times", must(_SCHEDULE.Edit, (_SCHEDULE.ACTIVE,), STAY, when=_goes_on)),
@@ -472,7 +472,11 @@ def _stops_when_asked(before: Here, event: Any, after: Here | None) -> bool:
 LEASE_ALONE = Lifecycle(
     data=Lease(runner_id=MINE, expires_at=END),
     events=(
-        *(said for name in ("Ack", "Heartbeat", "Complete", "CancelAck", "Release") for said in _said(name)),
+        *(
+            event
+            for name in ("Ack", "Heartbeat", "Complete", "CancelAck", "Release")
+            for event in _said(name)
+        ),
         lease.Expire(at=AT),
         lease.Expire(at=END),
         lease.Expire(at=END + timedelta(seconds=60)),
@@ -537,8 +541,8 @@ ATTEMPT_ALONE = Lifecycle(
         Answer("the upload is recorded", must(attempt.upload, attempt.EXECUTING[:2], attempt.UPLOADING)),
         Answer(
             "an upload or a stop counts as a heartbeat",
-            lambda before, said, after: (
-                said.name != "heartbeat"
+            lambda before, event, after: (
+                event.name != "heartbeat"
                 or before.state not in (attempt.UPLOADING, attempt.CANCEL_REQUESTED)
                 or (after is not None and after.state is before.state)
             ),

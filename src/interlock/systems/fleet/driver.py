@@ -49,7 +49,7 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
 class DriverPorts(msgspec.Struct, frozen=True, kw_only=True):
     """The interface of a drive to its caller."""
 
-    tell: Callable[[Sequence[WorkloadFact]], Awaitable[None]]
+    store_facts: Callable[[Sequence[WorkloadFact]], Awaitable[None]]
     """Stores events of agents."""
     news: Callable[[WorkloadProgress], None]
     """Shows the progress, every second."""
@@ -133,8 +133,8 @@ class Drive:
 
     async def run(self) -> WorkloadResult:
         """Drive the workload to its end; return the result. Raise if it could not be started."""
-        teller = WorkloadRecorder(self._hands.tell, lambda text: self._hands.log(text, "warning"))
-        pulse = asyncio.create_task(self._pulse(teller), name="pulse of the fleet")
+        recorder = WorkloadRecorder(self._hands.store_facts, lambda text: self._hands.log(text, "warning"))
+        pulse = asyncio.create_task(self._pulse(recorder), name="pulse of the fleet")
         refusal: InterlockError | None = None
         try:
             refusal = await self._until_over()
@@ -142,8 +142,8 @@ class Drive:
             await self._all_stopped(self._ended or "the controller ends")
             pulse.cancel()
             await asyncio.wait([pulse])
-            self._tell_all(teller)
-            await teller.close()
+            self._tell_all(recorder)
+            await recorder.close()
             await _each(member.close() for member in self._members)
         if refusal is not None:
             raise refusal
@@ -301,9 +301,9 @@ class Drive:
 
     # Progress and result
 
-    async def _pulse(self, teller: WorkloadRecorder) -> None:
+    async def _pulse(self, recorder: WorkloadRecorder) -> None:
         while True:
-            self._tell_all(teller)
+            self._tell_all(recorder)
             self._notice_silence()
             self._hands.news(self._live())
             await asyncio.sleep(PULSE_S)
@@ -323,13 +323,13 @@ class Drive:
         for agent in self._silent.keys() - before.keys():
             self._hands.log(f"{agent} has reported nothing for {self._silent[agent]:.0f} s.", "warning")
 
-    def _tell_all(self, teller: WorkloadRecorder) -> None:
+    def _tell_all(self, recorder: WorkloadRecorder) -> None:
         for member in self._members:
             if member.happened is None:
                 continue
             part = self.merged.parts[member.agent]
             last, offset = part.last, member.offset
-            teller.record(
+            recorder.record(
                 WorkloadFact(
                     workload_id=member.workload_id,
                     job_id=self._driver.job_id,

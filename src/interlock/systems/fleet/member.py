@@ -150,10 +150,10 @@ class FleetMember:
         self.offset = await self.line.offset(within_s=min(ANSWER_S, spec.ready_within_s))
 
     def begin(
-        self, spec: WorkloadSpec, controller: str, hear: Callable[[FleetMember, AgentReport], None]
+        self, spec: WorkloadSpec, controller: str, receive: Callable[[FleetMember, AgentReport], None]
     ) -> None:
         """Request the workload, and follow its reports."""
-        following = self._follow(spec, controller, hear)
+        following = self._follow(spec, controller, receive)
         self._following = asyncio.create_task(following, name=f"agent {self.agent}")
 
     async def abort(self, reason: str, within_s: float) -> None:
@@ -203,13 +203,13 @@ class FleetMember:
         await self.line.close()
 
     async def _follow(
-        self, spec: WorkloadSpec, controller: str, hear: Callable[[FleetMember, AgentReport], None]
+        self, spec: WorkloadSpec, controller: str, receive: Callable[[FleetMember, AgentReport], None]
     ) -> None:
         try:
             async for report in self.line.run(self.workload_id, spec, controller):
                 self.heard_s = asyncio.get_running_loop().time()
                 self._note(report)
-                hear(self, report)
+                receive(self, report)
                 if report.completed:
                     return
             self.error = "its stream ended before its last report"

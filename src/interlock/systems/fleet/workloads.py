@@ -25,7 +25,7 @@ from interlock.machine import Event
 from interlock.machine.cascade import RootOf, Wiring, later
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
 from interlock.systems.fleet.spec import TASK
-from interlock.systems.orchestrator.attachments import Hear
+from interlock.systems.orchestrator.attachments import SendMessages
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import raise_for_answer, read_token
@@ -205,10 +205,14 @@ class Workloads:
     """The workloads in a store."""
 
     def __init__(
-        self, engine: Engine, hear: Hear, *, settings: OrchestratorSettings = DEFAULT_SETTINGS
+        self,
+        engine: Engine,
+        send_messages: SendMessages,
+        *,
+        settings: OrchestratorSettings = DEFAULT_SETTINGS,
     ) -> None:
         self.engine = engine
-        self._hear = hear
+        self._send = send_messages
         self.settings = settings
 
     async def apply(self, facts: Sequence[WorkloadFact], *, actor: str = "") -> None:
@@ -218,7 +222,7 @@ class Workloads:
 
     async def apply_under(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Apply events under the live lease of the driving job."""
-        (answer,) = await self._hear([Heartbeat(token=token, runner_id=runner_id)])
+        (answer,) = await self._send([Heartbeat(token=token, runner_id=runner_id)])
         raise_for_answer(answer)
         about = read_token(token)
         assert about is not None  # the heartbeat was accepted
@@ -314,7 +318,7 @@ def _check(fact: WorkloadFact, driver: Record | None, record: Record | None) -> 
         )
 
 
-Tell = Callable[[Sequence[WorkloadFact]], Awaitable[None]]
+StoreFacts = Callable[[Sequence[WorkloadFact]], Awaitable[None]]
 PAUSE_S = 0.5
 """Pause before an unavailable store is retried."""
 NUMBERS_EVERY_S = 2.0
@@ -328,10 +332,10 @@ LAST_WORDS_S = 11.0
 class WorkloadRecorder:
     """Stores events as soon as possible."""
 
-    def __init__(self, tell: Tell, complain: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, store_facts: StoreFacts, complain: Callable[[str], None]) -> None:
+        self._store = store_facts
         self._complain = complain
-        self._unsaid: dict[str, WorkloadFact] = {}
+        self._unsent: dict[str, WorkloadFact] = {}
         self._known: dict[str, WorkloadFact] = {}
         self._news = asyncio.Event()
         self._closing = False
@@ -342,7 +346,7 @@ class WorkloadRecorder:
         known = self._known.get(fact.workload_id)
         self._known[fact.workload_id] = fact
         if known is None or known.happened is not fact.happened:
-            self._unsaid[fact.workload_id] = fact
+            self._unsent[fact.workload_id] = fact
             self._news.set()
 
     async def close(self) -> None:
@@ -355,7 +359,7 @@ class WorkloadRecorder:
             await self._task
 
     async def _run(self) -> None:
-        while self._unsaid or not self._closing:
+        while self._unsent or not self._closing:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every_s):
                     await self._news.wait()
@@ -363,14 +367,14 @@ class WorkloadRecorder:
             await self._flush()
 
     async def _flush(self) -> None:
-        facts = self._unsaid or self._alive()
-        self._unsaid = {}
+        facts = self._unsent or self._alive()
+        self._unsent = {}
         if not facts:
             return
         try:
-            await self._tell(list(facts.values()))
+            await self._store(list(facts.values()))
         except StoreUnavailable:
-            self._unsaid = facts | self._unsaid
+            self._unsent = facts | self._unsent
             self._news.set()
             await asyncio.sleep(PAUSE_S)
         except InterlockError as error:

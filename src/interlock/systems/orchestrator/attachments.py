@@ -316,15 +316,15 @@ def _full(at: datetime, most: int) -> LogLine:
 
 PAGE = 500
 
-Hear = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
+SendMessages = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 
 
 class Artifacts:
     """Stores and reads artifacts of attempts."""
 
-    def __init__(self, store: Store, hear: Hear, blobs: Blobs | None) -> None:
+    def __init__(self, store: Store, send: SendMessages, blobs: Blobs | None) -> None:
         self._store = store
-        self._hear = hear
+        self._send = send
         self._blobs = blobs
 
     async def keep(self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]) -> ArtifactView:
@@ -392,7 +392,7 @@ class Artifacts:
         return self._blobs
 
     async def _say(self, message: Message) -> None:
-        (answer,) = await self._hear([message])
+        (answer,) = await self._send([message])
         raise_for_answer(answer)
 
     async def _kept(self, token: str, name: str) -> ArtifactView | None:

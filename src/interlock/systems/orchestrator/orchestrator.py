@@ -133,7 +133,9 @@ class Orchestrator:
         self._held: OrderedDict[str, _Held] = OrderedDict()
         # Runs that this process has reported as begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
-        self._has_told = self._has_told_tree = self._has_told_limits = self._has_told_followers = False
+        self._has_run_messages = self._has_tree_messages = self._has_limit_messages = (
+            self._has_end_messages
+        ) = False
 
     # Claims
 
@@ -173,7 +175,7 @@ class Orchestrator:
             lining_up: Sequence[Work] = ()
             if limits is not None and limits.scopes:
                 records, lining_up = limits.adopt(records, now, mark)
-                self._has_told_limits |= bool(lining_up)
+                self._has_limit_messages |= bool(lining_up)
             shares = self._shares(claimings, records, now)
             bundles[:] = commits_for(claimings, shares, chance)
             return [*[bundle.work for bundle in bundles], *lining_up]
@@ -226,7 +228,7 @@ class Orchestrator:
 
     def _given(self, bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]) -> list[tuple[int, Grant]]:
         given = []
-        if self._has_told_limits:
+        if self._has_limit_messages:
             self._notify_limits()
         for bundle, offer, number, outcome in outcomes_by_job(bundles, outcomes):
             if not isinstance(outcome, Committed):
@@ -353,16 +355,16 @@ class Orchestrator:
 
     def _announce(self) -> None:
         """Announce the messages that were committed to other records."""
-        if self._has_told:
-            self._has_told = False
+        if self._has_run_messages:
+            self._has_run_messages = False
             self.engine.bus.publish(RunsNotified())
-        if self._has_told_tree:
-            self._has_told_tree = False
+        if self._has_tree_messages:
+            self._has_tree_messages = False
             self.engine.bus.publish(TreesNotified())
-        if self._has_told_limits:
+        if self._has_limit_messages:
             self._notify_limits()
-        if self._has_told_followers:
-            self._has_told_followers = False
+        if self._has_end_messages:
+            self._has_end_messages = False
             self.engine.bus.publish(DependenciesNotified())
 
     async def _report_together(self, messages: Sequence[Message], answers: list[Answer | None]) -> None:
@@ -422,10 +424,10 @@ class Orchestrator:
             return decision
         change, *others = decision.commit.changes
         for each in others:
-            self._has_told |= each.queue == RUN_JOBS
-            self._has_told_tree |= each.queue in TREE_TOPICS
-            self._has_told_limits |= each.queue == LIMITS
-            self._has_told_followers |= each.queue == ENDS
+            self._has_run_messages |= each.queue == RUN_JOBS
+            self._has_tree_messages |= each.queue in TREE_TOPICS
+            self._has_limit_messages |= each.queue == LIMITS
+            self._has_end_messages |= each.queue == ENDS
         if change.kind == JOB.name and change.state not in job.ENDED:
             written[token.job_id] = change, record
         return decision
@@ -447,7 +449,7 @@ class Orchestrator:
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     def _notify_limits(self) -> None:
-        self._has_told_limits = False
+        self._has_limit_messages = False
         self.engine.bus.publish(LimitsNotified())
 
     def _hold(self, held: _Held) -> None:

@@ -188,16 +188,18 @@ SEARCHED = 2_000
 NOTED_EVERY = timedelta(hours=1)
 """Interval in which uses of a cache are recorded."""
 
-Hear = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
+SendMessages = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Opened = tuple[CacheView, AsyncIterator[bytes]]
 
 
 class RunCaches:
     """Saves and opens caches."""
 
-    def __init__(self, engine: Engine, hear: Hear, blobs: Blobs | None, settings: BlobSettings) -> None:
+    def __init__(
+        self, engine: Engine, send_messages: SendMessages, blobs: Blobs | None, settings: BlobSettings
+    ) -> None:
         self._engine = engine
-        self._hear = hear
+        self._send = send_messages
         self._blobs = blobs
         self._most = settings.max_cache_bytes
         self._unused_s = settings.keep_cache_days * 86_400.0
@@ -380,7 +382,7 @@ class RunCaches:
         await self._engine.apply([record.key], decide)
 
     async def _say(self, message: Message) -> None:
-        (answer,) = await self._hear([message])
+        (answer,) = await self._send([message])
         raise_for_answer(answer)
 
 

@@ -67,7 +67,7 @@ PULSES = Couplings[Any]((
 class SimulationAggregate(Aggregate):
     """The working copy of one simulation and its pulse."""
 
-    __slots__ = ("_told", "beating", "body", "pulse", "pulse_record", "settings")
+    __slots__ = ("_danger_lines", "beating", "body", "pulse", "pulse_record", "settings")
     kind = SIMULATION.name
 
     def __init__(
@@ -91,7 +91,7 @@ class SimulationAggregate(Aggregate):
             else Root(PulseState(pulse_record.state), None, pulse_record.deadline_at)
         )
         """The machine of the pulse, which has the timer of both."""
-        self._told: list[str] = []
+        self._danger_lines: list[str] = []
 
     @classmethod
     def new(
@@ -227,7 +227,7 @@ class SimulationAggregate(Aggregate):
         for each in fresh:
             self._save_pulse(body.danger)
             self.pulse.dangers = each.number
-        self._told += [f"step {each.step}: {each.text}" for each in fresh[:MOST_TOLD]]
+        self._danger_lines += [f"step {each.step}: {each.text}" for each in fresh[:MOST_TOLD]]
 
     def _pulse_change(self, mark: str, actor: str) -> Change:
         """Return the change of the pulse. A heartbeat is not journalled; a warning is."""
@@ -241,7 +241,7 @@ class SimulationAggregate(Aggregate):
         )
         note = None
         if news or record is None:
-            note = Note(steps=news, actor=actor, reason="\n".join(self._told), request_id=mark)
+            note = Note(steps=news, actor=actor, reason="\n".join(self._danger_lines), request_id=mark)
         return Change(
             kind=PULSE.name,
             id=self.id,

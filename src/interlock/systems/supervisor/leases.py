@@ -143,7 +143,7 @@ def _held_by(attempts: list[AttemptBody], order: ReleaseLeases) -> Iterator[Atte
 
 STOPS = frozenset((lease.request_cancel.name, lease.revoke.name))
 
-Tell = Callable[[Sequence[str]], Awaitable[None]]
+Notify = Callable[[Sequence[str]], Awaitable[None]]
 """Notifies the workers of these runner ids."""
 
 
@@ -153,7 +153,7 @@ class StopNotices:
     def __init__(self) -> None:
         self._stopped: dict[str, None] = {}
         self._bell = Debouncer("workers are told of stops", self._answer)
-        self.tell: Tell = _nobody
+        self.notify: Notify = _nobody
 
     def notice(self, work: Sequence[Work], outcomes: Sequence[Outcome]) -> None:
         """Notify workers whose leases were stopped by these commits."""
@@ -175,7 +175,7 @@ class StopNotices:
 
     async def _answer(self) -> int:
         stopped, self._stopped = self._stopped, {}
-        await self.tell(tuple(stopped))
+        await self.notify(tuple(stopped))
         return 0
 
 

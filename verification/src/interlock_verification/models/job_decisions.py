@@ -192,7 +192,7 @@ class Deciding:
 
     def receive(self, value: int, code: int) -> Entry:
         """Return the effect of a worker's message."""
-        entry = self.entries.get((value, code)) or self._keep((value, code), self._hear(value, code))
+        entry = self.entries.get((value, code)) or self._keep((value, code), self._receive(value, code))
         assert entry is not None
         return entry
 
@@ -269,7 +269,7 @@ class Deciding:
 
     # Decisions
 
-    def _hear(self, value: int, code: int) -> Entry:
+    def _receive(self, value: int, code: int) -> Entry:
         note = read_note(code)
         token = token_for(runner_of(note.worker).encode(), JOB_ID, note.shard, note.attempt)
         message = message_of(note, token, self.plan.snooze)

@@ -241,7 +241,7 @@ class Judge:
         self._succeeded: set[tuple[str, int]] = set()
         self._written_off: set[tuple[str, str]] = set()
         """Attempts whose runners were declared lost by the supervisor."""
-        self._said: set[tuple[str, int, int, str]] = set()
+        self._reports: set[tuple[str, int, int, str]] = set()
         """Sent messages, by the attempt of their lease."""
         self._handed: set[tuple[str, int, int]] = set()
         """Attempts whose grant was answered."""
@@ -385,9 +385,9 @@ class Judge:
         if token is None:
             return
         attempt = (token.job_id, token.shard, token.index)
-        self._said.add((*attempt, _EVENTS[type(message)]))
+        self._reports.add((*attempt, _EVENTS[type(message)]))
         if isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
-            self._said.add((*attempt, _SUCCESS))
+            self._reports.add((*attempt, _SUCCESS))
 
     def answered(self, message: Message, answer: Answer) -> None:
         """Check an answer of an orchestrator."""
@@ -457,7 +457,7 @@ class Judge:
         report = ""
         if token is not None and spoken is not None:
             report = "BEAT" if spoken.event == "heartbeat" else ""
-            if spoken.event == "complete" and (job_id, *token, _SUCCESS) in self._said:
+            if spoken.event == "complete" and (job_id, *token, _SUCCESS) in self._reports:
                 report = "SUCCESS"
         cause = "user"
         if note is not None:
@@ -479,7 +479,7 @@ class Judge:
     def _was_said(self, job_id: str, token: tuple[int, int], event: str) -> bool:
         """Return whether the holder sent the message; an undelivered grant is released by its server."""
         never_handed_out = event == "release" and (job_id, *token) not in self._handed
-        return never_handed_out or (job_id, *token, event) in self._said
+        return never_handed_out or (job_id, *token, event) in self._reports
 
     def _created(self, job_id: str, look: Look) -> None:
         if look.body.origin_job_id is not None or look.body.simulation is not None:

@@ -167,7 +167,7 @@ class FleetJudge:
         """Workloads that each agent process reported READY, with the accepted start."""
         self._fresh: set[tuple[str, str]] = set()
         """Workloads requested from a free agent, which has to answer READY."""
-        self._asked_at: dict[str, float] = {}
+        self._requested_at: dict[str, float] = {}
         self._set_at: defaultdict[str, list[float]] = defaultdict(list)
         self._records: dict[str, tuple[str, WorkloadData]] = {}
         self._made: dict[str, str] = {}
@@ -279,7 +279,7 @@ class FleetJudge:
 
     def asked(self, agent: Process, workload_id: str, *, free: bool) -> None:
         """Record a request for a workload; a free agent has to accept it, unless it is a repeat."""
-        self._asked_at[workload_id] = self._watcher.time()
+        self._requested_at[workload_id] = self._watcher.time()
         key = (agent.loop.name, workload_id)
         if free and key not in self._taken:
             self._fresh.add(key)
@@ -312,7 +312,7 @@ class FleetJudge:
             self._watcher.saw("two controllers request one agent, and one is refused")
             return
         life = self._lives.get(workload_id)
-        since_s = max(tour.ended_s, self._asked_at.get(workload_id, 0.0))
+        since_s = max(tour.ended_s, self._requested_at.get(workload_id, 0.0))
         within_s = FOUND_OUT_S + self.kill_s + UNREAD_S + SLACK_S + (life.survives_s if life else 0.0)
         if now > since_s + within_s and not agent.was_held_up_since(since_s):
             words = f"{agent.loop.name} is busy with {workload_id}, which is over since {since_s:.0f} s"

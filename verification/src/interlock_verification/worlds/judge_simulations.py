@@ -71,7 +71,7 @@ class SimulationJudge:
         self._look_of = look_of
         self._known: dict[str, tuple[SimulationState, SimulationBody]] = {}
         self._pulses: dict[str, PulseBody] = {}
-        self._said: dict[str, dict[tuple[int, int, str], set[int]]] = {}
+        self._messages: dict[str, dict[tuple[int, int, str], set[int]]] = {}
         """The reported steps of each simulation, by execution, attempt and runner."""
         self._of: dict[int, str] = {}
         self.asked: set[str] = set()
@@ -96,7 +96,7 @@ class SimulationJudge:
 
     def gone(self, run_id: str) -> None:
         """Handle a pruned simulation."""
-        for kept in (self._known, self._pulses, self._said):
+        for kept in (self._known, self._pulses, self._messages):
             kept.pop(run_id, None)
 
     # Messages and steps
@@ -108,7 +108,7 @@ class SimulationJudge:
         if read is None or look is None or look.body.simulation is None:
             return
         part = look.body.simulation
-        messages = self._said.setdefault(part.run_id, {})
+        messages = self._messages.setdefault(part.run_id, {})
         messages.setdefault((part.execution, read.index, runner_id), set()).add(word.step)
 
     def goes_on(self, run_id: str, step: int, restored: State | None, number: int) -> None:
@@ -171,7 +171,7 @@ class SimulationJudge:
 
     def _rightful(self, run_id: str, before: PulseBody, now: PulseBody) -> None:
         whose = (before.execution, before.attempt, before.worker_id)
-        messages = self._said.get(run_id, {}).get(whose, set())
+        messages = self._messages.get(run_id, {}).get(whose, set())
         for new, old in ((now.step, before.step), (now.saved_step, before.saved_step)):
             if new != old and new not in messages:
                 self._broke(RIGHTFUL, f"{run_id} is at step {new}, and {whose} has said {messages}", run_id)

@@ -14,7 +14,7 @@ from typing import Any, TextIO, cast
 import msgspec
 from grpc import aio
 
-from interlock.agent.execution import Hear, Line
+from interlock.agent.execution import Line, Receive
 from interlock.agent.port import Load, Offered, Workload
 from interlock.agent.protocol import LoadSample, Order, Started
 from interlock.agent.server import AgentService
@@ -69,13 +69,13 @@ class Household:
 class DrawnFamily:
     """The process of a workload; see `agent.execution.WorkloadFamily`."""
 
-    def __init__(self, home: Household, order: Order, hear: Hear, life: Life) -> None:
+    def __init__(self, home: Household, order: Order, receive: Receive, life: Life) -> None:
         self._home = home
         self._order = order
-        self._hear = hear
+        self._receive = receive
         self._life = life
         self._drawn = random.Random(f"{home.seed}/{life.workload_id}/family")
-        self._asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._over = asyncio.Event()
         self._error: str | None = None
         self._up = False
@@ -100,7 +100,7 @@ class DrawnFamily:
         if not self._up:
             self.kill()
         elif self._life.end not in ("deaf", "stubborn", "undead"):
-            self._asked.set()
+            self._stop_requested.set()
 
     def terminate(self) -> None:
         """Terminate it, which some ignore."""
@@ -134,9 +134,9 @@ class DrawnFamily:
             started_ns = self._home.clocks.monotonic_ns()
             self._home.judge.began(self._life, started_ns)
             late_ns = started_ns - self._order.start_at_ns
-            self._hear(Started(at_unix_ns=self._home.clocks.wall_ns(), late_ns=late_ns))
+            self._receive(Started(at_unix_ns=self._home.clocks.wall_ns(), late_ns=late_ns))
             await self._work(started_ns)
-        if self._asked.is_set():
+        if self._stop_requested.is_set():
             await asyncio.sleep(self._drawn.uniform(*STOPS_S))
         self._end("this load is broken" if self._life.end == "fails" else None)
 
@@ -158,15 +158,15 @@ class DrawnFamily:
             return
         self._life.operations += operations
         counts = {self._drawn.choice(LATENCIES_NS): operations} if operations else {}
-        self._hear(LoadSample(elapsed_ns=elapsed_ns, operations=operations, counts=counts))
+        self._receive(LoadSample(elapsed_ns=elapsed_ns, operations=operations, counts=counts))
 
     async def _asked_within(self, seconds: float) -> bool:
         """Return whether it is asked to stop within the time."""
         if seconds > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._asked.wait()
-        return self._asked.is_set()
+                    await self._stop_requested.wait()
+        return self._stop_requested.is_set()
 
     def _die(self, error: str) -> None:
         if not self._over.is_set():
@@ -176,7 +176,7 @@ class DrawnFamily:
     def _end(self, error: str | None) -> None:
         self._error = error
         self._over.set()
-        self._home.judge.ended(self._life, well=error is None and not self._asked.is_set())
+        self._home.judge.ended(self._life, well=error is None and not self._stop_requested.is_set())
 
 
 def end_of(order: Order, agent: str) -> str:
@@ -227,13 +227,13 @@ class AgentCast:
         settings = AgentSettings(sample_every_s=SAMPLE_EVERY_S, durations=process.stage.world.durations)
         log = make_log("error", "json", cast(TextIO, Alarm(process.stage.watcher)))
 
-        def spawn(order: Order, hear: Hear, _line: Line) -> DrawnFamily:
+        def spawn(order: Order, receive: Receive, _line: Line) -> DrawnFamily:
             assert desk.present is not None
             assert desk.present.checked is not None
             name, end = desk.present.workload_id, end_of(order, process.name)
             up_s = up_of(name, end, self._seed)
             life = Life(process, name, end, up_s=up_s, prepare_s=desk.present.checked.prepare_s)
-            return DrawnFamily(home, order, hear, life)
+            return DrawnFamily(home, order, receive, life)
 
         desk = Desk(settings, KINDS, log, spawn, clocks)
         agent = Agent(process, desk, self._judge)

@@ -50,12 +50,12 @@ class ServedPort:
         self._stage = process.stage
         self._judge = judge
         self._server = process.random.choice(list(servers))
-        self._told: tuple[datetime, float] | None = None
+        self._store_time: tuple[datetime, float] | None = None
 
     async def connect(self) -> None:
         """Check that the server answers."""
         asked_at = self._process.loop.time()
-        self._told = (await self._ask(lambda served: served.now()), asked_at)
+        self._store_time = (await self._ask(lambda served: served.now()), asked_at)
 
     async def disconnect(self) -> None:
         """Do nothing: there is no connection."""
@@ -130,10 +130,10 @@ class ServedPort:
 
     async def now(self) -> datetime:
         """Return the store's time, approximately."""
-        if self._told is None:
+        if self._store_time is None:
             await self.connect()
-        assert self._told is not None
-        store_time, at = self._told
+        assert self._store_time is not None
+        store_time, at = self._store_time
         return store_time + timedelta(seconds=self._process.loop.time() - at)
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
