@@ -1,4 +1,4 @@
-"""One name means one class, so that a search for it finds one thing."""
+"""A name means one class, and a variable is named by what it holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-SRC = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+SOURCES = ("src", "verification/src")
 SHARED = {
     "Entry": "public: a row of a table as a page shows it, and a note as the journal keeps it",
     "Failed": "on the wire: how an attempt, and how a simulation, reports its failure",
@@ -16,6 +18,10 @@ SHARED = {
     "Plan": "public and on the wire: the faults of a test, and the jobs of a run",
 }
 """Names of several classes, with why none of them can change."""
+VAGUE = frozenset({"told", "said", "heard", "asked"})
+"""Names that say that something was sent or received, and not what it is."""
+VAGUE_LEFT = 82
+"""How often variables, parameters and attributes still have such a name. The number may only shrink."""
 
 
 def shared_names(files: Iterable[Path]) -> dict[str, list[str]]:
@@ -49,3 +55,35 @@ def test_a_second_class_of_a_name_would_be_noticed(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("class A: ...\nclass B: ...\n")
     (tmp_path / "two.py").write_text("def f():\n    class A: ...\n@event(Kind.TIMER)\nclass B: ...\n")
     assert shared_names(sorted(tmp_path.iterdir())) == {"A": ["one.py", "two.py"]}
+
+
+def vague_names(files: Iterable[Path]) -> list[str]:
+    """Return where a variable, a parameter or an attribute gets a name that does not say what it holds."""
+    found = []
+    for path in files:
+        code = path.read_text(encoding="utf-8")
+        nodes = ast.walk(ast.parse(code)) if any(word in code for word in VAGUE) else ()
+        found += [f"{path.name}:{node.lineno}" for node in nodes if _bound_name(node).strip("_") in VAGUE]
+    return found
+
+
+def _bound_name(node: ast.AST) -> str:
+    match node:
+        case (
+            ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name)
+        ):
+            return name
+    return ""
+
+
+def test_variables_are_named_by_what_they_hold() -> None:
+    found = vague_names(path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py")))
+    assert len(found) <= VAGUE_LEFT, (
+        f"Name these by what they hold; {VAGUE_LEFT} are left from before: {found}"
+    )
+
+
+def test_a_vague_name_would_be_noticed(tmp_path: Path) -> None:
+    example = tmp_path / "example.py"
+    example.write_text("def f(said):\n    told = said\n    self._asked = told\n    return told.heard\n")
+    assert vague_names([example]) == ["example.py:1", "example.py:2", "example.py:3"]
