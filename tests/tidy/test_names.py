@@ -63,7 +63,11 @@ def vague_names(files: Iterable[Path]) -> list[str]:
     for path in files:
         code = path.read_text(encoding="utf-8")
         nodes = ast.walk(ast.parse(code)) if any(word in code for word in VAGUE) else ()
-        found += [f"{path.name}:{node.lineno}" for node in nodes if _bound_name(node).strip("_") in VAGUE]
+        found += [
+            f"{path.name}:{getattr(node, 'lineno', 0)}"
+            for node in nodes
+            if _bound_name(node).strip("_") in VAGUE
+        ]
     return found
 
 
