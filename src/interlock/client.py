@@ -20,13 +20,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 import msgspec
 
-from interlock.client_approvals import ApprovalsClient
 from interlock.client_batches import BatchesClient
 from interlock.client_compositions import CompositionHandle
-from interlock.client_dead_letters import DeadLettersClient
-from interlock.client_limits import LimitsClient
+from interlock.client_controls import ApprovalsClient, DeadLettersClient, LimitsClient, SchedulesClient
 from interlock.client_resources import RecordsClient, RunsClient, SimulationsClient
-from interlock.client_schedules import SchedulesClient
 from interlock.client_transactions import Deciding, TransactionClient
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle

@@ -17,11 +17,9 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from interlock import client
-from interlock.client_approvals import SyncApprovals
 from interlock.client_batches import SyncBatches
 from interlock.client_compositions import SyncComposition
-from interlock.client_dead_letters import DeadLettersClient
-from interlock.client_limits import LimitsClient
+from interlock.client_controls import DeadLettersClient, LimitsClient, SchedulesClient, SyncApprovals
 from interlock.client_options import (
     BackfillOptions,
     ChangeOptions,
@@ -34,7 +32,6 @@ from interlock.client_options import (
 )
 from interlock.client_resources import Evaluation, RecordsClient, RunsClient, SimulationsClient, Views
 from interlock.client_resources import Work as Stepped
-from interlock.client_schedules import SchedulesClient
 from interlock.client_transactions import Deciding, SyncTransactionClient
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.machine import Event
@@ -243,7 +240,7 @@ class Records:
 
 
 class Schedules:
-    """`Interlock.schedules` for synchronous code; see `interlock.client_schedules.SchedulesClient`."""
+    """`Interlock.schedules` for synchronous code; see `interlock.client_controls.SchedulesClient`."""
 
     def __init__(self, inner: SchedulesClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._inner = inner
@@ -311,7 +308,7 @@ class Schedules:
 
 
 class DeadLetters:
-    """`Interlock.dead_letters` for synchronous code; see `interlock.client_dead_letters`."""
+    """`Interlock.dead_letters` for synchronous code; see `interlock.client_controls`."""
 
     def __init__(self, inner: DeadLettersClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._inner = inner
@@ -353,7 +350,7 @@ class DeadLetters:
 
 
 class SyncLimits:
-    """`Interlock.limits` for synchronous code; see `interlock.client_limits.LimitsClient`."""
+    """`Interlock.limits` for synchronous code; see `interlock.client_controls.LimitsClient`."""
 
     def __init__(self, inner: LimitsClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._inner = inner

@@ -16,7 +16,7 @@ import interlock.errors
 import interlock.machine
 import interlock.sync
 import interlock.testing
-from interlock import client_approvals, client_dead_letters, client_limits, client_resources, client_schedules
+from interlock import client_controls, client_resources
 from interlock import client_transactions as transactions
 from interlock.client_options import (
     BackfillOptions,
@@ -38,13 +38,13 @@ CLIENTS = (
     interlock.Interlock,
     interlock.JobHandle,
     interlock.Task,
-    client_approvals.ApprovalsClient,
-    client_dead_letters.DeadLettersClient,
-    client_limits.LimitsClient,
+    client_controls.ApprovalsClient,
+    client_controls.DeadLettersClient,
+    client_controls.LimitsClient,
     client_resources.RecordsClient,
     client_resources.RunsClient,
     client_resources.SimulationsClient,
-    client_schedules.SchedulesClient,
+    client_controls.SchedulesClient,
     interlock.sync.DeadLetters,
     interlock.sync.Interlock,
     interlock.sync.Records,
@@ -191,8 +191,8 @@ def test_a_reason_that_is_not_needed_any_more_is_struck_from_the_list() -> None:
 
 
 def test_options_for_type_checkers_are_those_of_the_methods() -> None:
-    schedules, letters = client_schedules.SchedulesClient, client_dead_letters.DeadLettersClient
-    simulations, limits = client_resources.SimulationsClient, client_limits.LimitsClient
+    schedules, letters = client_controls.SchedulesClient, client_controls.DeadLettersClient
+    simulations, limits = client_resources.SimulationsClient, client_controls.LimitsClient
     typed: list[tuple[Any, Any]] = [
         (ScheduleOptions, schedule_spec),
         (BackfillOptions, schedules.backfill),
