@@ -56,7 +56,7 @@ def channel_to(guarded: tuple[AgentProcess, Path, Path], *, certificate: bool = 
 
 
 @pytest.mark.parametrize("token", ["first-token", "second-token"])
-async def test_whoever_has_a_token_and_a_certificate_is_let_in(
+async def test_a_client_with_a_token_and_a_certificate_is_accepted(
     guarded: tuple[AgentProcess, Path, Path], token: str
 ) -> None:
     controller = Controller(channel_to(guarded), (("authorization", f"Bearer {token}"),))
@@ -75,7 +75,7 @@ async def test_whoever_has_a_token_and_a_certificate_is_let_in(
         (("token", "first-token"),),
     ],
 )
-async def test_whoever_has_no_token_is_told_what_is_missing(
+async def test_a_client_without_a_token_learns_what_is_missing(
     guarded: tuple[AgentProcess, Path, Path], metadata: tuple[tuple[str, str], ...]
 ) -> None:
     controller = Controller(channel_to(guarded), metadata)
@@ -87,7 +87,7 @@ async def test_whoever_has_no_token_is_told_what_is_missing(
     await controller.close()
 
 
-async def test_whoever_has_no_certificate_is_not_even_heard(
+async def test_a_client_without_a_certificate_cannot_connect(
     guarded: tuple[AgentProcess, Path, Path],
 ) -> None:
     controller = Controller(
@@ -99,7 +99,7 @@ async def test_whoever_has_no_certificate_is_not_even_heard(
     await controller.close()
 
 
-async def test_everybody_may_ask_whether_it_is_healthy(guarded: tuple[AgentProcess, Path, Path]) -> None:
+async def test_the_health_check_needs_no_token(guarded: tuple[AgentProcess, Path, Path]) -> None:
     async with channel_to(guarded) as channel:
         health: Any = health_pb2_grpc.HealthStub(channel)
         answer = await health.Check(health_pb2.HealthCheckRequest(service="interlock.fleet.v1.Agent"))

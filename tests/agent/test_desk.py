@@ -76,7 +76,7 @@ async def test_an_invalid_request_is_reported_with_all_its_faults_and_the_agent_
     assert house.families == []
 
 
-async def test_an_error_that_nobody_reads_does_not_keep_the_agent_busy(house: Household) -> None:
+async def test_an_unread_error_does_not_keep_the_agent_busy(house: Household) -> None:
     house.desk.request(house.asked("w", duration_s=-1.0))
     await house.desk.until_idle(3_600)
     assert house.desk.state is IDLE
@@ -226,7 +226,7 @@ async def test_a_start_may_be_told_again_and_the_last_word_counts(house: Househo
     assert 19.9 < loop.time() - began < 20.1
 
 
-async def test_what_runs_or_is_somebody_elses_cannot_be_started(house: Household) -> None:
+async def test_a_running_workload_or_one_of_another_controller_cannot_be_started(house: Household) -> None:
     house.desk.request(house.asked("w"))
     with pytest.raises(TransitionRefused, match="another workload"):
         house.desk.start("old", house.wall_ns())
@@ -236,7 +236,7 @@ async def test_what_runs_or_is_somebody_elses_cannot_be_started(house: Household
         house.desk.start("w", house.wall_ns())
 
 
-async def test_a_workload_that_nobody_starts_is_given_up_after_the_wait(house: Household) -> None:
+async def test_a_workload_that_is_not_started_is_given_up_after_the_wait(house: Household) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     outbox = house.desk.request(house.asked("w"))

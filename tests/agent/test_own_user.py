@@ -150,7 +150,7 @@ def test_a_connection_over_a_mapped_address_is_found() -> None:
 @pytest.mark.parametrize(
     "peer", ["", "unix:", "ipv4:127.0.0.1", "ipv4:127.0.0.1:1", "ipv4:nonsense:1", "ipv6:[::1]:x", "ipv4::"]
 )
-def test_a_connection_that_is_not_in_the_table_belongs_to_nobody(peer: str) -> None:
+def test_a_connection_that_is_not_in_the_table_has_no_owner(peer: str) -> None:
     assert Peers("127.0.0.1", 7_167).uid_of(peer) is None
 
 

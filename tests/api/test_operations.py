@@ -44,7 +44,7 @@ def test_an_answer_may_have_fields_that_an_older_client_does_not_know() -> None:
     assert [each for each in answers if each.__struct_config__.forbid_unknown_fields] == []
 
 
-def test_an_input_with_a_field_that_nobody_knows_is_refused() -> None:
+def test_an_input_with_an_unknown_field_is_refused() -> None:
     inputs = {
         each for operation in EVERY for each in (operation.query, *operation.bodies) if each is not None
     }

@@ -72,7 +72,7 @@ def test_work_that_is_given_out_again_too_late_is_a_broken_promise() -> None:
     assert "s to recover from the death of a worker" in next(workers.sentences())
 
 
-def test_work_that_nobody_takes_again_is_a_broken_promise() -> None:
+def test_work_that_is_not_claimed_again_is_a_broken_promise() -> None:
     lost = Try("j1", "1.1", "anna#1", after(-1), ended_at=after(2), state="STALE")
     workers, _ = recoveries(chronicle(lost), ledger(death()), PEOPLE)
     assert "never" in next(workers.sentences())

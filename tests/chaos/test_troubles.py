@@ -60,7 +60,7 @@ async def deaths_of(kills: int, *, held_up: str = "") -> Counter[str]:
     return Counter({name: one.deaths for name, one in standing.items()})
 
 
-async def test_everybody_has_their_turn() -> None:
+async def test_every_member_has_its_turn() -> None:
     deaths = await deaths_of(120)
     assert max(deaths.values()) - min(deaths.values()) <= troubles.AHEAD
 
@@ -77,7 +77,7 @@ async def test_who_is_held_up_while_starting_holds_up_the_others_only_when_they_
     assert deaths["bela"] == 1
 
 
-async def test_who_ends_before_anybody_has_killed_it_is_noticed() -> None:
+async def test_a_process_that_ends_without_being_killed_is_noticed() -> None:
     trouble, standing = troublemaker()
     await trouble.is_over()
     assert trouble.ledger.fallen == []

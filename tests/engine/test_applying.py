@@ -60,7 +60,7 @@ async def test_a_decision_that_changes_nothing_commits_nothing(store: MemoryStor
     assert store.calls == 0  # type: ignore[attr-defined]
 
 
-async def test_whoever_is_overtaken_decides_again_on_what_is_there_now(
+async def test_a_decision_that_conflicts_is_made_again_on_the_present_record(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     await store.commit([make_commit("p", 0, "packed")])
@@ -260,7 +260,7 @@ async def test_a_change_that_came_too_late_is_reported_at_once(
     assert store.calls == 3  # the creation, the one that was lost, and the one that was too late
 
 
-async def test_after_a_lost_answer_somebody_elses_change_is_not_taken_for_ones_own(
+async def test_after_a_lost_answer_the_change_of_another_caller_is_not_taken_for_ones_own(
     store: Any, make_commit: MakeCommit
 ) -> None:
     await store.commit([make_commit("p", 0, "packed")])

@@ -144,7 +144,7 @@ async def test_what_the_store_refuses_of_one_item_does_not_disturb_its_neighbour
     assert answers(await apply_all(engine, items)) == ["packed", UnknownState, "packed", IllegalChange]
 
 
-async def test_whoever_was_overtaken_is_decided_again_and_only_that_one(
+async def test_only_the_item_that_conflicted_is_decided_again(
     engine: Engine, store: Any, make_commit: MakeCommit
 ) -> None:
     await apply_all(engine, [sending(make_commit, name) for name in ("p", "q")])
@@ -379,7 +379,7 @@ async def test_many_after_the_end_are_told_so(store: MemoryStore, make_commit: M
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, StoreUnavailable]
 
 
-async def test_whoever_goes_away_with_many_under_way_holds_nobody_up(
+async def test_a_caller_that_leaves_with_many_items_under_way_holds_up_no_other(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     gate = Gate(store)

@@ -26,5 +26,5 @@ def test_every_handler_of_a_type_is_called_with_the_event_in_the_order_of_subscr
     assert heard == ["first 2", "second 2"]
 
 
-def test_an_event_that_nobody_subscribed_to_does_nothing() -> None:
+def test_an_event_without_subscribers_does_nothing() -> None:
     Bus().publish(Slept())

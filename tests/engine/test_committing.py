@@ -61,9 +61,7 @@ async def test_a_batch_is_never_larger_than_it_may_be(store: MemoryStore, make_c
     assert sum(slow.batches) == 35
 
 
-async def test_a_conflict_is_told_to_its_caller_and_to_nobody_else(
-    store: MemoryStore, make_commit: MakeCommit
-) -> None:
+async def test_a_conflict_is_reported_to_its_caller_only(store: MemoryStore, make_commit: MakeCommit) -> None:
     group = GroupCommit(store)
     bad = make_commit("p3", 7, "sent")
     commits = [make_commit(f"p{n}", 0, "packed") if n != 3 else bad for n in range(8)]
@@ -164,7 +162,7 @@ async def test_a_surprise_is_told_to_those_it_met_and_the_others_go_on(
     assert all(isinstance(outcome, Committed) for outcome in outcomes[1:])
 
 
-async def test_when_the_engine_is_torn_down_nobody_is_left_waiting(
+async def test_when_the_engine_is_torn_down_no_caller_is_left_waiting(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     slow = SlowStore(store)

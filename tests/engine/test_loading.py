@@ -55,7 +55,7 @@ async def test_callers_of_one_moment_are_one_question_and_each_has_its_own_answe
         assert (one.key, none, again) == (key(number), None, one)
 
 
-async def test_who_asks_for_nothing_asks_nobody(store: Asked) -> None:
+async def test_loading_nothing_does_not_reach_the_store(store: Asked) -> None:
     assert await GroupLoad(lambda: store).load([]) == []
     assert store.questions == []
 
@@ -66,7 +66,7 @@ async def test_too_many_are_asked_for_in_portions(store: Asked) -> None:
     assert [record is not None for record in found] == [number < 10 for number in range(MOST + 1)]
 
 
-async def test_a_store_that_is_away_is_told_to_everybody_and_the_next_question_is_a_new_one(
+async def test_an_unavailable_store_fails_all_waiting_loads_and_the_next_one_is_new(
     store: Asked,
 ) -> None:
     loads, store.away = GroupLoad(lambda: store), True

@@ -117,7 +117,7 @@ async def test_the_journal_says_of_a_message_what_it_says_of_other_records(
     assert {step.entity for step in steps} == {""}, "it is the record itself that moves"
 
 
-async def test_nobody_takes_a_topic_that_they_cannot_deliver(post: MemoryStore) -> None:
+async def test_a_process_takes_only_topics_that_it_can_deliver(post: MemoryStore) -> None:
     await write(post, topic="drum")
 
     async def ring(_: bytes) -> None:

@@ -124,7 +124,7 @@ async def test_a_thread_that_does_not_listen_is_taken_for_stopped_at_the_deadlin
     assert await crew.faults() == []
 
 
-async def test_a_job_that_nobody_has_begun_is_cancelled_at_once(crew: Crew) -> None:
+async def test_a_job_that_has_not_begun_is_cancelled_at_once(crew: Crew) -> None:
     made = await crew.il.submit(errands.jot, 1)
     assert (await made.cancel()).state == "CANCELED"
     await crew.start("anna")

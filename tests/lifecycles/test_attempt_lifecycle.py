@@ -151,7 +151,7 @@ def test_a_forced_cancel_takes_no_late_completion(follow: Follow, refusal: Refus
 
 
 @pytest.mark.parametrize("state", [*UNLEASED, *HELD])
-def test_a_cancel_that_nobody_asked_for_cannot_be_finalized(state: AttemptState, refusal: Refuse) -> None:
+def test_a_cancel_that_was_not_requested_cannot_be_finalized(state: AttemptState, refusal: Refuse) -> None:
     """S2-14, S2-32"""
     for final in (withdraw, cancel_acknowledged, force_cancel):
         refusal(ATTEMPT, state, Attempt(), final)
@@ -166,9 +166,7 @@ def test_a_timeout_under_cancel_leaves_the_end_to_the_cancel(refusal: Refuse) ->
 
 
 @pytest.mark.parametrize("state", [*UNLEASED, LEASED])
-def test_nothing_is_believed_of_an_attempt_that_nobody_has_acknowledged(
-    state: AttemptState, refusal: Refuse
-) -> None:
+def test_an_unacknowledged_attempt_accepts_no_report(state: AttemptState, refusal: Refuse) -> None:
     for said in (heartbeat, upload, Completed(succeeded=True)):
         assert refusal(ATTEMPT, state, Attempt(), said).kind is Refusal.NOT_ALLOWED
 

@@ -273,7 +273,7 @@ def test_a_cancel_under_a_lease_that_was_only_granted_is_final_at_once(world: Ca
     assert after.created == []
 
 
-def test_a_run_that_nobody_works_for_is_canceled_with_all_it_has(world: Callable[..., World]) -> None:
+def test_a_run_with_nothing_active_is_canceled_with_all_its_jobs(world: Callable[..., World]) -> None:
     """R23, S2-32"""
     now = Circumstances(stopping=True, anything_active=False)
     after = world(now, attempt="CREATED", job="PENDING", run="QUEUED")

@@ -57,7 +57,7 @@ def test_what_is_forbidden_to_a_job_is_refused(source: str, target: str) -> None
     assert refused.error().status == 409
 
 
-def test_whoever_wants_an_ended_job_again_is_told_to_create_a_new_one() -> None:
+def test_a_retry_of_an_ended_job_is_refused_with_the_advice_to_create_a_new_one() -> None:
     """S0-21"""
     for source in ("FAILED", "CANCELED"):
         refused = JOB.toward(JOB.state(source), JOB.state("RUNNING"))

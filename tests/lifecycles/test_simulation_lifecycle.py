@@ -97,9 +97,7 @@ def test_a_simulation_that_has_ended_never_moves(
 
 
 @pytest.mark.parametrize("state", STANDING)
-def test_a_simulation_that_nobody_executes_is_cancelled_at_once(
-    state: SimulationState, follow: Follow
-) -> None:
+def test_an_idle_simulation_is_cancelled_at_once(state: SimulationState, follow: Follow) -> None:
     """S4-2, R44"""
     ended = follow(SIMULATION, state, NEW, Cancel(at=after(5)))
     assert (ended.state, ended.data.completed_at) == (CANCELLED, after(5))

@@ -132,7 +132,7 @@ def test_errors_that_are_far_apart_are_not_counted_together(follow: Follow) -> N
         data = kept.data
 
 
-def test_a_timeout_that_was_set_before_the_last_heartbeat_terminates_nobody(
+def test_a_timeout_that_was_set_before_the_last_heartbeat_terminates_no_worker(
     follow: Follow, refusal: Refuse
 ) -> None:
     beating = follow(WORKER, RUNNING, Worker(started_at=AT), Heartbeat(at=AT + timedelta(seconds=50))).data

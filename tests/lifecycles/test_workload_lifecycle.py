@@ -89,7 +89,7 @@ def test_the_common_start_spawns_the_workload(follow: Follow) -> None:
     assert running.effects == (SpawnWorkload("new"),)
 
 
-def test_a_workload_that_nobody_starts_does_not_start_by_itself(follow: Follow) -> None:
+def test_a_workload_without_a_start_does_not_start_by_itself(follow: Follow) -> None:
     """Decision 0227"""
     left = follow(WORKLOAD, READY, NEW, StartTimeReached(workload_id="new", told=False))
     assert (left.state, left.data.alive) == (IDLE, False)

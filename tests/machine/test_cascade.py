@@ -321,7 +321,7 @@ def test_a_route_to_another_machine_keeps_the_program_from_starting() -> None:
     assert "the route to “each cup” leads to no cup" in faults_of(routes)
 
 
-def test_an_event_that_nobody_can_make_keeps_the_program_from_starting() -> None:
+def test_an_event_without_a_maker_keeps_the_program_from_starting() -> None:
     assert "there is no maker of fill" in faults_of(ROUTES, events=EventRules())
 
 
@@ -336,7 +336,7 @@ def test_a_consequence_that_nothing_sends_keeps_the_program_from_starting() -> N
     assert "no coupling sends spill to a cup" in str(raised.value)
 
 
-def test_an_order_or_somebody_elsewhere_is_a_route() -> None:
+def test_an_order_or_a_part_elsewhere_is_a_route() -> None:
     ordered: list[str] = []
     routes = ROUTES | {
         "each cup": elsewhere("the butler"),

@@ -47,7 +47,7 @@ def test_a_named_event_knows_its_name_kind_bringer_and_sentence(
     assert repr(cancel) == f"<{kind} cancel>"
 
 
-def test_only_a_command_comes_when_somebody_chooses() -> None:
+def test_only_a_command_is_sent_by_choice() -> None:
     assert [kind for kind in Kind if not kind.arrives] == [Kind.COMMAND]
 
 

@@ -161,7 +161,7 @@ def test_a_foreign_event_of_the_same_name_is_unknown() -> None:
     assert caught.value.allowed == KNOWN_EVENTS
 
 
-def test_nobody_is_asked_whether_they_meant_the_very_name_they_gave() -> None:
+def test_the_given_name_itself_is_never_suggested() -> None:
     foreign = command("cancel", "Something else altogether.", by="somebody else")
     with pytest.raises(UnknownEvent) as caught:
         ORDER.decide(Order.NEW, None, foreign)

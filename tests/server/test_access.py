@@ -55,7 +55,7 @@ async def test_what_is_no_token_grants_no_access(guarded: Running, sent: str) ->
         {"X-HTTP-Method-Override": "GET", "Cookie": "token=il_" + "0" * 16},
     ],
 )
-async def test_no_header_of_a_proxy_speaks_for_anybody(guarded: Running, headers: dict[str, str]) -> None:
+async def test_no_header_of_a_proxy_authenticates_a_caller(guarded: Running, headers: dict[str, str]) -> None:
     await guarded.token(Role.ADMIN, "root")
     for method, path in (("GET", "/api/jobs"), ("POST", "/api/jobs"), ("GET", "/api/runner")):
         answer = await guarded.client().request(method, path, headers=headers)
@@ -186,7 +186,7 @@ async def test_a_name_that_was_allowed_is_fine() -> None:
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-async def test_a_page_of_somebody_else_changes_nothing(server: Running, headers: dict[str, str]) -> None:
+async def test_a_page_of_another_site_changes_nothing(server: Running, headers: dict[str, str]) -> None:
     client = server.client()
     answer = await client.post("/api/jobs", json={"task": "a.b"}, headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (403, "foreign_origin")
@@ -208,7 +208,7 @@ async def test_tokens_are_checked_by_many_at_once_with_one_look_at_the_store(gua
     assert {answer.status_code for answer in answers} == {200}
 
 
-async def test_settings_that_would_let_everybody_in_by_accident_are_refused() -> None:
+async def test_settings_that_would_disable_authentication_by_accident_are_refused() -> None:
     from interlock.errors import InvalidSettings
 
     for wrong in (

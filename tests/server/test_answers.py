@@ -144,9 +144,7 @@ async def test_queues_machines_and_pictures_are_shown(server: Running, client: h
     assert (await client.get("/api/machines/interlocking.svg")).text.startswith("<svg")
 
 
-async def test_the_journal_is_read_from_where_somebody_stopped(
-    server: Running, client: httpx2.AsyncClient
-) -> None:
+async def test_the_journal_is_read_from_a_cursor(server: Running, client: httpx2.AsyncClient) -> None:
     first, second = await server.submit(), await server.submit()
     page = (await client.get("/api/journal", params={"limit": 1})).json()
     assert [entry["id"] for entry in page["entries"]] == [first]

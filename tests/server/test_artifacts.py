@@ -132,7 +132,7 @@ async def _stalling(server: Running, token: str) -> bytes:
         await writer.wait_closed()
 
 
-async def test_whoever_does_not_see_the_queue_of_a_job_sees_none_of_its_files(blobs: Path) -> None:
+async def test_a_caller_that_does_not_see_the_queue_of_a_job_sees_none_of_its_files(blobs: Path) -> None:
     settings = any_port(tokens_required=True)
     async with running(orchestration=keeping(blobs), settings=settings) as server:
         runners = server.client(await server.token(Role.RUNNER, "ours"))

@@ -30,7 +30,7 @@ async def test_what_takes_too_long_is_ended_in_time_and_the_rest_goes_on() -> No
     assert ended == ((False, 5.0), (True, 10.0), (False, 9.5), (True, 10.0), (True, 10.0))
 
 
-async def test_somebody_elses_cancel_is_no_timeout() -> None:
+async def test_a_cancel_from_outside_is_no_timeout() -> None:
     deadlines = Deadlines(10.0)
     inside = asyncio.Event()
 
@@ -47,7 +47,7 @@ async def test_somebody_elses_cancel_is_no_timeout() -> None:
     deadlines.close()
 
 
-async def test_a_timeout_of_somebody_inside_is_theirs() -> None:
+async def test_a_timeout_inside_the_handler_is_its_own() -> None:
     deadlines = Deadlines(10.0)
     limit = deadlines()
     with pytest.raises(TimeoutError), limit:

@@ -50,7 +50,7 @@ async def test_a_script_that_asks_for_it_is_told_where_the_stream_begins(
         assert head == ["retry: 1000", f"id: {server.parts.following.cursor}", *event, ""]
 
 
-async def test_whoever_comes_back_goes_on_where_they_were(
+async def test_a_client_that_reconnects_continues_at_its_cursor(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     async with listening(client) as events:
@@ -95,7 +95,7 @@ async def test_one_can_follow_some_kinds_and_some_records_only() -> None:
             assert (await events.entry())["kind"] == "token"
 
 
-async def test_whoever_wants_little_comes_back_behind_what_they_did_not_want(
+async def test_a_client_with_a_filter_reconnects_behind_the_events_it_did_not_want(
     server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_streams, "SILENCE_S", 0.1)
@@ -214,7 +214,7 @@ async def _submit_and_read(server: Running, events: Listening, number: int) -> N
     await reading
 
 
-async def test_whoever_is_there_in_time_is_sent_what_was_read_for_all_and_asks_the_store_for_nothing(
+async def test_a_client_that_is_up_to_date_shares_one_read_of_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running(settings=MANY) as server, AsyncExitStack() as stack:
@@ -238,7 +238,7 @@ async def test_whoever_is_there_in_time_is_sent_what_was_read_for_all_and_asks_t
         assert not asked
 
 
-async def test_whoever_has_missed_much_is_sent_it_in_pieces(
+async def test_a_client_that_has_missed_much_gets_it_in_pages(
     server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_streams, "PIECE", 3)
@@ -283,7 +283,7 @@ async def test_what_the_server_keeps_for_streams_is_not_read_from_the_store_agai
     assert (nothing.entries, nothing.gap) == ((), False)
 
 
-async def test_somebody_may_have_only_so_many_streams_open() -> None:
+async def test_a_principal_may_have_a_limited_number_of_streams_open() -> None:
     async with running(settings=any_port(streams_each=2)) as server, AsyncExitStack() as stack:
         ann = server.client(await server.token(Role.VIEWER, "ann"))
         first = await stack.enter_async_context(AsyncExitStack())

@@ -361,7 +361,7 @@ async def test_a_server_whose_connections_all_wait_for_an_answer_says_so(waiting
         await asyncio.wait(polls)
 
 
-async def test_handshakes_that_nobody_goes_on_with_make_room_too(tmp_path: Path, no_grace: None) -> None:
+async def test_abandoned_handshakes_make_room_too(tmp_path: Path, no_grace: None) -> None:
     cert, key = certificate(tmp_path)
     settings = any_port(
         tokens_required=True, connections_each=3, max_connections=20, tls_cert=str(cert), tls_key=str(key)

@@ -78,9 +78,7 @@ def test_whatever_comes_by_chance_is_answered_as_the_document_says(label: str, t
 @pytest.mark.parametrize(
     "route", every_route()[pick(1, 0) :: pick(12, 1)], ids=lambda route: f"{route.method} {route.path}"
 )
-def test_whoever_asks_is_answered_as_the_document_says_with_a_token_or_without(
-    route: Route, tmp_path: Path
-) -> None:
+def test_answers_follow_the_document_with_a_token_and_without(route: Route, tmp_path: Path) -> None:
     """Nobody, everybody with a role, and somebody who sees one queue only; none of them breaks anything."""
     with world(tmp_path, tokens=True) as one:
         cases = fuzzing.drawn(one.operation(f"{route.method} {route.path}"), DRAWN_WITH_TOKENS)

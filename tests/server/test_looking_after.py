@@ -70,7 +70,7 @@ def moves(entries: Sequence[Entry]) -> list[tuple[str, str]]:
     return [(step.machine, step.target) for entry in entries for step in entry.note.steps]
 
 
-async def test_a_lease_that_nobody_renews_is_swept_by_the_server(quick: Running) -> None:
+async def test_a_lease_that_is_not_renewed_is_swept_by_the_server(quick: Running) -> None:
     await quick.submit()
     waiting = asyncio.create_task(until(quick, lambda seen: ("attempt", "STALE") in moves(seen)))
     grants = await quick.parts.runtime.orchestrator.claim(ClaimRequest(runner_id="gone"))
@@ -216,7 +216,7 @@ def test_after_a_gap_nothing_is_made_up() -> None:
     assert 'interlock_state_seconds_count{machine="job"' not in page
 
 
-async def test_whoever_does_not_want_to_be_told_any_more_is_not(server: Running) -> None:
+async def test_a_subscriber_that_unsubscribes_is_not_notified(server: Running) -> None:
     following = JournalReader(server.parts.store)
     await following.start()
     heard: list[int] = []

@@ -161,7 +161,7 @@ async def test_a_quarantined_runner_is_found_until_it_is_lifted(server: Running)
     assert await found(server) == {}
 
 
-async def test_a_deadline_that_nobody_saw_to_is_found_until_a_sweep(server: Running) -> None:
+async def test_an_overdue_deadline_is_found_until_a_sweep(server: Running) -> None:
     job_id = await server.submit()
     await server.hold(job_id, "default")
     server.jump(SELDOM.durations.lease_ttl_s + 31)
@@ -338,7 +338,9 @@ async def test_a_server_whose_figures_fail_is_ready_and_says_so_here(monkeypatch
         assert (await client.get("/readyz")).status_code == 200
 
 
-async def test_findings_beyond_so_many_are_counted(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_findings_beyond_the_limit_are_counted(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(overview, "FINDINGS", 2)
     for number in range(5):
         await server.submit(queue=f"q{number}")

@@ -141,7 +141,7 @@ def test_a_server_that_cannot_begin_says_why_in_words(
     assert "Traceback" not in done.stderr
 
 
-def test_an_address_that_somebody_else_has_is_reported(tmp_path: Path) -> None:
+def test_an_address_in_use_is_reported(tmp_path: Path) -> None:
     with bind(ANY_PORT) as taken:
         port = taken.getsockname()[1]
         done = interlock("server", "--port", str(port), folder=tmp_path)

@@ -20,7 +20,7 @@ async def server() -> AsyncIterator[Running]:
         yield one
 
 
-async def test_a_quarantined_runner_is_told_so_until_somebody_lifts_it(
+async def test_a_quarantined_runner_is_refused_until_the_quarantine_is_lifted(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     quarantine = server.parts.runtime.quarantine

@@ -59,7 +59,7 @@ async def test_the_life_of_one_attempt(server: Running, runner: Runner) -> None:
     assert (view.state, bytes(view.result)) == ("COMPLETED", b'{"sent":true}')  # type: ignore[arg-type]
 
 
-async def test_a_runner_is_given_the_secrets_that_a_job_names_and_nobody_else_is(
+async def test_only_the_runner_of_a_job_receives_the_secrets_that_it_names(
     server: Running,
     runner: Runner,
     client: httpx2.AsyncClient,
@@ -161,7 +161,7 @@ async def test_a_lease_that_was_given_back_is_revoked(server: Running, runner: R
 
 
 @pytest.mark.parametrize("token", ["", "nonsense", "j_0123456789ab.1.1." + "0" * 32])
-async def test_a_lease_that_nobody_has_given_out_is_unknown(runner: Runner, token: str) -> None:
+async def test_a_lease_that_was_never_granted_is_unknown(runner: Runner, token: str) -> None:
     answer = await runner.say("heartbeat", token, 1)
     assert (answer.status_code, answer.json()["code"]) == (409, "UNKNOWN_LEASE")
 
@@ -301,7 +301,7 @@ async def test_a_runner_that_waits_in_vain_is_answered_with_nothing(runner: Runn
 
 
 @pytest.mark.usefixtures("waiting_for_ever")
-async def test_a_server_that_is_asked_to_go_lets_nobody_wait(server: Running, runner: Runner) -> None:
+async def test_a_server_that_shuts_down_ends_all_polls(server: Running, runner: Runner) -> None:
     waiting = asyncio.create_task(runner.grants(wait_s=FOR_EVER_S))
     await waiters(server, 1)
     server.listener.stop()
@@ -333,7 +333,7 @@ async def test_a_claim_under_its_name_is_answered_as_before(server: Running, run
     assert (changed.status_code, changed.json()["code"]) == (409, "request_id_reused")
 
 
-async def test_a_claim_is_nobodys_business_but_of_its_maker(server: Running) -> None:
+async def test_a_claim_is_repeated_only_for_the_runner_that_made_it(server: Running) -> None:
     mine, yours = [Runner(server.client(await server.token(Role.RUNNER, name))) for name in ("mine", "yours")]
     await server.submit()
     assert len(await mine.grants(claim_id="1")) == 1

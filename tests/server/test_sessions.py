@@ -188,7 +188,7 @@ async def test_the_token_of_a_runner_opens_no_session(guarded: Running) -> None:
     assert not (await guarded.parts.store.find(Query(kind=SESSION.name))).records
 
 
-async def test_whoever_tries_tokens_out_at_the_sign_in_is_slowed_down_like_elsewhere() -> None:
+async def test_guessed_tokens_are_rate_limited_at_the_sign_in_too() -> None:
     settings = any_port(tokens_required=True, stranger_rate=Rate(0.001, 4))
     async with running(settings=settings) as server:
         ways = [server.client(), server.client("il_nonsense")]
@@ -202,7 +202,7 @@ async def test_whoever_tries_tokens_out_at_the_sign_in_is_slowed_down_like_elsew
         assert (await browser.client.get("/api/jobs")).status_code == 200
 
 
-async def test_one_token_opens_only_so_many_sessions_at_once() -> None:
+async def test_a_token_opens_a_limited_number_of_sessions_at_once() -> None:
     async with running(settings=any_port(tokens_required=True, sign_in_rate=Rate(0.001, 2))) as server:
         token = await server.token(Role.VIEWER, "ann")
         told = [(await Browser(server).sign_in(token)).status_code for _ in range(3)]
@@ -223,7 +223,7 @@ async def test_signing_out_ends_the_session_and_takes_the_cookie_away(guarded: R
     assert record.state == "ended"
 
 
-async def test_nobody_ends_the_session_of_somebody_else_by_its_id(guarded: Running) -> None:
+async def test_a_caller_cannot_end_the_session_of_another_by_its_id(guarded: Running) -> None:
     ann = await signed_in(guarded, Role.VIEWER)
     forged = ann.secret[:-64] + "0" * 64
     client = guarded.client(await guarded.token(Role.VIEWER, "bob"))
@@ -322,7 +322,7 @@ async def test_a_page_that_may_change_something_with_a_token_may_not_with_a_cook
         assert sent.is_success
 
 
-async def test_another_site_signs_nobody_in(guarded: Running) -> None:
+async def test_another_site_cannot_sign_a_user_in(guarded: Running) -> None:
     token = await guarded.token(Role.VIEWER)
     for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
         answer = await guarded.client().post("/api/sessions", json={"token": token}, headers=headers)

@@ -161,7 +161,7 @@ async def test_a_worker_behind_http_is_heard_as_one_on_the_store(server: Running
         await port.disconnect()
 
 
-async def test_whoever_watches_waits_for_a_server_that_is_started_again(tmp_path: Path) -> None:
+async def test_a_watcher_waits_for_a_server_that_is_restarted(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/served.db"
     async with running(url) as server:
         host, port_number = server.address

@@ -94,7 +94,7 @@ async def test_a_repeated_request_is_informed_that_the_secret_was_shown(admin: h
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.RUNNER])
-async def test_only_an_admin_manages_tokens_so_nobody_makes_one_above_its_own_role(
+async def test_only_an_admin_manages_tokens_so_none_exceeds_the_role_of_its_maker(
     guarded: Running, role: Role
 ) -> None:
     client = guarded.client(await guarded.token(role))

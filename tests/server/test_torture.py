@@ -67,7 +67,7 @@ async def test_those_who_drip_and_those_who_flood_do_not_hold_up_the_others(tmp_
         assert '"level":"error"' not in one.log.getvalue()
 
 
-async def test_everybody_who_drips_is_told_to_go(tmp_path: Path) -> None:
+async def test_every_client_that_sends_slowly_is_disconnected(tmp_path: Path) -> None:
     settings = any_port(header_s=0.5, body_s=0.5, max_concurrent=200)
     async with running(f"sqlite:///{tmp_path}/jobs.db", settings) as one:
         answers = await asyncio.gather(*(drip(one, beginning) for beginning in (HEAD, BODY) * DRIPPERS))

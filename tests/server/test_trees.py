@@ -79,7 +79,7 @@ async def test_a_runner_submits_children_only_to_its_own_queues(server: Running)
     assert refused.status_code == 403
 
 
-async def test_of_a_tree_only_that_is_shown_which_somebody_may_see(
+async def test_a_tree_shows_only_the_jobs_that_the_caller_may_see(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     parent = await parent_of(server)

@@ -122,7 +122,7 @@ async def test_of_two_hundred_that_wait_one_job_wakes_two(room: Room) -> None:
     await asyncio.gather(*waiting)
 
 
-async def test_each_of_several_jobs_goes_to_somebody_at_once(room: Room) -> None:
+async def test_each_of_several_jobs_goes_to_a_waiting_worker_at_once(room: Room) -> None:
     waiting = [room.wait(f"r{number}") for number in range(20)]
     await room.until(lambda: room.room.waiting == 20)
     await room.submit(10)
@@ -179,7 +179,7 @@ async def test_work_that_becomes_ready_by_itself_is_found_by_the_first_in_line(
     await asyncio.gather(*waiting)
 
 
-async def test_a_call_to_somebody_who_goes_away_reaches_the_next_one(room: Room) -> None:
+async def test_a_wakeup_of_a_worker_that_goes_away_reaches_the_next_one(room: Room) -> None:
     first, second = room.wait("first"), room.wait("second")
     await room.until(lambda: room.room.waiting == 2)
     room.room._tell_lines()  # the first one is called …
@@ -199,7 +199,7 @@ async def test_a_client_that_goes_away_leaves_no_trace(room: Room) -> None:
     assert room.room._lines == {}
 
 
-async def test_what_was_being_given_to_somebody_who_has_gone_is_given_back(room: Room) -> None:
+async def test_a_grant_for_a_worker_that_has_gone_is_given_back(room: Room) -> None:
     (job_id,) = await room.submit()
     waiting = room.wait("r0")
     room.before_answer = waiting.cancel
@@ -210,7 +210,7 @@ async def test_what_was_being_given_to_somebody_who_has_gone_is_given_back(room:
     assert grant.attempt == 2, "given back, without using up a try"
 
 
-async def test_it_is_kept_for_a_moment_for_somebody_who_can_ask_again(room: Room) -> None:
+async def test_a_grant_is_kept_for_a_moment_for_a_worker_that_can_repeat_its_claim(room: Room) -> None:
     await room.submit()
     waiting = room.wait("r0", claim_id="c1")
     room.before_answer = waiting.cancel
@@ -253,7 +253,7 @@ async def test_what_was_answered_is_known_to_the_store_and_not_to_the_room(room:
     ]
 
 
-async def test_a_server_that_goes_answers_everybody_with_nothing_and_takes_no_more(room: Room) -> None:
+async def test_a_server_that_shuts_down_answers_all_polls_and_takes_no_more(room: Room) -> None:
     waiting = [room.wait(f"r{number}") for number in range(10)]
     await room.until(lambda: room.room.waiting == 10)
     before = room.claims
@@ -313,7 +313,7 @@ async def test_those_who_can_do_something_else_are_not_made_to_wait(room: Room) 
     assert await slow == []
 
 
-async def test_a_failure_is_told_to_all_whose_claim_it_was_and_to_nobody_else(room: Room) -> None:
+async def test_a_failure_is_reported_to_those_claims_only_that_it_concerns(room: Room) -> None:
     async def claim_all(requests: Sequence[ClaimRequest]) -> list[Claimed]:
         if requests[0].queues == ("away",):
             raise StoreUnavailable("The store is away.")

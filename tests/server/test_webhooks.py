@@ -219,7 +219,7 @@ async def test_without_a_secret_nothing_is_taken_however_it_is_signed() -> None:
         assert "a lack" in server.log.getvalue()
 
 
-async def test_whoever_guesses_signatures_is_slowed_down_and_good_ones_go_on() -> None:
+async def test_guessed_signatures_are_rate_limited_and_good_ones_pass() -> None:
     few = any_port(stranger_rate=Rate(0.001, 3))
     async with running(settings=few, orchestration=SETTINGS) as server:
         server.parts.runtime.runs.preparation.planners["workflow"] = WorkflowPlanner()

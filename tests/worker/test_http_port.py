@@ -108,7 +108,7 @@ async def test_the_first_claim_does_not_wait_and_the_next_one_does(
     assert [grant.job_id for grant in await waiting] == [job_id]
 
 
-async def test_whoever_has_to_go_does_not_wait_for_the_end_of_a_poll(
+async def test_a_worker_that_shuts_down_does_not_wait_for_the_end_of_a_poll(
     server: Running, port: HttpOrchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "MAX_WAIT_S", FOR_EVER_S)
@@ -215,7 +215,7 @@ async def test_an_address_that_is_none_is_reported(url: str) -> None:
         await port.disconnect()
 
 
-async def test_whoever_is_not_let_in_is_told_why() -> None:
+async def test_a_refused_worker_learns_why() -> None:
     async with running(settings=any_port(tokens_required=True)) as server:
         for token, code in ((None, "not_signed_in"), (await server.token(Role.ADMIN), "not_allowed")):
             with pytest.raises(ServerRefused) as refused:
@@ -329,9 +329,7 @@ async def _story(server: Running, url: str, end: str) -> tuple[object, ...]:
     return steps, lines, view.state, [attempt.state for attempt in view.attempts], view.version
 
 
-async def test_a_wire_that_is_cut_while_somebody_waits_costs_nobody_a_job(
-    server: Running, wires: Wires
-) -> None:
+async def test_a_connection_that_is_cut_during_a_poll_loses_no_job(server: Running, wires: Wires) -> None:
     async with port_to(f"http://127.0.0.1:{wires.port}") as port:
         await port.claim(ASKED)
         waiting = asyncio.create_task(port.claim(ASKED))

@@ -293,7 +293,7 @@ async def test_a_daemon_that_forgets_its_environment_is_killed_by_a_cancel(
     assert [said.confirmed_dead for said in board.said(CancelAck)] == [True]
 
 
-async def test_whoever_kills_the_warden_is_found_by_its_mark(
+async def test_a_process_that_kills_the_warden_is_found_by_its_mark(
     board: Board, start: Start, tmp_path: Path, daemon: str
 ) -> None:
     script = f"{daemon}; {until_there(tmp_path / 'daemon')}; kill -KILL $PPID; sleep 600"
@@ -308,7 +308,7 @@ async def test_whoever_kills_the_warden_is_found_by_its_mark(
     )  # fmt: skip
 
 
-async def test_whoever_stops_the_warden_is_found_by_its_mark_and_nothing_is_confirmed(
+async def test_a_process_that_stops_the_warden_is_found_by_its_mark_and_nothing_is_confirmed(
     board: Board, start: Start, tmp_path: Path, daemon: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "CLEAR_UP_S", 0.3)

@@ -98,7 +98,7 @@ async def test_a_job_that_was_cancelled_before_it_started_takes_no_start(house: 
     assert [grant.job_id for grant in await given(house)] == [second]
 
 
-async def test_a_weight_counts_as_so_many_starts(house: House) -> None:
+async def test_a_weight_counts_as_that_number_of_starts(house: House) -> None:
     await limits(house).set("vendor-x", LimitSpec(rate=2, period_s=10.0, burst=4))
     await submit(house, 3, "vendor-x", weight=3)
     assert len(await given(house)) == 1

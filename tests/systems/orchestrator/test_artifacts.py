@@ -75,7 +75,7 @@ async def test_the_same_file_again_is_kept_once_and_another_one_is_refused(house
     assert await content(house, grant.job_id, "report") == b"all well"
 
 
-async def test_nobody_leaves_anything_behind_under_a_lease_that_has_ended(house: House) -> None:
+async def test_no_artifact_is_stored_under_a_lease_that_has_ended(house: House) -> None:
     grant = await house.started()
     house.clock.jump(TTL_S + 1)
     with pytest.raises(LeaseExpired):

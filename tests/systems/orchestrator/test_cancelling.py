@@ -238,7 +238,7 @@ async def test_a_job_that_is_not_there_cannot_be_canceled(house: House) -> None:
         await house.jobs.cancel("j_000000000000")
 
 
-async def test_a_cancel_ack_that_nobody_asked_for_is_refused_and_the_lease_lives_on(house: House) -> None:
+async def test_a_cancel_ack_without_a_cancel_is_refused_and_the_lease_lives_on(house: House) -> None:
     grant = await house.started()
     answer = await house.refused(stopped(grant))
     assert isinstance(answer, NotHeard)
@@ -257,7 +257,7 @@ async def test_a_cancel_of_an_expired_but_unswept_attempt_is_final_at_once(house
     assert (await house.stale(done(grant))).code is StaleCode.LEASE_EXPIRED
 
 
-async def test_a_granted_lease_that_ran_out_under_nobodys_eyes_is_no_reason_to_wait(house: House) -> None:
+async def test_an_expired_lease_that_was_not_swept_is_no_reason_to_wait(house: House) -> None:
     job_id = await house.submit()
     await house.grant(acknowledge=False)
     house.clock.jump(ACK_WINDOW_S + 1)

@@ -127,7 +127,7 @@ async def test_the_store_holds_neither_the_name_nor_a_secret_and_the_name_alone_
 # Giving back what nobody took
 
 
-async def test_what_nobody_took_goes_back_without_using_up_a_try(house: House) -> None:
+async def test_an_untaken_grant_goes_back_without_using_up_a_try(house: House) -> None:
     job_id = await house.submit()
     grants = await house.claim(claim_id="c")
     await house.port.here.orchestrator.take_back("runner#1", grants)

@@ -38,7 +38,7 @@ async def two(house: House) -> tuple[Grant, Grant]:
 # Waiting and being released
 
 
-async def test_a_job_is_given_to_nobody_before_the_jobs_it_comes_after_have_succeeded(house: House) -> None:
+async def test_a_job_is_not_granted_before_the_jobs_it_comes_after_have_succeeded(house: House) -> None:
     one, other = await two(house)
     last = await after(house, one.job_id, other.job_id)
     assert (await house.view(last)).waits_for == (one.job_id, other.job_id)

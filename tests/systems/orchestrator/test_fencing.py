@@ -156,7 +156,7 @@ async def test_expired_but_not_yet_swept_is_expired(house: House, say: Callable[
     assert await house.faults() == []
 
 
-async def test_an_ack_after_the_window_is_expired_although_nobody_swept(house: House) -> None:
+async def test_an_ack_after_the_window_is_expired_without_a_sweep(house: House) -> None:
     job_id = await house.submit()
     grant = await house.grant(acknowledge=False)
     house.clock.jump(ACK_WINDOW_S)

@@ -354,7 +354,7 @@ async def test_what_is_written_is_kept_in_the_order_in_which_it_came(house: Hous
     assert await house.faults() == []
 
 
-async def test_whoever_waits_is_told_of_the_end(house: House) -> None:
+async def test_a_waiting_client_learns_of_the_end(house: House) -> None:
     grant = await house.started()
     waiting = [asyncio.create_task(house.port.here.waiting.ended(grant.job_id)) for _ in range(3)]
     await asyncio.sleep(0)

@@ -50,7 +50,7 @@ async def test_a_runner_says_that_it_uploads_and_everybody_sees_it(house: House)
     assert (await house.view(job_id)).state == "COMPLETED"
 
 
-async def test_whoever_uploads_is_told_of_a_cancel(house: House) -> None:
+async def test_an_uploading_runner_learns_of_a_cancel(house: House) -> None:
     job_id = await house.submit()
     (grant,) = await house.claim()
     await house.heard(beat(grant))

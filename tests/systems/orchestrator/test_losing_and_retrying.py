@@ -37,7 +37,7 @@ from interlock.wire.runner import Failed, StaleCode
 # Lost
 
 
-async def test_a_lease_that_nobody_acknowledges_ends_with_the_ack_window(house: House) -> None:
+async def test_an_unacknowledged_lease_ends_with_the_ack_window(house: House) -> None:
     job_id = await house.submit()
     await house.grant(acknowledge=False)
     await house.later(ACK_WINDOW_S - 0.001)
@@ -298,7 +298,7 @@ async def test_rules_of_ones_own_go_first() -> None:
     await house.close()
 
 
-async def test_a_class_that_nobody_knows_is_found_by_the_rules(house: House) -> None:
+async def test_an_unknown_failure_class_is_found_by_the_rules(house: House) -> None:
     grant = await house.started()
     await house.heard(failed(grant, "sunspots", error="Connection reset by peer"))
     one = await house.last(grant.job_id)

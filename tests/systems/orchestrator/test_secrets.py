@@ -100,9 +100,7 @@ async def test_a_claim_that_is_answered_again_has_its_secrets_again(house: House
 
 
 @pytest.mark.parametrize("acknowledge", [True, False])
-async def test_a_secret_that_nobody_has_fails_the_attempt_and_says_which(
-    house: House, acknowledge: bool
-) -> None:
+async def test_an_unknown_secret_fails_the_attempt_and_is_named(house: House, acknowledge: bool) -> None:
     job_id = await house.submit(secrets=("TOKEN", "NOBODY"), retry={"tooling": RetryRule(retries=0)})
     other = await house.submit()
     grants = await house.claim(acknowledge=acknowledge)
@@ -251,7 +249,7 @@ def test_the_file_and_the_policy_both_limit_a_secret(tmp_path: Path) -> None:
         limited.find("KEY", asker(queue="default"))
 
 
-def test_an_environment_that_nobody_has_made_gives_no_secret() -> None:
+def test_an_unknown_environment_gives_no_secret() -> None:
     policy = SecretPolicy(secrets={"KEY": SecretScope(environments=("*",))})
     with pytest.raises(NoSecret, match="there is no environment production"):
         Vault({"INTERLOCK_SECRET_KEY": VALUE}, policy).find("KEY", asker())

@@ -127,7 +127,7 @@ async def il_woken(il: Interlock) -> str:
     return (await il.submit(JobSpec(task="never", delay_s=3_600))).id
 
 
-async def test_whoever_waits_for_work_is_woken_by_the_commit(url: str) -> None:
+async def test_a_worker_that_waits_for_work_is_woken_by_the_commit(url: str) -> None:
     async with Interlock(url) as il:
         called = asyncio.Event()
         stop = il.here.store.subscribe(called.set)

@@ -33,7 +33,7 @@ async def waiting(house: House, number: int = 2, **spec: object) -> tuple[Grant,
     return parent, children
 
 
-async def test_a_parent_that_waits_holds_no_lease_and_is_given_to_nobody(house: House) -> None:
+async def test_a_parent_that_waits_holds_no_lease_and_is_not_granted(house: House) -> None:
     parent, _ = await waiting(house)
     assert await house.states(parent.job_id) == ("RUNNING", ["STALE", "CREATED"])
     assert await house.leases(parent.job_id) == ["REVOKED"]

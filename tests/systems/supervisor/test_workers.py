@@ -135,7 +135,7 @@ async def test_a_worker_learns_of_others_under_its_name_that_live_and_are_of_its
         await workers(house).namesakes(newer.id, actor="ben")
 
 
-async def test_a_terminated_worker_gives_its_work_back_and_nobody_loses_a_try(house: House) -> None:
+async def test_a_terminated_worker_gives_its_work_back_at_the_cost_of_no_try(house: House) -> None:
     made = await running(house)
     grant = await house.started()
     other = await house.submit()
@@ -316,7 +316,7 @@ async def test_what_the_table_forbids_names_the_state_and_what_is_allowed(
     assert await workers(house).get(made.id) == before
 
 
-async def test_nobody_can_do_anything_with_a_worker_that_is_not_there(house: House) -> None:
+async def test_every_action_on_an_unknown_worker_is_refused(house: House) -> None:
     for verb in ("start", "pause", "resume", "terminate", "drain", "get", "history", "leave"):
         with pytest.raises(UnknownWorker, match="There is no worker w_nobody"):
             await getattr(workers(house), verb)("w_nobody")
@@ -346,7 +346,7 @@ async def test_a_registration_that_breaks_a_rule_is_refused_and_stores_nothing(
     assert (await workers(house).find(Query(kind="worker")))[0] == []
 
 
-async def test_a_trouble_that_nobody_knows_is_refused(house: House) -> None:
+async def test_an_unknown_trouble_is_refused(house: House) -> None:
     made = await running(house)
     with pytest.raises(InvalidWorker, match="no trouble 'tired'"):
         await workers(house).beat(made.id, WorkerBeat(trouble="tired"))
