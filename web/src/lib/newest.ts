@@ -1,4 +1,4 @@
-/** Lists with the newest first: what is new comes in at the top, unless somebody reads further down. */
+/** Lists with the newest first: what is new comes in at the top, unless the user reads further down. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
@@ -31,7 +31,7 @@ export function merge<T>(shown: readonly T[], latest: readonly T[], idOf: (row: 
   };
 }
 
-/** Return whether somebody is in the middle of a list: has scrolled, is at a row with the keyboard, or marks text. */
+/** Return whether the user is in the middle of a list: has scrolled, is at a row with the keyboard, or marks text. */
 export function isRead(): boolean {
   const marked = getSelection();
   const at = [document.activeElement, marked?.isCollapsed === false ? marked.anchorNode?.parentElement : undefined];
@@ -45,7 +45,7 @@ export function toTheTop(): void {
   scrollTo(0, 0);
 }
 
-/** Call `look` when somebody who has read a list is at its beginning again. */
+/** Call `look` when a user who has read a list is at its beginning again. */
 export function useReturn(look: () => void): void {
   const latest = useRef(look);
   latest.current = look;
@@ -63,7 +63,7 @@ export interface Newest<T> extends Merged<T> {
   readonly show: () => void;
 }
 
-/** Hold new rows of a list back while somebody reads it; `of` names the list, `selected` says that a row is chosen. */
+/** Hold new rows of a list back while the user reads it; `of` names the list, `selected` says that a row is chosen. */
 export function useNewest<T>(of: string, latest: readonly T[], idOf: (row: T) => string, selected = false): Newest<T> {
   const kept = useRef<{ of: string; rows: readonly T[] }>({ of, rows: [] });
   const shows = useSignal(0);

@@ -34,7 +34,7 @@ export function checkSession(): void {
     });
 }
 
-/** Return whether whoever is looking may make this request. */
+/** Return whether the signed-in user may make this request. */
 export function may(request: Request): boolean {
   return (session.value?.roles.includes(ROLES[request]) ?? false) && sees(request);
 }

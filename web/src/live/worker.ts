@@ -47,7 +47,7 @@ function heard(port: MessagePort, message: ToWorker): void {
   look();
 }
 
-/** Keep a stream open exactly while somebody looks. */
+/** Keep a stream open exactly while a page is visible. */
 function look(): void {
   const watched = [...visible.values()].some(Boolean);
   if (!watched) close();

@@ -447,7 +447,7 @@ function Tokens() {
       <Refusal problem={problem.value} />
       {data.value && tokens.length === 0 && (
         <Empty>
-          No tokens: everybody on this machine is let in. Create one with <code>interlock token create NAME --role admin</code>.
+          No tokens: every user of this machine has access. Create one with <code>interlock token create NAME --role admin</code>.
         </Empty>
       )}
       {tokens.length > 0 && (

@@ -152,7 +152,7 @@ export function ApprovalPage({ id }: { id: string }) {
               ["job", <a class="mono" href={pageOf("job", one.job_id)}>{one.job_id}</a>],
               ["task", <code>{one.task}</code>],
               ["queue", one.queue],
-              ["approvers", one.approvers?.join(", ") || `everybody with the role ${one.role ?? "operator"}`],
+              ["approvers", one.approvers?.join(", ") || `any user with the role ${one.role ?? "operator"}`],
               ["asked", <When at={one.asked_at} />],
               ["times out", one.until && <When at={one.until} />],
               ["answered", one.answered_at && <When at={one.answered_at} />],

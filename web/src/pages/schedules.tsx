@@ -102,7 +102,7 @@ export function Schedules() {
   );
 }
 
-/** Return whether it submits nothing until somebody resumes it. */
+/** Return whether it submits nothing until it is resumed. */
 const isHeld = (one: Schedule) => meaningOf("schedule", one.state) === "waiting";
 
 /** The last job of a schedule, and what became of it. */

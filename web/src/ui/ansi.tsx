@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 
 // biome-ignore lint: control characters are what this is about
 const SGR = /\u001b\[([0-9;]*)m/g;
-// Sequences that move cursors, set titles or make links, and characters that nobody can see.
+// Sequences that move cursors, set titles or make links, and invisible characters.
 const OTHER = /\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|\u001b\[[0-9;?]*[A-Za-ln-z]|[\u0000-\u0008\u000b-\u001a\u001c-\u001f\u007f]/g;
 
 const NAMES = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];

@@ -56,7 +56,7 @@ export function Question({ name, wait, look }: QuestionProps) {
   );
 }
 
-/** Return whether whoever is looking is among those who may answer. */
+/** Return whether the signed-in user may answer. */
 function mayAnswer(approvers: readonly string[] = [], role = ""): boolean {
   const { name = "", roles = [] } = session.value ?? {};
   const asked = !approvers.length || approvers.includes(name);
