@@ -282,6 +282,21 @@ class Guard(msgspec.Struct, frozen=True):
     states: tuple[str, ...]
 
 
+class Foresight(msgspec.Struct, frozen=True):
+    """The decision of a claimer who expects as many records as it wants, all of one shape.
+
+    If a store finds these, it may commit the change with the read, and call `decide` afterwards, which must
+    make the same decision: one batch. Otherwise it calls `decide` first, as without foresight.
+    """
+
+    like: Record
+    """A record of the shape: it has no result and no deadline; id, given data and times may differ."""
+    change: Change
+    """The change of all of them, without an id."""
+    now: datetime
+    """The time of the decision."""
+
+
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """A claim: records of one kind, of these queues, that need no other labels."""
 
@@ -293,6 +308,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 1
     guard: Guard | None = None
     """No record is claimed unless this holds."""
+    foresight: Foresight | None = None
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):

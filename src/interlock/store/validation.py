@@ -191,14 +191,26 @@ def _check_batch(catalogue: Catalogue, batch: Batch, max_body_bytes: int) -> Non
     if any(column and len(column) != len(ids) for column in (batch.expected_at, batch.given, batch.result)):
         raise _invalid("A batch sets a value for each of its records, or for none.")
     _check_change(catalogue, msgspec.structs.replace(change, id=ids[0]), max_body_bytes)
-    for name in ids:
-        _check_name("An id", name)
-    for at in (*batch.expected_at, batch.not_after):
-        _check_moment(at)
+    _check_ids(ids)
+    _check_moment(batch.not_after)
+    last_at: datetime | None = None
+    for at in batch.expected_at:
+        if at is not last_at:
+            _check_moment(last_at := at)
     for name, given in zip(ids, batch.given, strict=False):
         _check_given(change, name, given, max_body_bytes)
+    last_result = b""
     for name, result in zip(ids, batch.result, strict=False):
-        _check_data(change, name, "result", result, max_body_bytes)
+        if not last_result or result != last_result:
+            _check_data(change, name, "result", last_result := result, max_body_bytes)
+
+
+def _check_ids(ids: Sequence[str]) -> None:
+    """Check the ids of a batch together; and one by one to say which is wrong."""
+    longest, shortest = max(map(len, ids)), min(map(len, ids))
+    if not 1 <= shortest <= longest <= MAX_ID or not "".join(ids).isprintable():
+        for name in ids:
+            _check_name("An id", name)
 
 
 def _check_given(change: Change, name: str, given: bytes, most: int) -> None:

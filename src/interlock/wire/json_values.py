@@ -51,25 +51,37 @@ _MANY_DIGITS = b"0" * 19
 """A run of digits that an integer of 64 bits may not fit; a shorter one always does."""
 _LARGE_EXPONENT = b"0e000"
 """Characters of a number that may not be finite; without them it always is."""
+_SHORT = 64
+"""Maximum length of values whose faults are remembered."""
 
 
 def json_fault(value: bytes | msgspec.Raw) -> str:
     """Return the fault of a value that is to be stored; an empty text if there is none.
 
-    Most values pass after a scan of their bytes; only those with long runs of digits are decoded.
+    Short values repeat themselves (`null`, the same input checked twice), so their faults are remembered.
+    """
+    raw = bytes(value)
+    return _known_fault(raw) if len(raw) <= _SHORT else _fault(raw)
+
+
+def _fault(raw: bytes) -> str:
+    """Check a value: most pass after a scan of their bytes; only those with long runs of digits are
+    decoded.
     """
     try:
-        _skip(value)
+        _skip(raw)
     except RecursionError:
         return _too_deep()
     except msgspec.DecodeError:
         return "is not one value of JSON"
-    raw = bytes(value)
     if not raw.isascii() and not _is_utf8(raw):
         return "is not UTF-8"
     deep = len(raw) > 2 * MOST_LEVELS and len(raw.translate(None, _NOT_BRACKETS)) > 2 * MOST_LEVELS
     large = _has_large_numbers(raw)
     return _fault_outside_strings(raw, deep, large) if deep or large else ""
+
+
+_known_fault = lru_cache(maxsize=1_024)(_fault)
 
 
 def _fault_outside_strings(raw: bytes, deep: bool, large: bool) -> str:

@@ -55,6 +55,9 @@ _ANY_OUTPUT = msgspec.Raw(b'"~any~output~"')
 """Placeholder for the results: the table decides independently of them."""
 
 
+_WAITED = "a coroutine without any await has not ended with its first step"
+
+
 def terms_of(grant: Grant) -> tuple[object, ...]:
     """Return the properties that jobs of one cohort share; adjacent grants are compared."""
     plain = grant.acknowledged and not grant.untrusted and not grant.secrets
@@ -422,15 +425,17 @@ class Cohorts:
     def _execute(self, cohort: Cohort, done: FinishedCohort, until: float) -> Outcome | None:
         """Execute handlers; return the outcome of the current one if it has to leave its cohort."""
         watch, longest_s, size = self._watch, 0.0, 0
+        execute = self._outcome_in_context if self._needs_context(cohort.task) else self._outcome
         outcome: Outcome | None = None
         now = self._monotonic()
-        while cohort.count and size < MAX_REPORT_BYTES:
+        while cohort.position < len(cohort.grants) and size < MAX_REPORT_BYTES:
             grant = cohort.begin_next()
             if watch is not None:
                 done.entered.append(watch.task_moved(grant, done.steps, cohort.entered_at))
-            outcome = self._outcome(cohort, grant)
+            outcome = execute(cohort, grant)
             now, before = self._monotonic(), now
-            longest_s = max(longest_s, now - before)
+            if now - before > longest_s:
+                longest_s = now - before
             if type(outcome) is not Succeeded or not cohort.end_current(now):
                 break
             done.grants.append(grant)
@@ -442,19 +447,33 @@ class Cohorts:
         self._lane.learn(longest_s, done.count)
         return outcome
 
+    def _needs_context(self, task: AnyTask) -> bool:
+        return task.wants_context or bool(self._registry.chain)
+
     def _outcome(self, cohort: Cohort, grant: Grant) -> Outcome:
-        """Execute one handler."""
+        """Execute one handler that takes no context; one that never waits ends with its first step."""
         CURRENT.set(partial(self._context_of, cohort, grant))
-        chain = self._registry.chain
-        context = self._context_of(cohort, grant) if cohort.task.wants_context or chain else None
         try:
-            if context is not None and chain:  # what it sets in context variables is for this job alone
-                handler = partial(_returned, cohort.task, grant, context)
-                value = contextvars.copy_context().run(chain.call, context, handler)
-            else:
-                value = _returned(cohort.task, grant, context)
+            cohort.task.invoke(grant.input, None).send(None)
+        except StopIteration as returned:
+            return self._nothing if returned.value is None else self._success(returned.value)
         except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
             return outcome_of(error)
+        raise AssertionError(_WAITED)
+
+    def _outcome_in_context(self, cohort: Cohort, grant: Grant) -> Outcome:
+        """Execute one handler with its context, and with the middleware around it."""
+        CURRENT.set(partial(self._context_of, cohort, grant))
+        context, chain = self._context_of(cohort, grant), self._registry.chain
+        handler = partial(_returned, cohort.task, grant, context)
+        try:
+            # What middleware sets in context variables is for this job alone.
+            value = contextvars.copy_context().run(chain.call, context, handler) if chain else handler()
+        except BaseException as error:  # noqa: BLE001 - any exception of a handler is its outcome
+            return outcome_of(error)
+        return self._success(value)
+
+    def _success(self, value: Any) -> Outcome:
         if value is None:
             return self._nothing
         return self._mask.outcome(success_of(value, max_bytes=self._max_bytes))
@@ -517,13 +536,13 @@ class Cohorts:
         return reversed(left)
 
 
-def _returned(task: AnyTask, grant: Grant, context: Context | None) -> Any:
+def _returned(task: AnyTask, grant: Grant, context: Context) -> Any:
     """Execute a handler that never waits, and return what it does."""
     try:
         task.invoke(grant.input, context).send(None)
     except StopIteration as returned:
         return returned.value
-    raise AssertionError("a coroutine without any await has not ended with its first step")
+    raise AssertionError(_WAITED)
 
 
 def _nobody() -> None:

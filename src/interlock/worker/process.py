@@ -389,10 +389,13 @@ class WorkerProcess:
         self._crashes = 0
         self.send(PollCycleComplete(started=len(grants)))
         trusted_from = self._connection.granted_after(self._polled_at)
-        unknown = self._executing.take(grants, trusted_from, begin=not self.shutdown.requested)
+        # After a full claim more jobs probably wait: the next claim is sent before handlers occupy the loop.
+        full = request.acknowledge and len(grants) == request.limit > 1
+        unknown = self._executing.take(grants, trusted_from, begin=not self.shutdown.requested, soon=full)
         if not request.acknowledge:
             self._loop.call_later(self._durations.ack_window_s / 2, self._executing.release_old)
-        await asyncio.sleep(0)
+        if not full:
+            await asyncio.sleep(0)
         self._misfits = self._misfits + 1 if unknown else 0
         if unknown:  # so that other workers get them
             await set_within(self._stop_requested, self._settings.backoff_s(self._misfits))

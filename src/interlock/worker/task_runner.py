@@ -226,17 +226,22 @@ class TaskRunner:
             self._names = None if len(names) >= MAX_TASKS else tuple(sorted({*names, SHELL_NAME}))
         return self._names
 
-    def take(self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True) -> int:
+    def take(
+        self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True, soon: bool = False
+    ) -> int:
         """Accept grants; start those that can, and release those that would wait too long.
 
-        Release grants of unknown tasks; return their number.
+        With `soon` they start after a turn of the event loop, in which the next claim is sent. Release grants
+        of unknown tasks; return their number.
         """
         unknown, free = self._unknown, max(0, self._lanes.free())
         grants = list(grants)
         for some, ahead in ((grants[:free], False), (grants[free:], True)):
             for _, alike in groupby(some, terms_of):
                 self._take_alike(list(alike), claimed_at, ahead=ahead)
-        if begin:
+        if begin and soon:
+            asyncio.get_running_loop().call_soon(self._fill_soon_if_needed)
+        elif begin:
             self.fill()
         if len(grants) > free:
             asyncio.get_running_loop().call_later(AHEAD_FOR_S, self._release_ahead, self._monotonic())

@@ -19,12 +19,12 @@ from interlock.errors import InvalidJob
 from interlock.store.records import Batch, Change, Commit, Record, one_by_one, record_after
 from interlock.systems.orchestrator import grants, runner_messages
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.grants import ANY_JOB, Claiming, Offer, offer_of, offers_of
+from interlock.systems.orchestrator.grants import ANY_JOB, Claiming, Offer, foresee, offer_of, offers_of
 from interlock.systems.orchestrator.runner_messages import (
     INLINE_RESULT,
+    Report,
     decide_completions,
     decide_message,
-    report_of,
     result_in,
 )
 from interlock.systems.orchestrator.submission import alike, new_job
@@ -244,19 +244,26 @@ def test_reports_heard_together_do_what_each_would_alone(said: list[str], shards
     records = [queued(spec, f"j_{place}") for place in range(len(said))]
     at = NOW + timedelta(seconds=500 if late else 1)
     (offer,) = offers_of(claiming(), records, NOW)
-    groups: dict[runner_messages.Report, list[tuple[Record, Complete]]] = {}
+    groups: dict[Report, list[tuple[Record, Complete, bytes]]] = {}
     for before, grant, name in zip(offer.before, offer.grants, said, strict=True):
         message = Complete(**{"token": grant.token, "runner_id": "r#1", **OUTCOMES[name]})
-        report = report_of(1, grant.token, message, DEFAULT_SETTINGS)
-        if report is not None:
-            groups.setdefault(report, []).append((record_after(offer.change, before, NOW), message))
+        result = result_in(message, grant.token, DEFAULT_SETTINGS)
+        if result is not None:
+            report = Report(1, message.runner_id, message.cost)
+            groups.setdefault(report, []).append((record_after(offer.change, before, NOW), message, result))
     for report, some in groups.items():
-        heard = decide_completions(report, [record for record, _ in some], at, "m", DEFAULT_SETTINGS)
+        token = read_token(some[0][1].token)
+        assert token is not None
+        heard = decide_completions(report, token, some[0][0], at, "m", DEFAULT_SETTINGS)
         if heard is None:
             continue
-        results = tuple(result_in(message) for _, message in some)
-        commits = replace(heard.batch, result=results).commits()
-        for (record, message), commit in zip(some, commits, strict=True):
+        records = [record for record, _, _ in some]
+        batch = heard.batch(
+            [record.id for record in records],
+            [record.updated_at for record in records],
+            [result for _, _, result in some],
+        )
+        for (record, message, _), commit in zip(some, batch.commits(), strict=True):
             assert Decision(heard.answer, commit) == heard_alone(record, message, at)
 
 
@@ -276,14 +283,27 @@ def test_jobs_that_are_alike_are_decided_about_once(monkeypatch: pytest.MonkeyPa
     counted(runner_messages, "decide_message")
     records = [queued(JobSpec(task="a"), f"j_{place}") for place in range(9)]
     (offer,) = offers_of(claiming(), records, NOW)
-    running = [record_after(offer.change, before, NOW) for before in offer.before]
-    message = Complete(token=offer.grants[0].token, runner_id="r#1", outcome=Succeeded())
-    report = report_of(1, offer.grants[0].token, message, DEFAULT_SETTINGS)
-    assert report is not None
-    heard = decide_completions(report, running, NOW, "m", DEFAULT_SETTINGS)
+    running = record_after(offer.change, offer.before[0], NOW)
+    token = read_token(offer.grants[0].token)
+    assert token is not None
+    heard = decide_completions(Report(1, "r#1", None), token, running, NOW, "m", DEFAULT_SETTINGS)
     assert heard is not None
-    assert heard.batch.ids == tuple(record.id for record in records)
     assert decided == ["_granted", "decide_message"]
+
+
+@given(SPECS, st.booleans())
+@settings(max_examples=pick(75, 300), deadline=None, derandomize=True)
+def test_a_foreseen_claim_is_decided_about_as_it_was_foreseen(spec: JobSpec, acknowledge: bool) -> None:
+    records = [queued(spec, f"j_{place}") for place in range(4)]
+    last = queued(spec, "j_before")
+    runner = claiming(acknowledge=acknowledge)
+    foresight = foresee(runner, last, NOW)
+    offers = offers_of(runner, records, NOW)
+    together = [offer.change for offer in offers if not offer.change.id]
+    if last.deadline_at is not None:
+        assert foresight is None
+    else:
+        assert together == ([] if foresight is None else [foresight.change])
 
 
 # In a house

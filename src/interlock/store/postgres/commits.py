@@ -52,6 +52,7 @@ from interlock.store.records import (
     Commit,
     Committed,
     Conflict,
+    Foresight,
     Guard,
     Illegal,
     Outcome,
@@ -440,6 +441,22 @@ class CommitWriter:
     def check(self, work: Sequence[Work]) -> None:
         """Raise for invalid commits."""
         check_commits(self.catalogue, work, self._max_body_bytes)
+
+    def foreseen(self, foresight: Foresight) -> list[object]:
+        """Return the shape and the change as arguments of a foreseen claim; raise if it is invalid."""
+        like, change = foresight.like, foresight.change
+        self.check([Batch(change=change, ids=(like.id,))])
+        with self._text_is_text():
+            return [
+                like.state,
+                like.version,
+                like.body.decode(),
+                like.parent,
+                like.queue,
+                list(like.labels) or None,
+                like.priority,
+                [*_shared_values(change, self._ends), None, None],
+            ]
 
     def parts(self, work: Sequence[Work], held: Sequence[Record] = ()) -> list[Part]:
         """Split the work where a record or a request repeats, at batches, and at the maximum size."""

@@ -35,7 +35,9 @@ from interlock.store.postgres.failures import (
 from interlock.store.postgres.target import Target
 
 GROW_AFTER_S = 0.05
-"""Time that the first in line waits before a connection is added."""
+"""Time with a line of waiting calls, within a window, after which a connection is added."""
+LINE_WINDOW_S = 0.25
+"""Window in which the time with a line is counted: many short waits are as bad as a long one."""
 MEASURE_S = 10.0
 """Period over which usage is measured."""
 SPARE = 2
@@ -54,6 +56,8 @@ class PoolLimit:
         self._growing: asyncio.TimerHandle | None = None
         self._measuring: asyncio.TimerHandle | None = None
         self._used_s = self._changed_at = 0.0
+        self._line_at = self._window_at = self._lined_s = 0.0
+        """When the line formed, when the window began, and how long there was a line in it."""
 
     async def enter(self, deadline: float) -> None:
         """Take a place; raise TimeoutError if there is none by the deadline."""
@@ -62,6 +66,8 @@ class PoolLimit:
             return
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
+        if not self._waiting:
+            self._line_at = loop.time()
         self._waiting.append((waiter, loop.time()))
         if self._growing is None and self.allowed < self._most:
             self._growing = loop.call_later(GROW_AFTER_S, self._grow)
@@ -91,11 +97,30 @@ class PoolLimit:
         self._taken += number
 
     def _hand_over(self) -> None:
+        there_was_a_line = bool(self._waiting)
         while self._waiting and self._taken < self.allowed:
             waiter, _ = self._waiting.popleft()
             if not waiter.done():
                 self._take(1)
                 waiter.set_result(None)
+        if there_was_a_line and not self._waiting:
+            self._note_line(asyncio.get_running_loop())
+
+    def _note_line(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Count the time of a line that has dissolved; add a connection if there mostly is one."""
+        now = loop.time()
+        if now >= self._window_at + LINE_WINDOW_S:
+            self._window_at, self._lined_s = now, 0.0
+        self._lined_s += now - self._line_at
+        if self._lined_s >= GROW_AFTER_S:
+            self._lined_s = 0.0
+            self._add_one(loop)
+
+    def _add_one(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.allowed < self._most:
+            self.allowed += 1
+            if self._measuring is None:
+                self._begin_measuring(loop)
 
     def _grow(self) -> None:
         loop = asyncio.get_running_loop()
@@ -106,11 +131,9 @@ class PoolLimit:
             return
         due = self._waiting[0][1] + GROW_AFTER_S
         if due <= loop.time():
-            self.allowed += 1
+            self._add_one(loop)
             due = loop.time() + GROW_AFTER_S
             self._hand_over()
-            if self._measuring is None:
-                self._begin_measuring(loop)
         self._growing = loop.call_at(due, self._grow)
 
     def _begin_measuring(self, loop: asyncio.AbstractEventLoop) -> None:

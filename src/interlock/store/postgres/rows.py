@@ -104,6 +104,25 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
     )
 
 
+def foreseen_records_of(rows: Sequence[asyncpg.Record], like: Record) -> list[Record]:
+    """Return the records of `claim_foreseen` as they were before: like this one, except for data of their
+    own.
+    """
+    records: list[Record] = []
+    last_created_s, last_rank = -1.0, -1
+    created_at = ready_at = moment(0)
+    for name, given, rank, created_s, updated_at, _, _ in rows:
+        if created_s != last_created_s:
+            last_created_s, created_at = created_s, moment_in_seconds(created_s)
+        if rank != last_rank:
+            last_rank, ready_at = rank, ready_at_of(rank, like.priority)
+        own = {"id": name, "given": given.encode() if given else b"", "ready_at": ready_at}
+        records.append(
+            msgspec.structs.replace(like, created_at=created_at, updated_at=updated_at or created_at, **own)
+        )
+    return records
+
+
 def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Record]:
     """Return the records of `take_ready` or `peek_ready`: see `sql/0016_claim.sql`. Adjacent rows share most
     values.

@@ -21,6 +21,7 @@ from interlock.store.records import (
     Batch,
     Change,
     Commit,
+    Foresight,
     Outcome,
     Record,
     Recorded,
@@ -30,7 +31,14 @@ from interlock.store.records import (
     Work,
 )
 from interlock.systems.orchestrator.aggregate import JobAggregate, acknowledged
-from interlock.systems.orchestrator.body import AttemptBody, Granting, JobBody, JobGiven, given_of
+from interlock.systems.orchestrator.body import (
+    AttemptBody,
+    Granting,
+    JobBody,
+    JobGiven,
+    decode_body,
+    given_of,
+)
 from interlock.systems.orchestrator.cancellation import commit_of, messages_of, outgrown
 from interlock.systems.orchestrator.notifications import notifications_for
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -130,9 +138,19 @@ def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
 
 def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime) -> Offer | None:
     """Return the common offer for jobs of one shape; None if it depends on the job."""
-    if has_expired(records[0], now):
+    common = _common_grant(claiming, records[0], now)
+    if common is None:
         return None
-    draft = JobAggregate.of(any_job(records[0], now), now, claiming.settings)
+    change, grant = common
+    grants = tuple([_for_job(grant, record, claiming.secret) for record in records])
+    return Offer(change, tuple(records), grants)
+
+
+def _common_grant(claiming: Claiming, like: Record, now: datetime) -> tuple[Change, Grant] | None:
+    """Return the change and the grant of all jobs of one shape; None if they depend on the job."""
+    if has_expired(like, now):
+        return None
+    draft = JobAggregate.of(any_job(like, now), now, claiming.settings)
     one = next_attempt(draft)
     if one is None:
         return None
@@ -140,9 +158,26 @@ def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime
     common = replace(change, id="", expected_at=None)
     if len(change.body) > claiming.max_body_bytes or notifications_for(draft) or is_about_one(common):
         return None
-    grant = _grant_in(claiming, draft, one, JobGiven())
-    grants = tuple([_for_job(grant, record, claiming.secret) for record in records])
-    return Offer(common, tuple(records), grants)
+    return common, _grant_in(claiming, draft, one, JobGiven())
+
+
+def foresee(claiming: Claiming, like: Record, now: datetime) -> Foresight | None:
+    """Return the decision about a claim of which all jobs are like this one; None if it cannot be foreseen.
+
+    It is made by the same rules, in advance, so the decision about the jobs themselves is the same.
+    """
+    if claiming.request.limit < 2 or like.deadline_at is not None or like.result:
+        return None
+    common = _common_grant(claiming, like, now)
+    return None if common is None else Foresight(like, common[0], now)
+
+
+def token_in(record: Record, claiming: Claiming) -> Token | None:
+    """Return the token of a job that was granted in this claim and whose lease still lives."""
+    for one in decode_body(record.body).attempts:
+        if one.lease is not None and one.lease.state in lease.LIVE and one.lease.digest == claiming.digest:
+            return Token(record.id, one.shard, one.index, claiming.secret, claiming.digest)
+    return None
 
 
 def has_expired(record: Record, now: datetime) -> bool:
@@ -310,16 +345,18 @@ def commits_for(
     return bundles
 
 
-def outcomes_by_job(
+def outcomes_by_offer(
     bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]
-) -> Iterator[tuple[ClaimCommit, Offer, int, Outcome]]:
-    """Yield each job of the offers, by its place in its offer, with its outcome."""
-    remaining = iter(outcomes)
+) -> Iterator[tuple[ClaimCommit, Offer, Sequence[Outcome]]]:
+    """Yield each offer with the outcomes of its jobs; the jobs of one commit share its outcome."""
+    start = 0
     for bundle in bundles:
-        shared = next(remaining) if isinstance(bundle.work, Commit) else None
+        shared = outcomes[start : start + 1] if isinstance(bundle.work, Commit) else None
+        start += shared is not None
         for offer in bundle.offers:
-            for number in range(len(offer.before)):
-                yield bundle, offer, number, shared if shared is not None else next(remaining)
+            number = len(offer.before)
+            yield bundle, offer, outcomes[start : start + number] if shared is None else [*shared] * number
+            start += number if shared is None else 0
 
 
 def _recorded(claiming: Claiming, offers: Sequence[Offer], salt: bytes) -> Request:
@@ -340,7 +377,8 @@ def earlier_answers(bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome])
         return {}  # a lost answer tells nothing
     return {
         bundle.place: outcome.recorded
-        for bundle, _, _, outcome in outcomes_by_job(bundles, outcomes)
+        for bundle, _, results in outcomes_by_offer(bundles, outcomes)
+        for outcome in results[:1]
         if isinstance(outcome, Repeated | RequestReused)
     }
 

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -28,6 +28,7 @@ from interlock.store.records import (
     Claim,
     Commit,
     Committed,
+    Foresight,
     Guard,
     Key,
     Outcome,
@@ -39,7 +40,7 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator import cancellation
 from interlock.systems.orchestrator.admissions import LimitsNotified
-from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.body import JobBody, decode_body
 from interlock.systems.orchestrator.dependencies import ENDS, DependenciesNotified
 from interlock.systems.orchestrator.gates import LIMITS
 from interlock.systems.orchestrator.grants import (
@@ -51,11 +52,13 @@ from interlock.systems.orchestrator.grants import (
     claim_reused,
     commits_for,
     earlier_answers,
+    foresee,
     offers_of,
-    outcomes_by_job,
+    outcomes_by_offer,
     reissue_grant,
     seed_of,
     take_back,
+    token_in,
     tokens_of,
 )
 from interlock.systems.orchestrator.limits import Limits
@@ -69,18 +72,21 @@ from interlock.systems.orchestrator.runner_messages import (
     Report,
     decide_completions,
     decide_message,
-    report_of,
     result_in,
 )
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.tokens import Token, digest_of, job_of, read_token, secret_of
+from interlock.systems.orchestrator.tokens import Token, digest_of, fence_of, job_of, read_token, secret_of
 from interlock.systems.orchestrator.tree_slots import TREE_TOPICS
 from interlock.systems.orchestrator.vault import NO_ORIGIN, Vault, redacted, with_secrets
-from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
+from interlock.wire.runner import Answer, ClaimRequest, Complete, Grant, Message, NotHeard, Stale, StaleCode
 
 log = logging.getLogger("interlock.orchestrator")
 
 MAX_HELD = 4_000
+MAX_CLAIMERS = 64
+"""Number of different claimers whose last jobs are remembered."""
+RECENT, RECENT_PAGES = 1_000, 4
+"""Number of entries of the journal in which the grants of a lost answer are searched, and of pages."""
 EPOCH_FOR = timedelta(seconds=1)
 """Time for which an epoch is cached: no failover is faster, and an idle process has not noticed it."""
 
@@ -97,13 +103,38 @@ random_seed: Seeds = partial(secrets.token_bytes, 32)
 
 
 class _Held(msgspec.Struct, frozen=True, gc=False):
-    """The latest written record of a job."""
+    """The latest written record of a job. After a grant it is made when needed, which for most is never."""
 
-    record: Record
-    text: str = ""
+    before: Record
+    """The record, or with an offer the one before it."""
+    token: str = ""
     """The token of the last grant; empty if it was made elsewhere."""
     offer: Offer | None = None
     """The offer of the grant, until another message about the job."""
+    at: datetime | None = None
+    """The time of the offer's commit."""
+
+    @property
+    def record(self) -> Record:
+        """The record as it was written."""
+        if self.offer is None or self.at is None:
+            return self.before
+        return record_after(self.offer.change, self.before, self.at)
+
+    def body_of(self, record: Record | None) -> JobBody | None:
+        """Return the decoded body of a record, if it is this one."""
+        offer = self.offer
+        if offer is None or record is None or record.updated_at != self.at:
+            return None
+        return offer.body if record.version == offer.change.expected + 1 else None
+
+
+class _Success(NamedTuple):
+    """A report of success that can be processed with others."""
+
+    place: int
+    held: _Held
+    result: bytes
 
 
 class Orchestrator:
@@ -131,6 +162,8 @@ class Orchestrator:
         # The latest records written by this process: most messages about a job go to the process that granted
         # it, so nothing has to be loaded. A wrong guess costs one conflict.
         self._held: OrderedDict[str, _Held] = OrderedDict()
+        # One of the jobs of the last claim, if it was full and all were of one shape: so may be the next one.
+        self._last_claimed: dict[tuple[object, ...], Record] = {}
         # Runs that this process has reported as begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
         self._has_run_messages = self._has_tree_messages = self._has_limit_messages = (
@@ -157,6 +190,7 @@ class Orchestrator:
             secret = secret_of(seed_of(each, chance))
             claimings.append(Claiming(each, secret, digest_of(secret), epoch, mark, self.settings, most))
         limit = sum(request.limit for request in requests)
+        limits = self._limits if self._limits is not None and self._limits.scopes else None
         claim = Claim(
             kind=JOB.name,
             queues=await self._open_among(first.queues),
@@ -164,16 +198,15 @@ class Orchestrator:
             handlers=first.tasks,
             limit=limit,
             guard=guard,
+            foresight=await self._foresight(claimings) if limits is None else None,
         )
         bundles: list[ClaimCommit] = []
         ranks: dict[str, int] = {}
 
-        limits = self._limits
-
         def decide(records: Sequence[Record], now: datetime) -> list[Work]:
             ranks.update({record.id: rank for rank, record in enumerate(records)})
             lining_up: Sequence[Work] = ()
-            if limits is not None and limits.scopes:
+            if limits is not None:
                 records, lining_up = limits.adopt(records, now, mark)
                 self._has_limit_messages |= bool(lining_up)
             shares = self._shares(claimings, records, now)
@@ -184,14 +217,15 @@ class Orchestrator:
         try:
             outcomes = await self.engine.claim(claim, decide) if claim.queues else ()
         except StoreUnavailable:
-            given = await self._find_out([(each.place, offer) for each in bundles for offer in each.offers])
+            given = await self._find_out(claimings, bundles, foreseen=claim.foresight is not None)
         else:
             given = self._given(bundles, outcomes)
+            self._learn(claimings, bundles, given)
         grants: list[list[Grant]] = [[] for _ in requests]
         for place, grant in given:
             grants[place].append(grant)
         for mine in grants:
-            mine.sort(key=lambda grant: ranks[grant.job_id])  # the longest waiting job starts first
+            mine.sort(key=lambda grant: ranks.get(grant.job_id, 0))  # the longest waiting job starts first
         has_secrets = any(grant.secrets for mine in grants for grant in mine)
         if not has_secrets and not any(request.claim_id for request in requests):
             return list(grants)
@@ -200,6 +234,27 @@ class Orchestrator:
             await self._with_secrets(request, await self._or_as_before(request, mine, earlier.get(place)))
             for place, (request, mine) in enumerate(zip(requests, grants, strict=True))
         ]
+
+    async def _foresight(self, claimings: Sequence[Claiming]) -> Foresight | None:
+        """Return the decision of a claim whose jobs are like those of the last one."""
+        request = claimings[0].request
+        if len(claimings) > 1 or request.claim_id:
+            return None
+        like = self._last_claimed.get(_terms_of(request))
+        return None if like is None else foresee(claimings[0], like, await self.engine.clock.now())
+
+    def _learn(
+        self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], given: Sequence[object]
+    ) -> None:
+        """Remember one of the jobs if the claim was full and all were granted by one decision."""
+        request = claimings[0].request
+        self._last_claimed.pop(_terms_of(request), None)
+        if len(claimings) == len(bundles) == 1 and len(bundles[0].offers) == 1:
+            offer = bundles[0].offers[0]
+            if not offer.change.id and len(given) == len(offer.before) == request.limit:
+                if len(self._last_claimed) >= MAX_CLAIMERS:
+                    self._last_claimed.clear()
+                self._last_claimed[_terms_of(request)] = offer.before[0]
 
     async def _with_secrets(self, request: ClaimRequest, claimed: Claimed) -> Claimed:
         """Add secrets to committed grants, so that no commit contains one."""
@@ -230,17 +285,16 @@ class Orchestrator:
         given = []
         if self._has_limit_messages:
             self._notify_limits()
-        for bundle, offer, number, outcome in outcomes_by_job(bundles, outcomes):
-            if not isinstance(outcome, Committed):
-                continue
-            record = record_after(offer.change, offer.before[number], outcome.at)
-            if offer.words:
+        held = self._held
+        for bundle, offer, results in outcomes_by_offer(bundles, outcomes):
+            if offer.words and isinstance(results[0], Committed):
                 self._note_begun(offer)
-            if not offer.grants:
-                continue
-            grant = offer.grants[number]
-            self._hold(_Held(record, grant.token, offer))
-            given.append((bundle.place, grant))
+            for before, grant, result in zip(offer.before, offer.grants, results, strict=False):
+                if type(result) is Committed:
+                    held[before.id] = _Held(before, grant.token, offer, result.at)
+                    held.move_to_end(before.id)
+                    given.append((bundle.place, grant))
+        self._forget_oldest()
         return given
 
     async def _or_as_before(
@@ -273,20 +327,50 @@ class Orchestrator:
             if isinstance(result, InterlockError):
                 raise result
 
-    async def _find_out(self, shares: Sequence[tuple[int, Offer]]) -> list[tuple[int, Grant]]:
+    async def _find_out(
+        self, claimings: Sequence[Claiming], bundles: Sequence[ClaimCommit], *, foreseen: bool
+    ) -> list[tuple[int, Grant]]:
         """Return the grants of a claim whose answer was lost, found by their secret."""
-        if not shares:
+        if foreseen and not bundles:
+            self._last_claimed.clear()
+            return [(0, grant) for grant in await self._find_foreseen(claimings[0])]
+        promised = [
+            (each.place, grant) for each in bundles for offer in each.offers for grant in offer.grants
+        ]
+        if not promised:
             raise StoreUnavailable(
                 "The store did not respond to a claim.", todo="Claim again; nothing was granted."
             )
-        promised = [(place, grant) for place, offer in shares for grant in offer.grants]
         found = await self.engine.store.load([Key(JOB.name, grant.job_id) for _, grant in promised])
         ours = []
         for (place, grant), record in zip(promised, found, strict=True):
             if record and _was_granted(grant, record):
-                self._hold(_Held(record))
+                self._hold(record)
                 ours.append((place, grant))
         return ours
+
+    async def _find_foreseen(self, claiming: Claiming) -> list[Grant]:
+        """Return the grants of a foreseen claim whose answer was lost: the journal names the jobs."""
+        store, request = self.engine.store, claiming.request
+        versions: dict[str, int] = {}
+        cursor = await store.latest(back=RECENT)
+        for _ in range(RECENT_PAGES):
+            feed = await store.feed(cursor)
+            cursor = feed.cursor
+            for entry in feed.entries:
+                if entry.kind == JOB.name and entry.note.actor == request.runner_id:
+                    versions[entry.id] = entry.version
+        found = await store.load([Key(JOB.name, job_id) for job_id in versions])
+        items = [
+            Item(
+                Key(JOB.name, token.job_id),
+                partial(reissue_grant, request, token, fence_of(claiming.epoch, version), self.settings),
+            )
+            for record, version in zip(found, versions.values(), strict=True)
+            if record is not None and (token := token_in(record, claiming)) is not None
+        ]
+        given = [_grant_of(result) for result in await apply_all(self.engine, items)]
+        return [grant for grant in given if grant is not None]
 
     def _without_repeats(self, offer: Offer) -> Offer:
         """Return the offer without the message that a run has begun, if it was sent before."""
@@ -349,7 +433,7 @@ class Orchestrator:
         for place, item, result in zip(places, items, results, strict=True):
             answers[place] = _answer_of(result)
             if isinstance(result, Applied) and (last := written.pop(item.key.id, None)) is not None:
-                self._hold(_Held(record_after(*last, result.at)))
+                self._hold(record_after(*last, result.at))
         self._announce()
         return [answer for answer in answers if answer is not None]
 
@@ -378,27 +462,33 @@ class Orchestrator:
         places: list[tuple[int, Answer]] = []
         batches: list[Batch] = []
         for report, some in grouped.items():
-            decided = decide_completions(report, [record for _, record in some], now, mark, self.settings)
+            first = some[0].held
+            token = read_token(first.token)
+            assert token is not None, "it was made by this process"
+            decided = decide_completions(report, token, first.record, now, mark, self.settings)
             if decided is not None:
-                results = tuple([result_in(messages[place]) for place, _ in some])
-                batches.append(msgspec.structs.replace(decided.batch, result=results))
-                places += [(place, decided.answer) for place, _ in some]
+                ids = [held.before.id for _, held, _ in some]
+                seen = [held.at for _, held, _ in some if held.at is not None]
+                batches.append(decided.batch(ids, seen, [result for _, _, result in some]))
+                places += [(place, decided.answer) for place, _, _ in some]
         outcomes = await self.engine.committer.commit_all(batches)
         for (place, answer), outcome in zip(places, outcomes, strict=True):
             if isinstance(outcome, Committed):
                 answers[place] = answer
 
-    def _grouped(self, messages: Sequence[Message]) -> dict[Report, list[tuple[int, Record]]]:
-        """Return the places of messages that can be processed together, by their common report."""
-        grouped: dict[Report, list[tuple[int, Record]]] = {}
+    def _grouped(self, messages: Sequence[Message]) -> dict[Report, list[_Success]]:
+        """Return the messages that can be processed together, by their common report."""
+        grouped: dict[Report, list[_Success]] = {}
         for place, message in enumerate(messages):
-            held = self._held.get(job_of(message.token))
+            held = self._held.get(job_of(message.token)) if type(message) is Complete else None
             if held is None or held.offer is None or held.offer.change.id:
                 continue
-            report = report_of(id(held.offer), held.text, message, self.settings)
-            if report is not None:
-                del self._held[held.record.id]  # this version is outdated in any case
-                grouped.setdefault(report, []).append((place, held.record))
+            assert type(message) is Complete
+            result = result_in(message, held.token, self.settings)
+            if result is not None:
+                del self._held[held.before.id]  # this version is outdated in any case
+                report = Report(id(held.offer), message.runner_id, message.cost)
+                grouped.setdefault(report, []).append(_Success(place, held, result))
         return grouped
 
     def _decide_message(
@@ -416,9 +506,7 @@ class Orchestrator:
         held = self._held.pop(token.job_id, None)  # this version is outdated in any case
         written.pop(token.job_id, None)
         message = redacted(message, record, self._vault)
-        body = None
-        if held is not None and held.record is record and held.offer is not None:
-            body = held.offer.body
+        body = None if held is None else held.body_of(record)
         decision = decide_message(record, token, message, now, mark, self.settings, body)
         if record is None or decision.commit is None or not decision.commit.changes:
             return decision
@@ -452,19 +540,23 @@ class Orchestrator:
         self._has_limit_messages = False
         self.engine.bus.publish(LimitsNotified())
 
-    def _hold(self, held: _Held) -> None:
-        self._held[held.record.id] = held
-        self._held.move_to_end(held.record.id)
-        if len(self._held) > MAX_HELD:
+    def _hold(self, record: Record) -> None:
+        self._held[record.id] = _Held(record)
+        self._held.move_to_end(record.id)
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        while len(self._held) > MAX_HELD:
             self._held.popitem(last=False)
+
+
+def _terms_of(request: ClaimRequest) -> tuple[object, ...]:
+    """Return what claims have in common that can expect the same jobs."""
+    return request.queues, request.labels, request.tasks, request.acknowledge
 
 
 async def _all_of(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
-
-
-def _nobody_looks(_: Sequence[Commit], __: Sequence[Outcome]) -> None:
-    """Do nothing."""
 
 
 def _grant_of(result: Applied[Grant | None] | Repeated | InterlockError) -> Grant | None:

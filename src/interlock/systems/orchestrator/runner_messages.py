@@ -6,6 +6,7 @@ Equal reports about jobs that were granted together are decided once for all of 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple, assert_never
@@ -19,7 +20,7 @@ from interlock.lifecycles.job import JOB
 from interlock.lifecycles.lease import LeaseState
 from interlock.machine import Event, Refused
 from interlock.store import records
-from interlock.store.records import Batch, Commit, Note, Record
+from interlock.store.records import Commit, Note, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate, completed
 from interlock.systems.orchestrator.attachments import (
     ArtifactBody,
@@ -46,7 +47,7 @@ from interlock.systems.orchestrator.texts import (
     fitting,
     opening,
 )
-from interlock.systems.orchestrator.tokens import Token, is_the_same, read_token
+from interlock.systems.orchestrator.tokens import Token, is_the_same
 from interlock.wire.json_values import json_fault
 from interlock.wire.runner import (
     Ack,
@@ -447,11 +448,6 @@ def _unfit_value(noun: str, raw: msgspec.Raw, most: int) -> NotHeard | None:
     return None
 
 
-def is_kept_inline(result: msgspec.Raw, settings: OrchestratorSettings) -> bool:
-    """Return whether a result is valid and stored in the job itself."""
-    return len(result) <= INLINE_RESULT and _unfit_value("result", result, settings.max_result_bytes) is None
-
-
 def _too_large(noun: str, size: int, most: int) -> NotHeard:
     return NotHeard(
         code="too_large",
@@ -474,52 +470,47 @@ class Report(NamedTuple):
     """The identity of equal reports."""
 
     given_by: int
-    """The decision by which the jobs were granted together."""
-    token_tail: str
-    """The token without its job."""
+    """The decision by which the jobs were granted together; their tokens differ only by the job."""
     runner_id: str
     cost: float | None
 
 
 class HeardTogether(msgspec.Struct, frozen=True):
-    """The decision about such a report: the answer to each, and the batch without results."""
+    """The decision about such a report: the answer to each, and the change of each without its result."""
 
     answer: Answer
-    batch: Batch
+    change: records.Change
+    not_after: datetime | None
+
+    def batch(self, ids: Sequence[str], seen: Sequence[datetime], results: Sequence[bytes]) -> records.Batch:
+        """Return the batch of these jobs, with when each was last written and its result."""
+        return records.Batch(
+            change=self.change,
+            ids=tuple(ids),
+            expected_at=tuple(seen),
+            result=tuple(results),
+            not_after=self.not_after,
+        )
 
 
-def report_of(given_by: int, token: str, message: Message, settings: OrchestratorSettings) -> Report | None:
-    """Return the identity of a report; None if it has to be processed separately.
-
-    `given_by` identifies the decision that granted its job together with others, and `token` is that of this
-    job.
+def result_in(message: Complete, token: str, settings: OrchestratorSettings) -> bytes | None:
+    """Return the result in a report of success under this token; None if the report has to be processed
+    separately.
     """
-    if type(message) is not Complete:
-        return None
     outcome = message.outcome
     if message.log or message.log_offset is not None or type(outcome) is not Succeeded:
         return None
-    if not is_the_same(message.token, token) or not is_kept_inline(outcome.result, settings):
+    result = bytes(outcome.result)
+    if len(result) > min(INLINE_RESULT, settings.max_result_bytes):
         return None
-    tail = token.partition(".")[2]
-    return Report(given_by, tail, message.runner_id, message.cost)
-
-
-def result_in(message: Message) -> bytes:
-    """Return the result in such a report."""
-    assert isinstance(message, Complete)
-    assert isinstance(message.outcome, Succeeded)
-    return bytes(message.outcome.result)
+    return result if is_the_same(message.token, token) and not json_fault(result) else None
 
 
 def decide_completions(
-    report: Report, records: list[Record], now: datetime, mark: str, settings: OrchestratorSettings
+    report: Report, token: Token, like: Record, now: datetime, mark: str, settings: OrchestratorSettings
 ) -> HeardTogether | None:
-    """Return the decision for all of these jobs; None if it depends on the job."""
-    stands_for_all = any_job(records[0], now)
-    token = read_token(f"any.{report.token_tail}")
-    if token is None:
-        return None
+    """Return the decision for all jobs that were granted like this one; None if it depends on the job."""
+    stands_for_all = any_job(like, now)
     token = replace(token, job_id=ANY_JOB)
     completion = Complete(
         token=str(token), runner_id=report.runner_id, outcome=Succeeded(_ANY_RESULT), cost=report.cost
@@ -538,13 +529,7 @@ def decide_completions(
         or is_about_one(common)
     ):
         return None
-    batch = Batch(
-        change=common,
-        ids=tuple([record.id for record in records]),
-        expected_at=tuple([record.updated_at for record in records]),
-        not_after=commit.not_after,
-    )
-    return HeardTogether(decision.answer, batch)
+    return HeardTogether(decision.answer, common, commit.not_after)
 
 
 def _cleaned(message: Message) -> Message:

@@ -136,6 +136,7 @@ def applies(test: object, traits: Traits) -> bool:
 SUBJECTS = (
     "commit",
     "batches",
+    "foresight",
     "conflict",
     "claim",
     "queries",

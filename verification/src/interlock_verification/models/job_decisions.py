@@ -33,12 +33,12 @@ from interlock.store.records import (
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import LOG
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of, swept
-from interlock.systems.orchestrator.grants import Claiming, offers_of
+from interlock.systems.orchestrator.grants import Claiming, foresee, offers_of
 from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged
 from interlock.systems.orchestrator.runner_messages import (
+    Report,
     decide_completions,
     decide_message,
-    report_of,
     result_in,
 )
 from interlock.systems.orchestrator.submission import alike, new_job
@@ -299,15 +299,18 @@ class Deciding:
 
     def _heard_together(self, record: Record, token: Token, message: Message) -> Commit | None:
         """Return the effect of a batch of identical messages about jobs of one grant."""
-        report = report_of(1, str(token), message, self._settings)
-        if report is None:
+        if not isinstance(message, Complete):
+            return None
+        result = result_in(message, str(token), self._settings)
+        if result is None:
             return None
         records = [*_like(record), record]
-        decided = decide_completions(report, records, NOW, MARK, self._settings)
+        report = Report(1, message.runner_id, message.cost)
+        decided = decide_completions(report, token, records[0], NOW, MARK, self._settings)
         if decided is None:
             return None
-        results = (result_in(message),) * len(records)
-        return msgspec.structs.replace(decided.batch, result=results).commits()[-1]
+        ids, seen = [each.id for each in records], [each.updated_at for each in records]
+        return decided.batch(ids, seen, [result] * len(records)).commits()[-1]
 
     def _claim(self, value: int, worker: int) -> Entry | None:
         record = self._record(value)
@@ -328,6 +331,9 @@ class Deciding:
         claiming = Claiming(request, token.secret, token.digest, 1, MARK, self._settings, MAX_BODY)
         for offer in offers_of(claiming, records, NOW):
             if records[-1] in offer.before and offer.grants:
+                foresight = None if offer.change.id else foresee(claiming, records[0], NOW)
+                if foresight is not None:  # what a store may have committed before it asked
+                    offer = msgspec.structs.replace(offer, change=foresight.change)  # noqa: PLW2901
                 return one_by_one([offer.work])[-1], offer.grants[-1]
         return None
 

@@ -1,0 +1,21 @@
+-- The same with locks, for a claimer in company: it skips records that others hold.
+WITH ready AS MATERIALIZED (
+    SELECT * FROM interlock.take_ready($1, $2, $3, $4, $5, $6, $6 * 2, $7, $8) WITH ORDINALITY
+), shape AS MATERIALIZED (
+    SELECT
+        coalesce(bool_and(
+            state = $12 AND version = $13 AND body::text = $14 AND parent IS NOT DISTINCT FROM $15
+            AND queue IS NOT DISTINCT FROM $16 AND labels IS NOT DISTINCT FROM $17::text[] AND priority = $18
+            AND deadline_at IS NULL AND result IS NULL
+        ) FILTER (WHERE id IS NOT NULL) AND count(id) = $6 AND NOT bool_or(delayed), false) AS foreseen,
+        string_agg(id, E'\x1e' ORDER BY id COLLATE "C") AS ids,
+        string_agg(id, E'\x1e' ORDER BY ordinality) AS in_order
+    FROM ready
+), written AS MATERIALIZED (
+    SELECT foreseen, CASE WHEN foreseen AND ($9::text IS NULL OR interlock.stands($9, $10, $11))
+        THEN interlock.try_batch($1, NULL, ids, nullif(in_order, ids), NULL, NULL, NULL, $19) END AS at
+    FROM shape
+)
+SELECT ready.id, given, rank, created_s, updated_at, foreseen, at
+FROM written LEFT JOIN ready ON at IS NOT NULL AND ready.id IS NOT NULL
+ORDER BY ordinality
