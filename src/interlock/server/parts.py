@@ -78,7 +78,7 @@ class Parts:
         self.queue_board = QueueBoard(self)
         self.following = JournalReader(runtime.store)
         self.waiting_room = LongPoll(runtime.store)
-        self.hearing = MessageCoalescer(runtime.orchestrator.report)
+        self.messages = MessageCoalescer(runtime.orchestrator.report)
         edges = runtime.settings.runs
         self.triggers = Triggers(IdempotentSubmitter(runtime.runs), edges.triggers, runtime.engine.clock)
         self.broadcast = Broadcast(runtime.store, self.following)

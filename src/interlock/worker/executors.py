@@ -430,12 +430,9 @@ def _take(
 
 async def _serve(running: RunningTask, request: Keep | Ask, writer: asyncio.StreamWriter) -> None:
     """Serve a request of the handler, and send the answer."""
-    assert running.context is not None
-    done = await (
-        _kept(running.context, request)
-        if isinstance(request, Keep)
-        else answer_children(running.context, request)
-    )
+    context = running.context
+    assert context is not None
+    done = await (_kept(context, request) if isinstance(request, Keep) else answer_children(context, request))
     if not writer.is_closing():
         writer.write(line_of(done))
 
@@ -556,14 +553,13 @@ class Lanes:
 
     def __init__(self, settings: WorkerSettings, monotonic: Callable[[], float]) -> None:
         size, concurrency = settings.max_result_bytes, settings.concurrency
+        threads, processes = settings.threads or concurrency, settings.processes or concurrency
         self._concurrency = concurrency
         self._monotonic = monotonic
         self._lanes = {
             "async": ExecutorLane("async", AsyncExecutor(max_result_bytes=size), concurrency),
-            "thread": ExecutorLane(
-                "thread", ThreadExecutor(max_result_bytes=size), settings.threads or concurrency
-            ),
-            "process": ExecutorLane("process", ProcessExecutor(settings), settings.processes or concurrency),
+            "thread": ExecutorLane("thread", ThreadExecutor(max_result_bytes=size), threads),
+            "process": ExecutorLane("process", ProcessExecutor(settings), processes),
         }
 
     def __getitem__(self, name: str) -> ExecutorLane:

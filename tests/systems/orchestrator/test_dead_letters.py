@@ -226,7 +226,7 @@ async def fail_all(orchestrator: Any) -> None:
 
     for grant in await orchestrator.claim(ClaimRequest(runner_id="r", limit=100)):
         outcome = Failed(error="no", failure_class="permanent")
-        await orchestrator.hear([Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)])
+        await orchestrator.report([Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)])
 
 
 def test_programs_without_asyncio_have_it_too(tmp_path: Any) -> None:

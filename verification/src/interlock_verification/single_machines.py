@@ -472,11 +472,7 @@ def _stops_when_asked(before: Here, event: Any, after: Here | None) -> bool:
 LEASE_ALONE = Lifecycle(
     data=Lease(runner_id=MINE, expires_at=END),
     events=(
-        *(
-            event
-            for name in ("Ack", "Heartbeat", "Complete", "CancelAck", "Release")
-            for event in _said(name)
-        ),
+        *(each for name in ("Ack", "Heartbeat", "Complete", "CancelAck", "Release") for each in _said(name)),
         lease.Expire(at=AT),
         lease.Expire(at=END),
         lease.Expire(at=END + timedelta(seconds=60)),

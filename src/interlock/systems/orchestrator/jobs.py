@@ -98,23 +98,23 @@ async def cancel_all(
     """Return the new state of each job, or why it was not stopped."""
 
     def decide(
-        job_id: str, idempotency_key: IdempotencyKey | None, record: Record | None, now: datetime, mark: str
+        job_id: str, request_key: IdempotencyKey | None, record: Record | None, now: datetime, mark: str
     ) -> Decision[str]:
         draft = cancelled(present(job_id, record), now, settings, "cancel", reason)
         state = str(draft.root.state)
         commit = commit_of(draft, mark=mark, actor=actor, reason=reason)
-        request = idempotency_key.answered(msgspec.json.encode(state)) if idempotency_key else None
+        request = request_key.answered(msgspec.json.encode(state)) if request_key else None
         return Decision(state, msgspec.structs.replace(commit, request=request))
 
-    idempotency_keys = [
+    request_keys = [
         engine.asked(request_id, f"cancel {job_id}", reason)
         for job_id, request_id in zip(job_ids, request_ids, strict=True)
     ]
     items = [
         Item(Key(JOB.name, job_id), partial(decide, job_id, each))
-        for job_id, each in zip(job_ids, idempotency_keys, strict=True)
+        for job_id, each in zip(job_ids, request_keys, strict=True)
     ]
-    return await _once(engine, items, idempotency_keys)
+    return await _once(engine, items, request_keys)
 
 
 async def retry_all(
@@ -129,10 +129,10 @@ async def retry_all(
     """Return the id of the new job for each, or why there is none."""
 
     async def one(job_id: str, request_id: str | None) -> str | InterlockError:
-        idempotency_key = engine.asked(request_id, f"retry {job_id}", None)
+        request_key = engine.asked(request_id, f"retry {job_id}", None)
         try:
             return await retry_once(
-                engine, job_id, idempotency_key, settings=settings, draw=draw, by=LetterBody(by=actor)
+                engine, job_id, request_key, settings=settings, draw=draw, by=LetterBody(by=actor)
             )
         except StoreUnavailable:
             raise
@@ -143,16 +143,14 @@ async def retry_all(
 
 
 async def _once(
-    engine: Engine, items: Sequence[Item[str]], idempotency_keys: Sequence[IdempotencyKey | None]
+    engine: Engine, items: Sequence[Item[str]], request_keys: Sequence[IdempotencyKey | None]
 ) -> list[str | InterlockError]:
     results = await apply_all(engine, items)
-    return [
-        await _answer(engine, each, result) for each, result in zip(idempotency_keys, results, strict=True)
-    ]
+    return [await _answer(engine, each, result) for each, result in zip(request_keys, results, strict=True)]
 
 
 async def _answer(
-    engine: Engine, idempotency_key: IdempotencyKey | None, result: Result[str]
+    engine: Engine, request_key: IdempotencyKey | None, result: Result[str]
 ) -> str | InterlockError:
     """Return the decision, or the earlier answer, even if it would now be refused."""
     match result:
@@ -164,7 +162,7 @@ async def _answer(
             raise result
         case RequestIdReused():
             return result
-    before = None if idempotency_key is None else await engine.recall(idempotency_key)
+    before = None if request_key is None else await engine.recall(request_key)
     if before is None:
         return result
     return failed(before) if isinstance(before, RequestReused) else _recorded_id(before.recorded)
@@ -237,10 +235,8 @@ class Jobs:
             return await self._submit_limited(specs, actor, request_id)
         alone = not any(is_joined(group.spec) for _, groups in checked for group in groups)
         if request_id is not None or not alone:
-            idempotency_key = self.engine.asked(
-                request_id, "submit", [without_context(spec) for spec in specs]
-            )
-            return [made.id for made in await self._submit_together(specs, actor, idempotency_key)]
+            request_key = self.engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
+            return [made.id for made in await self._submit_together(specs, actor, request_key)]
         if len(checked) == 1:
             return await self._submit_batch(*checked[0], actor)
         return await self._submit_batches(checked, actor)
@@ -259,12 +255,12 @@ class Jobs:
         self, given: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[str]:
         """Submit jobs of which some are under limits: each is stored with its ticket, or not at all."""
-        idempotency_key = self.engine.asked(request_id, "submit", [without_context(spec) for spec in given])
-        specs = await self._under_limits(given, idempotency_key)
+        request_key = self.engine.asked(request_id, "submit", [without_context(spec) for spec in given])
+        specs = await self._under_limits(given, request_key)
         if isinstance(specs, Repeated):
             return [made.id for made in _decoded(specs.recorded.answer.body)]
-        if idempotency_key is not None or any(map(is_joined, specs)):
-            ids = [made.id for made in await self._submit_together(specs, actor, idempotency_key)]
+        if request_key is not None or any(map(is_joined, specs)):
+            ids = [made.id for made in await self._submit_together(specs, actor, request_key)]
         else:
             ids = []
             for start in range(0, len(specs), BULK):
@@ -323,7 +319,7 @@ class Jobs:
                 return (await self._submit_batch([spec], alike([spec], self.settings), actor))[0]
 
     async def _submit_together(
-        self, specs: Sequence[JobSpec], actor: str, idempotency_key: IdempotencyKey | None
+        self, specs: Sequence[JobSpec], actor: str, request_key: IdempotencyKey | None
     ) -> list[SubmittedJob]:
         """Create them in one commit, with their parents, their trees and their unique keys."""
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
@@ -349,12 +345,12 @@ class Jobs:
                 *joining.parents(mark=mark),
                 *keyed.changes(mark=mark, actor=actor),
             )
-            request = idempotency_key.answered(_encoded(joining.jobs)) if idempotency_key else None
+            request = request_key.answered(_encoded(joining.jobs)) if request_key else None
             commit = Commit(changes=changes, request=request) if changes or request else None
             return Decision(joining.jobs, commit)
 
         needed = [*keys, *trees, *befores]
-        applied = await apply_keyed(self.engine, idempotency_key, needed, specs, decide, self.settings)
+        applied = await apply_keyed(self.engine, request_key, needed, specs, decide, self.settings)
         if isinstance(applied, Repeated):
             return _decoded(applied.recorded.answer.body)
         if any(spec.after is not None for spec in specs):
@@ -368,22 +364,22 @@ class Jobs:
             alike(given, self.settings)  # raises for the first bad one
         else:
             check_spec(given[0], self.settings)
-        idempotency_key = self.engine.asked(request_id, "submit", [without_context(spec) for spec in given])
-        specs = await self._under_limits(given, idempotency_key)
+        request_key = self.engine.asked(request_id, "submit", [without_context(spec) for spec in given])
+        specs = await self._under_limits(given, request_key)
         if isinstance(specs, Repeated):
             return _decoded(specs.recorded.answer.body)
         limited = any(spec.limits for spec in specs)
-        if len(specs) == 1 and idempotency_key is None and not is_joined(specs[0]) and not limited:
+        if len(specs) == 1 and request_key is None and not is_joined(specs[0]) and not limited:
             made = await self._submit_first(specs[0], actor)
             if made is not None:
                 return [SubmittedJob(made)]
-        jobs = await self._submit_together(specs, actor, idempotency_key)
+        jobs = await self._submit_together(specs, actor, request_key)
         if limited:
             self.engine.bus.publish(LimitsNotified())
         return jobs
 
     async def _under_limits(
-        self, given: Sequence[JobSpec], idempotency_key: IdempotencyKey | None
+        self, given: Sequence[JobSpec], request_key: IdempotencyKey | None
     ) -> Sequence[JobSpec] | Repeated:
         """Return the jobs with all limits that they count against, or the answer to the same request."""
         if self._limits is None:
@@ -391,7 +387,7 @@ class Jobs:
         try:
             return await self._limits.under(given)
         except InterlockError:
-            before = None if idempotency_key is None else await self.engine.recall(idempotency_key)
+            before = None if request_key is None else await self.engine.recall(request_key)
             if not isinstance(before, Repeated):
                 raise
             return before
@@ -423,18 +419,16 @@ class Jobs:
         """Request the cancellation of a job; the view shows its progress. `why` is the code, `reason` the
         text.
         """
-        idempotency_key = self.engine.asked(request_id, f"cancel {job_id}", reason)
+        request_key = self.engine.asked(request_id, f"cancel {job_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = cancelled(_present(job_id, found[0]), now, self.settings, why, reason)
             commit = commit_of(draft, mark=self.engine.mark(), actor=actor, reason=reason)
-            request = (
-                idempotency_key.answered(msgspec.json.encode(draft.root.state)) if idempotency_key else None
-            )
+            request = request_key.answered(msgspec.json.encode(draft.root.state)) if request_key else None
             return Decision(None, msgspec.structs.replace(commit, request=request))
 
         async def do() -> JobView:
-            await self.engine.apply_once(idempotency_key, [Key(JOB.name, job_id)], decide)
+            await self.engine.apply_once(request_key, [Key(JOB.name, job_id)], decide)
             stopped = await self.get(job_id)
             if stopped.run_id is not None:
                 self.engine.bus.publish(RunsNotified())
@@ -446,7 +440,7 @@ class Jobs:
                 self.engine.bus.publish(DependenciesNotified())
             return stopped
 
-        return await self.engine.answer_once(idempotency_key, JobView, do)
+        return await self.engine.answer_once(request_key, JobView, do)
 
     async def cancel_all(
         self,
