@@ -278,7 +278,7 @@ async def test_the_answer_of_a_large_run_is_kept_small(open_house: OpenHouse) ->
     await house.port.here.runs.cancel(first.id)
     again = await house.port.here.runs.submit(spec, request_id="r1")
     assert msgspec.json.encode(again) == msgspec.json.encode(first)
-    asked = house.port.here.engine.asked("r1", "submit run", spec)
+    asked = house.port.here.engine.key_for("r1", "submit run", spec)
     assert asked is not None
     recorded = await house.store.recall(asked.answer.id)
     assert recorded is not None

@@ -206,7 +206,7 @@ class Engine:
         self.recalled: Callable[[Repeated | RequestReused], None] = _nobody_counts
         """Called with every request that was recognised without a commit."""
 
-    def asked(
+    def key_for(
         self, request_id: str | None, endpoint: str, content: object, *, ttl_s: float | None = None
     ) -> IdempotencyKey | None:
         """Return the idempotency key of a request, remembered for `request_ttl_s`; None without an id."""

@@ -26,7 +26,7 @@ async def act_once(
     if body.dry_run:
         return await do()
     engine = call.parts.runtime.engine
-    request = engine.asked(call.request_id, endpoint, msgspec.structs.replace(body, request_id=None))
+    request = engine.key_for(call.request_id, endpoint, msgspec.structs.replace(body, request_id=None))
     return await engine.answer_once(request, ActionAnswer, do, whole=True)
 
 

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from interlock.errors import InterlockError
 from interlock.store.contract import Store
-from interlock.systems.orchestrator.grants import asked_of, claim_reused
+from interlock.systems.orchestrator.grants import claim_key_of, claim_reused
 from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 
@@ -406,5 +406,5 @@ class LongPoll:
 
 def _check_same(first: ClaimRequest, again: ClaimRequest) -> None:
     """Raise if a repeated claim differs from the first one."""
-    if asked_of(first).fingerprint != asked_of(again).fingerprint:
+    if claim_key_of(first).fingerprint != claim_key_of(again).fingerprint:
         raise claim_reused(again.claim_id)

@@ -22,7 +22,7 @@ from interlock.store.records import Query, Record
 from interlock.systems.figures.figures import by_queue
 from interlock.systems.figures.series import Backlog
 from interlock.systems.orchestrator.explanation import LIVING_WORKERS
-from interlock.systems.orchestrator.queues import told_of
+from interlock.systems.orchestrator.queues import hold_fields
 from interlock.systems.supervisor.aggregate import view_of
 from interlock.wire.figures import Figure
 from interlock.wire.jobs import QueueHold, QueueView
@@ -137,7 +137,7 @@ def views_of(seen: QueuesInput) -> list[QueueView]:
             running=running.get(name, 0),
             oldest_created_at=oldest.get(name) if pending.get(name) else None,
             lately=None if seen.lately is None else seen.lately.get(name, Figure()),
-            **told_of(holds.get(name)),
+            **hold_fields(holds.get(name)),
             **_served(name, seen.workers),
         )
         for name in sorted(names)

@@ -86,7 +86,7 @@ class RecordService:
         """Create a record in the initial state; its timer runs from now on."""
         declared = self.kind(kind)
         made = declared.made(data)
-        idempotency_key = self._engine.asked(
+        idempotency_key = self._engine.key_for(
             request_id, f"create {kind} {record_id}", msgspec.to_builtins(made)
         )
         keys = [Key(kind, record_id)] if record_id else []
@@ -128,7 +128,7 @@ class RecordService:
         declared = self.kind(kind)
         name = declared.sendable(event).name
         content = (msgspec.to_builtins(data), expected, reason)
-        idempotency_key = self._engine.asked(request_id, f"send {name} to {kind} {record_id}", content)
+        idempotency_key = self._engine.key_for(request_id, f"send {name} to {kind} {record_id}", content)
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[StoredRecord]:
             record = present[0]

@@ -10,7 +10,7 @@ from tests.systems.orchestrator.house import TTL_S, House, beat, done, release
 
 from interlock.errors import ClaimOver, RequestIdReused
 from interlock.systems.orchestrator.grants import (
-    asked_of,
+    claim_key_of,
 )
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.wire.runner import ClaimRequest, Grant, StaleCode
@@ -114,7 +114,7 @@ async def test_the_store_holds_neither_the_name_nor_a_secret_and_the_name_alone_
         assert token is not None
         secrets.append(token.secret)
         asked = ClaimRequest(runner_id="runner#1", limit=10, claim_id="a-name-of-this-claim")
-        recorded = await house.store.recall(asked_of(asked).id)
+        recorded = await house.store.recall(claim_key_of(asked).id)
         assert recorded is not None
         kept = msgspec.json.encode(recorded) + (await house.record(grant.job_id)).body
         for secret in (b"a-name-of-this-claim", token.secret.encode()):

@@ -194,7 +194,7 @@ class Tokens:
     ) -> Issued:
         """Create a token under a name without a valid token; `lasts=None` means no expiry."""
         _check(name, queues, lasts)
-        idempotency_key = self._engine.asked(
+        idempotency_key = self._engine.key_for(
             request_id, f"create the token {name}", (role, sorted(set(queues)), lasts)
         )
         await self._not_again(idempotency_key, name)
@@ -260,7 +260,7 @@ class Tokens:
                 todo=f"Give an overlap from 0 (at once) to {MAX_OVERLAP.days} days.",
                 facts={"name": name, "overlap_s": overlap.total_seconds()},
             )
-        idempotency_key = self._engine.asked(request_id, f"rotate the token {name}", overlap)
+        idempotency_key = self._engine.key_for(request_id, f"rotate the token {name}", overlap)
         await self._not_again(idempotency_key, name)
         token_id = (await self.get(name)).id
         secret = TokenSecret(token_id, self._draw(SECRET_BYTES))
@@ -292,7 +292,7 @@ class Tokens:
 
         A token that `sees` hides is treated as missing.
         """
-        idempotency_key = self._engine.asked(request_id, f"revoke the token {name}", reason)
+        idempotency_key = self._engine.key_for(request_id, f"revoke the token {name}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[TokenView]:
             record = _present(name, found[0])

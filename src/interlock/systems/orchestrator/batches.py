@@ -324,7 +324,7 @@ class Batches:
     ) -> BatchAddition:
         """Create a batch with its first jobs, all or none; `close` it if these are all."""
         check_batch(spec, self._settings)
-        idempotency_key = self._engine.asked(request_id, "batch", [spec, list(jobs), close])
+        idempotency_key = self._engine.key_for(request_id, "batch", [spec, list(jobs), close])
         if spec.callback is not None:
             (callback,) = await self._limits.under([spec.callback])
             spec = replace(spec, callback=callback)
@@ -340,7 +340,7 @@ class Batches:
         request_id: str | None = None,
     ) -> BatchAddition:
         """Add jobs to an open batch, all or none; `close` it after them."""
-        idempotency_key = self._engine.asked(request_id, f"batch {batch_id}", [list(jobs), close])
+        idempotency_key = self._engine.key_for(request_id, f"batch {batch_id}", [list(jobs), close])
         return await self._add(batch_id, None, jobs, close, actor, idempotency_key)
 
     async def _add(
@@ -433,7 +433,7 @@ class Batches:
         self, batch_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> BatchView:
         """Request the cancellation of all jobs of a batch that have not ended."""
-        idempotency_key = self._engine.asked(request_id, f"cancel {batch_id}", reason)
+        idempotency_key = self._engine.key_for(request_id, f"cancel {batch_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             entity, mark = BATCHES.of(_present(batch_id, found[0]), now), self._engine.mark()

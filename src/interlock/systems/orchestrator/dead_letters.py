@@ -346,7 +346,7 @@ class DeadLetterService:
         request_id: str | None = None,
     ) -> str:
         """Do a dead letter again, as a new job, perhaps with another input; return its id."""
-        idempotency_key = self._engine.asked(request_id, f"retry the dead letter {job_id}", input)
+        idempotency_key = self._engine.key_for(request_id, f"retry the dead letter {job_id}", input)
         return await retry_once(
             self._engine,
             job_id,
@@ -362,7 +362,7 @@ class DeadLetterService:
         self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> DeadLetterView:
         """Leave a dead letter as it is, for good."""
-        idempotency_key = self._engine.asked(request_id, f"discard the dead letter {job_id}", reason)
+        idempotency_key = self._engine.key_for(request_id, f"discard the dead letter {job_id}", reason)
         by = LetterBody(reason=reason, by=actor)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:

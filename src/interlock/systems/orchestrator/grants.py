@@ -299,7 +299,7 @@ class ClaimRecord(msgspec.Struct, frozen=True):
     """Whether all leases share one secret; older ones have one each."""
 
 
-def asked_of(request: ClaimRequest) -> IdempotencyKey:
+def claim_key_of(request: ClaimRequest) -> IdempotencyKey:
     """Return the idempotency key of a claim, unique for its runner."""
     name = msgspec.json.encode((request.runner_id, request.claim_id))
     content: tuple[object, ...] = (request.queues, request.labels, request.limit, request.acknowledge)
@@ -366,7 +366,7 @@ def _recorded(claiming: Claiming, offers: Sequence[Offer], salt: bytes) -> Reque
         for grant in offer.grants
     )
     promise = ClaimRecord(salt.hex(), given, shared=True)
-    answered = asked_of(claiming.request).answered(msgspec.json.encode(promise))
+    answered = claim_key_of(claiming.request).answered(msgspec.json.encode(promise))
     # After this time no unrenewed lease can be left, so the record is not needed.
     return msgspec.structs.replace(answered, ttl_s=claiming.settings.durations.lease_ttl_s)
 

@@ -107,7 +107,7 @@ async def cancel_all(
         return Decision(state, msgspec.structs.replace(commit, request=request))
 
     request_keys = [
-        engine.asked(request_id, f"cancel {job_id}", reason)
+        engine.key_for(request_id, f"cancel {job_id}", reason)
         for job_id, request_id in zip(job_ids, request_ids, strict=True)
     ]
     items = [
@@ -129,7 +129,7 @@ async def retry_all(
     """Return the id of the new job for each, or why there is none."""
 
     async def one(job_id: str, request_id: str | None) -> str | InterlockError:
-        request_key = engine.asked(request_id, f"retry {job_id}", None)
+        request_key = engine.key_for(request_id, f"retry {job_id}", None)
         try:
             return await retry_once(
                 engine, job_id, request_key, settings=settings, draw=draw, by=LetterBody(by=actor)
@@ -235,7 +235,7 @@ class Jobs:
             return await self._submit_limited(specs, actor, request_id)
         alone = not any(is_joined(group.spec) for _, groups in checked for group in groups)
         if request_id is not None or not alone:
-            request_key = self.engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
+            request_key = self.engine.key_for(request_id, "submit", [without_context(spec) for spec in specs])
             return [made.id for made in await self._submit_together(specs, actor, request_key)]
         if len(checked) == 1:
             return await self._submit_batch(*checked[0], actor)
@@ -255,7 +255,7 @@ class Jobs:
         self, given: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[str]:
         """Submit jobs of which some are under limits: each is stored with its ticket, or not at all."""
-        request_key = self.engine.asked(request_id, "submit", [without_context(spec) for spec in given])
+        request_key = self.engine.key_for(request_id, "submit", [without_context(spec) for spec in given])
         specs = await self._under_limits(given, request_key)
         if isinstance(specs, Repeated):
             return [made.id for made in _decoded(specs.recorded.answer.body)]
@@ -364,7 +364,7 @@ class Jobs:
             alike(given, self.settings)  # raises for the first bad one
         else:
             check_spec(given[0], self.settings)
-        request_key = self.engine.asked(request_id, "submit", [without_context(spec) for spec in given])
+        request_key = self.engine.key_for(request_id, "submit", [without_context(spec) for spec in given])
         specs = await self._under_limits(given, request_key)
         if isinstance(specs, Repeated):
             return _decoded(specs.recorded.answer.body)
@@ -419,7 +419,7 @@ class Jobs:
         """Request the cancellation of a job; the view shows its progress. `why` is the code, `reason` the
         text.
         """
-        request_key = self.engine.asked(request_id, f"cancel {job_id}", reason)
+        request_key = self.engine.key_for(request_id, f"cancel {job_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = cancelled(_present(job_id, found[0]), now, self.settings, why, reason)

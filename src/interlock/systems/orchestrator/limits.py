@@ -142,7 +142,7 @@ class Limits:
                 todo="Use a pattern such as tenant:* for many keys, or delete a limit.",
                 facts={"limit": name, "most": MOST},
             )
-        idempotency_key = self._engine.asked(request_id, "set limit", (name, spec))
+        idempotency_key = self._engine.key_for(request_id, "set limit", (name, spec))
         key = Key(LIMIT.name, name)
         body = LimitBody(spec=spec, source=source, by=actor)
 
@@ -153,7 +153,7 @@ class Limits:
             entity = DEFINITIONS.upsert(record, name, body, now)
             if record is not None:
                 entity.must(put)
-            change = entity.change(actor=actor, reason=told_of(spec), note=True)
+            change = entity.change(actor=actor, reason=limit_text(spec), note=True)
             return Decision(
                 None,
                 Commit(
@@ -183,7 +183,7 @@ class Limits:
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> LimitView:
         """Limit nothing any more; jobs that wait for a slot are admitted."""
-        idempotency_key = self._engine.asked(request_id, "delete limit", (name, reason))
+        idempotency_key = self._engine.key_for(request_id, "delete limit", (name, reason))
         key = Key(LIMIT.name, name)
         before = (
             await self.get(name)
@@ -391,7 +391,7 @@ class Limits:
                 sentence = f"It waits for the limit {key}: {used} of {most} in use{by}{wanted}."
                 return Lack(sentence, f"interlock limit show {shlex.quote(name or key)}")
             if name is not None and known[name].rate is not None and gate is not None and gate.state == FULL:
-                sentence = f"It waits for the limit {key}: {told_of(known[name])}."
+                sentence = f"It waits for the limit {key}: {limit_text(known[name])}."
                 return Lack(sentence, f"interlock limit show {shlex.quote(name)}")
         return Lack(f"It is in the line of the limit {limits.keys[0]}, and is about to be admitted.", "")
 
@@ -432,7 +432,7 @@ def _view(record: Record) -> LimitView:
     )
 
 
-def told_of(spec: LimitSpec) -> str:
+def limit_text(spec: LimitSpec) -> str:
     """Return a limit in words."""
     parts = [] if spec.max is None else [f"{spec.max} at a time"]
     if spec.rate is not None:

@@ -47,7 +47,7 @@ from interlock.systems.orchestrator.grants import (
     ClaimCommit,
     Claiming,
     Offer,
-    asked_of,
+    claim_key_of,
     claim_over,
     claim_reused,
     commits_for,
@@ -303,7 +303,7 @@ class Orchestrator:
         """Return the grants; if there are none, the earlier answer of a named claim."""
         if grants or not request.claim_id:
             return grants
-        idempotency_key = asked_of(request)
+        idempotency_key = claim_key_of(request)
         recorded = recorded or await self.engine.store.recall(idempotency_key.id)
         if recorded is None:
             return grants

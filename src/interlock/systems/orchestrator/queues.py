@@ -124,7 +124,7 @@ class Queues:
         self, event: Event, name: str, reason: str, actor: str, request_id: str | None
     ) -> QueueHold:
         _check(name)
-        idempotency_key = self._engine.asked(request_id, f"{event.name} a queue", (name, reason))
+        idempotency_key = self._engine.key_for(request_id, f"{event.name} a queue", (name, reason))
         key = Key(QUEUE.name, name)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -182,7 +182,7 @@ class Queues:
             running=running.number,
             capped=pending.capped or running.capped,
             oldest_created_at=oldest[0].created_at if oldest else None,
-            **told_of(hold),
+            **hold_fields(hold),
         )
 
 
@@ -198,7 +198,7 @@ async def look_for_pause(store: Store, waiting: Record) -> Lack | None:
     return Lack(f"The queue {hold.name} was paused{by}{why}.", f"interlock queue resume {hold.name}")
 
 
-def told_of(hold: QueueHold | None) -> dict[str, Any]:
+def hold_fields(hold: QueueHold | None) -> dict[str, Any]:
     """Return the fields about the pause in the view of a queue."""
     if hold is None:
         return {"state": OPEN}

@@ -55,7 +55,7 @@ def submitting(
 ) -> Steps[list[str]]:
     """Submit jobs; returns their ids, or those that an earlier request with this id has made."""
     _check(specs, settings)
-    idempotency_key = engine.asked(request_id, "submit", [without_context(spec) for spec in specs])
+    idempotency_key = engine.key_for(request_id, "submit", [without_context(spec) for spec in specs])
     conflict: Conflict | None = None
     for _ in range(TRIES):
         now, mark = (yield Now()), engine.mark()

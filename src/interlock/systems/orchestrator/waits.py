@@ -112,7 +112,7 @@ class Waits:
         """Send a signal to a job: its handler gets it, now or when it waits. A repeat has no effect."""
         check_signal(name, data)
         sent = Sent(job_id, address_of(name, question=False), data, actor)
-        asked = self._engine.asked(request_id, f"signal {job_id}", (name, data))
+        asked = self._engine.key_for(request_id, f"signal {job_id}", (name, data))
 
         def view(said: tuple[str, int]) -> SignalView:
             state, number = said
@@ -182,7 +182,7 @@ class Waits:
 
     async def _reply(self, approval_id: str, reply: ApprovalReply, request_id: str | None) -> ApprovalView:
         endpoint = f"{reply.event.name} {approval_id}"
-        asked = self._engine.asked(request_id, endpoint, reply.comment)
+        asked = self._engine.key_for(request_id, endpoint, reply.comment)
 
         async def do() -> ApprovalView:
             found = await self._approval(approval_id)

@@ -245,7 +245,7 @@ class RunService:
         is the time of the change: a run is superseded by those of later changes.
         """
         check_run(spec, ("plan", *self.preparation.planners), self.settings)
-        idempotency_key = self.engine.asked(request_id, "submit run", spec, ttl_s=remember_s)
+        idempotency_key = self.engine.key_for(request_id, "submit run", spec, ttl_s=remember_s)
         again = RunOrigin(terms=terms, claimed=claimed, happened=happened)
 
         async def do() -> RunView:
@@ -304,7 +304,7 @@ class RunService:
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
         """Request the cancellation of a run; the view shows its progress. Idempotent."""
-        idempotency_key = self.engine.asked(request_id, f"cancel run {run_id}", reason)
+        idempotency_key = self.engine.key_for(request_id, f"cancel run {run_id}", reason)
 
         async def do() -> RunView:
             await self._cancellation.stop(
@@ -321,7 +321,7 @@ class RunService:
         self, run_id: str, *, comment: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
         """Approve a waiting run, for its commit."""
-        idempotency_key = self.engine.asked(request_id, f"approve run {run_id}", comment)
+        idempotency_key = self.engine.key_for(request_id, f"approve run {run_id}", comment)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = decide_approval(
@@ -346,7 +346,7 @@ class RunService:
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
         """Decline a waiting run, which cancels it before any job."""
-        idempotency_key = self.engine.asked(request_id, f"decline run {run_id}", reason)
+        idempotency_key = self.engine.key_for(request_id, f"decline run {run_id}", reason)
 
         async def do() -> RunView:
             await self._cancellation.stop(
@@ -373,7 +373,7 @@ class RunService:
         Repeat all jobs; or those that have not succeeded (`failed`); or `from` a job on. The approval of a
         fork's commit is kept; that of an environment is not.
         """
-        idempotency_key = self.engine.asked(request_id, f"rerun {run_id}", (which, job))
+        idempotency_key = self.engine.key_for(request_id, f"rerun {run_id}", (which, job))
 
         async def do() -> RunView:
             record = await self._load(run_id)

@@ -183,7 +183,7 @@ class ScheduleService:
         decide: Callable[[Record | None, datetime], Commit | None],
         request_id: str | None,
     ) -> ScheduleView:
-        idempotency_key = self._engine.asked(request_id, f"{what} {name}", content)
+        idempotency_key = self._engine.key_for(request_id, f"{what} {name}", content)
 
         def decision(found: Sequence[Record | None], now: datetime) -> Decision[Record | None]:
             commit = decide(found[0], now)
@@ -206,7 +206,7 @@ class ScheduleService:
         self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
     ) -> FireView:
         """Submit a job of the schedule now, whatever its overlap policy, even if it is paused."""
-        idempotency_key = self._engine.asked(request_id, f"run schedule {name}", reason)
+        idempotency_key = self._engine.key_for(request_id, f"run schedule {name}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[FireView]:
             record = _present(name, found[0])
@@ -244,7 +244,9 @@ class ScheduleService:
         """
         first, last = (each if isinstance(each, str) else iso(each) for each in (since, until))
         once = None if dry_run else request_id  # nothing is done, so nothing has to be done once
-        idempotency_key = self._engine.asked(once, f"backfill schedule {name}", (first, last, queued, reason))
+        idempotency_key = self._engine.key_for(
+            once, f"backfill schedule {name}", (first, last, queued, reason)
+        )
 
         def decide(record: Record | None, jobs: KnownJobs, now: datetime) -> Decision[Backfilled] | None:
             entity = SCHEDULES.of(_present(name, record), now)

@@ -76,7 +76,7 @@ class SimulationManager(SimulationReconciler):
         `queue` is only for this execution: a resume uses that of the spec.
         """
         check(spec, self.settings)
-        idempotency_key = self.engine.asked(request_id, "create a simulation", spec)
+        idempotency_key = self.engine.key_for(request_id, "create a simulation", spec)
         keys = [Key(SIMULATION.name, spec.run_id)] if spec.run_id else []
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[str]:
@@ -280,7 +280,7 @@ class SimulationManager(SimulationReconciler):
         request_id: str | None,
         content: object = None,
     ) -> SimulationView:
-        idempotency_key = self.engine.asked(
+        idempotency_key = self.engine.key_for(
             request_id, f"{verb} {run_id}", reason if content is None else content
         )
 

@@ -228,7 +228,7 @@ class Workers:
     ) -> WorkerView:
         """Register a worker. A restarted worker registers again, as another one."""
         check(spec)
-        idempotency_key = self.engine.asked(request_id, "register a worker", spec)
+        idempotency_key = self.engine.key_for(request_id, "register a worker", spec)
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             worker_id = self._ids.draw(now)
@@ -433,7 +433,7 @@ class Workers:
     async def _act(
         self, verb: str, worker_id: str, act: Act, reason: str, actor: str, request_id: str | None
     ) -> WorkerView:
-        idempotency_key = self.engine.asked(request_id, f"{verb} {worker_id}", reason)
+        idempotency_key = self.engine.key_for(request_id, f"{verb} {worker_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[ReleaseLeases]]:
             draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings.durations)
